@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::size_t share_bytes = std::size_t{64} << 20U;
 
+}  // namespace
+
 /// One thread clears 2 to 4 GB a second.
-void populate(char* data, std::size_t bytes) {
+void populate_pages(char* data, std::size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
     const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     parallel_for((bytes + share_bytes - 1) / share_bytes, threads, [&](std::size_t share) {
@@ -28,8 +30,6 @@ void populate(char* data, std::size_t bytes) {
 #endif
 }
 
-}  // namespace
-
 HostPages::HostPages(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +39,7 @@ HostPages::HostPages(std::size_t bytes) : bytes_(bytes) {
     }
     data_ = data;
     madvise(data, bytes, MADV_HUGEPAGE);
-    populate(static_cast<char*>(data), bytes);
+    populate_pages(static_cast<char*>(data), bytes);
 }
 
 HostPages::~HostPages() {

@@ -5,6 +5,9 @@
 
 namespace loratrain {
 
+/// Has the system give mapped pages their memory now, on several threads.
+void populate_pages(char* data, std::size_t bytes);
+
 /// Whole pages of this process's memory, zero at first, in large ones where the system has them.
 class HostPages {
   public:

@@ -79,10 +79,14 @@ struct Residency {
         automatic,  ///< all, and on GPUs where they do not fit as many as do
         all,
         stream,  ///< none
+        shared,  ///< of alike replicas on one host those of each are others; `sharers` hold the
+                 ///< base
         some,    ///< `layers` of every rank
     };
     Kind kind = Kind::automatic;
     int layers = 0;  ///< of Kind::some
+    /// No key: ranks that have the base once between them, found by planning (holders.h).
+    int sharers = 1;
     friend bool operator==(const Residency&, const Residency&) = default;
 };
 

@@ -36,8 +36,9 @@ constexpr JobKey keys[] = {
      "on: the linears of the layers in 8 bits, a faster approximation"},
     {"model", "residency",
      "whose frozen weights stay on a rank: `all`; `stream`: no layer's, they come from the host's "
-     "memory behind computation; `{resident_layers: N}`: of N layers of each rank; `auto`: all, on "
-     "GPUs where they do not fit as many as do"},
+     "memory behind computation; `{resident_layers: N}`: of N layers of each rank; `shared`: each "
+     "of several replicas alike on a host has others, and reads the rest from there; `auto`: all, "
+     "on GPUs where they do not fit as many as do"},
     {"model", "base_model_name_or_path", "what exported adapters name as their base",
      "as imported"},
 

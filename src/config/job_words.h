@@ -25,10 +25,11 @@ inline constexpr std::array<Word<Precision>, 4> precision_words{{
     {"bf16", Precision::bf16},
     {"fp8", Precision::fp8},
 }};
-inline constexpr std::array<Word<Residency::Kind>, 3> residency_words{{
+inline constexpr std::array<Word<Residency::Kind>, 4> residency_words{{
     {"auto", Residency::Kind::automatic},
     {"all", Residency::Kind::all},
     {"stream", Residency::Kind::stream},
+    {"shared", Residency::Kind::shared},
 }};
 /// What a base is quantised to.
 inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{

@@ -57,7 +57,7 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
     return std::move(*root);
 }
 
-/// auto, all, stream or {resident_layers: N}.
+/// auto, all, stream, shared or {resident_layers: N}.
 void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
     const std::string key = "residency";
     const YamlNode* node = section.find(key);

@@ -19,6 +19,7 @@
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
+#include "plan/memory/holders.h"
 #include "plan/memory/memory_model.h"
 #include "plan/schedule/lora_columns.h"
 #include "plan/tensor_shard.h"
@@ -130,7 +131,7 @@ class CostProfile {
           view_(only_replica(plan_)),
           sums_(lane_sums(plan.model, plan.compute, plan.device, view_.replica.tensor)),
           prior_(plan.costs),
-          streams_(may_stream(only_replica(plan).replica)),
+          streams_(may_stream(only_replica(plan).replica) && !has_holders(plan)),
           backend_(backend),
           lane_(view_.replica.tensor, backend),
           sharers_(lanes_per_key_value_head(plan.model, view_.replica.tensor), backend),

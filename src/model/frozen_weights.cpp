@@ -23,34 +23,41 @@ WeightResidence residence(bool staged) {
 }  // namespace
 
 FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
-                             const WeightSource& source, Backend& backend, std::int32_t lane)
+                             const WeightSource& source, Backend& backend, std::int32_t lane,
+                             LayerHomes* homes)
     : view_(view),
       stage_(stage),
       lane_{lane, view.replica.tensor},
+      streamed_(streamed_layer(view)),
       vocabulary_(lane_vocabulary(view.plan.model, lane_)),
       source_(source),
       backend_(backend) {
-    LORATRAIN_CHECK(backend.compute_dtype() == view.plan.compute,
-                    to_string(backend.compute_dtype()));
-    const ModelSpec& model = view.lane_model;
-    layers_.resize(static_cast<std::size_t>(stage.layer_count));
-    make_unit_scales();
-    if (streamed_layers(stage) > 0) stream_ = std::make_unique<LayerStream>(view, stage, backend);
-    for (std::int32_t l = 0; l < stage.layer_count; ++l) {
-        LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
-        if (streams(l)) place_in(stream_->assembly(), weights);
-        load_layer(stage.first_layer + l, weights);
-        if (!streams(l)) continue;
-        stream_->keep(l);
-        take_away(weights);
+    try {
+        load(homes);
+    } catch (const std::exception& error) {
+        if (homes != nullptr) homes->loaded(error.what(), nullptr);
+        throw;
     }
-    dense_ = Buffer();
-    if (stage.has_embedding) {
+    if (homes != nullptr) homes->loaded("", held_.data());
+}
+
+void FrozenWeights::load(LayerHomes* homes) {
+    LORATRAIN_CHECK(backend_.compute_dtype() == view_.plan.compute,
+                    to_string(backend_.compute_dtype()));
+    const ModelSpec& model = view_.lane_model;
+    layers_.resize(static_cast<std::size_t>(stage_.layer_count));
+    make_unit_scales();
+    if (streamed_layers(stage_) > 0) {
+        stream_ = std::make_unique<LayerStream>(view_, stage_, backend_, homes);
+    }
+    if (homes != nullptr && homes->held_by_ranks()) make_room(*homes);
+    load_layers();
+    if (stage_.has_embedding) {
         embedding_ = load_vocabulary(embedding_name);
     }
-    if (stage.has_head) {
+    if (stage_.has_head) {
         final_norm_ = load_vector(final_norm_name, model.hidden_size);
-        if (model.tie_word_embeddings && stage.has_embedding) {
+        if (model.tie_word_embeddings && stage_.has_embedding) {
             head_.view = embedding_.view;
         } else {
             head_ = load_vocabulary(model.tie_word_embeddings ? embedding_name : head_name);
@@ -58,6 +65,93 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
     }
     inv_freq_ = load_frequencies(model.rope);
     if (model.window_rope) window_inv_freq_ = load_frequencies(*model.window_rope);
+}
+
+void FrozenWeights::make_room(LayerHomes& homes) {
+    if (stage_.holders.empty()) return;
+    const std::uint64_t bytes =
+        static_cast<std::uint64_t>(held_layers(stage_)) * streamed_.buffer_bytes;
+    room_ = static_cast<char*>(homes.room());
+    if (room_ != nullptr || bytes == 0) return;
+    held_ = backend_.allocate(bytes, "base weights that other ranks read");
+    room_ = held_.as<char>();
+}
+
+void FrozenWeights::load_layers() {
+    char* room = room_;
+    for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+        LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
+        load_vectors(stage_.first_layer + l, weights);
+        if (streams(l)) {
+            load_streamed(l, weights);
+            continue;
+        }
+        if (room != nullptr) {
+            place_in(room, weights);
+            room += streamed_.buffer_bytes;
+        }
+        load_linears(stage_.first_layer + l, weights);
+    }
+    dense_ = Buffer();
+}
+
+void FrozenWeights::load_streamed(std::int32_t local, LayerWeights& weights) {
+    if (!stream_->fills(local)) return;
+    const std::int32_t layer = stage_.first_layer + local;
+    if (read_linears(layer, stream_->host_block(local))) return;
+    place_in(stream_->assembly(), weights);
+    load_linears(layer, weights);
+    stream_->keep(local);
+    take_away(weights);
+}
+
+bool FrozenWeights::is_read_as_it_is(std::int32_t layer) const {
+    if (view_.plan.fp8_linears) return false;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        const bool whole =
+            linear_shape(view_.lane_model, linear).in == linear_shape(view_.plan.model, linear).in;
+        if (!whole || source_.random_matrix(weight_name(layer, linear))) return false;
+    }
+    return traits_of(linear_format(view_.plan)).dense || weights_are_staged(view_.plan);
+}
+
+bool FrozenWeights::read_linears(std::int32_t layer, char* host) {
+    if (!is_read_as_it_is(layer)) return false;
+    for (int g = 0; g < linear_group_count; ++g) {
+        const LinearGroupShape shape = group_shape(view_.lane_model, static_cast<LinearGroup>(g));
+        const MatrixShape packed{shape.out, shape.in};
+        const WeightView group =
+            weight_view(host + streamed_.groups[static_cast<std::size_t>(g)].in_host,
+                        linear_format(view_.plan), WeightResidence::resident, packed, packed);
+        std::int64_t first_row = 0;
+        for (int i = 0; i < shape.count; ++i) {
+            const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+            const std::int64_t rows = linear_shape(view_.lane_model, linear).out;
+            read_linear(weight_name(layer, linear), part_of(linear),
+                        group.row_range(first_row, rows));
+            first_row += rows;
+        }
+    }
+    return true;
+}
+
+void FrozenWeights::read_linear(const std::string& name, const Part& part,
+                                const WeightView& target) {
+    const WeightTraits& traits = traits_of(target.format);
+    const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, target.cols));
+    const std::int64_t rows_at_once =
+        std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
+    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
+        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+        const WeightView rows = target.row_range(row, count);
+        if (traits.dense) {
+            source_.read_rows(name, part.first_row + row, rows.dense());
+        } else {
+            source_.read_codes(name, part.first_row + row, count, rows.codes,
+                               static_cast<float*>(rows.scales));
+        }
+    }
 }
 
 Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
@@ -97,7 +191,7 @@ void FrozenWeights::place_in(char* buffer, LayerWeights& weights) {
     for (int g = 0; g < linear_group_count; ++g) {
         const auto at = static_cast<std::size_t>(g);
         weights.groups[at].shape = group_shape(view_.lane_model, static_cast<LinearGroup>(g));
-        place_group(static_cast<LinearGroup>(g), buffer + stream_->layout().groups[at].in_buffer,
+        place_group(static_cast<LinearGroup>(g), buffer + streamed_.groups[at].in_buffer,
                     weights.groups[at]);
     }
 }
@@ -109,7 +203,7 @@ void FrozenWeights::take_away(LayerWeights& weights) {
     }
 }
 
-void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
+void FrozenWeights::load_vectors(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
     const auto norm = [&](LayerNorm which, std::int64_t size) {
@@ -133,15 +227,21 @@ void FrozenWeights::load_layer(std::int32_t layer, LayerWeights& weights) {
         weights.xielu_negative = least + load_softplus(activation_weight_name(layer, false));
     }
     for (int g = 0; g < linear_group_count; ++g) {
+        GroupWeights& group = weights.groups[static_cast<std::size_t>(g)];
+        group.shape = group_shape(model, static_cast<LinearGroup>(g));
+        load_biases(layer, group);
+    }
+}
+
+void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {
+    for (int g = 0; g < linear_group_count; ++g) {
         load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
     }
 }
 
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
     const ModelSpec& model = view_.lane_model;
-    weights.shape = group_shape(model, group);
-    load_biases(layer, weights);
-    if (!streams(layer - stage_.first_layer)) {
+    if (room_ == nullptr && !streams(layer - stage_.first_layer)) {
         Buffer& storage = view_.plan.fp8_linears ? weights.fp8.storage : weights.matrix.storage;
         storage = allocate_group(group, weights);
     }

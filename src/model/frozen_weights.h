@@ -81,8 +81,10 @@ struct LayerWeights {
 /// zeros. Rows are read whole: of o and down more is read than kept.
 class FrozenWeights {
   public:
+    /// `homes`: of weights that ranks have between them, with which loading is collective; it
+    /// outlives this object.
     FrozenWeights(const ReplicaView& view, const StagePlan& stage, const WeightSource& source,
-                  Backend& backend, std::int32_t lane = 0);
+                  Backend& backend, std::int32_t lane = 0, LayerHomes* homes = nullptr);
 
     /// The linears of layers that stream are there between use() and done() alone.
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
@@ -108,7 +110,24 @@ class FrozenWeights {
     }
 
   private:
-    void load_layer(std::int32_t layer, LayerWeights& weights);
+    /// The part of a tensor that a matrix gets.
+    struct Part {
+        MatrixShape whole;
+        std::int64_t first_row = 0;
+        std::int64_t first_col = 0;
+    };
+    void load(LayerHomes* homes);
+    void load_layers();
+    /// Memory for the layers that this rank holds for others.
+    void make_room(LayerHomes& homes);
+    /// All but the linears.
+    void load_vectors(std::int32_t layer, LayerWeights& weights);
+    void load_linears(std::int32_t layer, LayerWeights& weights);
+    void load_streamed(std::int32_t local, LayerWeights& weights);
+    /// Reads linears straight into host memory, where it has them as their file does; else false.
+    bool read_linears(std::int32_t layer, char* host);
+    bool is_read_as_it_is(std::int32_t layer) const;
+    void read_linear(const std::string& name, const Part& part, const WeightView& target);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
     void load_fp8_group(std::int32_t layer, GroupWeights& weights);
     /// Where the group's linears lie from now on: as stored_layout or Fp8GroupLayout say, behind
@@ -132,12 +151,6 @@ class FrozenWeights {
     }
     FrozenMatrix load_vocabulary(const std::string& name);
 
-    /// The part of a tensor that a matrix gets.
-    struct Part {
-        MatrixShape whole;
-        std::int64_t first_row = 0;
-        std::int64_t first_col = 0;
-    };
     Part part_of(Linear linear) const;
     void load_rows(const std::string& name, const Part& part, const TensorView& target);
     void load_linear(const std::string& name, const Part& part, const WeightView& target);
@@ -154,9 +167,12 @@ class FrozenWeights {
     ReplicaView view_;
     StagePlan stage_;
     TensorLane lane_;
+    StreamedLayer streamed_;
     Slice vocabulary_;
     const WeightSource& source_;
     Backend& backend_;
+    Buffer held_;           ///< linears of the layers that this rank holds for others
+    char* room_ = nullptr;  ///< where these begin; null where it holds none
     std::vector<LayerWeights> layers_;
     std::unique_ptr<LayerStream> stream_;  ///< null where all layers are resident
     FrozenMatrix embedding_;

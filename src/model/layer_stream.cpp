@@ -1,5 +1,6 @@
 #include "model/layer_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -15,27 +16,73 @@ std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, ch
     return copies;
 }
 
-LayerStream::LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend)
+std::vector<HostCopy> held_layer_copies(const StreamedLayer& layout, char* buffer, char* held) {
+    std::vector<HostCopy> copies;
+    for (const StreamedGroup& group : layout.groups) {
+        copies.push_back({buffer + group.in_buffer, group.pitch, held + group.in_buffer,
+                          group.row_bytes, group.rows, group.pitch});
+    }
+    return copies;
+}
+
+LayerStream::LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend,
+                         LayerHomes* homes)
     : layout_(streamed_layer(view)),
+      homes_(homes),
       link_(backend.make_host_copies(stream_buffers(stage))),
       order_(stream_buffers(stage)),
       anew_(static_cast<std::size_t>(stage.layer_count)) {
     for (std::int32_t b = 0; b < stream_buffers(stage); ++b) {
         buffers_.push_back(backend.allocate(layout_.buffer_bytes, "buffer of streamed layers"));
     }
+    std::int32_t turn = 0;
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
         const bool streamed = is_streamed(stage, l);
-        place_of_.push_back(streamed ? static_cast<std::int32_t>(host_.size()) : -1);
-        if (!streamed) continue;
+        place_of_.push_back(streamed ? turn++ : -1);
+        if (!streamed || homes_ != nullptr) continue;
         const HostPages& pages = host_.emplace_back(host_block_bytes(layout_));
         link_->pin(pages.data(), pages.bytes());
     }
+    if (homes_ == nullptr) return;
+    for (const std::span<char> pages : homes_->host_memory())
+        link_->pin(pages.data(), pages.size());
+}
+
+bool LayerStream::fills(std::int32_t layer) const {
+    return homes_ == nullptr || (!homes_->held_by_ranks() && homes_->fills(layer));
+}
+
+char* LayerStream::host_block(std::int32_t layer) const {
+    if (homes_ != nullptr) return homes_->block(layer);
+    return host_[static_cast<std::size_t>(place_of_[static_cast<std::size_t>(layer)])].data();
 }
 
 std::vector<HostCopy> LayerStream::copies(std::int32_t layer, char* buffer) const {
     const std::int32_t place = place_of_[static_cast<std::size_t>(layer)];
     LORATRAIN_CHECK(place >= 0, "layer ", layer, " of the stage does not stream");
-    return layer_copies(layout_, buffer, host_[static_cast<std::size_t>(place)].data());
+    if (homes_ == nullptr || !homes_->held_by_ranks()) {
+        return layer_copies(layout_, buffer, host_block(layer));
+    }
+    return held_layer_copies(layout_, buffer, homes_->block(layer));
+}
+
+double LayerStream::measured_load(StreamClock& clock) {
+    constexpr int repeats = 5;
+    const auto found = std::find_if(place_of_.begin(), place_of_.end(),
+                                    [](std::int32_t place) { return place >= 0; });
+    const auto layer = static_cast<std::int32_t>(found - place_of_.begin());
+    const auto of_layer = copies(layer, assembly());
+    order_.forget();
+    std::vector<double> seconds;
+    for (int i = 0; i < repeats; ++i) {
+        clock.mark();
+        link_->load(0, of_layer);
+        link_->await(0);
+        clock.mark();
+        seconds.push_back(clock.read().back());
+    }
+    std::nth_element(seconds.begin(), seconds.begin() + repeats / 2, seconds.end());
+    return seconds[repeats / 2];
 }
 
 void LayerStream::keep(std::int32_t layer) {

@@ -13,13 +13,13 @@ namespace loratrain {
 
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
              const WeightSource& source, Backend& backend, ObjectiveOf objective_of,
-             const StageLanes& lanes)
+             const StageLanes& lanes, LayerHomes* homes)
     : job_(job),
       view_(view),
       stage_(view.replica.stages[stage_index]),
       backend_(backend),
       lanes_(lanes),
-      weights_(view, stage_, source, backend, lanes.index()),
+      weights_(view, stage_, source, backend, lanes.index(), homes),
       workspace_(view, stage_, backend),
       bank_(job, view, stage_, backend, lanes,
             {[this](std::int32_t layer, Linear linear) {

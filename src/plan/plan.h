@@ -92,6 +92,10 @@ struct StagePlan {
     /// Most layers whose frozen weights stay in the rank's memory; others stream from the host's
     /// (plan/memory/residency.h).
     std::int32_t resident_layers = all_layers;
+    /// Ranks (of lane 0) that hold these layers once between them: layer l is resident on the rank
+    /// with number l modulo their count, the others read it there. Empty: none do
+    /// (plan/memory/holders.h).
+    std::vector<std::int32_t> holders = {};
 };
 
 /// One pipeline that holds the whole model: stages of `tensor` lanes each. Every lane is a rank.
@@ -132,7 +136,8 @@ struct MemoryPlan {
     std::uint64_t activations = 0;  ///< all slots
     std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
     std::uint64_t engine = 0;       ///< what the CUDA backend takes for itself (engine_memory.h)
-    /// Of the host's memory, beside all these: frozen weights of layers that stream.
+    /// Of the host's memory, beside all these: frozen weights of layers that stream, of which the
+    /// ranks of a host have one copy; of each its share.
     std::uint64_t host = 0;
     std::uint64_t total() const { return weights + adapters + activations + workspace + engine; }
 };

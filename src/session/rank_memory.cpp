@@ -25,9 +25,9 @@ ResidentMemory resident_memory() {
 }
 
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
-                                          const Backend& backend, const Communicator& communicator,
+                                          const Backend& backend, std::uint64_t others,
                                           const ResidentMemory& before) {
-    const auto allocated = gather_numbers(mpi, backend.memory().peak + communicator.bytes());
+    const auto allocated = gather_numbers(mpi, backend.memory().peak + others);
     const auto resident = gather_numbers(mpi, resident_memory().peak - before.now);
     std::vector<MeasuredMemory> ranks;
     for (std::size_t r = 0; r < allocated.size(); ++r) ranks.push_back({allocated[r], resident[r]});

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
 #include "report/run_record.h"
@@ -24,10 +23,11 @@ struct ResidentMemory {
 };
 ResidentMemory resident_memory();
 
-/// What every rank's backend, its messages and its process have taken at most since `before`; the
-/// root writes it to <run_dir>/memory.json. That it cannot be written is a warning. Collective.
+/// What every rank's backend with `others`, its messages, and its process have taken at most since
+/// `before`; the root writes it to <run_dir>/memory.json. That it cannot be written is a warning.
+/// Collective.
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
-                                          const Backend& backend, const Communicator& communicator,
+                                          const Backend& backend, std::uint64_t others,
                                           const ResidentMemory& before);
 
 /// A line a rank: planned and taken. Of workers all are as `plan` says.

@@ -1,5 +1,6 @@
 #include "session/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backend/gpu_info.h"
@@ -15,6 +16,7 @@
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
+#include "session/layer_homes.h"
 #include "session/rank_backend.h"
 #include "session/redeployment.h"
 #include "session/weight_check.h"
@@ -163,7 +165,11 @@ void Session::build() {
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
     costs_.tell(plan_);
+    together(mpi_, "sharing frozen weights",
+             [&] { homes_ = make_layer_homes(mpi_, plan_, *backend_); });
+    agree(world(), [&] { open_stage_inputs(); });
     agree(world(), [&] { build_stage(); });
+    together(mpi_, "measuring transfers", [&] { measure_transfers(); });
 }
 
 std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {
@@ -172,21 +178,36 @@ std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {
                              cat(job_.run.dir, "/gemm_algorithms.rank", world().rank()));
 }
 
-void Session::build_stage() {
-    if (!mpi_.is_root()) {
-        inputs_.weights = open_weights(job_);
-        if (reads_tokens(stage_of(plan_, mpi_.rank()))) {
-            inputs_.files = open_datasets(job_, plan_.model.vocab_size);
-        }
+void Session::open_stage_inputs() {
+    if (mpi_.is_root()) return;
+    inputs_.weights = open_weights(job_);
+    if (reads_tokens(stage_of(plan_, mpi_.rank()))) {
+        inputs_.files = open_datasets(job_, plan_.model.vocab_size);
     }
+}
+
+void Session::build_stage() {
     // A worker's adapters come from the desk, those of a checkpoint need no other start.
     const std::vector<AdapterId> first = plan_.first_admitted;
     if (group_ != nullptr || !checkpoint_.empty()) plan_.first_admitted.clear();
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
-                                 *backend_, lanes_->of_rank(), exchange_.get()},
+                                 *backend_, lanes_->of_rank(), exchange_.get(), homes_.get()},
                  mpi_.rank(),
                  job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
     plan_.first_admitted = first;
+}
+
+void Session::measure_transfers() {
+    if (!homes_ || job_.schedule.costs == CostSource::built_in) return;
+    LayerStream* stream = run_->stage().layer_stream();
+    barrier(mpi_);
+    const bool like_first = plan_.replicas[place_of(plan_, mpi_.rank()).replica].tensor ==
+                            plan_.replicas.front().tensor;
+    const bool counts = stream != nullptr && like_first;
+    const std::unique_ptr<StreamClock> clock = backend_->make_clock();
+    const std::vector<double> seconds =
+        gather_numbers(mpi_, counts ? stream->measured_load(*clock) : 0.0);
+    plan_.costs.layer_transfer = *std::max_element(seconds.begin(), seconds.end());
 }
 
 }  // namespace loratrain

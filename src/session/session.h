@@ -9,6 +9,7 @@
 #include "comm/communicator.h"
 #include "config/command_line.h"
 #include "measure/measured_costs.h"
+#include "model/layer_homes.h"
 #include "plan/deploy/make_plan.h"
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
@@ -91,7 +92,12 @@ class Session {
     void plan_the_rest(const ModelSpec& model);
     /// Makes the plan again with what is known of costs. Root only.
     void plan_with_costs();
+    void open_stage_inputs();
     void build_stage();
+    /// Transfers as they take on this machine, with all ranks reading at once.
+    void measure_transfers();
+    void leave_homes();
+    std::uint64_t other_memory() const;
     void restore();
     void write_start(const std::string& devices);
     void write_end(const std::string& reason);
@@ -120,6 +126,7 @@ class Session {
     std::unique_ptr<Communicator> communicator_;
     std::optional<LaneGroups> lanes_;
     std::unique_ptr<GradientExchange> exchange_;  ///< among several replicas
+    std::unique_ptr<LayerHomes> homes_;           ///< null: no rank has weights of others
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
     FormerRun former_run_;              ///< of workers; the first one's root's

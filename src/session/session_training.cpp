@@ -80,7 +80,7 @@ void Session::begin() {
     });
     log::info("backend: " + backend_->description());
     log::block(devices);
-    record_memory(world(), job_.run.dir, *backend_, *communicator_, memory_before_);
+    record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_);
 }
 
 /// Leaders have the way to the desk, the first one's root the desk itself.
@@ -136,6 +136,7 @@ ExitCode Session::train() {
         log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_))));
     }
     const ExitCode code = trainer_->run();
+    leave_homes();
     ended_ = std::chrono::steady_clock::now();
     log::end_live();
     activity::begin(activity::Task::finish);
@@ -144,6 +145,18 @@ ExitCode Session::train() {
     const std::string reason = desk_ ? desk_->stop_reason() : trainer_->stop_reason();
     write_end(trainer_->goes_on() ? "goes on in another deployment" : end_reason(code, reason));
     return code;
+}
+
+/// Of this rank, that the backend does not count.
+std::uint64_t Session::other_memory() const {
+    return communicator_->bytes() + (homes_ ? homes_->room_bytes() : 0);
+}
+
+/// Ranks that end later may still read the memory of those that are done.
+void Session::leave_homes() {
+    if (!homes_) return;
+    if (LayerStream* stream = run_->stage().layer_stream()) stream->finish();
+    homes_->leave();
 }
 
 std::optional<FormerSession> Session::former() const {
@@ -163,7 +176,7 @@ void Session::close_desk() {
 
 void Session::write_end(const std::string& reason) {
     log_memory(plan_,
-               record_memory(world(), job_.run.dir, *backend_, *communicator_, memory_before_));
+               record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
     const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);

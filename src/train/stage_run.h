@@ -29,9 +29,11 @@ class StageRun {
         Backend& backend;
         StageLanes lanes = one_lane();         ///< this rank's
         GradientExchange* exchange = nullptr;  ///< among several replicas
+        LayerHomes* homes = nullptr;           ///< of weights that ranks have between them
     };
 
-    /// Loads the stage's weights and allocates all it needs.
+    /// Loads the stage's weights and allocates all it needs; with `homes` collective over all
+    /// ranks.
     StageRun(const Parts& parts, int rank, Record record);
 
     Stage& stage() { return stage_; }

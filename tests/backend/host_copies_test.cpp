@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/error.h"
 #include "base/host_pages.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
@@ -35,6 +36,39 @@ TEST_P(HostCopiesTest, RowsGoThereAndBackAndLeavePadsAlone) {
     for (std::size_t i = 0; i < after.size(); ++i) {
         ASSERT_EQ(after[i], i % pitch < row_bytes ? before[i] : 1) << i;
     }
+}
+
+/// As rows come from where another rank holds them, with pads between them there too.
+TEST_P(HostCopiesTest, RowsComeFromOtherMemoryOfTheBackend) {
+    constexpr std::size_t rows = 300;
+    constexpr std::size_t row_bytes = 64;
+    constexpr std::size_t pitch = 96;
+    constexpr std::size_t other_pitch = 128;
+    const auto link = backend().make_host_copies(1);
+    const std::vector<std::uint8_t> held = numbers(rows * other_pitch, 3);
+    const DeviceVector<std::uint8_t> source(backend(), held);
+    const DeviceVector<std::uint8_t> target(backend(), std::vector<std::uint8_t>(rows * pitch, 1));
+    link->load(
+        0, std::array{HostCopy{target.data(), pitch, source.data(), row_bytes, rows, other_pitch}});
+    link->await(0);
+    const std::vector<std::uint8_t> after = target.download();
+    for (std::size_t i = 0; i < after.size(); ++i) {
+        const std::size_t column = i % pitch;
+        ASSERT_EQ(after[i], column < row_bytes ? held[i / pitch * other_pitch + column] : 1) << i;
+    }
+}
+
+/// What other processes may open is the whole of an allocation on a GPU; elsewhere nothing.
+TEST_P(HostCopiesTest, OffersMemoryOfGpusAlone) {
+    const auto link = backend().make_host_copies(1);
+    const Buffer memory = backend().allocate(std::size_t{2} << 20U, "test");
+    if (backend().description().starts_with("cpu")) {
+        EXPECT_THROW(link->offer(memory.data()), Error);
+        EXPECT_THROW(link->open(""), Error);
+    } else {
+        EXPECT_FALSE(link->offer(memory.data()).empty());
+    }
+    link->close();
 }
 
 /// Each load waits for what was queued before it, and what is queued behind await() for the load.

@@ -1,8 +1,11 @@
 """Frozen weights that stream from host memory (model.residency) train to the same bits as resident
 ones: golden families on 1 to 4 ranks, forms, quantised and recomputed, evaluated, stopped and
-resumed, replicas; the plan and its memory; what is no residency. On a GPU the same, where one is."""
+resumed, replicas, which have one copy or hold the base between them; the plan and its memory; what
+is no residency. On GPUs the same, where there are some."""
 
 import json
+import os
+import re
 import unittest
 
 from harness import (GOLDEN, GOLDEN_FORMS, STOPPED, JobTest, adapter_weights, memory_report,
@@ -54,6 +57,37 @@ class Streaming(JobTest):
                 self.train(family, f"{run_dir}-{i}", residency, ranks, **options)
                 self.check_same(f"{run_dir}-{i}", run_dir)
 
+    def host_bytes(self, run_dir):
+        """Of all ranks, as planned."""
+        plan = (self.dir / run_dir / "plan.yaml").read_text()
+        return sum(int(text) for text in re.findall(r" host: (\d+)}", plan))
+
+    def check_shared(self, family, ranks, deployment, **options):
+        """All ranks have the base once between them: in the host's memory, then in their own; then
+        where they cannot share it, each way to fall back."""
+        run_dir = f"{family}-{ranks}"
+        options["deployment"] = deployment
+        self.train(family, run_dir, "all", ranks, **options)
+        self.train(family, f"{run_dir}-copy", STREAM, ranks, **options)
+        process = self.train(family, f"{run_dir}-held", "shared", ranks, **options)
+        self.assertIn("from the memory of ranks 0, 1", process.stdout)
+        self.assertNotIn("cannot", process.stdout + process.stderr)
+        for planned, allocated, _ in memory_report(process.stdout):
+            self.assertAlmostEqual(allocated / planned, 1.0, delta=0.1)
+        ends = ["copy", "held"]
+        for residency, allowed, text in (("shared", "host", "cannot read each other's weights"),
+                                         ("shared", "none", "cannot read each other's weights"),
+                                         (STREAM, "none", "cannot share memory")):
+            ends.append(f"{residency}-{allowed}")
+            os.environ["LORATRAIN_SHARED_WEIGHTS"] = allowed
+            self.addCleanup(os.environ.pop, "LORATRAIN_SHARED_WEIGHTS", None)
+            process = self.train(family, f"{run_dir}-{ends[-1]}", residency, ranks, **options)
+            del os.environ["LORATRAIN_SHARED_WEIGHTS"]
+            self.assertIn(f"{text} (LORATRAIN_SHARED_WEIGHTS={allowed})",
+                          process.stdout + process.stderr)
+        for end in ends:
+            self.check_same(f"{run_dir}-{end}", run_dir)
+
     def check_precision(self):
         self.check("llama", residencies=(STREAM, SOME, {"resident_layers": 3}))
         self.check("qwen3", tokens=4096)
@@ -83,6 +117,20 @@ class OnCpu(Streaming):
         self.train("llama", "streamed", SOME, keys={"max_steps": 12})
         self.check_same("streamed", "resident")
 
+    def test_replicas_that_share(self):
+        self.check_shared("llama", 2, [{"count": 2}])
+        self.train("llama", "one", STREAM)
+        self.assertEqual(self.host_bytes("llama-2-copy"), self.host_bytes("one"))
+        self.assertEqual(self.host_bytes("llama-2-held"), 0)
+
+    def test_replicas_of_pipelines_and_quantised_that_share(self):
+        for family, ranks, deployment in (("qwen3", 4, [{"tp": 2, "count": 2}]),
+                                          ("llama_nf4", 3, [{"count": 3}])):
+            options = {"deployment": deployment, "recompute": "layer"}
+            self.train(family, family, "all", ranks, **options)
+            self.train(family, f"{family}-held", "shared", ranks, **options)
+            self.check_same(f"{family}-held", family)
+
     def test_plan_and_memory(self):
         process = self.train("llama", "run", SOME)
         planned, allocated, _ = memory_report(process.stdout)[0]
@@ -96,7 +144,7 @@ class OnCpu(Streaming):
         self.assertIn("resident_layers: 1", plan)
         self.assertRegex(plan, r"host: [1-9]\d+")
         for residency, texts in (
-                ("often", ["model.residency: 'often' is not known here", "auto, all, stream"]),
+                ("often", ["model.residency: 'often' is not known here", "auto, all, stream, shared"]),
                 ({"resident_layers": -1}, ["model.residency.resident_layers: -1 is out of range"]),
                 ({"layers": 1}, ["unknown key 'model.residency.layers'", "resident_layers",
                                  "model.residency.resident_layers: is missing"]),
@@ -121,6 +169,21 @@ class OnGpu(Streaming):
 
 
 class OnGpuInBf16(OnGpu):
+    PRECISION = "bf16"
+
+
+@unittest.skipIf(GPUS < 2, "fewer than two GPUs found (nvidia-smi -L)")
+class OnTwoGpus(Streaming):
+    BACKEND = "cuda"
+
+    def test_replicas_that_share(self):
+        self.check_shared("llama", 2, [{"count": 2}])
+
+    def test_quantised_replicas_that_share(self):
+        self.check_shared("llama_nf4", 2, [{"count": 2}], recompute="layer")
+
+
+class OnTwoGpusInBf16(OnTwoGpus):
     PRECISION = "bf16"
 
 

@@ -32,12 +32,17 @@ def ranks_of(process):
 
 
 class WatchdogTest(JobTest):
+    SHARED = False
+
     def job(self, run_dir, steps=STEPS):
         job = self.tiny_job(run_dir, {"one": {"max_steps": steps},
                                       "two": {"max_steps": steps, "r": 2}})
         job["defaults"]["lr_scheduler_type"] = "constant"
         job["run"]["peer_timeout"] = TIMEOUT
         job["checkpoint"] = {"every_steps": 20}
+        if self.SHARED:
+            job["model"]["residency"] = "shared"
+            job["parallel"]["deployment"] = [{"count": 2}]
         return self.write_job(job, f"{run_dir}.yaml")
 
     def start_training(self, ranks):
@@ -169,6 +174,17 @@ class KilledRank(WatchdogTest):
 
     def test_last(self):
         self.check(3, 2)
+
+
+class KilledHolder(KilledRank):
+    """Others copy weights from its memory for each microbatch."""
+    SHARED = True
+
+    def test_first(self):
+        self.check(2, 0)
+
+    def test_last(self):
+        self.check(2, 1)
 
 
 class HealthyRun(WatchdogTest):

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
 
 namespace loratrain {
 
@@ -21,7 +22,7 @@ class CpuHostCopies final : public HostCopies {
     void save(std::span<const HostCopy> copies) override {
         for (const HostCopy& copy : copies) {
             for (std::size_t i = 0; i < copy.rows; ++i) {
-                std::memcpy(row(copy.host, i, copy.row_bytes), row(copy.device, i, copy.pitch),
+                std::memcpy(row(copy.host, i, copy.host_pitch()), row(copy.device, i, copy.pitch),
                             copy.row_bytes);
             }
         }
@@ -31,7 +32,7 @@ class CpuHostCopies final : public HostCopies {
         if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) {
             for (std::size_t i = 0; i < copy.rows; ++i) {
-                std::memcpy(row(copy.device, i, copy.pitch), row(copy.host, i, copy.row_bytes),
+                std::memcpy(row(copy.device, i, copy.pitch), row(copy.host, i, copy.host_pitch()),
                             copy.row_bytes);
             }
         }
@@ -45,6 +46,14 @@ class CpuHostCopies final : public HostCopies {
 };
 
 }  // namespace
+
+std::string HostCopies::offer(void* /*data*/) {
+    throw Error("memory of this backend cannot be opened by other processes");
+}
+
+void* HostCopies::open(const std::string& /*offer*/) {
+    throw Error("this backend opens no memory of other processes");
+}
 
 std::unique_ptr<HostCopies> CpuBackend::make_host_copies(std::int32_t /*places*/) {
     return std::make_unique<CpuHostCopies>(*this);

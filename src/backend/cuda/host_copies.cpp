@@ -1,6 +1,7 @@
 #include "backend/host_copies.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,7 @@ class CudaHostCopies final : public HostCopies {
     ~CudaHostCopies() override {
         cudaStreamSynchronize(stream_);
         cudaStreamSynchronize(computing_);
+        for (void* data : opened_) cudaIpcCloseMemHandle(data);
         for (void* data : pinned_) cudaHostUnregister(data);
         for (cudaEvent_t event : there_) cudaEventDestroy(event);
         cudaEventDestroy(computed_);
@@ -57,7 +59,7 @@ class CudaHostCopies final : public HostCopies {
         CUDA_CHECK(cudaEventRecord(computed_, computing_));
         CUDA_CHECK(cudaStreamWaitEvent(stream_, computed_));
         if (clock != nullptr) clock->mark();
-        for (const HostCopy& copy : copies) queue(copy, cudaMemcpyHostToDevice, stream_);
+        for (const HostCopy& copy : copies) queue(copy, cudaMemcpyDefault, stream_);
         if (clock != nullptr) clock->mark();
         CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
     }
@@ -68,23 +70,52 @@ class CudaHostCopies final : public HostCopies {
 
     std::unique_ptr<StreamClock> make_clock() override { return make_event_clock(stream_); }
 
+    std::string offer(void* data) override {
+        cudaIpcMemHandle_t handle;
+        check_opening(cudaIpcGetMemHandle(&handle, data), "cudaIpcGetMemHandle");
+        return {reinterpret_cast<const char*>(&handle), sizeof handle};
+    }
+
+    void* open(const std::string& offer) override {
+        cudaIpcMemHandle_t handle;
+        LORATRAIN_CHECK(offer.size() == sizeof handle, offer.size(), " bytes of a handle");
+        std::memcpy(&handle, offer.data(), sizeof handle);
+        void* data = nullptr;
+        check_opening(cudaIpcOpenMemHandle(&data, handle, cudaIpcMemLazyEnablePeerAccess),
+                      "cudaIpcOpenMemHandle");
+        opened_.push_back(data);
+        return data;
+    }
+
+    void close() override {
+        CUDA_CHECK(cudaStreamSynchronize(stream_));
+        for (void* data : opened_) CUDA_CHECK(cudaIpcCloseMemHandle(data));
+        opened_.clear();
+    }
+
   private:
+    static void check_opening(cudaError_t status, const char* call) {
+        if (status == cudaSuccess) return;
+        static_cast<void>(cudaGetLastError());
+        throw Error(cat(call, ": ", cudaGetErrorString(status)));
+    }
+
     static void queue(const HostCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
         if (copy.rows == 1) return queue_bytes(copy, kind, stream);
         const std::size_t at_once = std::max<std::size_t>(1, bytes_at_once / copy.row_bytes);
-        const bool down = kind == cudaMemcpyHostToDevice;
+        const bool down = kind != cudaMemcpyDeviceToHost;
         for (std::size_t row = 0; row < copy.rows; row += at_once) {
             const std::size_t rows = std::min(at_once, copy.rows - row);
             char* device = static_cast<char*>(copy.device) + row * copy.pitch;
-            char* host = static_cast<char*>(copy.host) + row * copy.row_bytes;
-            CUDA_CHECK(cudaMemcpy2DAsync(down ? device : host, down ? copy.pitch : copy.row_bytes,
-                                         down ? host : device, down ? copy.row_bytes : copy.pitch,
-                                         copy.row_bytes, rows, kind, stream));
+            char* host = static_cast<char*>(copy.host) + row * copy.host_pitch();
+            CUDA_CHECK(cudaMemcpy2DAsync(
+                down ? device : host, down ? copy.pitch : copy.host_pitch(), down ? host : device,
+                down ? copy.host_pitch() : copy.pitch, copy.row_bytes, rows, kind, stream));
         }
     }
 
     static void queue_bytes(const HostCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
-        const bool down = kind == cudaMemcpyHostToDevice;
+        const bool down = kind != cudaMemcpyDeviceToHost;
         for (std::size_t done = 0; done < copy.row_bytes; done += bytes_at_once) {
             const std::size_t bytes = std::min(bytes_at_once, copy.row_bytes - done);
             char* device = static_cast<char*>(copy.device) + done;
@@ -99,6 +130,7 @@ class CudaHostCopies final : public HostCopies {
     cudaEvent_t computed_ = nullptr;
     std::vector<cudaEvent_t> there_;
     std::vector<void*> pinned_;
+    std::vector<void*> opened_;
 };
 
 }  // namespace

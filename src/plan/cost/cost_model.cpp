@@ -37,6 +37,7 @@ struct DeviceRates {
     double sum_bytes;        ///< per second, of a sum over lanes, sent and received
     double memory_bytes;     ///< per second, of an optimizer step
     double host_bytes;       ///< per second, from the host's memory; an estimate of all
+    double peer_bytes;       ///< per second, from another rank's of the host; an estimate of all
     std::string_view doubt;  ///< why they are estimates; "" = measured
 };
 
@@ -44,19 +45,21 @@ constexpr std::string_view scaled_from_h200 =
     ", an estimate: an h200's rates, scaled by the maker's peaks";
 
 constexpr std::array<DeviceRates, 8> devices{{
-    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 50e9, ""},
-    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 50e9, ""},
-    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 24e9,
+    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 50e9, 300e9,
+     ""},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 50e9,
+     300e9, ""},
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 24e9, 200e9,
      scaled_from_h200},
-    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 24e9,
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 24e9, 20e9,
      scaled_from_h200},
-    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 24e9,
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 24e9, 20e9,
      scaled_from_h200},
-    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 24e9,
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 24e9, 20e9,
      scaled_from_h200},
-    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 24e9,
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 24e9, 20e9,
      scaled_from_h200},
-    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 5e9,
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 5e9, 5e9,
      ", an estimate: processors differ"},
 }};
 
@@ -179,7 +182,10 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
         const LinearShape shape = linear_shape(model, static_cast<Linear>(i));
         bytes += weight_layout(traits_of(format), {shape.out, shape.in}).bytes;
     }
-    costs.layer_transfer = static_cast<double>(bytes) / rates_of(device).host_bytes;
+    const DeviceRates& rates = rates_of(device);
+    const bool shared = job.model.residency.kind == Residency::Kind::shared;
+    costs.layer_transfer =
+        static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
 }
 
 std::vector<std::string> device_names() {

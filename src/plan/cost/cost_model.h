@@ -34,8 +34,8 @@ void add_to_layers(const CostLine& line, double times, CostModel& costs);
 /// target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
-/// Adds what a layer that streams takes to come from host memory to built-in costs of a job in
-/// which any may (resident_layers()). `plan`: its model and formats.
+/// Adds what a layer that streams takes to come from host memory, or from the rank that holds it,
+/// to built-in costs of a job in which any may (resident_layers()). `plan`: its model and formats.
 void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
                    CostModel& costs);
 

@@ -112,7 +112,8 @@ struct CostModel {
     double step_fixed = 0.0;
     double message_fixed = 0.0;     ///< latency of a message between neighbours
     double message_per_byte = 0.0;  ///< and what it costs beside computation
-    /// To bring the frozen weights of one layer from host memory, beside computation.
+    /// To bring the frozen weights of one layer from host memory, or from the rank that holds it,
+    /// beside computation.
     double layer_transfer = 0.0;
     /// Of the `ranks_per_host` consecutive ranks of a host as many compute at full speed at the
     /// same time; k of them, where k is more, at full_speed_ranks / k of it. 0 = all, whatever k.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -20,6 +21,7 @@
 #include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
+#include "plan/memory/holders.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
 #include "plan/number_types.h"
@@ -125,18 +127,23 @@ class Planner {
     /// Of microbatches that are not given: those behind which layers come that stream.
     std::optional<std::int64_t> wide_enough_to_hide(std::optional<std::int64_t> usual) const {
         constexpr std::int64_t most = 32768;
-        const std::int32_t resident = resident_layers(job_);
-        if (resident == all_layers || !job_.parallel.deployment.empty()) return usual;
-        CostModel costs =
-            built_in_costs(model_, types_.compute, device_of(cluster_), 1, types_.fp8_linears);
+        if (resident_layers(job_) == all_layers) return usual;
         Plan plan;
         plan.model = model_;
         plan.weights = types_.weights;
         plan.fp8_linears = types_.fp8_linears;
-        add_transfers(job_, plan, device_of(cluster_), 1, costs);
-        const auto layers = static_cast<std::int32_t>(model_.layers) / stages();
-        return std::max(usual.value_or(usual_tokens_of_one_gpu(model_)),
-                        std::min(most, tokens_that_hide(costs, layers, resident)));
+        std::int64_t tokens = usual.value_or(usual_tokens_of_one_gpu(model_));
+        for (const ReplicaJob& replica : replicas()) {
+            CostModel costs = built_in_costs(model_, types_.compute, device_of(cluster_),
+                                             replica.tensor, types_.fp8_linears);
+            add_transfers(job_, plan, device_of(cluster_), replica.tensor, costs);
+            StagePlan stage;
+            stage.layer_count = static_cast<std::int32_t>(model_.layers) / replica.stages;
+            const StagePlan own = with_residency({stage}, job_).front();
+            tokens = std::max(tokens, std::min(most, tokens_that_hide(costs, own.layer_count,
+                                                                      own.resident_layers)));
+        }
+        return tokens;
     }
 
     /// Whether sizes of microbatches are looked for beside which layers stream.
@@ -206,6 +213,7 @@ class Planner {
         if (sizes_ != Sizes::searched || cluster_.backend != BackendKind::cuda) return std::nullopt;
         const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
         if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
+        if (automatic && has_several()) return with_shared_or_streamed();
         Job job = job_;
         if (automatic) job.model.residency = {Residency::Kind::some, 0};
         if (has_free_sizes() || (automatic && job_.parallel.deployment.empty())) {
@@ -218,6 +226,19 @@ class Planner {
         return planned_or_none(job, Sizes::as_given);
     }
 
+    /// A given deployment of replicas whose base does not fit: from each other's memory, else from
+    /// the host's.
+    std::optional<PlannedJob> with_shared_or_streamed() const {
+        Job job = job_;
+        const std::int32_t ranks = sharers(job_.parallel.deployment, cluster_);
+        for (const auto kind : {Residency::Kind::shared, Residency::Kind::stream}) {
+            job.model.residency = {kind, 0, ranks};
+            if (kind == Residency::Kind::shared && ranks == 1) continue;
+            if (auto planned = planned_or_none(job, Sizes::as_given)) return planned;
+        }
+        return std::nullopt;
+    }
+
     void set_memory(Plan& plan) const {
         plan.memory.clear();
         for (const ReplicaPlan& replica : plan.replicas) {
@@ -227,6 +248,7 @@ class Planner {
                                    stage_memory(job_, view, s));
             }
         }
+        set_host_copies(plan, cluster_.ranks_per_node);
     }
 
     /// Adds to problems_ what does not fit.
@@ -368,7 +390,12 @@ class Planner {
         plan.costs = planners.front()->costs();
         for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
         number_ranks(plan.replicas);
+        const Residency& residency = job_.model.residency;
+        if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
+            set_holders(plan.replicas, cluster_.ranks_per_node);
+        }
         set_memory(plan);
+        if (sizes_ != Sizes::tried) check_host_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
             const ReplicaView view = view_of(plan, plan.replicas[r]);
             const FittingTokens fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
@@ -429,27 +456,48 @@ class Planner {
         return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
     }
 
-    /// What layers that stream take of the host's memory, which CPU ranks have no other than.
-    void check_host_memory(const ReplicaView& view) {
-        const bool cpu = cluster_.backend == BackendKind::cpu;
-        const std::uint64_t room = cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank;
-        for (const StagePlan& stage : view.replica.stages) {
-            const MemoryPlan& memory = view.plan.memory[static_cast<std::size_t>(stage.rank)];
-            const std::uint64_t needed = memory.host + (cpu ? memory.total() : 0);
-            if (room == 0 || memory.host == 0 || needed <= room) continue;
-            problems_.add(where("model.residency"),
-                          cat("the ", streamed_layers(stage), " layers of rank ", stage.rank,
-                              place_text(view.plan, stage.rank), " that stream need ",
-                              human_bytes(memory.host), " of the host's memory, of which it has ",
-                              human_bytes(cpu ? room - std::min(room, memory.total()) : room)),
-                          "use a smaller or quantised base, residency: all, or more ranks on other "
-                          "hosts");
+    /// What layers that stream take of each host's memory, which CPU ranks have no other than.
+    void check_host_memory(const Plan& plan) {
+        const auto ranks = static_cast<std::int32_t>(plan.memory.size());
+        const std::int32_t per_host = std::max(1, cluster_.ranks_per_node);
+        for (std::int32_t first = 0; first < ranks; first += per_host) {
+            check_host_memory(plan, first, std::min(per_host, ranks - first));
         }
+    }
+
+    void check_host_memory(const Plan& plan, std::int32_t first, std::int32_t ranks) {
+        const bool cpu = cluster_.backend == BackendKind::cpu;
+        const std::uint64_t room = (cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank) *
+                                   static_cast<std::uint64_t>(ranks);
+        std::uint64_t copies = 0;
+        std::uint64_t other = 0;
+        std::set<std::int32_t> layers;
+        for (std::int32_t rank = first; rank < first + ranks; ++rank) {
+            const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
+            copies += memory.host;
+            if (cpu) other += memory.total();
+            const Place place = place_of(plan, rank);
+            const StagePlan& stage = plan.replicas[place.replica].stages[place.stage];
+            for (std::int32_t l = 0; l < stage.layer_count; ++l) {
+                if (is_streamed(stage, l)) layers.insert(stage.first_layer + l);
+            }
+        }
+        if (room == 0 || copies == 0 || copies + other <= room) return;
+        problems_.add(
+            where("model.residency"),
+            cat("the ", layers.size(), " layers that stream on ", ranks_text(first, ranks),
+                " need ", human_bytes(copies), " of the host's memory, of which it has ",
+                human_bytes(room - std::min(room, other))),
+            "use a smaller or quantised base, residency: all, or more ranks on other "
+            "hosts");
+    }
+
+    static std::string ranks_text(std::int32_t first, std::int32_t count) {
+        return count == 1 ? cat("rank ", first) : cat("ranks ", first, "-", first + count - 1);
     }
 
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
-        if (sizes_ != Sizes::tried) check_host_memory(view);
         if (cluster_.bytes_per_rank == 0) return;
         std::string hint;
         for (const StagePlan& stage : view.replica.stages) {
@@ -487,7 +535,12 @@ class Planner {
 
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former) {
-    return Planner(job, model, datasets, cluster, former).run();
+    if (job.model.residency.kind != Residency::Kind::shared) {
+        return Planner(job, model, datasets, cluster, former).run();
+    }
+    Job sharing = job;
+    sharing.model.residency.sharers = sharers(job.parallel.deployment, cluster);
+    return Planner(sharing, model, datasets, cluster, former).run();
 }
 
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,

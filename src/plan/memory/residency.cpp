@@ -39,6 +39,8 @@ std::int32_t resident_layers(const Job& job) {
             return all_layers;
         case Residency::Kind::stream:
             return 0;
+        case Residency::Kind::shared:
+            return job.model.residency.sharers > 1 ? 0 : all_layers;
         case Residency::Kind::some:
             return job.model.residency.layers;
     }
@@ -46,7 +48,14 @@ std::int32_t resident_layers(const Job& job) {
 }
 
 std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& job) {
-    for (StagePlan& stage : stages) stage.resident_layers = resident_layers(job);
+    const Residency& residency = job.model.residency;
+    const bool shared = residency.kind == Residency::Kind::shared && residency.sharers > 1;
+    for (StagePlan& stage : stages) {
+        stage.holders.clear();
+        stage.resident_layers =
+            shared ? (stage.layer_count + residency.sharers - 1) / residency.sharers
+                   : resident_layers(job);
+    }
     return stages;
 }
 
@@ -59,7 +68,17 @@ std::int32_t streamed_layers(const StagePlan& stage) {
     return std::max(0, stage.layer_count - std::min(stage.resident_layers, stage.layer_count));
 }
 
+std::int32_t held_layers(const StagePlan& stage) {
+    std::int32_t held = 0;
+    for (std::int32_t l = 0; l < stage.layer_count; ++l) held += is_streamed(stage, l) ? 0 : 1;
+    return held;
+}
+
 bool is_streamed(const StagePlan& stage, std::int32_t layer) {
+    if (!stage.holders.empty()) {
+        const auto holder = static_cast<std::size_t>(layer) % stage.holders.size();
+        return stage.holders[holder] != stage.rank;
+    }
     const std::int64_t streamed = streamed_layers(stage);
     const auto before = [&](std::int64_t end) { return end * streamed / stage.layer_count; };
     return streamed > 0 && before(layer + 1) > before(layer);

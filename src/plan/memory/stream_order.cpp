@@ -17,6 +17,11 @@ void StreamOrder::expect(std::vector<std::int32_t> layers) {
     first_ = 0;
 }
 
+void StreamOrder::forget() {
+    expect({});
+    std::fill(held_.begin(), held_.end(), -1);
+}
+
 std::int32_t StreamOrder::buffer_of(std::int32_t layer) const {
     const auto found = std::find(held_.begin(), held_.end(), layer);
     return found == held_.end() ? -1 : static_cast<std::int32_t>(found - held_.begin());

@@ -20,6 +20,8 @@ class StreamOrder {
 
     /// The layers that are used from now on, in order, in place of what was expected before.
     void expect(std::vector<std::int32_t> layers);
+    /// Buffers hold nothing from now on, and nothing is expected.
+    void forget();
     /// The next load that can begin now; its buffer is of no other use from here on. None: all
     /// buffers hold what is needed sooner. To be asked until there is none, after expect() and
     /// done().

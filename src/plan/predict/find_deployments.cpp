@@ -71,6 +71,22 @@ bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetI
     return true;
 }
 
+/// A replica on each rank of a host, where the base fits on none alone: they hold it between them,
+/// or stream it. Not of more ranks than hosts have GPUs, as planning takes its time for each.
+Entries replicas_that_share(const Job& job, const Entries& options, const Cluster& cluster) {
+    constexpr int most = 8;
+    const Residency::Kind kind = job.model.residency.kind;
+    const bool may_share = kind == Residency::Kind::automatic || kind == Residency::Kind::shared;
+    const bool fits = std::any_of(options.begin(), options.end(), [](const ReplicaJob& option) {
+        return option.tensor * option.stages == 1;
+    });
+    if (fits || !may_share || cluster.backend != BackendKind::cuda || cluster.ranks == 1 ||
+        cluster.ranks > std::min(most, cluster.ranks_per_node)) {
+        return {};
+    }
+    return {{1, 1, cluster.ranks, {}}};
+}
+
 InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
                          std::int64_t longest) {
     const std::string where = cat(job.path, ": parallel.deployment");
@@ -143,6 +159,11 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
         if (found.fastest.size() >= most) break;
         DeploymentPrediction entry = predicted(job, deployment_of(counts, options.replicas), model,
                                                datasets, unmeasured, rounds);
+        if (entry.prediction) found.fastest.push_back(std::move(entry));
+    }
+    const Entries sharing = replicas_that_share(job, options.replicas, cluster);
+    if (!sharing.empty() && most > 0) {
+        DeploymentPrediction entry = predicted(job, sharing, model, datasets, unmeasured, rounds);
         if (entry.prediction) found.fastest.push_back(std::move(entry));
     }
     std::stable_sort(found.fastest.begin(), found.fastest.end(), [](const auto& a, const auto& b) {

@@ -163,6 +163,21 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
     return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
 }
 
+/// What a stage's layers come from.
+std::string source_of_layers(const ReplicaView& view, const StagePlan& stage) {
+    if (!stage.holders.empty()) {
+        std::vector<std::string> ranks;
+        for (const std::int32_t rank : stage.holders) ranks.push_back(std::to_string(rank));
+        return cat("from the memory of ranks ", join(ranks, ", "), ", one of which holds each");
+    }
+    const std::uint64_t read =
+        static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
+    const std::uint64_t kept = view.plan.memory[static_cast<std::size_t>(stage.rank)].host;
+    return cat(
+        "from ", human_bytes(read), " of pinned host memory",
+        kept == read ? "" : cat(", of whose one copy a host this rank has ", human_bytes(kept)));
+}
+
 /// "streamed" line: what comes from where in every pass, and what part of the time computation
 /// hides it, of microbatches like the first one.
 std::string streamed_summary(const Plan& plan, const JointWindow& round) {
@@ -175,12 +190,11 @@ std::string streamed_summary(const Plan& plan, const JointWindow& round) {
             const AdapterLoads loads = loads_of(microbatches.front(), AttentionSpan(plan.model));
             const double hidden =
                 hidden_share(costs_of(view), stage, loads, view.replica.recompute);
-            text += cat("streamed    rank ", stage.rank, ": ", streamed_layers(stage), " of ",
-                        stage.layer_count, " layers, ",
-                        human_bytes(streamed_layer(view).host_bytes), " each, from ",
-                        human_bytes(plan.memory[static_cast<std::size_t>(stage.rank)].host),
-                        " of pinned host memory; ", format_fixed(100.0 * hidden, 0),
-                        "% of their transfers behind computation\n");
+            text +=
+                cat("streamed    rank ", stage.rank, ": ", streamed_layers(stage), " of ",
+                    stage.layer_count, " layers, ", human_bytes(streamed_layer(view).host_bytes),
+                    " each, ", source_of_layers(view, stage), "; ", format_fixed(100.0 * hidden, 0),
+                    "% of their transfers behind computation\n");
         }
     }
     return text;

@@ -225,6 +225,12 @@ std::string span_text(const AdapterSpan& span) {
     return cat("[", span.begin, ", ", span.end, "]");
 }
 
+std::string holders_text(const StagePlan& stage) {
+    std::vector<std::string> ranks;
+    for (const std::int32_t rank : stage.holders) ranks.push_back(std::to_string(rank));
+    return ranks.empty() ? "" : cat(", holders: [", join(ranks, ", "), "]");
+}
+
 std::string replica_text(const ReplicaPlan& replica) {
     std::string text = cat(
         "  - tensor: ", replica.tensor, "\n    microbatch_tokens: ", replica.microbatch_tokens,
@@ -241,7 +247,7 @@ std::string replica_text(const ReplicaPlan& replica) {
             ", last_layer_adapters: ", span_text(stage.last_layer_adapters),
             stage.resident_layers == all_layers ? ""
                                                 : cat(", resident_layers: ", stage.resident_layers),
-            "}\n");
+            holders_text(stage), "}\n");
     }
     return text;
 }
@@ -384,6 +390,7 @@ StagePlan read_stage(const Map& map) {
     stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
     if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
+    if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }
 

@@ -365,7 +365,7 @@ TEST_F(JobProblems, Residency) {
                         "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\nadapters: [{name: a}]\n");
     };
     expect_among(found("often"), at(1), "model.residency: 'often' is not known here",
-                 "give one of: auto, all, stream");
+                 "give one of: auto, all, stream, shared");
     expect_among(found("[stream]"), at(1), "model.residency: is a list", "give");
     expect_among(found("{}"), at(1), "model.residency.resident_layers: is missing",
                  "give the layers that stay on each rank");

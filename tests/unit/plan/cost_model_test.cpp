@@ -304,6 +304,14 @@ TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
     EXPECT_NEAR(of_bf16, bytes / 50e9, 1e-4);
     add_transfers(job, plan, "h200", 2, costs);
     EXPECT_NEAR(costs.layer_transfer, of_bf16 / 2, 1e-4);
+    job.model.residency = {Residency::Kind::shared, 0, 2};
+    add_transfers(job, plan, "h200", 1, costs);
+    EXPECT_NEAR(costs.layer_transfer, bytes / 300e9, 1e-4);
+    job.model.residency.sharers = 1;
+    costs.layer_transfer = 0.0;
+    add_transfers(job, plan, "h200", 1, costs);
+    EXPECT_EQ(costs.layer_transfer, 0.0);
+    job.model.residency.kind = Residency::Kind::stream;
     plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
     add_transfers(job, plan, "h200", 1, costs);
     EXPECT_NEAR(costs.layer_transfer, of_bf16 * 4.5 / 16, 1e-4);

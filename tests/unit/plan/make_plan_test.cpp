@@ -237,7 +237,7 @@ TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
         test.plan();
         ADD_FAILURE() << "the host has too little memory";
     } catch (const InputError& error) {
-        EXPECT_NE(std::string(error.what()).find("the 80 layers of rank 0 that stream need"),
+        EXPECT_NE(std::string(error.what()).find("the 80 layers that stream on rank 0 need"),
                   std::string::npos)
             << error.what();
     }

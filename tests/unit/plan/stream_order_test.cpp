@@ -126,6 +126,10 @@ TEST(StreamOrder, RefusesWhatIsOutOfTurn) {
     EXPECT_ANY_THROW(order.expect({1}));
     EXPECT_EQ(order.buffer_of(1), 1);
     EXPECT_EQ(order.buffer_of(5), -1);
+    order.done();
+    order.forget();
+    EXPECT_EQ(order.buffer_of(1), -1);
+    EXPECT_FALSE(order.expects(1));
 }
 
 }  // namespace

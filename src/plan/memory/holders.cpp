@@ -1,0 +1,153 @@
+#include "plan/memory/holders.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "plan/memory/residency.h"
+#include "plan/place.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+namespace {
+
+std::int32_t rank_count(const ReplicaPlan& replica) {
+    return replica.tensor * static_cast<std::int32_t>(replica.stages.size());
+}
+
+/// -1 where the ranks are on several.
+std::int32_t common_host(std::int32_t first_rank, std::int32_t ranks, int per_host) {
+    const std::int32_t host = first_rank / per_host;
+    return (first_rank + ranks - 1) / per_host == host ? host : -1;
+}
+
+}  // namespace
+
+std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& cluster) {
+    std::vector<const ReplicaJob*> replicas;
+    for (const ReplicaJob& entry : deployment) {
+        replicas.insert(replicas.end(), static_cast<std::size_t>(entry.count), &entry);
+    }
+    std::stable_sort(replicas.begin(), replicas.end(),
+                     [](const auto* a, const auto* b) { return a->tensor > b->tensor; });
+    std::map<std::pair<const ReplicaJob*, std::int32_t>, std::int32_t> groups;
+    std::int32_t rank = 0;
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    for (const ReplicaJob* replica : replicas) {
+        const std::int32_t ranks = replica->tensor * replica->stages;
+        const std::int32_t host = common_host(rank, ranks, std::max(1, cluster.ranks_per_node));
+        rank += ranks;
+        if (host < 0) return 1;
+        ++groups[{replica, host}];
+    }
+    for (const auto& [group, count] : groups) least = std::min(least, count);
+    return groups.empty() ? 1 : least;
+}
+
+void set_holders(std::vector<ReplicaPlan>& replicas, int ranks_per_host) {
+    using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+    std::map<Key, std::vector<StagePlan*>> groups;
+    for (ReplicaPlan& replica : replicas) {
+        const std::int32_t first = replica.stages.front().rank;
+        const std::int32_t host = common_host(first, rank_count(replica), ranks_per_host);
+        for (StagePlan& stage : replica.stages) {
+            stage.holders.clear();
+            stage.resident_layers = all_layers;
+            if (host < 0) continue;
+            groups[{host, replica.tensor, replica.pad_columns, stage.first_layer,
+                    stage.layer_count}]
+                .push_back(&stage);
+        }
+    }
+    for (auto& [key, stages] : groups) {
+        if (stages.size() == 1) continue;
+        std::vector<std::int32_t> ranks;
+        for (const StagePlan* stage : stages) ranks.push_back(stage->rank);
+        for (StagePlan* stage : stages) {
+            stage->holders = ranks;
+            stage->resident_layers = held_layers(*stage);
+        }
+    }
+}
+
+bool has_holders(const Plan& plan) {
+    return std::any_of(plan.replicas.begin(), plan.replicas.end(), [](const auto& replica) {
+        return std::any_of(replica.stages.begin(), replica.stages.end(),
+                           [](const StagePlan& stage) { return !stage.holders.empty(); });
+    });
+}
+
+StreamedCopies::StreamedCopies(const Plan& plan, std::span<const std::int32_t> host_of)
+    : of_rank_(host_of.size()), blocks_(host_of.size()) {
+    /// Host, lanes, lane, layer of the model.
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>,
+             std::vector<std::pair<std::int32_t, std::int32_t>>>
+        users;
+    for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(host_of.size()); ++rank) {
+        const Place place = place_of(plan, rank);
+        const ReplicaPlan& replica = plan.replicas[place.replica];
+        const StagePlan& stage = replica.stages[place.stage];
+        for (std::int32_t l = 0; l < stage.layer_count; ++l) {
+            if (!is_streamed(stage, l)) continue;
+            users[{host_of[static_cast<std::size_t>(rank)], replica.tensor, place.lane,
+                   stage.first_layer + l}]
+                .emplace_back(rank, l);
+        }
+    }
+    for (const auto& [key, ranks] : users) {
+        const auto turn = static_cast<std::size_t>(std::get<3>(key)) % ranks.size();
+        const std::int32_t owner = ranks[turn].first;
+        const Copy copy{owner, blocks_[static_cast<std::size_t>(owner)]++};
+        for (const auto& [rank, layer] : ranks) {
+            of_rank_[static_cast<std::size_t>(rank)].push_back({layer, copy});
+        }
+    }
+}
+
+StreamedCopies::Copy StreamedCopies::of(std::int32_t rank, std::int32_t layer) const {
+    const auto& entries = of_rank_[static_cast<std::size_t>(rank)];
+    const auto found = std::find_if(entries.begin(), entries.end(),
+                                    [&](const Entry& entry) { return entry.layer == layer; });
+    LORATRAIN_CHECK(found != entries.end(), "layer ", layer, " of rank ", rank, " does not stream");
+    return found->copy;
+}
+
+std::int32_t StreamedCopies::blocks(std::int32_t rank) const {
+    return blocks_[static_cast<std::size_t>(rank)];
+}
+
+std::vector<std::int32_t> StreamedCopies::owners(std::int32_t rank) const {
+    std::set<std::int32_t> owners;
+    for (const Entry& entry : of_rank_[static_cast<std::size_t>(rank)]) {
+        owners.insert(entry.copy.owner);
+    }
+    return {owners.begin(), owners.end()};
+}
+
+std::vector<std::int32_t> hosts_in_order(std::int32_t ranks, int per_host) {
+    std::vector<std::int32_t> hosts;
+    for (std::int32_t rank = 0; rank < ranks; ++rank) hosts.push_back(rank / std::max(1, per_host));
+    return hosts;
+}
+
+void set_host_copies(Plan& plan, int ranks_per_host) {
+    for (MemoryPlan& memory : plan.memory) memory.host = 0;
+    if (std::none_of(plan.replicas.begin(), plan.replicas.end(), may_stream)) return;
+    const auto ranks = static_cast<std::int32_t>(plan.memory.size());
+    const StreamedCopies copies(plan, hosts_in_order(ranks, ranks_per_host));
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+        const Place place = place_of(plan, rank);
+        const ReplicaView view = view_of(plan, plan.replicas[place.replica]);
+        MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
+        const StagePlan& stage = view.replica.stages[place.stage];
+        if (streamed_layers(stage) == 0 || !stage.holders.empty()) continue;
+        memory.host = static_cast<std::uint64_t>(copies.blocks(rank)) *
+                      host_block_bytes(streamed_layer(view));
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// Frozen weights that ranks of one host have once between them: which rank holds what. Two ways:
+/// model.residency: shared (StagePlan::holders), and the copies in the host's memory from which
+/// layers stream.
+
+/// Of model.residency: shared, so many ranks hold each layer's stage once between them: replicas of
+/// one entry of the deployment whose ranks are all on one host, the fewest of any; 1: none do.
+/// Hosts have `cluster.ranks_per_node` ranks each, in rank order.
+std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& cluster);
+
+/// Sets StagePlan::holders and resident_layers of numbered replicas (place.h): stages with the same
+/// layers, lanes and LoRA pads on one host hold them between them.
+void set_holders(std::vector<ReplicaPlan>& replicas, int ranks_per_host);
+
+/// Whether layers come from other ranks (StagePlan::holders) anywhere in the plan.
+bool has_holders(const Plan& plan);
+
+/// The layers that ranks stream from host memory: one copy on each host of what its ranks use, each
+/// layer's on one of those that do, in turn. Whether they would rather read holders is not asked.
+class StreamedCopies {
+  public:
+    /// `host_of`: a number of the host of every rank.
+    StreamedCopies(const Plan& plan, std::span<const std::int32_t> host_of);
+
+    struct Copy {
+        std::int32_t owner = 0;  ///< rank
+        std::int32_t block = 0;  ///< of the owner's
+    };
+    /// Of a layer that the rank streams, counted from its stage's first.
+    Copy of(std::int32_t rank, std::int32_t layer) const;
+    /// Layers of which the rank has the copy.
+    std::int32_t blocks(std::int32_t rank) const;
+    /// The owners of what the rank streams, in order.
+    std::vector<std::int32_t> owners(std::int32_t rank) const;
+
+  private:
+    struct Entry {
+        std::int32_t layer = 0;
+        Copy copy;
+    };
+    std::vector<std::vector<Entry>> of_rank_;
+    std::vector<std::int32_t> blocks_;
+};
+
+/// Hosts of `per_host` ranks each, in rank order.
+std::vector<std::int32_t> hosts_in_order(std::int32_t ranks, int per_host);
+
+/// Sets MemoryPlan::host of every rank to what it has of its host's copies.
+void set_host_copies(Plan& plan, int ranks_per_host);
+
+}  // namespace loratrain
