@@ -207,7 +207,9 @@ void Session::measure_transfers() {
     const std::unique_ptr<StreamClock> clock = backend_->make_clock();
     const std::vector<double> seconds =
         gather_numbers(mpi_, counts ? stream->measured_load(*clock) : 0.0);
-    plan_.costs.layer_transfer = *std::max_element(seconds.begin(), seconds.end());
+    const double slowest = *std::max_element(seconds.begin(), seconds.end());
+    plan_.costs.layer_transfer = slowest;
+    for (DegreeCosts& of : plan_.measured) of.costs.layer_transfer = slowest;
 }
 
 }  // namespace loratrain
