@@ -268,7 +268,7 @@ TEST(HfConfigTest, GoldenGlm4) {
     EXPECT_EQ(older.rope, spec.rope) << "the family's part";
     EXPECT_EQ(parse(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.25}})).rope.rotated,
               0.25);
-    EXPECT_TRUE(has(refusal(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.2}})),
+    EXPECT_TRUE(has(config_refusal(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.2}})),
                     "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
 }
 
@@ -301,9 +301,10 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
     older["rope_scaling"]["type"] = "longrope";
     EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
     older["partial_rotary_factor"] = 1.0;
-    EXPECT_TRUE(has(refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
+    EXPECT_TRUE(
+        has(config_refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
     older["rope_scaling"]["short_factor"] = "x";
-    EXPECT_TRUE(has(refusal(older), "must be a list of numbers above 0"));
+    EXPECT_TRUE(has(config_refusal(older), "must be a list of numbers above 0"));
 }
 
 TEST(HfConfigTest, GoldenApertus) {
@@ -316,15 +317,15 @@ TEST(HfConfigTest, GoldenApertus) {
     EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
                                                             "up_proj", "down_proj"}));
     json older = older_spelling("apertus");
-    EXPECT_TRUE(
-        has(refusal(with(older, {{"rope_scaling", nullptr}})), "rope_parameters are missing"));
+    EXPECT_TRUE(has(config_refusal(with(older, {{"rope_scaling", nullptr}})),
+                    "rope_parameters are missing"));
     older["rope_scaling"] = {{"rope_type", "llama3"},
                              {"factor", 8.0},
                              {"low_freq_factor", 1.0},
                              {"high_freq_factor", 4.0},
                              {"original_max_position_embeddings", 32}};
     EXPECT_EQ(parse(older).rope, spec.rope);
-    EXPECT_TRUE(has(refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
+    EXPECT_TRUE(has(config_refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
 }
 
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
