@@ -22,10 +22,10 @@ namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
 
-constexpr const char* base_tensors[] = {"base_model.model.lm_head.weight",
-                                        "base_model.model.lm_head.base_layer.weight",
-                                        "base_model.model.model.embed_tokens.weight",
-                                        "base_model.model.model.embed_tokens.base_layer.weight"};
+constexpr const char* outer_tensors[] = {"base_model.model.lm_head.weight",
+                                         "base_model.model.lm_head.base_layer.weight",
+                                         "base_model.model.model.embed_tokens.weight",
+                                         "base_model.model.model.embed_tokens.base_layer.weight"};
 
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
@@ -51,7 +51,7 @@ void check_tensor(const SafetensorsFile& file, const std::string& name,
 void check_base_tensors(const SafetensorsFile& file, const ModelSpec& model,
                         std::set<std::string>& known, CappedProblems& problems) {
     const std::vector<std::int64_t> shape{model.vocab_size, model.hidden_size};
-    for (const char* name : base_tensors) {
+    for (const char* name : outer_tensors) {
         known.insert(name);
         const auto found = file.entries().find(name);
         if (found == file.entries().end() || found->second.shape == shape) continue;
