@@ -60,4 +60,6 @@ loratrain_system_test(real_model 600)
 loratrain_system_test(costs 300)
 loratrain_system_test(tensor_parallel 900)
 loratrain_system_test(replicas 900)
+# Both install from one build, which keeps one list of what it installed.
+set_tests_properties(system.install system.slurm PROPERTIES RESOURCE_LOCK installed_files)
 set_tests_properties(system.bad_input PROPERTIES COST 100)  # begins before the tests of MPI
