@@ -47,6 +47,32 @@ def make_model(config):
         return transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
 
 
+def quantise_linears(model, device: str) -> None:
+    """Random linears of the layers in bitsandbytes' NF4 with nested absmax, one by one on the device
+    (QLoRA); what is not one of them stays undefined."""
+    import bitsandbytes
+    for parent in list(model.modules()):
+        for name, linear in list(parent.named_children()):
+            if name not in TARGETS:
+                continue
+            weight = torch.empty(linear.weight.shape, dtype=torch.bfloat16, device=device).normal_(0.0, 0.02)
+            new = bitsandbytes.nn.Linear4bit(linear.in_features, linear.out_features, bias=False,
+                                             compute_dtype=torch.bfloat16, quant_type="nf4", device="meta")
+            new.weight = bitsandbytes.nn.Params4bit(weight, requires_grad=False, quant_type="nf4",
+                                                    compress_statistics=True, module=new).to(device)
+            setattr(parent, name, new)
+    model.is_loaded_in_4bit = True  # what PEFT asks for
+
+
+def place_the_rest(model, device: str) -> None:
+    """Undefined memory on the device for parameters that have none yet."""
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter.is_meta:
+                empty = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                setattr(module, name, torch.nn.Parameter(empty))
+
+
 def add_adapter(model, rank: int, dropout: float, **options):
     """One PEFT adapter; `options` go to get_peft_model."""
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout,
@@ -59,6 +85,8 @@ def randomise(model, device: str, seed: int = 0) -> None:
     are no parameters."""
     torch.manual_seed(seed)
     for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            continue  # codes of a quantised linear
         if parameter.dim() == 1:
             parameter.fill_(0.0 if name.endswith("bias") else 1.0)
         else:

@@ -5,8 +5,8 @@
   peer_peft.py --model llama-3.1-8b --batch 4 --sequence 2048 [--compile] [--checkpointing]
 
 The adapter is kept in fp32, as PEFT does by default, and multiplied in fp32; --autocast multiplies it
-in bf16 (what Trainer does with bf16=True), --bf16-adapter also keeps it in bf16. Prints one JSON line;
-seconds_per_step is the median."""
+in bf16 (what Trainer does with bf16=True), --bf16-adapter also keeps it in bf16. --nf4: QLoRA, linears
+of the base in bitsandbytes' NF4. Prints one JSON line; seconds_per_step is the median."""
 from __future__ import annotations
 
 import argparse
@@ -14,8 +14,8 @@ import contextlib
 
 import torch
 
-from peer_model import (add_adapter, make_config, make_model, make_trainable, presets, randomise,
-                        result_line, train_steps)
+from peer_model import (add_adapter, make_config, make_model, make_trainable, place_the_rest, presets,
+                        quantise_linears, randomise, result_line, train_steps)
 
 BATCHES = 4
 
@@ -33,12 +33,16 @@ def parse_arguments():
     parser.add_argument("--checkpointing", action="store_true", help="recompute activations")
     parser.add_argument("--autocast", action="store_true")
     parser.add_argument("--bf16-adapter", action="store_true")
+    parser.add_argument("--nf4", action="store_true")
     return parser.parse_args()
 
 
 def build(arguments, config):
     """(model, optimizer)"""
-    model = make_model(config).to_empty(device=arguments.device)
+    model = make_model(config)
+    if arguments.nf4:
+        quantise_linears(model, arguments.device)
+    place_the_rest(model, arguments.device)
     randomise(model, arguments.device)
     model = add_adapter(model, arguments.rank, arguments.dropout,
                         autocast_adapter_dtype=not arguments.bf16_adapter)
@@ -67,7 +71,7 @@ def main() -> None:
     config = make_config(arguments.model, arguments.sequence)
     print(result_line("peer-peft", arguments, config, measure(arguments, config), 1,
                       dropout=arguments.dropout, compile=arguments.compile,
-                      checkpointing=arguments.checkpointing, autocast=arguments.autocast,
+                      checkpointing=arguments.checkpointing, autocast=arguments.autocast, nf4=arguments.nf4,
                       bf16_adapter=arguments.bf16_adapter))
 
 
