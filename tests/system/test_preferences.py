@@ -25,9 +25,9 @@ class Preferences(JobTest):
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
         self.check_golden("preferences", run_dir, IPO_LIMITS, ["dpo_ipo"])
-        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "dpo_start", "kto",
-                                                           "kto_group", "kto_other", "orpo", "sft_dft",
-                                                           "sft_smoothed", "simpo"])
+        self.check_golden("preferences", run_dir, LIMITS, ["cit", "cit_bounded", "cpo", "dpo_hinge", "dpo_sigmoid",
+                                                           "dpo_start", "kto", "kto_group", "kto_other", "orpo",
+                                                           "sft_dft", "sft_smoothed", "simpo"])
         self.check_golden("llama", run_dir, LIMITS)
 
     def test_pipelines(self):
@@ -38,7 +38,7 @@ class Preferences(JobTest):
     def test_first_gradients(self):
         for ranks, tokens in ((1, 4096), (3, 128)):
             job = json.loads(self.mixed_job(f"first-{ranks}", tokens).read_text())
-            self.assertEqual(self.check_first_gradients(job, ranks), 15)
+            self.assertEqual(self.check_first_gradients(job, ranks), 17)
 
     def test_lanes_replicas_and_workers(self):
         self.check_mixed("lanes", 2, 128, {"deployment": [{"tp": 2}]})
@@ -118,7 +118,8 @@ class Preferences(JobTest):
         again = self.succeed(run([job], 2)).stdout
         self.assertIn("under the base model read", again)
         self.assertNotIn("under the base model found", again)
-        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "dpo_start", "orpo", "kto", "kto_other", "a_r4_all"):
+        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "dpo_start", "orpo", "kto", "kto_other", "cit",
+                     "a_r4_all"):
             whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
             self.assertEqual(whole, parts)
             self.assertEqual(*(adapter_weights(self.dir / d, name) for d in ("whole", "parts")))
