@@ -45,6 +45,27 @@ class Preferences(JobTest):
         self.check_mixed("replicas", 3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})
         self.check_mixed("workers", 2, 96, {"assignment": "each"})
 
+    def test_batches_that_are_compared_stay_whole(self):
+        """Whichever replica and policy has them; refused where no microbatch does."""
+        names = ["cit", "cit_bounded"]
+        job = self.golden_job("preferences", "whole", 96, names)
+        job["schedule"] = {"costs": "built-in"}
+        sizes = [{"count": 1, "microbatch_tokens": 96}, {"count": 1, "microbatch_tokens": 40}]
+        job["parallel"]["deployment"] = sizes
+        self.succeed(run([self.write_job(job)], 2))
+        self.check_golden("preferences", "whole", LIMITS, names)
+        sizes[0]["microbatch_tokens"] = 40
+        refused = run([self.write_job(job)], 2)
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertIn("adapters.cit.global_batch_size: 3 pairs, which cit compares with each other in one microbatch, "
+                      "have up to 59 tokens, more than the largest replica takes, 40", refused.stderr)
+        del job["parallel"]["deployment"]
+        for policy in ({"policy": "1f1b"}, {"policy": "mlora"}, {"policy": "balanced", "packing": "bucketed"}):
+            job["run"]["dir"] = str(self.dir / policy["policy"])
+            job["schedule"] = {"costs": "built-in", **policy}
+            self.succeed(run([self.write_job(job)], 2))
+            self.check_golden("preferences", policy["policy"], LIMITS, names)
+
     def test_evaluated_on_pairs_that_are_held_out(self):
         job = json.loads(self.mixed_job("eval", 96).read_text())
         for dataset in job["datasets"].values():
@@ -61,6 +82,8 @@ class Preferences(JobTest):
                 self.assertNotIn("eval_perplexity", line)
                 self.assertTrue(all(value is not None for value in line.values()))
         self.assertIn("eval_exact_match", read_metrics(self.dir / "eval", "a_r4_all")[0])
+        cit = read_metrics(self.dir / "eval", "cit")[0]  # of cross-entropy
+        self.assertAlmostEqual(math.log(cit["eval_perplexity"]), cit["eval_loss"], delta=1e-12)
         # Whole groups are held out: of the twelve examples of a file two groups of two, of the nine one of three.
         for name, evaluations in (("kto", 2), ("kto_group", 2)):
             lines = [line for line in read_metrics(self.dir / "eval", name) if "eval_loss" in line]
