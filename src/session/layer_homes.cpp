@@ -57,22 +57,6 @@ std::vector<std::int32_t> host_numbers(const MpiSession& mpi) {
     return hosts;
 }
 
-/// Why `work` failed, the same on all ranks; "" = on none.
-template <class Work>
-std::string shared_refusal(const MpiSession& mpi, const Work& work) {
-    std::string own;
-    try {
-        work();
-    } catch (const std::exception& error) {
-        own = error.what();
-    }
-    const std::vector<std::string> texts = gather_texts(mpi, own);
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        if (!texts[rank].empty()) return cat("rank ", rank, ": ", texts[rank]);
-    }
-    return "";
-}
-
 void end_loading(const MpiSession& mpi, const std::string& failure) {
     const std::vector<std::string> failures = gather_texts(mpi, failure);
     if (!failure.empty()) return;
