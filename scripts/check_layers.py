@@ -46,7 +46,7 @@ THIRD_PARTY: list[tuple[str, tuple[str, ...]]] = [
     (r"yaml-cpp/", ("config/", "plan/")),
     (r"coin/.*", ("plan/milp.cpp",)),
     (r"boost/asio.*", ("comm/",)),
-    (r"boost/program_options.*", ("config/command_line.cpp",)),
+    (r"boost/program_options.*", ("config/command_options.",)),
     (r"mpi\.h", ("comm/",)),
     (r"nccl\.h", ("comm/",)),
     (r"hdf5\.h|H5.*\.h", ("io/",)),

@@ -16,16 +16,18 @@ Input: JSONL, .json files holding an array, .csv and .tsv with names in the firs
   text                {"text"} (see --text-field)                          everything is trained
   preference          {"chosen", "rejected"}, maybe {"prompt"}: texts or lists of messages, for loss: dpo
   unpaired            {"prompt", "completion", "label"}: the same with a label of true or false, for loss: kto
+  paraphrase          {"instruction", "paraphrase", "output"}, maybe {"input"}; or {"prompt", "paraphrase",
+                      "completion"}: both with the answer, as alpaca and prompt-completion, for loss: cit
 
-What is trained (--train-on): completions, of a preference both; of conversations the assistant turns with
-their end tokens; EOS, which is appended where the text does not end in it. Everything else gets the
+What is trained (--train-on): completions, of a preference both, of a paraphrase the answer twice; of
+conversations the assistant turns with their end tokens; EOS, which is appended where the text does not end in it. Everything else gets the
 label -100. Of conversations in a preference it is the last turn. A message's "weight" (OpenAI's; 0: not
 trained) or "training" (axolotl's; true or false) says how much the tokens of an assistant turn count in
 the loss; --thinking leaves <think>...</think> out of it.
 
 Output: {"input_ids", "labels"} lines, with "weights" where a message's weight is neither 0 nor 1 (.jsonl; of
-preferences chosen_input_ids and so on), or HDF5 (.h5) with the datasets tokens, labels (int32), weights
-(float32) and offsets (int64). Files appear under their names only when complete. Exit code 2: something in
+preferences chosen_input_ids and so on, of paraphrases too: chosen is the instruction, rejected the
+paraphrase), or HDF5 (.h5) with the datasets tokens, labels (int32), weights (float32) and offsets (int64). Files appear under their names only when complete. Exit code 2: something in
 the input or on the command line is wrong, with one line for each problem.
 """
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .chat_template import ChatTemplate, Message
 from .records import InputError, Record, check_characters
 
-FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference", "unpaired")
+FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference", "unpaired", "paraphrase")
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
          "model": "assistant", "system": "system", "tool": "tool", "function": "tool", "observation": "tool"}
 TRAIN_ON = ("assistant", "last-turn", "all")
@@ -18,6 +18,10 @@ THINKING = ("train", "mask-empty", "mask")
 THOUGHTS = {"mask": re.compile(r"<think>(?:(?!<think>).)*?</think>\s*", re.DOTALL),
             "mask-empty": re.compile(r"<think>\s*</think>\s*")}
 WEIGHTS = (1e-30, 1e30)  # what loratrain takes, beside 0
+# Instruction and paraphrase: also mLoRA's names, and those of CoIN's data.
+PARAPHRASES = (("prompt", "paraphrase"), ("instruction", "paraphrase"), ("instruction", "instruction_paraphrased"),
+               ("original_instruction", "paraphrased_instruction"))
+ANSWERS = ("completion", "output", "answer", "targets", "chosen")
 ALPACA = ("Below is an instruction that describes a task{paired}. Write a response that appropriately completes "
           "the request.\n\n### Instruction:\n{instruction}\n\n{input}### Response:\n")
 
@@ -34,7 +38,7 @@ class Span(NamedTuple):
 class Rendered:
     """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
     tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
-    comes next. `end_weight`: of an EOS behind the text. `label`: of an unpaired preference, whether it
+    comes next; or an instruction with its answer, and its paraphrase. `end_weight`: of an EOS behind the text. `label`: of an unpaired preference, whether it
     is desirable. `is_raw`: text without a prompt. `turns`: where the assistant turns of a conversation end."""
 
     where: str
@@ -70,6 +74,8 @@ class Options:
 def detect(record: Record, options: Options) -> str:
     """The format of a record by its keys; InputError when none fits."""
     keys = record.fields.keys()
+    if any(second in keys for _, second in PARAPHRASES):
+        return "paraphrase"
     if "chosen" in keys and "rejected" in keys:
         return "preference"
     if "messages" in keys:
@@ -92,7 +98,8 @@ def detect(record: Record, options: Options) -> str:
 
 def render(record: Record, options: Options) -> list[Rendered]:
     """The samples of one record: one, or one per assistant turn where the chat template writes
-    earlier turns differently once a later one follows; or of a preference two, chosen and rejected."""
+    earlier turns differently once a later one follows; or of a preference two, chosen and rejected, or
+    instruction and paraphrase."""
     rendered = _render(record, options)
     if options.train_on == "all" and not rendered[0].of_pair:
         whole = rendered[-1]
@@ -120,6 +127,8 @@ def _without_thoughts(sample: Rendered, thinking: str) -> Rendered:
 
 def _render(record: Record, options: Options) -> list[Rendered]:
     kind = options.format or detect(record, options)
+    if kind == "paraphrase":
+        return _paraphrased(record, options)
     if kind in ("preference", "unpaired"):
         if options.train_on == "all":
             raise InputError(f"{record.where}: a preference compares completions; leave --train-on all out")
@@ -203,6 +212,28 @@ def _unpaired(record: Record, options: Options) -> Rendered:
     whole = _preferred(record, options.completion_field, options)
     end = whole.spans[-1][1]
     return replace(whole, where=record.where, text=whole.text[:end], of_pair=False, label=label)
+
+
+def _paraphrased(record: Record, options: Options) -> list[Rendered]:
+    """An instruction and its paraphrase, each with the answer: as alpaca's where it is an "instruction", else as
+    prompt and completion."""
+    if options.train_on == "all":
+        raise InputError(f"{record.where}: of a paraphrase the answer is trained; leave --train-on all out")
+    names = next((pair for pair in ((options.prompt_field, "paraphrase"), *PARAPHRASES)
+                  if all(name in record.fields for name in pair)), None)
+    answer = next((name for name in (options.completion_field, *ANSWERS) if name in record.fields), None)
+    if names is None or answer is None:
+        raise InputError(f"{record.where}: a paraphrase needs \"instruction\" or \"{options.prompt_field}\", \"paraphrase\" "
+                         f"and an answer in one of {', '.join(ANSWERS)}")
+    fields = {key: value for key, value in record.fields.items() if key not in names and key != answer}
+    as_alpaca = names[0] == "instruction"
+    prompt, completion = ("instruction", "output") if as_alpaca else (options.prompt_field, options.completion_field)
+    both = []
+    for side, name in (("instruction", names[0]), ("paraphrase", names[1])):
+        own = Record(f"{record.where} ({side})",
+                     {**fields, prompt: _string(record, name), completion: _string(record, answer)})
+        both += _render(own, replace(options, format="alpaca" if as_alpaca else "prompt-completion"))
+    return [replace(one, of_pair=True) for one in both]
 
 
 def _common_prompt(record: Record, options: Options) -> str:

@@ -142,6 +142,20 @@ std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& 
     return texts;
 }
 
+std::string shared_refusal(const MpiSession& mpi, const std::function<void()>& work) {
+    std::string own;
+    try {
+        work();
+    } catch (const std::exception& error) {
+        own = error.what();
+    }
+    const std::vector<std::string> texts = gather_texts(mpi, own);
+    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+        if (!texts[rank].empty()) return cat("rank ", rank, ": ", texts[rank]);
+    }
+    return "";
+}
+
 void barrier(const MpiSession& mpi) {
     const activity::Waiting waiting;
     MPI_CHECK(MPI_Barrier(mpi.comm()));

@@ -18,6 +18,10 @@ void agree(const MpiSession& mpi, const std::function<void()>& work);
 /// and ends the program, as the others wait for it. InputError is passed on: all ranks throw it.
 void together(const MpiSession& mpi, const char* what, const std::function<void()>& work);
 
+/// Does `work` on every rank, which go on without what it does where one cannot: why the first of
+/// them failed, "rank 3: ...", or "" where none did. Collective.
+std::string shared_refusal(const MpiSession& mpi, const std::function<void()>& work);
+
 /// Root's text on every rank, any length. Collective.
 std::string broadcast_text(const MpiSession& mpi, const std::string& text, int root = 0);
 

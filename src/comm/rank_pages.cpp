@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <sstream>
 
@@ -40,50 +39,30 @@ PagesOffer offer_from_text(const std::string& text) {
     return offer;
 }
 
-/// The first text that is not empty, with its rank.
-std::string first_refusal(const MpiSession& mpi, const std::string& own) {
-    const std::vector<std::string> texts = gather_texts(mpi, own);
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        if (!texts[rank].empty()) return cat("rank ", rank, ": ", texts[rank]);
-    }
-    return "";
-}
-
-std::string refusal_of(const std::function<void()>& work) {
-    try {
-        work();
-        return "";
-    } catch (const std::exception& error) {
-        return error.what();
-    }
-}
-
 }  // namespace
 
 RankPages::Shared RankPages::connect(const MpiSession& mpi, std::size_t bytes,
                                      const std::vector<int>& wanted) {
     auto shared = std::make_unique<RankPages>();
     PagesOffer own{getpid(), -1, bytes, random_token()};
-    const std::string none = first_refusal(
-        mpi, refusal_of([&] {
-            if (bytes == 0) return;
-            const auto& pages = shared->pages_[mpi.rank()] = std::make_unique<SharedPages>(bytes);
-            own.file = pages->file();
-            std::memcpy(pages->data(), &own.token, sizeof own.token);
-        }));
+    const std::string none = shared_refusal(mpi, [&] {
+        if (bytes == 0) return;
+        const auto& pages = shared->pages_[mpi.rank()] = std::make_unique<SharedPages>(bytes);
+        own.file = pages->file();
+        std::memcpy(pages->data(), &own.token, sizeof own.token);
+    });
     if (!none.empty()) return {nullptr, none};
     const std::vector<std::string> offers = gather_texts(mpi, offer_text(own));
-    const std::string refusal = first_refusal(
-        mpi, refusal_of([&] {
-            for (const int rank : wanted) {
-                if (rank == mpi.rank()) continue;
-                const PagesOffer offer = offer_from_text(offers[static_cast<std::size_t>(rank)]);
-                auto pages = std::make_unique<SharedPages>(offer.process, offer.file, offer.bytes);
-                const bool same = std::memcmp(pages->data(), &offer.token, sizeof offer.token) == 0;
-                if (!same) throw Error(cat("the pages found are not those of rank ", rank));
-                shared->pages_[rank] = std::move(pages);
-            }
-        }));
+    const std::string refusal = shared_refusal(mpi, [&] {
+        for (const int rank : wanted) {
+            if (rank == mpi.rank()) continue;
+            const PagesOffer offer = offer_from_text(offers[static_cast<std::size_t>(rank)]);
+            auto pages = std::make_unique<SharedPages>(offer.process, offer.file, offer.bytes);
+            const bool same = std::memcmp(pages->data(), &offer.token, sizeof offer.token) == 0;
+            if (!same) throw Error(cat("the pages found are not those of rank ", rank));
+            shared->pages_[rank] = std::move(pages);
+        }
+    });
     if (!refusal.empty()) return {nullptr, refusal};
     if (bytes > 0) std::memset(shared->of(mpi.rank()), 0, sizeof own.token);
     return {std::move(shared), ""};

@@ -52,7 +52,7 @@ CUresult write(cudaStream_t stream, std::uint32_t* counter, std::uint32_t value)
 }
 
 /// Until the counter is at `value` or, in the order of numbers that wrap around, past it.
-CUresult wait_for(cudaStream_t stream, std::uint32_t* counter, std::uint32_t value) {
+CUresult wait_until_at(cudaStream_t stream, std::uint32_t* counter, std::uint32_t value) {
     return driver().wait(stream, reinterpret_cast<CUdeviceptr>(counter), value,
                          CU_STREAM_WAIT_VALUE_GEQ);
 }
@@ -101,7 +101,7 @@ bool StreamFlags::works(cudaStream_t stream) {
     if (counters_ == nullptr || driver().write == nullptr || driver().wait == nullptr) return false;
     ++count_;
     const bool done = write(stream, counters_ + mine_, count_) == CUDA_SUCCESS &&
-                      wait_for(stream, counters_ + mine_, 0) == CUDA_SUCCESS &&
+                      wait_until_at(stream, counters_ + mine_, 0) == CUDA_SUCCESS &&
                       cudaStreamSynchronize(stream) == cudaSuccess;
     auto* on_host = static_cast<std::uint32_t*>(page_->data()) + mine_;
     return done && std::atomic_ref<std::uint32_t>(*on_host).load() == count_;
@@ -110,7 +110,7 @@ bool StreamFlags::works(cudaStream_t stream) {
 void StreamFlags::meet(cudaStream_t stream) {
     ++count_;
     check(write(stream, counters_ + mine_, count_), "cuStreamWriteValue32");
-    check(wait_for(stream, counters_ + theirs_, count_), "cuStreamWaitValue32");
+    check(wait_until_at(stream, counters_ + theirs_, count_), "cuStreamWaitValue32");
 }
 
 }  // namespace loratrain

@@ -228,17 +228,7 @@ void read_optim(SectionReader& section, AdapterJob& job) {
 }
 
 void read_loss(SectionReader& section, LossJob& loss) {
-    const YamlNode* name = section.find("loss");
-    if (name != nullptr && name->text == "cit") {
-        section.problem(name->place, "loss",
-                        "cit is not defined: mLoRA's compares all logits in the last column of a "
-                        "padded batch with one another and trains on its padding too, so the loss "
-                        "depends on what else is in the batch and no batch can be cut",
-                        "train instructions and their paraphrases, each with the answer, by sft, "
-                        "or use a loss of pairs: dpo, cpo, simpo or orpo");
-    } else {
-        section.read_word("loss", loss.loss, loss_words);
-    }
+    section.read_word("loss", loss.loss, loss_words);
     section.read_word("loss_type", loss.type, loss_type_words);
     section.read("beta", loss.beta, above(0.0));
     section.read("label_smoothing", loss.label_smoothing, from_to_below(0.0, 0.5));
@@ -252,6 +242,8 @@ void read_loss(SectionReader& section, LossJob& loss) {
     section.read("undesirable_weight", loss.undesirable_weight, at_least(0.0));
     section.read("label_smoothing_factor", loss.label_smoothing_factor, from_to_below(0.0, 1.0));
     section.read("z_loss", loss.z_loss, at_least(0.0));
+    section.read("temperature", loss.temperature, above(0.0));
+    section.read("lambda", loss.lambda, at_least(0.0));
 }
 
 /// A PEFT directory, or the word for the adapter's start, which check_reference() replaces.
@@ -313,6 +305,8 @@ void check_loss(SectionReader& section, const LossJob& loss) {
          "sft with loss_type: nll"},
         {"z_loss", loss.loss == Loss::sft || loss.z_loss == 0, "sft"},
         {"ref_adapter", loss.has_reference(), "dpo or kto"},
+        {"temperature", loss.is_contrastive(), "cit"},
+        {"lambda", loss.is_contrastive(), "cit"},
     };
     for (const auto& [key, used, users] : keys) {
         const YamlNode* node = section.find(key);

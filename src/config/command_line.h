@@ -94,7 +94,8 @@ struct CommandLine {
     } bench;
 };
 
-/// Throws InputError on bad usage. Boost.Program_options stays inside command_line.cpp.
+/// Throws InputError on bad usage. Boost.Program_options stays inside
+/// command_options.h and who includes that.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
 struct OptionWord {

@@ -381,9 +381,12 @@ struct Job {
 
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
-    /// More is told of an adapter's steps than their loss: rewards, or losses of files.
+    /// More is told of an adapter's steps than their loss: rewards, a contrastive loss, or losses
+    /// of files.
     bool tells_more(AdapterId id) const {
-        return adapter(id).loss.has_rewards() || dataset(adapter(id).dataset).has_several_files();
+        const LossJob& loss = adapter(id).loss;
+        return loss.has_rewards() || loss.is_contrastive() ||
+               dataset(adapter(id).dataset).has_several_files();
     }
 };
 

@@ -110,7 +110,7 @@ bool is_length(const std::string& key) {
     return key == "max_steps" || key == "num_train_epochs";
 }
 
-bool is_harmless(const Setting& before, const std::string& now) {
+bool may_change(const Setting& before, const std::string& now) {
     const std::string& section = before.section;
     const std::string& key = before.key;
     if (all_keys_harmless(section)) return true;
@@ -177,7 +177,7 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
         if (found != new_job.values.end() && found->second != setting.value) {
             const bool ends_for_good = new_job.is_trial(setting) || new_job.is_by_workers();
             const bool harmless =
-                is_harmless(setting, found->second) && !(is_length(setting.key) && ends_for_good);
+                may_change(setting, found->second) && !(is_length(setting.key) && ends_for_good);
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {
@@ -186,7 +186,7 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
     }
     for (const Setting& setting : new_job.settings) {
         if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
-        const bool harmless = is_harmless({setting.section, setting.item, setting.key, ""}, "");
+        const bool harmless = may_change({setting.section, setting.item, setting.key, ""}, "");
         auto& lines = harmless ? difference.harmless : difference.harmful;
         lines.push_back(setting.name() + ": not set -> " + setting.value);
     }

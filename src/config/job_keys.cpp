@@ -139,7 +139,8 @@ constexpr JobKey keys[] = {
     {"adapters", "init_from", "PEFT directory to start from", "none"},
     {"adapters", "loss",
      "what is minimised: `sft` (cross-entropy); of pairs of a chosen and a rejected sample `dpo`, "
-     "`cpo`, `simpo`, `orpo`; of samples with a label `kto`",
+     "`cpo`, `simpo`, `orpo`; of samples with a label `kto`; of instructions and their paraphrases "
+     "`cit`",
      "sft"},
     {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`; of `sft`: `nll`, `dft`",
      "sigmoid; nll"},
@@ -151,6 +152,8 @@ constexpr JobKey keys[] = {
      "`cpo` 1, `simpo` 0"},
     {"adapters", "desirable_weight", "of `kto`: of the losses of desirable samples", "1"},
     {"adapters", "undesirable_weight", "of `kto`: of the others", "1"},
+    {"adapters", "temperature", "of `cit`: what similarities are divided by", "0.05"},
+    {"adapters", "lambda", "of `cit`: largest weight of the contrastive loss", "1"},
     {"adapters", "ref_adapter",
      "of `dpo`, `kto`: PEFT directory of the adapter to compare with, of this one's r, alpha and "
      "targets; `init_from`: its own start",

@@ -99,13 +99,14 @@ inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},
     {"never", Redeploy::never},
 }};
-inline constexpr std::array<Word<Loss>, 6> loss_words{{
+inline constexpr std::array<Word<Loss>, 7> loss_words{{
     {"sft", Loss::sft},
     {"dpo", Loss::dpo},
     {"cpo", Loss::cpo},
     {"simpo", Loss::simpo},
     {"orpo", Loss::orpo},
     {"kto", Loss::kto},
+    {"cit", Loss::cit},
 }};
 inline constexpr std::array<Word<LossType>, 5> loss_type_words{{
     {"sigmoid", LossType::sigmoid},

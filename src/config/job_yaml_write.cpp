@@ -254,6 +254,11 @@ void write_token_loss(Writer& out, const LossJob& loss) {
 void write_loss(Writer& out, const LossJob& loss) {
     if (loss.loss == Loss::sft) return write_token_loss(out, loss);
     out.put("loss", word_of(loss_words, loss.loss));
+    if (loss.is_contrastive()) {
+        out.put("temperature", loss.temperature);
+        out.put("lambda", loss.lambda);
+        return;
+    }
     if (loss.has_types()) out.put("loss_type", word_of(loss_type_words, loss.type));
     out.put("beta", loss.beta);
     if (loss.has_label_smoothing()) out.put("label_smoothing", loss.label_smoothing);

@@ -8,13 +8,14 @@ namespace loratrain {
 
 /// What an adapter minimises (model/objective/). sft: cross-entropy over target tokens; dpo, cpo,
 /// simpo and orpo: losses of pairs of a chosen and a rejected sample (pair_objectives.h); kto: of
-/// single samples that are desirable or not (kto_objective.h). dpo and kto compare with a
-/// reference: the base model, or that with an adapter.
-enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto };
+/// single samples that are desirable or not (kto_objective.h); cit: of an instruction and its
+/// paraphrase, both with the answer (cit_objective.h). dpo and kto compare with a reference: the
+/// base model, or that with an adapter.
+enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto, cit };
 /// How a margin of rewards becomes a loss; nll and dft: how -log p of tokens does, of sft.
 enum class LossType : std::uint8_t { sigmoid, hinge, ipo, nll, dft };
 
-/// Keys and meaning are TRL's.
+/// Keys and meaning are TRL's, of cit mLoRA's.
 struct LossJob {
     Loss loss = Loss::sft;
     LossType type = LossType::sigmoid;  ///< of dpo and cpo; of sft, where not dft, it is nll
@@ -29,11 +30,16 @@ struct LossJob {
     /// of transformers.
     double label_smoothing_factor = 0.0;
     double z_loss = 0.0;
+    double temperature = 0.05;  ///< of cit: what similarities are divided by
+    double lambda = 1.0;        ///< of cit: largest weight of the contrastive loss
 
     /// It has rewards, which are told beside it (RewardSums).
-    bool has_rewards() const { return loss != Loss::sft; }
+    bool has_rewards() const { return loss != Loss::sft && !is_contrastive(); }
     /// Its samples are pairs: chosen, rejected.
     bool is_of_pairs() const { return has_rewards() && loss != Loss::kto; }
+    /// It compares all samples of a global batch, which are pairs too, with each other: one
+    /// microbatch has them all. Evaluations are of -log p.
+    bool is_contrastive() const { return loss == Loss::cit; }
     /// It needs the samples' log-probabilities under the reference.
     bool has_reference() const { return loss == Loss::dpo || loss == Loss::kto; }
     /// It has a margin that becomes a loss by its type.

@@ -34,7 +34,7 @@ constexpr const char* other_modules[] = {"model",
                                          "model.norm",
                                          "model.rotary_emb"};
 
-std::vector<std::string> linear_names() {
+std::vector<std::string> all_linear_names() {
     std::vector<std::string> names;
     names.reserve(linear_count);
     for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
@@ -103,7 +103,7 @@ std::size_t outer_target(const YamlNode& item) {
 }
 
 bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
-    const std::vector<std::string> names = linear_names();
+    const std::vector<std::string> names = all_linear_names();
     const std::size_t dot = item.text.rfind('.');
     const std::string last = dot == std::string::npos ? item.text : item.text.substr(dot + 1);
     const auto found = std::find(names.begin(), names.end(), last);
@@ -146,7 +146,7 @@ void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft
 
 void read_target_regex(SectionReader& section, const YamlNode& node, Draft& draft) {
     const std::string hint =
-        cat("write all-linear, or some of [", join(linear_names(), ", "), "]; ", regex_hint);
+        cat("write all-linear, or some of [", join(all_linear_names(), ", "), "]; ", regex_hint);
     if (node.text.empty()) {
         section.problem(node.place, "target_modules",
                         "'' is neither all-linear nor a list of targets", hint);
@@ -184,7 +184,7 @@ void read_targets(SectionReader& section, Draft& draft) {
         return read_target_list(section, *node, draft);
     }
     section.problem(node->place, "target_modules", "is neither all-linear nor a list of targets",
-                    cat("write all-linear, or some of [", join(linear_names(), ", "), "]"));
+                    cat("write all-linear, or some of [", join(all_linear_names(), ", "), "]"));
 }
 
 void read_excluded(SectionReader& section, Draft& draft) {

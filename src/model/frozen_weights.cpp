@@ -16,6 +16,17 @@ namespace {
 
 constexpr std::int64_t block_bytes = 16LL << 20U;
 
+/// Of rows of so many bytes, those that are read at once.
+std::int64_t rows_of_block(std::int64_t row_bytes, std::int64_t rows) {
+    return std::clamp<std::int64_t>(block_bytes / row_bytes, 1, rows);
+}
+
+/// Calls use(first, count) for blocks of at most `at_once` of the rows.
+template <class Use>
+void for_each_block(std::int64_t rows, std::int64_t at_once, const Use& use) {
+    for (std::int64_t row = 0; row < rows; row += at_once) use(row, std::min(at_once, rows - row));
+}
+
 WeightResidence residence(bool staged) {
     return staged ? WeightResidence::staged : WeightResidence::resident;
 }
@@ -140,10 +151,8 @@ void FrozenWeights::read_linear(const std::string& name, const Part& part,
                                 const WeightView& target) {
     const WeightTraits& traits = traits_of(target.format);
     const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, target.cols));
-    const std::int64_t rows_at_once =
-        std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
-    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
-        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+    const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
+    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
         const WeightView rows = target.row_range(row, count);
         if (traits.dense) {
             source_.read_rows(name, part.first_row + row, rows.dense());
@@ -151,7 +160,7 @@ void FrozenWeights::read_linear(const std::string& name, const Part& part,
             source_.read_codes(name, part.first_row + row, count, rows.codes,
                                static_cast<float*>(rows.scales));
         }
-    }
+    });
 }
 
 Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
@@ -384,19 +393,17 @@ void FrozenWeights::load_linear(const std::string& name, const Part& part,
     const auto first_scale = static_cast<std::size_t>(part.first_col / traits.block);
     const CodeCut scales{scale_bytes(traits, part.whole.cols), first_scale * sizeof(float),
                          scale_bytes(traits, target.cols)};
-    const std::int64_t rows_at_once = std::clamp<std::int64_t>(
-        block_bytes / static_cast<std::int64_t>(codes.whole), 1, target.rows);
-    const auto most = static_cast<std::size_t>(rows_at_once);
+    const std::int64_t at_once = rows_of_block(static_cast<std::int64_t>(codes.whole), target.rows);
+    const auto most = static_cast<std::size_t>(at_once);
     std::vector<char> host_codes(most * codes.whole);
     std::vector<float> host_scales(most * scales.whole / sizeof(float));
-    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
-        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
         source_.read_codes(name, part.first_row + row, count, host_codes.data(),
                            host_scales.data());
         const WeightView rows = target.row_range(row, count);
         upload_cut(rows.codes, host_codes.data(), count, codes);
         upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
-    }
+    });
     backend_.synchronize();
 }
 
@@ -417,19 +424,17 @@ void FrozenWeights::load_rows(const std::string& name, const Part& part, const T
     }
     const std::int64_t columns = part.whole.cols;
     const std::int64_t row_bytes = columns * static_cast<std::int64_t>(target.element_size());
-    const std::int64_t rows_at_once =
-        std::clamp<std::int64_t>(block_bytes / row_bytes, 1, target.rows);
-    std::vector<char> host(static_cast<std::size_t>(rows_at_once * row_bytes));
+    const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
+    std::vector<char> host(static_cast<std::size_t>(at_once * row_bytes));
     Buffer block = backend_.allocate(host.size(), "loading block");
-    for (std::int64_t row = 0; row < target.rows; row += rows_at_once) {
-        const std::int64_t count = std::min(rows_at_once, target.rows - row);
+    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
         source_.read_rows(name, part.first_row + row,
                           matrix(host.data(), target.dtype, count, columns));
         backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
         backend_.copy(target.row_range(row, count),
                       matrix(block.data(), target.dtype, count, columns)
                           .col_range(part.first_col, target.cols));
-    }
+    });
     backend_.synchronize();
 }
 

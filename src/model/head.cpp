@@ -21,6 +21,11 @@ void Head::norm(const TensorView& x, const TensorView& y) {
     backend_.rms_norm({x, weights_.final_norm(), eps, 1, y, {}, norm_offset()});
 }
 
+void Head::norm_backward(const TensorView& x, const TensorView& d) {
+    const auto eps = static_cast<float>(view_.lane_model.stream_eps());
+    backend_.rms_norm_backward({x, weights_.final_norm(), eps, 1, d, d, false, {}, norm_offset()});
+}
+
 void Head::cap(const TensorView& logits) {
     const auto cap = static_cast<float>(view_.lane_model.logits_soft_cap);
     if (cap > 0.0F) backend_.soft_cap({logits, cap});
@@ -83,16 +88,41 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         project_backward(logits, d_rows);
         lora_.backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
-        backend_.rms_norm_backward({rows,
-                                    weights_.final_norm(),
-                                    static_cast<float>(view_.lane_model.stream_eps()),
-                                    1,
-                                    d_rows,
-                                    d_rows,
-                                    false,
-                                    {},
-                                    norm_offset()});
+        norm_backward(rows, d_rows);
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
+    }
+}
+
+std::vector<float> Head::hidden_ends(const MicrobatchTables& tables, const TensorView& x) {
+    const std::int64_t ends = std::ssize(tables.ends());
+    const std::int64_t chunk = logits_chunk(view_).rows;
+    std::vector<float> hidden(static_cast<std::size_t>(ends * x.cols));
+    for (std::int64_t first = 0; first < ends; first += chunk) {
+        const std::int64_t count = std::min(chunk, ends - first);
+        const TensorView rows = workspace_.head_rows(0, count);
+        const TensorView normed = workspace_.head_rows(1, count);
+        backend_.gather_rows(rows, x, tables.end_ids() + first, 1.0F);
+        norm(rows, normed);
+        download_floats(normed, hidden.data() + first * x.cols);
+    }
+    return hidden;
+}
+
+void Head::add_end_gradient(const MicrobatchTables& tables, const TensorView& x, std::int64_t first,
+                            std::span<const float> gradient, const TensorView& dx) {
+    const std::int64_t end = first + std::ssize(gradient) / x.cols;
+    const std::int64_t chunk = logits_chunk(view_).rows;
+    for (std::int64_t row = first; row < end; row += chunk) {
+        const std::int64_t count = std::min(chunk, end - row);
+        const TensorView rows = workspace_.head_rows(0, count);
+        const TensorView d_rows = workspace_.head_rows(2, count);
+        backend_.gather_rows(rows, x, tables.end_ids() + row, 1.0F);
+        upload_floats(d_rows, gradient.data() + (row - first) * x.cols);
+        norm_backward(rows, d_rows);
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int32_t place = tables.ends()[static_cast<std::size_t>(row + i)];
+            backend_.copy(dx.row_range(place, 1), d_rows.row_range(i, 1));
+        }
     }
 }
 
@@ -121,6 +151,17 @@ void Head::download_floats(const TensorView& values, float* host) {
     std::vector<BFloat16> narrow(count);
     backend_.download(narrow.data(), values.data, count * sizeof(BFloat16));
     std::transform(narrow.begin(), narrow.end(), host, [](BFloat16 v) { return to_float(v); });
+}
+
+void Head::upload_floats(const TensorView& values, const float* host) {
+    const auto count = static_cast<std::size_t>(values.numel());
+    if (values.dtype == DType::f32) {
+        backend_.upload(values.data, host, count * sizeof(float));
+        return;
+    }
+    std::vector<BFloat16> narrow(count);
+    std::transform(host, host + count, narrow.begin(), [](float v) { return to_bfloat16(v); });
+    backend_.upload(values.data, narrow.data(), count * sizeof(BFloat16));
 }
 
 void Head::logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host) {

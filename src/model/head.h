@@ -1,5 +1,8 @@
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/frozen_weights.h"
@@ -23,6 +26,13 @@ class Head {
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
               double* wrong_counts, const TensorView& dx);
 
+    /// What the head multiplies, behind the final norm, of the tables' ends: [ends, H].
+    std::vector<float> hidden_ends(const MicrobatchTables& tables, const TensorView& x);
+    /// `gradient`: in that of the ends from `first` on, [count, H]. Goes through the norm to their
+    /// rows of dx, which loss() has left zero.
+    void add_end_gradient(const MicrobatchTables& tables, const TensorView& x, std::int64_t first,
+                          std::span<const float> gradient, const TensorView& dx);
+
     /// Logits of rows [first, first + rows) of x into host memory, [rows, V] floats; of a stage of
     /// one lane.
     void logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host);
@@ -34,7 +44,9 @@ class Head {
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
     void cross_entropy(const CrossEntropy& op);
+    void norm_backward(const TensorView& x, const TensorView& d);
     void download_floats(const TensorView& values, float* host);
+    void upload_floats(const TensorView& values, const float* host);
     /// Head rows [first, first + count) in compute type.
     TensorView head_block(std::int64_t first, std::int64_t count);
 

@@ -154,6 +154,7 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
     label_bins_.clear();
     label_scales_.clear();
     label_weights_.clear();
+    ends_.clear();
     if (of.targets.empty()) return;
     const std::int64_t chunk_rows = logits_chunk(view_).rows;
     std::int32_t sample = 0;
@@ -191,6 +192,17 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
     upload(tables_[bins], label_bins_);
     upload(tables_[scales], label_scales_);
     if (!label_weights_.empty()) upload(tables_[weights], label_weights_);
+}
+
+const std::int32_t* MicrobatchTables::end_ids() const {
+    return tables_[Table::rows] + label_rows_.size();
+}
+
+void MicrobatchTables::set_ends(std::vector<std::int32_t> rows_of_ends) {
+    ends_ = std::move(rows_of_ends);
+    LORATRAIN_CHECK(std::ssize(label_rows_) + std::ssize(ends_) <= tokens(), ends_.size(),
+                    " ends beside ", label_rows_.size(), " labels of ", tokens(), " rows");
+    upload(tables_[Table::rows] + label_rows_.size(), ends_);
 }
 
 void MicrobatchTables::scale_labels(std::span<const float> scales_of_samples) {

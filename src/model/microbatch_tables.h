@@ -44,6 +44,9 @@ class MicrobatchTables {
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                     std::span<const float> scales, std::span<const TokenLoss> forms,
                     LabelBins bins);
+    /// Rows without a target of which an objective compares hidden states; after set_labels(),
+    /// which leaves none.
+    void set_ends(std::vector<std::int32_t> rows);
     /// Other scales for labels that are summed by samples.
     void scale_labels(std::span<const float> scales);
 
@@ -72,6 +75,9 @@ class MicrobatchTables {
         std::vector<LoraSegment> segments = {};  ///< of the labels; slots as all_rows()
     };
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
+    std::span<const std::int32_t> ends() const { return ends_; }
+    /// The same in backend memory, behind the rows with a target.
+    const std::int32_t* end_ids() const;
 
   private:
     void set_columns(const Microbatch& microbatch);
@@ -95,6 +101,7 @@ class MicrobatchTables {
     std::vector<std::int32_t> label_bins_;
     std::vector<float> label_scales_;
     std::vector<float> label_weights_;  ///< empty: 1 each
+    std::vector<std::int32_t> ends_;
 };
 
 }  // namespace loratrain

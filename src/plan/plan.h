@@ -53,6 +53,12 @@ inline DataKind data_kind(std::int32_t group_samples) {
     if (group_samples > 2) return DataKind::labelled;
     return group_samples == 2 ? DataKind::pairs : DataKind::single;
 }
+/// Samples that one microbatch must have together: a group, or the global batch of an adapter that
+/// compares all of it (LossJob::is_contrastive), of which the last of an epoch may have fewer.
+inline std::int64_t packed_samples(const AdapterJob& adapter, std::int32_t group_samples) {
+    const std::int64_t groups = adapter.loss.is_contrastive() ? adapter.global_batch_size : 1;
+    return groups * group_samples;
+}
 /// Of a global batch's size a group counts as so many: a pair as one, of twins neither.
 inline std::int32_t group_examples(std::int32_t group_samples) {
     return data_kind(group_samples) == DataKind::labelled ? group_samples / 2 : 1;
@@ -120,6 +126,7 @@ struct AdapterPlan {
     std::int32_t total_steps = 0;      ///< optimizer steps
     /// Neighbours in the dataset, from a multiple of this number on, that every microbatch has all
     /// of or none: samples whose losses depend on each other, as the pairs of a preference loss.
+    /// Whole batches may be more (packed_samples()).
     std::int32_t group_samples = 1;
     /// Its dataset's files in their order; empty: an epoch has every sample once.
     std::vector<FileShare> files = {};

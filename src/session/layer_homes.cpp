@@ -6,17 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "backend/host_copies.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "base/text.h"
 #include "comm/collective.h"
-#include "comm/rank_pages.h"
-#include "plan/memory/holders.h"
 #include "plan/memory/residency.h"
-#include "plan/place.h"
-#include "plan/replica_view.h"
+#include "session/rank_homes.h"
 
 namespace loratrain {
 
@@ -24,27 +20,6 @@ namespace {
 
 /// How far ranks share weights: "host" = not GPUs' memory, "none" = nothing.
 constexpr const char* switch_name = "LORATRAIN_SHARED_WEIGHTS";
-
-/// The rank's stage in the plan.
-struct OwnStage {
-    OwnStage(const Plan& plan, int rank)
-        : place(place_of(plan, rank)),
-          view(view_of(plan, plan.replicas[place.replica])),
-          stage(view.replica.stages[place.stage]) {}
-    /// The rank that holds a layer, on this one's lane.
-    int holder(std::int32_t layer) const {
-        const auto turn = static_cast<std::size_t>(layer) % stage.holders.size();
-        return stage.holders[turn] + place.lane;
-    }
-    /// Among its holder's.
-    std::size_t turn(std::int32_t layer) const {
-        return static_cast<std::size_t>(layer) / stage.holders.size();
-    }
-
-    Place place;
-    ReplicaView view;
-    StagePlan stage;
-};
 
 /// A number of each host, by rank.
 std::vector<std::int32_t> host_numbers(const MpiSession& mpi) {
@@ -56,131 +31,6 @@ std::vector<std::int32_t> host_numbers(const MpiSession& mpi) {
     }
     return hosts;
 }
-
-/// Why `work` failed, the same on all ranks; "" = on none.
-template <class Work>
-std::string shared_refusal(const MpiSession& mpi, const Work& work) {
-    std::string own;
-    try {
-        work();
-    } catch (const std::exception& error) {
-        own = error.what();
-    }
-    const std::vector<std::string> texts = gather_texts(mpi, own);
-    for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-        if (!texts[rank].empty()) return cat("rank ", rank, ": ", texts[rank]);
-    }
-    return "";
-}
-
-void end_loading(const MpiSession& mpi, const std::string& failure) {
-    const std::vector<std::string> failures = gather_texts(mpi, failure);
-    if (!failure.empty()) return;
-    for (const std::string& other : failures) {
-        if (!other.empty()) throw Error(other);
-    }
-}
-
-/// One copy of what the ranks of a host stream, in its memory.
-class CopyHomes final : public LayerHomes {
-  public:
-    CopyHomes(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
-              std::unique_ptr<RankPages> pages)
-        : mpi_(mpi),
-          block_bytes_(host_block_bytes(streamed_layer(OwnStage(plan, mpi.rank()).view))),
-          copies_(std::move(copies)),
-          pages_(std::move(pages)) {}
-
-    bool held_by_ranks() const override { return false; }
-    std::vector<std::span<char>> host_memory() const override {
-        std::vector<std::span<char>> memory;
-        for (const int rank : copies_.owners(mpi_.rank())) {
-            memory.emplace_back(pages_->of(rank), pages_->bytes(rank));
-        }
-        return memory;
-    }
-    bool fills(std::int32_t layer) const override {
-        return copies_.of(mpi_.rank(), layer).owner == mpi_.rank();
-    }
-    void* room() const override { return nullptr; }
-    std::size_t room_bytes() const override { return 0; }
-    void loaded(const std::string& failure, void* /*held*/) override { end_loading(mpi_, failure); }
-    char* block(std::int32_t layer) const override {
-        const StreamedCopies::Copy copy = copies_.of(mpi_.rank(), layer);
-        return pages_->of(copy.owner) + static_cast<std::size_t>(copy.block) * block_bytes_;
-    }
-    void leave() override {}
-
-  private:
-    const MpiSession& mpi_;
-    std::size_t block_bytes_;
-    StreamedCopies copies_;
-    std::unique_ptr<RankPages> pages_;
-};
-
-/// Layers that other ranks hold: in the memory of their GPUs, or of ranks on processors in pages.
-class HolderHomes final : public LayerHomes {
-  public:
-    /// `pages`: of ranks on processors; null on GPUs.
-    HolderHomes(const MpiSession& mpi, const Plan& plan, Backend& backend,
-                std::unique_ptr<RankPages> pages)
-        : mpi_(mpi),
-          own_(plan, mpi.rank()),
-          layer_bytes_(streamed_layer(own_.view).buffer_bytes),
-          pages_(std::move(pages)),
-          link_(backend.make_host_copies(1)) {}
-
-    bool held_by_ranks() const override { return true; }
-    std::vector<std::span<char>> host_memory() const override { return {}; }
-    bool fills(std::int32_t /*layer*/) const override { return false; }
-    void* room() const override {
-        if (!pages_ || own_.stage.holders.empty() || held_layers(own_.stage) == 0) return nullptr;
-        return pages_->of(mpi_.rank());
-    }
-    std::size_t room_bytes() const override {
-        return room() == nullptr ? 0 : pages_->bytes(mpi_.rank());
-    }
-    void loaded(const std::string& failure, void* held) override {
-        end_loading(mpi_, failure);
-        if (pages_ || !failure.empty()) return;
-        std::string offer;
-        std::string refusal = shared_refusal(mpi_, [&] {
-            if (held != nullptr) offer = link_->offer(held);
-        });
-        if (refusal.empty()) {
-            const std::vector<std::string> offers = gather_texts(mpi_, offer);
-            refusal = shared_refusal(mpi_, [&] {
-                for (const std::int32_t holder : own_.stage.holders) open(holder, offers);
-            });
-        }
-        if (!refusal.empty()) throw Error(cat("weights of other ranks: ", refusal));
-    }
-    char* block(std::int32_t layer) const override {
-        const int holder = own_.holder(layer);
-        char* held = pages_ ? pages_->of(holder) : opened_.at(holder);
-        return held + own_.turn(layer) * layer_bytes_;
-    }
-    void leave() override {
-        link_->close();
-        opened_.clear();
-        barrier(mpi_);
-    }
-
-  private:
-    void open(std::int32_t holder, const std::vector<std::string>& offers) {
-        const int rank = holder + own_.place.lane;
-        const std::string& offer = offers[static_cast<std::size_t>(rank)];
-        if (rank == mpi_.rank() || offer.empty()) return;
-        opened_[rank] = static_cast<char*>(link_->open(offer));
-    }
-
-    const MpiSession& mpi_;
-    OwnStage own_;
-    std::size_t layer_bytes_;
-    std::unique_ptr<RankPages> pages_;
-    std::unique_ptr<HostCopies> link_;
-    std::map<int, char*> opened_;
-};
 
 class HomesMaker {
   public:

@@ -1,7 +1,7 @@
 """Trajectories of preference losses in float64: TRL's formulas, written out, over Hugging Face transformers + PEFT.
 usage: make_preference_golden.py GOLDEN_DIR
 Reads GOLDEN_DIR/llama/base, writes GOLDEN_DIR/preferences: as make_golden.py's families, but for eval_logits, with pairs as
-data, or examples, of KTO with labels. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
+data, or examples, of KTO with labels; of CIT (CoIN, with mLoRA's bound) instructions and paraphrases with an answer. Every adapter is trained alone, for EPOCHS epochs over its pairs in their order."""
 import copy
 import json
 import math
@@ -11,7 +11,7 @@ import sys
 import torch
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
-from torch.nn.functional import logsigmoid, relu
+from torch.nn.functional import cosine_similarity, cross_entropy, logsigmoid, relu
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
@@ -44,6 +44,10 @@ ADAPTERS = [
          loss={"loss": "dpo", "loss_type": "sigmoid", "beta": 0.3, "ref_adapter": "init_from"}),
     dict(name="kto_other", r=2, targets=["q_proj", "v_proj"], pairs=4, lr=1e-2, schedule="linear", decay=0.0, clip=0.5,
          kl_batch_size=2, ref_of="kto_group", loss={"loss": "kto", "beta": 0.2}),
+    dict(name="cit", r=3, targets=ATTENTION + ["down_proj"], pairs=3, lr=5e-3, schedule="cosine", decay=0.01, clip=1.0,
+         loss={"loss": "cit", "temperature": 0.5, "lambda": 0.8}),
+    dict(name="cit_bounded", r=2, targets=["q_proj", "v_proj", "gate_proj"], pairs=2, lr=1e-2, schedule="constant", decay=0.0,
+         clip=0.0, short=1, loss={"loss": "cit", "temperature": 0.3, "lambda": 50.0}),
 ]
 KTO_WEIGHTS = {"desirable_weight": 1.0, "undesirable_weight": 1.0}
 generator = torch.Generator().manual_seed(23)
@@ -68,8 +72,15 @@ def random_pair(vocabulary):
     return pair
 
 
-def logits_of(model, samples):
-    """Of padded samples logits, and labels that are not shifted."""
+def random_paraphrases(vocabulary):
+    """Two prompts of unlike lengths with one answer: two of (ids, labels)."""
+    first, second, answer = (int(torch.randint(1, 7, (1,), generator=generator)) for _ in range(3))
+    completion = random_ids(answer, vocabulary)
+    return [(random_ids(length, vocabulary) + completion, [-100] * length + completion) for length in (first, second)]
+
+
+def outputs_of(model, samples, **keys):
+    """Of padded samples what the model gives, and labels that are not shifted."""
     width = max(len(ids) for ids, _ in samples)
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     labels = torch.full((len(samples), width), -100)
@@ -78,7 +89,12 @@ def logits_of(model, samples):
         ids[i, :len(tokens)] = torch.tensor(tokens)
         labels[i, :len(targets)] = torch.tensor(targets)
         mask[i, :len(tokens)] = 1
-    return model(input_ids=ids, attention_mask=mask).logits, labels
+    return model(input_ids=ids, attention_mask=mask, **keys), labels
+
+
+def logits_of(model, samples):
+    outputs, labels = outputs_of(model, samples)
+    return outputs.logits, labels
 
 
 def sums(model, samples):
@@ -187,6 +203,20 @@ def token_loss(loss, model, samples):
     return value + loss["z_loss"] * squares, trained.sum()
 
 
+def cit(loss, model, samples):
+    """G + min(lambda, G / C) C, the weight without gradient; targets, metrics. Samples of pairs in turn."""
+    outputs, labels = outputs_of(model, samples, output_hidden_states=True)
+    generation = cross_entropy(outputs.logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    hidden = outputs.hidden_states[-1]
+    assert torch.equal(model.get_base_model().lm_head(hidden), outputs.logits)
+    ends = torch.stack([hidden[i, len(ids) - 1] for i, (ids, _) in enumerate(samples)])
+    similarities = cosine_similarity(ends[0::2, None], ends[None, 1::2], dim=2) / loss["temperature"]
+    own = torch.arange(len(samples) // 2)
+    contrastive = (cross_entropy(similarities, own) + cross_entropy(similarities.T, own)) / 2
+    weight = (generation / contrastive).detach().clamp(max=loss["lambda"])
+    return generation + weight * contrastive, (labels[:, 1:] != -100).sum(), {"contrastive_loss": contrastive.item()}
+
+
 def loss_and_metrics(facts, batch, policy, reference, counts):
     if "kl_batch_size" in facts:
         return kto(facts, batch, policy, reference)
@@ -207,6 +237,8 @@ def run(facts, model, ref_model, batch, samples):
     """Loss, targets of the samples, metrics."""
     if facts["loss"]["loss"] == "sft":
         return *token_loss(facts["loss"], model, samples), {}
+    if facts["loss"]["loss"] == "cit":
+        return cit(facts["loss"], model, samples)
     reference = reference_sums(model, ref_model, samples)
     policy, counts = sums(model, samples)
     value, metrics = loss_and_metrics(facts, batch, policy, reference, counts)
@@ -265,7 +297,8 @@ def write_data(facts, vocabulary, path):
         data = random_examples(count, vocabulary)
         write_examples(data, "kl_batch_size" in facts, path)
     else:
-        data = [random_pair(vocabulary) for _ in range(count)]
+        pair = random_paraphrases if facts["loss"]["loss"] == "cit" else random_pair
+        data = [pair(vocabulary) for _ in range(count - facts.get("short", 0))]
         write_pairs(data, path)
     return data
 
@@ -296,7 +329,7 @@ def train(facts):
     record = {"keys": keys, "dataset": dataset, "loss": [], "grad_norm": [], "lr": [], "target_tokens": [], "metrics": []}
     record |= {"ref_of": facts["ref_of"]} if "ref_of" in facts else {}
     for step in range(STEPS):
-        first = step * facts["pairs"] % len(data)
+        first = step % (STEPS // EPOCHS) * facts["pairs"]
         batch = data[first:first + facts["pairs"]]
         samples = samples_of(facts, batch)
         value, counts, metrics = run(facts, model, ref_model, batch, samples)

@@ -39,6 +39,18 @@ TEST(Agree, OneRankThrowsInputErrorOnAll) {
                                         "data.jsonl:7: "}));
 }
 
+TEST(SharedRefusal, TellsTheFirstRankThatFails) {
+    EXPECT_EQ(shared_refusal(session(), [] {}), "");
+    const int last = session().size() - 1;
+    const auto from = [](int first) {
+        return [first] {
+            if (session().rank() >= first) throw Error("no memory");
+        };
+    };
+    EXPECT_EQ(shared_refusal(session(), from(last)), cat("rank ", last, ": no memory"));
+    EXPECT_EQ(shared_refusal(session(), from(0)), "rank 0: no memory");
+}
+
 TEST(Agree, EveryProblemOnce) {
     const auto texts = thrown_by([&] {
         throw InputError({{"shared.yaml:1", "all ranks see this", "hint"},

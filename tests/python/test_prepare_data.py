@@ -191,6 +191,32 @@ class Preferences(Case):
         as_chat = self.texts({"prompt": "2+2?", "chosen": "4", "rejected": "No."}, options=(*options, "--as-chat"))
         self.assertEqual(as_chat, named)
 
+    def test_paraphrases_have_the_answer_twice(self) -> None:
+        for record in ({"prompt": "a? ", "paraphrase": "b? ", "completion": "yes"},
+                       {"original_instruction": "a? ", "paraphrased_instruction": "b? ", "targets": "yes"}):
+            self.assertEqual(self.texts(record), [("a? yes", "yes", "b? yes", "yes")])
+        alpaca = {"instruction": "Add.", "input": "1 2", "output": "3"}
+        both = self.texts({**alpaca, "paraphrase": "Sum."},
+                          {"instruction": "Add.", "instruction_paraphrased": "Sum.", "input": "1 2", "chosen": "3", "rejected": "4"})
+        text = both[0][0]
+        self.assertIn("### Instruction:\nAdd.\n\n### Input:\n1 2", text)
+        self.assertEqual(both, [(text, "3", text.replace("Add.", "Sum."), "3")] * 2)
+        source = self.write({**alpaca, "paraphrase": "Sum."})
+        code, out, _ = self.run_script(source, "--tokenizer", "bytes", "--show", 1)
+        self.assertEqual(code, 0)
+        for side, what in (("instruction", "Add."), ("paraphrase", "Sum.")):
+            self.assertRegex(out, rf"in.jsonl:1 \({side}\): \d+ tokens, 2 trained[^-]*{what}[^-]*\[\[3")
+
+    def test_bad_paraphrases(self) -> None:
+        for record, options, what in (({"paraphrase": "b", "completion": "c"}, (), r'in.jsonl:1: a paraphrase needs "instruction"'),
+                                      ({"prompt": "a", "paraphrase": "b"}, (), "and an answer in one of completion, output"),
+                                      ({"prompt": "a", "paraphrase": 3, "completion": "c"}, (), '"paraphrase" is not a string'),
+                                      ({"prompt": "a", "paraphrase": "b", "completion": "c"}, ("--train-on", "all"),
+                                       "leave --train-on all out")):
+            code, _, err = self.run_script(self.write(record), "-o", self.out, "--tokenizer", "bytes", *options)
+            self.assertEqual(code, 2)
+            self.assertRegex(err, what)
+
     def test_a_pair_is_dropped_whole(self) -> None:
         pairs = self.texts({"prompt": "q", "chosen": "a", "rejected": "b" * 90}, {"prompt": "q", "chosen": "c", "rejected": "d"},
                            options=("--tokenizer", "bytes", "--max-seq-len", 9, "--over-length", "drop"))

@@ -25,9 +25,9 @@ class Preferences(JobTest):
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
         self.check_golden("preferences", run_dir, IPO_LIMITS, ["dpo_ipo"])
-        self.check_golden("preferences", run_dir, LIMITS, ["cpo", "dpo_hinge", "dpo_sigmoid", "dpo_start", "kto",
-                                                           "kto_group", "kto_other", "orpo", "sft_dft",
-                                                           "sft_smoothed", "simpo"])
+        self.check_golden("preferences", run_dir, LIMITS, ["cit", "cit_bounded", "cpo", "dpo_hinge", "dpo_sigmoid",
+                                                           "dpo_start", "kto", "kto_group", "kto_other", "orpo",
+                                                           "sft_dft", "sft_smoothed", "simpo"])
         self.check_golden("llama", run_dir, LIMITS)
 
     def test_pipelines(self):
@@ -38,12 +38,33 @@ class Preferences(JobTest):
     def test_first_gradients(self):
         for ranks, tokens in ((1, 4096), (3, 128)):
             job = json.loads(self.mixed_job(f"first-{ranks}", tokens).read_text())
-            self.assertEqual(self.check_first_gradients(job, ranks), 15)
+            self.assertEqual(self.check_first_gradients(job, ranks), 17)
 
     def test_lanes_replicas_and_workers(self):
         self.check_mixed("lanes", 2, 128, {"deployment": [{"tp": 2}]})
         self.check_mixed("replicas", 3, 128, {"deployment": [{"tp": 2}, {"count": 1}]})
         self.check_mixed("workers", 2, 96, {"assignment": "each"})
+
+    def test_batches_that_are_compared_stay_whole(self):
+        """Whichever replica and policy has them; refused where no microbatch does."""
+        names = ["cit", "cit_bounded"]
+        job = self.golden_job("preferences", "whole", 96, names)
+        job["schedule"] = {"costs": "built-in"}
+        sizes = [{"count": 1, "microbatch_tokens": 96}, {"count": 1, "microbatch_tokens": 40}]
+        job["parallel"]["deployment"] = sizes
+        self.succeed(run([self.write_job(job)], 2))
+        self.check_golden("preferences", "whole", LIMITS, names)
+        sizes[0]["microbatch_tokens"] = 40
+        refused = run([self.write_job(job)], 2)
+        self.assertEqual(refused.returncode, 2, refused.stdout)
+        self.assertIn("adapters.cit.global_batch_size: 3 pairs, which cit compares with each other in one microbatch, "
+                      "have up to 59 tokens, more than the largest replica takes, 40", refused.stderr)
+        del job["parallel"]["deployment"]
+        for policy in ({"policy": "1f1b"}, {"policy": "mlora"}, {"policy": "balanced", "packing": "bucketed"}):
+            job["run"]["dir"] = str(self.dir / policy["policy"])
+            job["schedule"] = {"costs": "built-in", **policy}
+            self.succeed(run([self.write_job(job)], 2))
+            self.check_golden("preferences", policy["policy"], LIMITS, names)
 
     def test_evaluated_on_pairs_that_are_held_out(self):
         job = json.loads(self.mixed_job("eval", 96).read_text())
@@ -61,6 +82,8 @@ class Preferences(JobTest):
                 self.assertNotIn("eval_perplexity", line)
                 self.assertTrue(all(value is not None for value in line.values()))
         self.assertIn("eval_exact_match", read_metrics(self.dir / "eval", "a_r4_all")[0])
+        cit = read_metrics(self.dir / "eval", "cit")[0]  # of cross-entropy
+        self.assertAlmostEqual(math.log(cit["eval_perplexity"]), cit["eval_loss"], delta=1e-12)
         # Whole groups are held out: of the twelve examples of a file two groups of two, of the nine one of three.
         for name, evaluations in (("kto", 2), ("kto_group", 2)):
             lines = [line for line in read_metrics(self.dir / "eval", name) if "eval_loss" in line]
@@ -118,7 +141,8 @@ class Preferences(JobTest):
         again = self.succeed(run([job], 2)).stdout
         self.assertIn("under the base model read", again)
         self.assertNotIn("under the base model found", again)
-        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "dpo_start", "orpo", "kto", "kto_other", "a_r4_all"):
+        for name in ("dpo_sigmoid", "dpo_hinge", "dpo_ipo", "dpo_start", "orpo", "kto", "kto_other", "cit",
+                     "a_r4_all"):
             whole, parts = (without_times(step_metrics(self.dir / d, name)) for d in ("whole", "parts"))
             self.assertEqual(whole, parts)
             self.assertEqual(*(adapter_weights(self.dir / d, name) for d in ("whole", "parts")))

@@ -7,7 +7,7 @@ namespace loratrain {
 /// Mean over the target tokens of the batch, by their weights, of -log p(target), or of what the
 /// adapter's TokenLoss has in its place: loss_s = z_s, scale = 1 / their weight. Evaluations are of
 /// -log p.
-class CrossEntropyObjective final : public Objective {
+class CrossEntropyObjective : public Objective {
   public:
     bool needs_first_pass() const override { return false; }
     void scales(const ObjectiveSamples& of, double denominator,

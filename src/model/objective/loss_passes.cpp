@@ -65,6 +65,55 @@ bool LossPasses::tells_files(const Microbatch& microbatch) const {
         [this](const Segment& s) { return plan_.adapters[index(s.adapter)].files.size() > 1; });
 }
 
+bool LossPasses::compares_hidden(const Microbatch& microbatch) const {
+    return std::any_of(microbatch.segments.begin(), microbatch.segments.end(),
+                       [&](const Segment& s) { return objective(s).compares_hidden(); });
+}
+
+bool LossPasses::sums_by_sample(const Microbatch& microbatch) const {
+    return tells_files(microbatch) || compares_hidden(microbatch);
+}
+
+std::vector<std::int32_t> LossPasses::ends(const Microbatch& microbatch,
+                                           const MicrobatchRows& rows) const {
+    std::vector<std::int32_t> ends;
+    for_each_segment(microbatch, [&](std::size_t s, std::size_t first, std::size_t count) {
+        if (!objective(microbatch.segments[s]).compares_hidden()) return;
+        for (std::size_t sample = first; sample < first + count; ++sample) {
+            std::int32_t row = rows.offsets[sample + 1] - 1;
+            while (row > rows.offsets[sample] &&
+                   rows.targets[static_cast<std::size_t>(row) - 1] < 0) {
+                --row;
+            }
+            ends.push_back(row);
+        }
+    });
+    return ends;
+}
+
+std::vector<HiddenLoss> LossPasses::compare(const Microbatch& microbatch, const LossTerms& terms,
+                                            const MicrobatchTables& tables,
+                                            std::span<const double> nll, const TensorView& x,
+                                            const TensorView& dx) {
+    if (tables.ends().empty()) return {};
+    std::vector<HiddenLoss> losses(microbatch.segments.size());
+    const std::vector<float> hidden = head_.hidden_ends(tables, x);
+    const auto columns = static_cast<std::size_t>(x.cols);
+    std::size_t end = 0;
+    for_each_segment(microbatch, [&](std::size_t s, std::size_t first, std::size_t count) {
+        const Segment& segment = microbatch.segments[s];
+        if (!objective(segment).compares_hidden()) return;
+        ObjectiveSamples samples{segment.samples, nll.subspan(first, count)};
+        samples.loss = job_.adapter(segment.adapter).loss;
+        samples.hidden = std::span(hidden).subspan(end * columns, count * columns);
+        losses[s] = objective(segment).hidden_loss(samples, terms.denominators[s]);
+        head_.add_end_gradient(tables, x, static_cast<std::int64_t>(end), losses[s].gradient, dx);
+        steps_[{segment.adapter, segment.step}].rewards.compared += losses[s].compared;
+        end += count;
+    });
+    return losses;
+}
+
 std::vector<double> LossPasses::references(const Segment& segment, bool evaluation) const {
     const AdapterJob& adapter = job_.adapter(segment.adapter);
     std::vector<double> own;
@@ -102,25 +151,27 @@ void LossPasses::set_labels(const Microbatch& microbatch, const MicrobatchRows& 
         const std::vector<float> none(static_cast<std::size_t>(microbatch.samples()), 0.0F);
         tables.set_labels(microbatch, rows, none, forms, LabelBins::samples);
     } else {
-        const bool by_sample = tells_files(microbatch);
+        const bool by_sample = sums_by_sample(microbatch);
         tables.set_labels(microbatch, rows, scales(microbatch, terms, {}), forms,
                           by_sample ? LabelBins::samples : LabelBins::adapters);
     }
+    if (!terms.evaluation && compares_hidden(microbatch)) tables.set_ends(ends(microbatch, rows));
 }
 
 void LossPasses::run(const Microbatch& microbatch, const LossTerms& terms, MicrobatchTables& tables,
                      const TensorView& x, const TensorView& dx) {
     if (terms.evaluation) return first_pass(tables, x);
     if (!needs_first_pass(microbatch)) {
-        if (!tells_files(microbatch)) return head_.loss(tables, x, sums_.loss, sums_.wrong, dx);
+        if (!sums_by_sample(microbatch)) return head_.loss(tables, x, sums_.loss, sums_.wrong, dx);
         sums_per_sample(tables, x, dx);
-        return add_losses(microbatch, terms, download_nll(tables));
+        const std::vector<double> nll = download_nll(tables);
+        return add_losses(microbatch, terms, nll, compare(microbatch, terms, tables, nll, x, dx));
     }
     first_pass(tables, x);
     const std::vector<double> nll = download_nll(tables);
     tables.scale_labels(scales(microbatch, terms, nll));
     head_.loss(tables, x, sums_.sample_nll, sums_.sample_wrong, dx);
-    add_losses(microbatch, terms, nll);
+    add_losses(microbatch, terms, nll, compare(microbatch, terms, tables, nll, x, dx));
 }
 
 void LossPasses::first_pass(const MicrobatchTables& tables, const TensorView& x) {
@@ -143,7 +194,7 @@ std::vector<double> LossPasses::download_nll(const MicrobatchTables& tables) {
 
 /// The sums per sample have been read: their memory takes the segments' losses to the backend.
 void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms,
-                            std::span<const double> nll) {
+                            std::span<const double> nll, std::span<const HiddenLoss> compared) {
     std::vector<double> losses(nll.size());
     std::vector<double> of_segments;
     std::vector<std::int32_t> adapters;
@@ -158,6 +209,7 @@ void LossPasses::add_losses(const Microbatch& microbatch, const LossTerms& terms
         objective(segment).losses(samples, own);
         add_to_step(samples, segment, own);
         of_segments.push_back(std::accumulate(own.begin(), own.end(), 0.0));
+        if (!compared.empty()) of_segments.back() += compared[s].value;
         adapters.push_back(static_cast<std::int32_t>(number(segment.adapter)));
     });
     std::vector<std::int32_t> places(of_segments.size());

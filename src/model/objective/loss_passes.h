@@ -15,10 +15,12 @@ namespace loratrain {
 /// The last stage's part of a microbatch: runs the head over its chunks as the objectives of its
 /// adapters ask.
 ///   evaluation: one pass for the sums per sample;
-///   no adapter needs a first pass: one pass, sums per adapter and gradient;
+///   no adapter needs a first pass: one pass, sums per adapter and gradient, or where one compares
+///     hidden states sums per sample;
 ///   else: a pass for the sums per sample, which the host reads (it waits for the backend), then
 ///   one for the gradient. All adapters of the microbatch get their losses from these sums; so
-///   they do, of the one pass, where losses of files are told.
+///   they do, of the one pass, where losses of files are told. What comparing hidden states adds
+/// to the gradient (Objective::hidden_loss) comes last.
 class LossPasses {
   public:
     /// All are kept by reference.
@@ -48,7 +50,16 @@ class LossPasses {
 
   private:
     bool needs_first_pass(const Microbatch& microbatch) const;
+    bool compares_hidden(const Microbatch& microbatch) const;
     bool tells_files(const Microbatch& microbatch) const;
+    /// Losses come of sums per sample, whatever scales need.
+    bool sums_by_sample(const Microbatch& microbatch) const;
+    /// Rows of the last labels' tokens, of the samples whose hidden states are compared.
+    std::vector<std::int32_t> ends(const Microbatch& microbatch, const MicrobatchRows& rows) const;
+    /// Per segment, added to dx; empty where none compares hidden states.
+    std::vector<HiddenLoss> compare(const Microbatch& microbatch, const LossTerms& terms,
+                                    const MicrobatchTables& tables, std::span<const double> nll,
+                                    const TensorView& x, const TensorView& dx);
     const Objective& objective(const Segment& segment) const;
     std::int32_t group_samples(const Segment& segment) const;
     /// Of the segment, whose samples are those to evaluate on or to train on; empty without need.
@@ -62,7 +73,7 @@ class LossPasses {
     void add_to_step(const ObjectiveSamples& samples, const Segment& segment,
                      std::span<const double> losses);
     void add_losses(const Microbatch& microbatch, const LossTerms& terms,
-                    std::span<const double> nll);
+                    std::span<const double> nll, std::span<const HiddenLoss> compared);
 
     const Job& job_;
     const Plan& plan_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "model/objective/cit_objective.h"
 #include "model/objective/cross_entropy_objective.h"
 #include "model/objective/kto_objective.h"
 #include "model/objective/pair_objectives.h"
@@ -10,14 +11,14 @@ namespace loratrain {
 
 RewardSums::Values RewardSums::values() const {
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
-            chosen_samples, rejected_samples, kl,         kl_groups};
+            chosen_samples, rejected_samples, kl,         kl_groups,    compared};
 }
 
 RewardSums RewardSums::of(const Values& values) {
     const auto& [chosen, rejected, accuracies, logps_chosen, logps_rejected, chosen_samples,
-                 rejected_samples, kl, kl_groups] = values;
+                 rejected_samples, kl, kl_groups, compared] = values;
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
-            chosen_samples, rejected_samples, kl,         kl_groups};
+            chosen_samples, rejected_samples, kl,         kl_groups,    compared};
 }
 
 void RewardSums::add(const RewardSums& other) {
@@ -36,7 +37,8 @@ RewardMeans means_of(const RewardSums& sums) {
             mean(sums.accuracies, sums.chosen_samples),
             mean(sums.logps_chosen, sums.chosen_samples),
             mean(sums.logps_rejected, sums.rejected_samples),
-            mean(sums.kl, sums.kl_groups)};
+            mean(sums.kl, sums.kl_groups),
+            sums.compared};
 }
 
 const Objective& objective_of(const AdapterJob& adapter) {
@@ -45,6 +47,7 @@ const Objective& objective_of(const AdapterJob& adapter) {
     static const CpoObjective cpo;
     static const OrpoObjective orpo;
     static const KtoObjective kto;
+    static const CitObjective cit;
     switch (adapter.loss.loss) {
         case Loss::sft:
             return cross_entropy;
@@ -57,6 +60,8 @@ const Objective& objective_of(const AdapterJob& adapter) {
             return orpo;
         case Loss::kto:
             return kto;
+        case Loss::cit:
+            return cit;
     }
     return cross_entropy;
 }

@@ -24,11 +24,21 @@ struct ObjectiveSamples {
     /// LossJob::nll_weight() times pairs per target of chosen samples, of the whole batch.
     double nll_share = 0.0;
     std::int32_t group_samples = 1;  ///< as AdapterPlan's
+    /// [samples, H]: per sample what the head multiplies (behind the final norm) at the token of
+    /// its last label, the end of the answer; empty unless the objective compares it.
+    std::span<const float> hidden = {};
+};
+
+/// What comparing hidden states adds to the loss of a batch.
+struct HiddenLoss {
+    double value = 0.0;           ///< to the sum of its samples' losses
+    double compared = 0.0;        ///< the comparison's own loss, to be told
+    std::vector<float> gradient;  ///< of the batch's loss in ObjectiveSamples::hidden
 };
 
 /// What TRL reports beside a loss, each summed: rewards of chosen (desirable) and of rejected
 /// samples, pairs whose chosen one has the larger reward, log-probabilities of both, and of groups
-/// with twins KL.
+/// with twins KL; or of a batch HiddenLoss::compared.
 struct RewardSums {
     double chosen = 0.0;
     double rejected = 0.0;
@@ -39,9 +49,10 @@ struct RewardSums {
     double rejected_samples = 0.0;
     double kl = 0.0;
     double kl_groups = 0.0;
+    double compared = 0.0;
 
     /// All, in this order, for reading and writing.
-    using Values = std::array<double, 9>;
+    using Values = std::array<double, 10>;
     Values values() const;
     static RewardSums of(const Values& values);
     void add(const RewardSums& other);
@@ -55,6 +66,7 @@ struct RewardMeans {
     double logps_chosen = 0.0;
     double logps_rejected = 0.0;
     double kl = 0.0;
+    double compared = 0.0;  ///< of the batch
 
     double margin() const { return chosen - rejected; }
 };
@@ -67,7 +79,9 @@ RewardMeans means_of(const RewardSums& sums);
 /// Every such loss has the gradient scale_s weight (softmax(logits) - onehot(target)) in the logits
 /// of a target row of sample s, with scale_s = (d sum of losses / d z_s) / denominator. Where the
 /// scales depend on z, the last stage runs the head twice over a microbatch (loss_passes.h): for z,
-/// then for the gradient. Objectives have no state; host arithmetic, called once per segment.
+/// then for the gradient. One that compares hidden states has a batch in one microbatch
+/// (LossJob::is_contrastive) and adds to the loss what comes of that. Objectives have no state;
+/// host arithmetic, called once per segment.
 class Objective {
   public:
     virtual ~Objective() = default;
@@ -82,6 +96,12 @@ class Objective {
 
     /// losses[s] = loss_s from z, which is there; a group's loss may stand at any of its samples.
     virtual void losses(const ObjectiveSamples& of, std::span<double> losses) const = 0;
+
+    virtual bool compares_hidden() const { return false; }
+    /// Of a whole batch, from z and hidden.
+    virtual HiddenLoss hidden_loss(const ObjectiveSamples& /*of*/, double /*denominator*/) const {
+        return {};
+    }
 
     /// From z; zeros of an objective without.
     virtual RewardSums rewards(const ObjectiveSamples& /*of*/) const { return {}; }

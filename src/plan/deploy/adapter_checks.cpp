@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
+#include "plan/deploy/workload.h"
 
 namespace loratrain {
 
@@ -36,7 +37,7 @@ struct KindWords {
 KindWords kind_words(DataKind kind) {
     switch (kind) {
         case DataKind::pairs:
-            return {"pairs of chosen and rejected samples", "dpo, cpo, simpo or orpo",
+            return {"pairs of chosen and rejected samples", "dpo, cpo, simpo, orpo or cit",
                     "a dataset of pairs"};
         case DataKind::labelled:
             return {"samples with a label of true or false", "kto", "a dataset with labels"};
@@ -48,7 +49,7 @@ KindWords kind_words(DataKind kind) {
 
 DataKind kind_for(const LossJob& loss) {
     if (loss.loss == Loss::kto) return DataKind::labelled;
-    return loss.is_of_pairs() ? DataKind::pairs : DataKind::single;
+    return loss.is_of_pairs() || loss.is_contrastive() ? DataKind::pairs : DataKind::single;
 }
 
 }  // namespace
@@ -64,6 +65,10 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     samples(key + ".path", dataset.path, info.train);
     lengths(key + ".path", info.train, info.group_samples, most, hint_longer, limit);
     positions(key + ".path", info.train);
+    for (const AdapterJob& adapter : job_.adapters) {
+        if (adapter.dataset != id || adapter.ended || !adapter.loss.is_contrastive()) continue;
+        compared(adapter, info, most, hint_longer, limit);
+    }
     if (!dataset.has_eval()) return;
     const bool own_file = !dataset.eval_path.empty();
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
@@ -116,6 +121,38 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
             "; the longest is ", longest - groups.begin(), " with ", *longest),
         hint + (data_kind(group_samples) == DataKind::labelled ? ", a smaller kl_batch_size" : "") +
             ", or a smaller max_seq_len with over_length: truncate");
+}
+
+void AdapterChecks::compared(const AdapterJob& adapter, const DatasetInfo& info, std::int64_t most,
+                             const std::string& hint_longer, const std::string& limit) {
+    const std::string loss = word_of(loss_words, adapter.loss.loss);
+    const std::string key = cat("adapters.", adapter.name);
+    const auto empty = std::count_if(info.train.begin(), info.train.end(),
+                                     [](const SampleInfo& s) { return s.targets == 0; });
+    if (empty > 0) {
+        problems_.add(where(cat("datasets.", job_.dataset(adapter.dataset).name, ".path")),
+                      cat(empty, empty == 1 ? " sample has" : " samples have",
+                          " no label to train on, by whose last one ", loss, " of adapter ",
+                          adapter.name, " compares them"),
+                      "leave out what has no answer, or set over_length: drop");
+    }
+    const std::int64_t batch = largest_batch(adapter, info);
+    if (batch <= most) return;
+    const auto fitting = [&](std::int32_t size) {
+        AdapterJob smaller = adapter;
+        smaller.global_batch_size = size;
+        return largest_batch(smaller, info) <= most;
+    };
+    std::int32_t size = adapter.global_batch_size;
+    while (size > 1 && !fitting(size)) --size;
+    std::string hint = hint_longer;
+    hint.replace(hint.find('#'), 1, std::to_string(batch));
+    problems_.add(where(key + ".global_batch_size"),
+                  cat(adapter.global_batch_size, " pairs, which ", loss,
+                      " compares with each other in one microbatch, have up to ", batch,
+                      " tokens, more than ", limit, " ", most),
+                  cat(hint, size > 1 ? cat(", or global_batch_size: ", size) : std::string(),
+                      ", or a smaller max_seq_len"));
 }
 
 void AdapterChecks::start(const AdapterJob& adapter) {
@@ -181,6 +218,10 @@ void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& inf
             cat("give it loss: ", kind_words(held).losses, ", or ", kind_words(taken).data,
                 " (jobs/README.md)"));
         return;
+    }
+    if (adapter.loss.is_contrastive() && adapter.global_batch_size < 2) {
+        problems_.add(where(cat("adapters.", adapter.name, ".global_batch_size")),
+                      "is 1 pair, which cit has nothing to compare with", "give 2 or more");
     }
     const std::int32_t examples = group_examples(info.group_samples);
     if (adapter.global_batch_size % examples == 0) return;

@@ -13,7 +13,8 @@ class AdapterChecks {
   public:
     AdapterChecks(const Job& job, const ModelSpec& model, std::string source, Problems& problems);
 
-    /// Samples to train on, none with more than `most` tokens. `hint_longer`: what else to do about
+    /// Samples to train on, none with more than `most` tokens, nor a global batch that one
+    /// microbatch must have. `hint_longer`: what else to do about
     /// those than to cut them; `limit`: what has that most.
     void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
                  const std::string& hint_longer = "use microbatch_tokens: # or auto",
@@ -38,6 +39,9 @@ class AdapterChecks {
                  const std::vector<SampleInfo>& samples);
     /// No sample is longer than what longrope's factors are for.
     void positions(const std::string& key, const std::vector<SampleInfo>& samples);
+    /// What an adapter compares with each other fits one microbatch, and has something to compare.
+    void compared(const AdapterJob& adapter, const DatasetInfo& info, std::int64_t most,
+                  const std::string& hint_longer, const std::string& limit);
     void lengths(const std::string& key, const std::vector<SampleInfo>& samples,
                  std::int32_t group_samples, std::int64_t most, const std::string& hint_longer,
                  const std::string& limit);

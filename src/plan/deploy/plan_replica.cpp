@@ -40,8 +40,14 @@ void ReplicaPlanner::limit_samples() {
     if (!limit || *limit >= work_.longest_sample) return;
     work_.longest_sample = *limit;
     shortened_.assign(task_.datasets.begin(), task_.datasets.end());
-    for (DatasetInfo& dataset : shortened_) {
-        const std::int64_t most = *limit / dataset.group_samples;
+    std::vector<std::int64_t> together(shortened_.size(), 1);
+    for (const AdapterJob& adapter : job_.adapters) {
+        const std::size_t d = index(adapter.dataset);
+        together[d] = std::max(together[d], packed_samples(adapter, shortened_[d].group_samples));
+    }
+    for (std::size_t d = 0; d < shortened_.size(); ++d) {
+        DatasetInfo& dataset = shortened_[d];
+        const std::int64_t most = std::max<std::int64_t>(1, *limit / together[d]);
         for (SampleInfo& sample : dataset.train) {
             sample.tokens = static_cast<std::int32_t>(std::min<std::int64_t>(sample.tokens, most));
             sample.targets = std::min(sample.targets, sample.tokens);

@@ -24,7 +24,8 @@ std::int64_t longest_of(const std::vector<SampleInfo>& samples, std::int32_t gro
     return longest;
 }
 
-/// Most tokens that a global batch of the adapter can have.
+}  // namespace
+
 std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info) {
     std::vector<std::int64_t> lengths = tokens_of_groups(info.train, info.group_samples);
     const std::int64_t most = adapter.global_batch_size / group_examples(info.group_samples);
@@ -32,6 +33,8 @@ std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info) {
     std::partial_sort(lengths.begin(), lengths.begin() + size, lengths.end(), std::greater<>());
     return std::accumulate(lengths.begin(), lengths.begin() + size, std::int64_t{0});
 }
+
+namespace {
 
 AdapterLoads usual_loads(const Job& job, const AttentionSpan& span,
                          std::span<const DatasetInfo> datasets, std::int64_t rows) {
@@ -97,7 +100,10 @@ Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend
     Workload work;
     for (const AdapterJob& adapter : job.adapters) {
         if (adapter.ended) continue;
-        work.largest_round += largest_batch(adapter, datasets[index(adapter.dataset)]);
+        const std::int64_t batch = largest_batch(adapter, datasets[index(adapter.dataset)]);
+        work.largest_round += batch;
+        if (adapter.loss.is_contrastive())
+            work.longest_sample = std::max(work.longest_sample, batch);
     }
     for (const DatasetId id : used_datasets(job)) {
         const DatasetInfo& info = datasets[index(id)];

@@ -12,11 +12,16 @@ namespace loratrain {
 /// The datasets that adapters train on; not those that have ended.
 std::set<DatasetId> used_datasets(const Job& job);
 
+/// Most tokens that a global batch of the adapter can have, in whatever order.
+std::int64_t largest_batch(const AdapterJob& adapter, const DatasetInfo& info);
+
 /// What the job's data ask of a deployment.
 struct Workload {
-    std::int64_t usual_tokens = 0;    ///< of a microbatch: enough for products at full speed
-    std::int64_t longest_sample = 0;  ///< tokens (of a pair: of both), evaluation included
-    std::int64_t largest_round = 0;   ///< tokens; a larger microbatch cannot be filled
+    std::int64_t usual_tokens = 0;  ///< of a microbatch: enough for products at full speed
+    /// Tokens (of a pair: of both; of an adapter that compares whole batches: of one), evaluation
+    /// included.
+    std::int64_t longest_sample = 0;
+    std::int64_t largest_round = 0;  ///< tokens; a larger microbatch cannot be filled
     /// A microbatch of usual size (or the given one) with the mix of samples that all adapters'
     /// steps have together.
     AdapterLoads usual;

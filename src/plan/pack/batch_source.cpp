@@ -39,6 +39,9 @@ PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> 
     const auto group_samples = static_cast<std::size_t>(plan_.group_samples);
     positions.resize(std::min(positions.size() / group_samples, most_groups) * group_samples);
     PendingBatch pending{adapter_, step, {}, plan_.group_samples};
+    if (spec_.loss.is_contrastive()) {
+        pending.group_samples = static_cast<std::int32_t>(positions.size());
+    }
     for (const std::int32_t position : positions) {
         const SampleInfo& info = infos[static_cast<std::size_t>(position)];
         pending.samples.push_back({position, info.tokens, info.targets, info.undesirable});

@@ -17,7 +17,8 @@ struct PendingBatch {
     AdapterId adapter{};
     std::int32_t step = 0;
     std::vector<SampleRef> samples;  ///< whole groups
-    std::int32_t group_samples = 1;  ///< as AdapterPlan's: so many at a time are packed together
+    /// So many at a time are packed together: as AdapterPlan's, or all of them (packed_samples()).
+    std::int32_t group_samples = 1;
 };
 
 /// Every active adapter's next optimizer step; at most one batch per adapter.

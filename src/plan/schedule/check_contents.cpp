@@ -261,7 +261,7 @@ class ContentCheck {
         }
     }
 
-    /// The samples are groups of neighbours in the dataset.
+    /// The samples are groups of neighbours in the dataset, and all of a batch that is compared.
     void check_groups(const Segment& segment, const BatchPlan& batch, const std::string& name) {
         const std::int32_t size = plan_.adapters[index(batch.adapter)].group_samples;
         const std::vector<SampleRef>& samples = segment.samples;
@@ -272,6 +272,11 @@ class ContentCheck {
             whole = whole && first.index % size == 0 && samples[i].index == first.index + place;
         }
         if (!whole) findings_.add(name, " cuts a group of ", batch_name(batch));
+        const bool at_once = job_.adapter(batch.adapter).loss.is_contrastive();
+        if (at_once && !batch.evaluation && std::ssize(samples) != batch.samples) {
+            findings_.add(name, " has ", samples.size(), " of the ", batch.samples, " samples of ",
+                          batch_name(batch), ", which are compared with each other");
+        }
     }
 
     /// A pass over a dataset: an epoch of an adapter, or one of its evaluations.

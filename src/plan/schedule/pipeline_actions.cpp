@@ -104,7 +104,7 @@ const BatchList& carried_with(const std::map<std::int32_t, BatchList>& lists,
 
 /// Entries below `number` leave.
 template <class Entry>
-void drop_below(std::map<std::int32_t, Entry>& lists, std::int32_t number) {
+void drop_entries_below(std::map<std::int32_t, Entry>& lists, std::int32_t number) {
     lists.erase(lists.begin(), lists.lower_bound(number));
 }
 
@@ -233,9 +233,9 @@ void PipelineActions::reduce_what_is_over(StageSums& sums, StageActions& stage) 
 }
 
 void PipelineActions::forget_ended() {
-    drop_below(up_, order_.ended());
-    drop_below(down_, order_.ended());
-    drop_below(needs_, order_.ended());
+    drop_entries_below(up_, order_.ended());
+    drop_entries_below(down_, order_.ended());
+    drop_entries_below(needs_, order_.ended());
     for (; !reductions_.empty(); reductions_.pop_front(), ++first_reduction_) {
         const bool over = std::all_of(sums_.begin(), sums_.end(), [this](const StageSums& sums) {
             return sums.stepped > first_reduction_;

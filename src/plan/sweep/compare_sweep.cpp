@@ -7,7 +7,8 @@ namespace loratrain {
 namespace {
 
 /// Per degree, by falling ranks, the replica of most lanes with its `size`th microbatch.
-std::vector<SweepReplica> degrees_of(const SweepTask& task, SweepShapes& shapes, std::size_t size) {
+std::vector<SweepReplica> sweep_degrees(const SweepTask& task, SweepShapes& shapes,
+                                        std::size_t size) {
     std::vector<SweepReplica> degrees;
     for (std::int32_t ranks = 1; ranks <= task.cluster.ranks; ranks *= 2) {
         const auto cuts = shapes.cuts(ranks);
@@ -28,7 +29,7 @@ std::optional<JobSchedule> packed_jobs(const SweepTask& task, SweepShapes& shape
         if (stages == 1) sizes = std::max(sizes, shapes.replicas(tensor, stages).size());
     }
     for (std::size_t size = 0; size < sizes; ++size) {
-        const std::vector<SweepReplica> degrees = degrees_of(task, shapes, size);
+        const std::vector<SweepReplica> degrees = sweep_degrees(task, shapes, size);
         if (degrees.empty()) continue;
         std::vector<double> ranks;
         for (const TrialLoad& load : task.trials.loads) ranks.push_back(load.r);

@@ -115,6 +115,9 @@ void MetricsLog::record_told(AdapterId adapter, std::int32_t step, const RewardM
                              const FileLosses& files) {
     const LossJob& loss = job_.adapter(adapter).loss;
     std::string fields = loss.has_rewards() ? reward_fields("", loss, means) : "";
+    if (loss.is_contrastive()) {
+        fields += cat(", \"contrastive_loss\": ", json_number(means.compared));
+    }
     if (!files.empty()) fields += file_fields("loss", dataset_of(adapter).files, files);
     auto& lines = pending_[adapter];
     const auto line = std::find_if(lines.begin(), lines.end(),

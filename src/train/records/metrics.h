@@ -32,7 +32,8 @@ struct StepMetrics {
 /// exp(eval_loss) and eval_exact_match. Of a loss with rewards a step has TRL's
 /// rewards/{chosen, rejected, accuracies, margins} and logps/{chosen, rejected} (RewardMeans) too,
 /// of kto kl in place of accuracies, null where there is none of a kind, and an evaluation the same
-/// with eval_ before them in place of perplexity and exact match. Of a dataset of several files
+/// with eval_ before them in place of perplexity and exact match; of cit a step has
+/// contrastive_loss. Of a dataset of several files
 /// both have the loss of each, loss/NAME or eval_loss/NAME, null of none of its samples. An
 /// evaluation joins its step's line where that is not yet written; a run that evaluates between
 /// windows, or has told of it, writes it as a line of its own, behind its step's. Lines are kept

@@ -169,11 +169,12 @@ const BadValue bad_values[] = {
     {"StartFromData", "defaults", "init_lora_weights: eva",
      "defaults.init_lora_weights: 'eva' needs a pass over the data before the adapter is made",
      "use true, gaussian, pissa or olora"},
-    {"ContrastiveLoss", "defaults", "loss: cit",
-     "defaults.loss: cit is not defined: mLoRA's compares all logits in the last column of a "
-     "padded batch with one another and trains on its padding too, so the loss depends on what "
-     "else is in the batch and no batch can be cut",
-     "by sft, or use a loss of pairs: dpo, cpo, simpo or orpo"},
+    {"TemperatureOfNothing", "defaults", "temperature: 0",
+     "defaults.temperature: 0 is out of range", above0},
+    {"NegativeLambda", "defaults", "lambda: -1", "defaults.lambda: -1 is out of range",
+     "at least 0"},
+    {"OtherPooling", "defaults", "contrastive_pooling_method: average_all",
+     "unknown key 'defaults.contrastive_pooling_method'", "at the last label of each sample"},
     {"OtherOptimizer", "defaults", "optim: sgd",
      "defaults.optim: 'sgd' is not one of the optimizers here", "write adamw_torch"},
     {"Muon", "defaults", "optim: muon", "defaults.optim: 'muon' is not one of the optimizers here",
@@ -495,6 +496,10 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     refused("loss_type: dft, label_smoothing_factor: 0.1", "label_smoothing_factor",
             "sft, loss_type: dft");
     refused("loss: cpo, simpo_gamma: 1", "simpo_gamma", "cpo, loss_type: sigmoid");
+    refused("loss: cpo, lambda: 1", "lambda", "cpo, loss_type: sigmoid");
+    refused("temperature: 0.1", "temperature", "sft");
+    refused("loss: cit, beta: 0.1", "beta", "cit");
+    refused("loss: cit, label_smoothing_factor: 0.1", "label_smoothing_factor", "cit");
     const Job job = read(head +
                          "defaults: {beta: 0.2}\nadapters: [{name: a, label_smoothing: 0},\n"
                          "  {name: b, loss: dpo, loss_type: hinge}]\n");

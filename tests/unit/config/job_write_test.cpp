@@ -158,7 +158,8 @@ TEST_F(JobWrite, LossesComeBack) {
     for (const std::string loss :
          {"sft", "sft, label_smoothing_factor: 0.1, z_loss: 1.0e-4", "sft, loss_type: dft",
           "cpo, loss_type: hinge, cpo_alpha: 0.5", "simpo, simpo_gamma: 1.5, beta: 2.0",
-          "orpo, beta: 0.3", "kto, undesirable_weight: 1.3", "dpo, label_smoothing: 0.2"}) {
+          "orpo, beta: 0.3", "kto, undesirable_weight: 1.3", "dpo, label_smoothing: 0.2",
+          "cit, temperature: 0.07, lambda: 2.5"}) {
         Job job = read(minimal_job + "defaults: {loss: " + loss + "}\n");
         const std::string text = to_yaml(job);
         EXPECT_EQ(to_yaml(read(text)), text);

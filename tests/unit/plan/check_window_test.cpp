@@ -372,6 +372,22 @@ TEST_F(CheckWindow, FindsCutGroups) {
     EXPECT_EQ(evaluation.batches[0].samples, 6);
 }
 
+TEST_F(CheckWindow, FindsBatchesThatAreComparedInParts) {
+    Case test = uniform_case(1, 1, 24, 10, 4);
+    test.job.parallel.microbatch_tokens = 80;
+    test.job.adapters[0].loss.loss = Loss::cit;
+    test.datasets[0].group_samples = 2;
+    job_ = test.job;
+    plan_ = test.plan();
+    valid_ = plan_window(test.job, plan_, test.datasets, fresh(plan_), 3);
+    ASSERT_EQ(findings(valid_), "");
+    EXPECT_EQ(valid_.batches[0].samples, 8);
+    expect_found("has 6 of the 8 samples", [](Window& w) {
+        std::vector<SampleRef>& samples = w.microbatches[0].segments[0].samples;
+        samples.resize(6);
+    });
+}
+
 TEST_F(CheckWindow, FindsBadMicrobatches) {
     expect_found("two segments of adapter", [](Window& w) {
         Segment& segment = w.microbatches[0].segments[0];

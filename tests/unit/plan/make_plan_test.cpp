@@ -508,6 +508,39 @@ TEST(MakePlan, PairsAreGroupsOfTwo) {
                     "with 18"));
 }
 
+TEST(MakePlan, BatchesThatAreComparedStayWhole) {
+    Case test = uniform_case(2, 1, 20, 9, 3);
+    test.datasets[0].group_samples = 2;
+    test.job.adapters[0].loss.loss = Loss::cit;
+    test.job.adapters[1].loss.loss = Loss::dpo;
+    test.job.parallel.microbatch_tokens = 54;
+    const Plan plan = test.plan();
+    const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 4);
+    for (const Microbatch& microbatch : window.microbatches) {
+        for (const Segment& segment : microbatch.segments) {
+            if (segment.adapter != AdapterId{0}) continue;
+            EXPECT_EQ(segment.samples.size(), segment.step == 3 ? 2U : 6U);
+        }
+    }
+    EXPECT_EQ(window.batches[0].denominator, 6 * 8);  // targets
+    test.job.parallel.microbatch_tokens = 53;
+    EXPECT_EQ(
+        problems_of(test),
+        "tune.yaml: adapters.a0.global_batch_size: 3 pairs, which cit compares with each other "
+        "in one microbatch, have up to 54 tokens, more than parallel.microbatch_tokens 53 "
+        "(use microbatch_tokens: 54 or auto, or global_batch_size: 2, or a smaller "
+        "max_seq_len)");
+    test.job.parallel.microbatch_tokens.reset();
+    EXPECT_GE(only_replica(test.plan()).replica.microbatch_tokens, 54);
+    test.job.adapters[0].global_batch_size = 1;
+    EXPECT_TRUE(has(problems_of(test), "global_batch_size: is 1 pair, which cit has nothing to"));
+    test.job.adapters[0].global_batch_size = 3;
+    test.datasets[0].train[7].targets = 0;
+    EXPECT_TRUE(has(problems_of(test),
+                    "datasets.data.path: 1 sample has no label to train on, by "
+                    "whose last one cit of adapter a0 compares them"));
+}
+
 TEST(MakePlan, ExamplesAndTheirTwinsAreGroups) {
     Case test = uniform_case(1, 1, 24, 9, 6);
     test.datasets[0].group_samples = 6;  // of 3 examples

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "config/model_spec.h"
+#include "io/json_reader.h"
+#include "io/weights/hf_rope.h"
+
+namespace loratrain {
+
+/// Which layers have sliding_window where layer_types does not say; with on_last_layers and
+/// on_layers_without_rope only if use_sliding_window is true.
+enum class Windows : std::uint8_t {
+    never,
+    on_every_layer,
+    on_last_layers,
+    on_layers_without_rope,
+    between_full_layers,  ///< but on every window_interval-th, or sliding_window_pattern-th
+};
+
+/// What config.json leaves to the family.
+struct Family {
+    const char* name = "";
+    const char* architecture = "";
+    std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
+    std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
+    bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
+    /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
+    bool reads_out_bias = false;
+    bool reads_qkv_bias = false;  ///< key attention_bias decides on q, k, v (true where missing)
+    bool reads_mlp_bias = false;
+    bool qkv_bias = false;  ///< fixed by the family
+    bool qk_norm = false;
+    bool reads_multipliers = false;  ///< keys as ModelSpec's, 1 where missing
+    bool has_layers_without_rope = false;
+    bool tied = false;  ///< tie_word_embeddings where config.json has none
+    RopeDefaults rope = {};
+    Windows windows = Windows::never;
+    std::int64_t window = 4096;  ///< sliding_window where config.json has none; 0 = no window
+    std::int64_t window_interval = 0;
+    double eps = 1e-6;  ///< rms_norm_eps where config.json has none
+    bool qk_norm_whole = false;
+    NormPlacement norms = NormPlacement::before;
+    NormNames norm_names = NormNames::usual;
+    bool norm_plus_one = false;
+    bool fused_qkv = false;
+    bool fused_gate_up = false;
+    const char* activation_key = "hidden_act";
+    const char* activation = "silu";  ///< where config.json has none
+    /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
+    /// sqrt(hidden_size); 0: a family without.
+    std::int64_t query_scalar = 0;
+    double attention_soft_cap = 0.0;  ///< where config.json has no key; 0 = none
+    double logits_soft_cap = 0.0;
+};
+
+/// The families that can be trained.
+std::span<const Family> model_families();
+/// That of model_type; null with a problem where it is none of them.
+const Family* find_family(JsonReader& config);
+
+/// Configs around a text model, which is their text_config.
+struct Wrapper {
+    const char* name = "";
+    const char* architecture = "";
+};
+
+std::span<const Wrapper> model_wrappers();
+
+}  // namespace loratrain

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/host_copies.h"
+#include "comm/mpi_session.h"
+#include "comm/rank_pages.h"
+#include "model/layer_homes.h"
+#include "plan/memory/holders.h"
+#include "plan/place.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+/// A rank's stage in the plan.
+struct OwnStage {
+    OwnStage(const Plan& plan, int rank);
+    /// The rank that holds a layer, on this one's lane.
+    int holder(std::int32_t layer) const;
+    /// Among its holder's.
+    std::size_t turn(std::int32_t layer) const;
+
+    Place place;
+    ReplicaView view;
+    StagePlan stage;
+};
+
+/// One copy of what the ranks of a host stream, in its memory.
+class CopyHomes final : public LayerHomes {
+  public:
+    /// `mpi` is kept by reference.
+    CopyHomes(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
+              std::unique_ptr<RankPages> pages);
+
+    bool held_by_ranks() const override { return false; }
+    std::vector<std::span<char>> host_memory() const override;
+    bool fills(std::int32_t layer) const override;
+    void* room() const override { return nullptr; }
+    std::size_t room_bytes() const override { return 0; }
+    void loaded(const std::string& failure, void* held) override;
+    char* block(std::int32_t layer) const override;
+    void leave() override {}
+
+  private:
+    const MpiSession& mpi_;
+    std::size_t block_bytes_;
+    StreamedCopies copies_;
+    std::unique_ptr<RankPages> pages_;
+};
+
+/// Layers that other ranks hold: in the memory of their GPUs, or of ranks on processors in pages.
+class HolderHomes final : public LayerHomes {
+  public:
+    /// `pages`: of ranks on processors; null on GPUs. `mpi` is kept by reference.
+    HolderHomes(const MpiSession& mpi, const Plan& plan, Backend& backend,
+                std::unique_ptr<RankPages> pages);
+
+    bool held_by_ranks() const override { return true; }
+    std::vector<std::span<char>> host_memory() const override { return {}; }
+    bool fills(std::int32_t /*layer*/) const override { return false; }
+    void* room() const override;
+    std::size_t room_bytes() const override;
+    void loaded(const std::string& failure, void* held) override;
+    char* block(std::int32_t layer) const override;
+    void leave() override;
+
+  private:
+    void open(std::int32_t holder, const std::vector<std::string>& offers);
+
+    const MpiSession& mpi_;
+    OwnStage own_;
+    std::size_t layer_bytes_;
+    std::unique_ptr<RankPages> pages_;
+    std::unique_ptr<HostCopies> link_;
+    std::map<int, char*> opened_;
+};
+
+}  // namespace loratrain
