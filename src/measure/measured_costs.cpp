@@ -114,6 +114,19 @@ void MeasuredCosts::tell(Plan& plan) const {
     }
 }
 
+std::string first_uses_text(const FirstUses& uses) {
+    std::vector<std::string> parts;
+    if (uses.gemms > 0) {
+        parts.push_back(cat("chose GEMM algorithms for ", uses.gemms, " classes in ",
+                            format_fixed(uses.gemm_seconds, 2), " s"));
+    }
+    if (uses.graphs > 0) {
+        parts.push_back(cat("built ", uses.graphs, " attention graphs in ",
+                            format_fixed(uses.graph_seconds, 2), " s"));
+    }
+    return join(parts, " and ");
+}
+
 MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
     MeasuredCosts kept;
     const std::vector<std::string> keys = keys_of(mpi, job, plan, host_size);
@@ -154,6 +167,8 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
             measured.met_shapes = met_shapes(plan, tasks, task_of_rank, profiles.prepared);
             log::info(cat("costs: ", measured.of_first().source, " in ",
                           format_fixed(seconds.count(), 1), " s"));
+            const std::string uses = first_uses_text(device->first_uses());
+            if (!uses.empty()) log::info("costs: " + uses + " beside");
         }
     } catch (const std::exception& error) {
         log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));

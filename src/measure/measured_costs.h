@@ -32,6 +32,10 @@ struct MeasuredCosts {
     void tell(Plan& plan) const;
 };
 
+/// "chose GEMM algorithms for 7 classes in 1.20 s and built 20 attention graphs in 0.90 s"; "" =
+/// neither.
+std::string first_uses_text(const FirstUses& uses);
+
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from
 /// <run.dir>/costs.json, else the cache; unknown where neither has all of them or schedule.costs
 /// says built-in. Those of the run's own file have no GEMMs' new shapes left to be met. Says in the

@@ -326,13 +326,14 @@ class CostProfile {
         if (!host_) return;
         std::size_t met = 0;
         for (; met < microbatches.size() && (met == 0 || !out_of_time()); ++met) {
-            host_->meet(microbatches[met],
-                        with_layers(layers, microbatches[met], [&](const auto& run) {
-                            return seconds_at_first([&] {
-                                run(0);
-                                run(1);
-                            });
-                        }));
+            const std::int64_t before = backend_.first_uses().gemms;
+            const auto seconds = with_layers(layers, microbatches[met], [&](const auto& run) {
+                return seconds_at_first([&] {
+                    run(0);
+                    run(1);
+                });
+            });
+            host_->meet(microbatches[met], seconds, backend_.first_uses().gemms > before);
         }
         microbatches.resize(met);
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
@@ -423,7 +424,11 @@ class CostProfile {
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
-            if (host_) host_->meet_targets(labels, seconds_at_first([&] { run(0); }));
+            if (host_) {
+                const std::int64_t before = backend_.first_uses().gemms;
+                const auto seconds = seconds_at_first([&] { run(0); });
+                host_->meet_targets(labels, seconds, backend_.first_uses().gemms > before);
+            }
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});

@@ -97,8 +97,9 @@ std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
         narrow(task.plan, trained_in(windows_of(plan, round, tensor)));
         if (prepares) {
             const ReplicaView view = view_of(plan, largest_of(plan, tensor));
-            task.shapes = start_shapes(windows_of(plan, rounds, tensor),
-                                       head_rows(view, view.replica.stages.back()));
+            const std::int64_t rows = head_rows(view, view.replica.stages.back());
+            task.shapes = start_shapes(windows_of(plan, rounds, tensor), rows);
+            add_possible(task.shapes, view.replica.microbatch_tokens, rows);
         }
         tasks.push_back(std::move(task));
     }

@@ -12,8 +12,9 @@ namespace loratrain {
 
 /// What is profiled for the replicas that have so many lanes.
 struct ProfileTask {
-    Plan plan;                       ///< of one of them alone, as its profile is to know it
-    std::vector<StartShape> shapes;  ///< of the first rounds: of larger models on GPUs
+    Plan plan;  ///< of one of them alone, as its profile is to know it
+    /// Of the first rounds, then what later ones may have: of larger models on GPUs.
+    std::vector<StartShape> shapes;
 };
 
 /// One for each number of lanes, the first replica's first. A plan has the largest microbatches of

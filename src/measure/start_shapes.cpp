@@ -1,14 +1,18 @@
 #include "measure/start_shapes.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <sstream>
 
+#include "base/gemm_shape.h"
 #include "base/text.h"
 
 namespace loratrain {
 
 namespace {
 
+constexpr std::int64_t matrix_columns = 4096;  // beside which the LoRA columns are
 /// What counts shapes.
 constexpr NewShapeLine counted_once{1.0, 0.0, 0};
 
@@ -20,6 +24,22 @@ StartShape shape_of(const Microbatch& microbatch) {
         for (const SampleRef& sample : segment.samples) shape.targets += sample.targets;
     }
     return shape;
+}
+
+/// Of so many targets those that a head which takes `head_rows` at a time takes last, as a class.
+std::int64_t last_chunk(std::int64_t targets, std::int64_t head_rows) {
+    const std::int64_t chunk = std::max<std::int64_t>(1, head_rows);
+    return rows_alike((targets - 1) % chunk + 1).largest;
+}
+
+/// The classes from that of `most` to that of `least` rows; of each the most rows, at most `most`.
+std::vector<std::int64_t> classes_down(std::int64_t most, std::int64_t least) {
+    std::vector<std::int64_t> classes;
+    for (std::int64_t rows = most; rows > 0 && rows_alike(rows).largest >= least;
+         rows = rows_alike(rows).smallest - 1) {
+        classes.push_back(rows);
+    }
+    return classes;
 }
 
 }  // namespace
@@ -41,6 +61,35 @@ std::vector<StartShape> start_shapes(std::span<const Window> replicas, std::int6
         }
     }
     return shapes;
+}
+
+void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
+                  std::int64_t head_rows) {
+    if (shapes.empty()) return;
+    MetShapes met;
+    meet(met, 0, head_rows, shapes);
+    std::set<std::int64_t> tokens;
+    std::set<std::int64_t> targets;
+    std::map<std::int64_t, std::int64_t> widths;  // by class, the first
+    for (const StartShape& shape : shapes) {
+        tokens.insert(rows_alike(shape.tokens).largest);
+        if (shape.targets > 0) targets.insert(last_chunk(shape.targets, head_rows));
+        widths.emplace(columns_alike(matrix_columns + shape.width).largest, shape.width);
+    }
+    const StartShape first = shapes.front();
+    if (tokens.size() >= mixed_classes) {
+        for (const std::int64_t rows : classes_down(most_tokens, *tokens.begin())) {
+            for (const auto& [of_class, width] : widths) {
+                if (met.meet_rows(0, rows, width, counted_once) == 0.0) continue;
+                shapes.push_back({rows, width, 0});
+            }
+        }
+    }
+    if (targets.size() < mixed_classes) return;
+    for (const std::int64_t rows : classes_down(head_rows, *targets.begin())) {
+        if (met.meet_targets(0, rows, head_rows, counted_once) == 0.0) continue;
+        shapes.push_back({first.tokens, first.width, rows});
+    }
 }
 
 std::string to_text(const std::vector<StartShape>& shapes) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "base/attention_shape.h"
 #include "base/device_memory.h"
 #include "base/error.h"
+#include "base/system.h"
 
 namespace loratrain {
 
@@ -224,6 +226,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         backward_table_.reserve(table_bytes / 2);
     }
     void before_stalls(const std::function<void()>& call) override { before_stall_ = call; }
+    const FirstUses& first_uses() const override { return first_uses_; }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
     }
@@ -327,6 +330,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         const auto found = graphs_.find(shape);
         if (found != graphs_.end()) return found->second;
         if (before_stall_) before_stall_();
+        const auto start = std::chrono::steady_clock::now();
         Graph& result = graphs_[shape];
         GraphBuilder builder(shape);
         if (shape.backward) {
@@ -335,6 +339,8 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             builder.forward();
         }
         result = builder.finish(handle_);
+        ++first_uses_.graphs;
+        first_uses_.graph_seconds += seconds_since(start);
         return result;
     }
 
@@ -343,6 +349,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     std::string description_;
     std::string refusal_;
     bool any_order_ = false;
+    FirstUses first_uses_;
     std::function<void()> before_stall_;
     std::map<Shape, Graph> graphs_;
     GrowingMemory workspace_;

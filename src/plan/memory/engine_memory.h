@@ -17,7 +17,7 @@ namespace loratrain {
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 
 /// A and C of a GEMM whose algorithms are timed, with the most rows that share the choice
-/// (sizes_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
+/// (rows_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
 /// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage);
 

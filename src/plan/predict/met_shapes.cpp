@@ -10,6 +10,9 @@ namespace loratrain {
 
 namespace {
 
+/// Of a matrix that LoRA columns are beside; any multiple of 256 does.
+constexpr std::int64_t matrix_columns = 4096;
+
 /// What a microbatch's shapes depend on.
 struct Sizes {
     std::int64_t samples = 0;
@@ -40,10 +43,13 @@ std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage) {
     return stage.has_head ? logits_chunk(view).rows : 0;
 }
 
+bool meets_new_shapes(const HostCosts& host) {
+    return host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
+}
+
 double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                        const Microbatch& microbatch) {
-    const bool any = host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
-    const Sizes sizes = any ? sizes_of(microbatch) : Sizes{};
+    const Sizes sizes = meets_new_shapes(host) ? sizes_of(microbatch) : Sizes{};
     if (sizes.tokens == 0) return 0.0;
     const auto graph = [&](const AttentionShape& of) {
         return Shape{of.samples, of.length, of.tokens};
@@ -67,8 +73,7 @@ double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCost
 
 double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
                             const NewShapeLine& line) {
-    const Shape shape{sizes_alike(tokens).largest,
-                      sizes_alike(std::max<std::int64_t>(1, width)).largest, 0};
+    const Shape shape{rows_alike(tokens).largest, columns_alike(matrix_columns + width).largest, 0};
     const std::int64_t nth = number_if_new(stage, Kind::rows, shape);
     return nth > 0 ? line.seconds(nth, static_cast<double>(shape[0])) : 0.0;
 }
@@ -77,11 +82,30 @@ double MetShapes::meet_targets(std::size_t stage, std::int64_t targets, std::int
                                const NewShapeLine& line) {
     double seconds = 0.0;
     for (std::int64_t left = head_rows > 0 ? targets : 0; left > 0; left -= head_rows) {
-        const Shape shape{sizes_alike(std::min(left, head_rows)).largest, 0, 0};
+        const Shape shape{rows_alike(std::min(left, head_rows)).largest, 0, 0};
         const std::int64_t nth = number_if_new(stage, Kind::targets, shape);
         if (nth > 0) seconds += line.seconds(nth, static_cast<double>(shape[0]));
     }
     return seconds;
+}
+
+double stall_seconds(const Plan& plan, const JointWindow& joint, MetShapes& met) {
+    double most = 0.0;
+    std::size_t number = 0;
+    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+        const ReplicaView view = view_of(plan, plan.replicas[r]);
+        const HostCosts& host = predicted_costs_of(view).host;
+        for (const StagePlan& stage : view.replica.stages) {
+            const std::int64_t rows = head_rows(view, stage);
+            double seconds = 0.0;
+            for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
+                seconds += met.meet(number, rows, host, microbatch);
+            }
+            most = std::max(most, seconds);
+            ++number;
+        }
+    }
+    return most;
 }
 
 std::int64_t MetShapes::number_if_new(std::size_t stage, Kind kind, const Shape& shape) {

@@ -42,4 +42,11 @@ class MetShapes {
     std::map<std::array<std::int64_t, 2>, std::int64_t> count_;  ///< by stage and kind
 };
 
+/// Whether new shapes cost anything there.
+bool meets_new_shapes(const HostCosts& host);
+
+/// Of the stage that shapes of the windows' microbatches which are new to it hold up most, which
+/// all stages have met from now on: seconds, by the costs that predictions take.
+double stall_seconds(const Plan& plan, const JointWindow& joint, MetShapes& met);
+
 }  // namespace loratrain

@@ -24,9 +24,9 @@ Window of(const std::vector<Microbatch>& microbatches) {
 TEST(StartShapes, AreThoseUnlikeAllBefore) {
     const std::vector<Window> replicas{
         of({of_tokens(300, 100), of_tokens(310, 105), of_tokens(300, 300)}),
-        of({of_tokens(700, 100), of_tokens(300, 100, 80)})};
+        of({of_tokens(700, 100), of_tokens(300, 100, 300)})};
     const std::vector<StartShape> wanted{
-        {300, 16, 100}, {700, 16, 0}, {300, 80, 0}, {300, 16, 300}};
+        {300, 16, 100}, {700, 16, 0}, {300, 300, 0}, {300, 16, 300}};
     EXPECT_EQ(start_shapes(replicas, head_rows), wanted);
     EXPECT_EQ(start_shapes_from_text(to_text(wanted)), wanted);
     EXPECT_TRUE(start_shapes_from_text(to_text(std::vector<StartShape>{})).empty());
@@ -35,8 +35,37 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
     const std::vector<Window> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
     const std::vector<StartShape> wanted{{300, 16, 0}, {300, 0, 0}};
-    EXPECT_EQ(start_shapes(replicas, 0).size(), 1U);  // no columns are of one tile with few
-    EXPECT_EQ(start_shapes(replicas, 0).front(), wanted.front());
+    EXPECT_EQ(start_shapes(replicas, 0), wanted);
+}
+
+TEST(StartShapes, OfMixedLengthsAreAllThatLaterRoundsMayHave) {
+    std::vector<StartShape> shapes{{300, 16, 100}, {700, 16, 0}, {450, 16, 300}};
+    add_possible(shapes, 800, 1000);
+    std::vector<StartShape> wanted = shapes;
+    for (const std::int64_t tokens : {800, 768, 640, 576, 448, 384}) {
+        wanted.push_back({tokens, 16, 0});
+    }
+    EXPECT_EQ(shapes, wanted);  // of targets there are no three classes
+    add_possible(shapes, 800, 1000);
+    EXPECT_EQ(shapes, wanted);
+    shapes = {{300, 16, 100}, {300, 16, 300}, {300, 16, 1200}};
+    add_possible(shapes, 800, 400);
+    const std::vector<StartShape> of_targets{{300, 16, 100}, {300, 16, 300}, {300, 16, 1200}};
+    EXPECT_EQ(shapes, of_targets);  // 1200 are 3 times 400; 300 and 400 are of two classes
+    shapes = {{300, 16, 100}, {300, 16, 300}, {300, 16, 350}};
+    add_possible(shapes, 800, 400);
+    EXPECT_EQ(shapes.size(), 3U + 3U);  // 400, 256 and 192
+    EXPECT_EQ(shapes.back(), (StartShape{300, 16, 192}));
+}
+
+TEST(StartShapes, OfEqualLengthsAreNoOthers) {
+    std::vector<StartShape> shapes{{800, 16, 800}, {200, 16, 200}};
+    const std::vector<StartShape> wanted = shapes;
+    add_possible(shapes, 800, 1000);
+    EXPECT_EQ(shapes, wanted);
+    shapes.clear();
+    add_possible(shapes, 800, 0);
+    EXPECT_TRUE(shapes.empty());
 }
 
 TEST(StartShapes, AreMetWhenTrainingBegins) {
