@@ -44,6 +44,7 @@ MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan
 
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans
 /// as before; else of the cache; else what profile_ranks measures, for each number of lanes in use.
+/// Where they are known, what prepares_shapes() says is done alone (prepare_ranks).
 /// A profile that fails leaves the built-in costs, with a warning. `plan`: made with built-in costs
 /// (root). The result is the root's; others get `fresh` alone. Collective.
 MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& plan,

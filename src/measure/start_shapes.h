@@ -9,11 +9,13 @@
 
 namespace loratrain {
 
-/// What of a microbatch decides which GEMMs it takes (met_shapes.h).
+/// What of a microbatch decides which GEMMs and graphs of attention it takes (met_shapes.h).
 struct StartShape {
     std::int64_t tokens = 0;
     std::int64_t width = 0;    ///< of LoRA columns beside the base's matrices, 0 where none are
     std::int64_t targets = 0;  ///< 0 = of no class that others have not
+    /// Of the samples, where attention's graphs are of a shape that others have not.
+    std::vector<std::int64_t> lengths{};
     friend bool operator==(const StartShape&, const StartShape&) = default;
 };
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
 #include "base/attention_shape.h"
 #include "base/device_memory.h"
@@ -204,19 +205,44 @@ class GraphBuilder {
     GraphTensor lengths_;
 };
 
+/// Of a device: graphs that were built with the handle, whichever backend of this process has use
+/// of them next. What cuDNN compiles for a length of samples takes far longer than another graph,
+/// and the backend that costs are measured with meets training's shapes before it does.
+struct DeviceGraphs {
+    cudnnHandle_t handle = nullptr;
+    cudaStream_t stream = nullptr;  ///< of the handle
+    std::map<Shape, Graph> graphs;
+
+    void use(cudaStream_t other) {
+        if (handle != nullptr && stream == other) return;
+        if (handle == nullptr) check_cudnn(cudnnCreate(&handle), "create cuDNN handle");
+        check_cudnn(cudnnSetStream(handle, other), "set cuDNN stream");
+        stream = other;
+    }
+};
+
+/// Of this thread's; left to the end of the process, where the driver may be gone before.
+DeviceGraphs& graphs_of_device() {
+    thread_local auto* const of_devices = new std::map<int, DeviceGraphs>();
+    int device = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    return (*of_devices)[device];
+}
+
 class CudnnAttentionGraphs final : public CudnnAttention {
   public:
     CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging, MemoryUse* use)
-        : staging_(staging), workspace_(use), forward_table_(use), backward_table_(use) {
-        check_cudnn(cudnnCreate(&handle_), "create cuDNN handle");
-        check_cudnn(cudnnSetStream(handle_, stream), "set cuDNN stream");
+        : stream_(stream),
+          staging_(staging),
+          workspace_(use),
+          forward_table_(use),
+          backward_table_(use) {
+        graphs_of_device().stream = nullptr;  // an address may be that of a stream before
+        graphs_of_device().use(stream_);
         const std::size_t version = cudnnGetVersion();
         description_ = cat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
     }
-    ~CudnnAttentionGraphs() override {
-        graphs_.clear();
-        cudnnDestroy(handle_);
-    }
+    ~CudnnAttentionGraphs() override = default;
     CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
@@ -278,7 +304,9 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             if (op.rows.tokens * view->ld > INT32_MAX) return refuse("more than 2^31 elements");
             shape.ld[operand] = view->ld;
         }
-        const Graph& found = graph_of(shape);
+        DeviceGraphs& device = graphs_of_device();
+        device.use(stream_);
+        const Graph& found = graph_of(shape, device);
         if (found.graph == nullptr) return refuse(found.refusal);
         void* workspace = workspace_.try_reserve(static_cast<std::size_t>(found.workspace));
         if (workspace == nullptr && found.workspace > 0) {
@@ -297,7 +325,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
                 pointers[operand + 1] =
                     view->offset(0, part * shape.heads_of(operand) * shape.head_dim);
             }
-            auto status = found.graph->execute(handle_, pointers, workspace);
+            auto status = found.graph->execute(device.handle, pointers, workspace);
             if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
         }
         return true;
@@ -326,32 +354,31 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         return shape;
     }
 
-    const Graph& graph_of(const Shape& shape) {
-        const auto found = graphs_.find(shape);
-        if (found != graphs_.end()) return found->second;
+    const Graph& graph_of(const Shape& shape, DeviceGraphs& device) {
+        const auto found = device.graphs.find(shape);
+        if (found != device.graphs.end()) return found->second;
         if (before_stall_) before_stall_();
         const auto start = std::chrono::steady_clock::now();
-        Graph& result = graphs_[shape];
+        Graph& result = device.graphs[shape];
         GraphBuilder builder(shape);
         if (shape.backward) {
             builder.backward();
         } else {
             builder.forward();
         }
-        result = builder.finish(handle_);
+        result = builder.finish(device.handle);
         ++first_uses_.graphs;
         first_uses_.graph_seconds += seconds_since(start);
         return result;
     }
 
+    cudaStream_t stream_;
     StagingRing& staging_;
-    cudnnHandle_t handle_ = nullptr;
     std::string description_;
     std::string refusal_;
     bool any_order_ = false;
     FirstUses first_uses_;
     std::function<void()> before_stall_;
-    std::map<Shape, Graph> graphs_;
     GrowingMemory workspace_;
     SampleTable forward_table_;
     SampleTable backward_table_;

@@ -13,30 +13,6 @@ namespace {
 /// Of a matrix that LoRA columns are beside; any multiple of 256 does.
 constexpr std::int64_t matrix_columns = 4096;
 
-/// What a microbatch's shapes depend on.
-struct Sizes {
-    std::int64_t samples = 0;
-    std::int64_t longest = 0;
-    std::int64_t tokens = 0;
-    std::int64_t targets = 0;
-    double squares = 0.0;
-};
-
-Sizes sizes_of(const Microbatch& microbatch) {
-    Sizes sizes;
-    for (const Segment& segment : microbatch.segments) {
-        for (const SampleRef& sample : segment.samples) {
-            const std::int64_t tokens = sample.tokens;
-            ++sizes.samples;
-            sizes.longest = std::max(sizes.longest, tokens);
-            sizes.tokens += tokens;
-            sizes.targets += sample.targets;
-            sizes.squares += static_cast<double>(tokens) * static_cast<double>(tokens);
-        }
-    }
-    return sizes;
-}
-
 }  // namespace
 
 std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage) {
@@ -47,28 +23,48 @@ bool meets_new_shapes(const HostCosts& host) {
     return host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
 }
 
+void SampleSizes::add(std::int64_t length) {
+    ++samples;
+    longest = std::max(longest, length);
+    tokens += length;
+    squares += static_cast<double>(length) * static_cast<double>(length);
+}
+
 double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                        const Microbatch& microbatch) {
-    const Sizes sizes = meets_new_shapes(host) ? sizes_of(microbatch) : Sizes{};
+    SampleSizes sizes;
+    std::int64_t targets = 0;
+    if (!meets_new_shapes(host)) return 0.0;
+    for (const Segment& segment : microbatch.segments) {
+        for (const SampleRef& sample : segment.samples) {
+            sizes.add(sample.tokens);
+            targets += sample.targets;
+        }
+    }
     if (sizes.tokens == 0) return 0.0;
-    const auto graph = [&](const AttentionShape& of) {
+    const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;
+    return meet_attention(stage, sizes, microbatch.evaluation, host.new_attention) +
+           meet_rows(stage, sizes.tokens, width, host.new_rows) +
+           meet_targets(stage, targets, head_rows, host.new_targets);
+}
+
+double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
+                                 double each) {
+    const auto graph = [](const AttentionShape& of) {
         return Shape{of.samples, of.length, of.tokens};
     };
-    const Shape forward =
-        graph(attention_forward_shape(sizes.samples, sizes.longest, sizes.tokens));
-    const Shape back = graph(attention_shape(sizes.samples, sizes.longest, sizes.tokens));
     const double length = sizes.squares / static_cast<double>(sizes.tokens);
     double seconds = 0.0;
-    if (length > cudnn_forward_length && number_if_new(stage, Kind::attention, forward) > 0) {
-        seconds += host.new_attention;
+    if (length > cudnn_forward_length) {
+        const Shape forward =
+            graph(attention_forward_shape(sizes.samples, sizes.longest, sizes.tokens));
+        if (number_if_new(stage, Kind::attention, forward) > 0) seconds += each;
     }
-    const bool backward = length > cudnn_backward_length && !microbatch.evaluation;
-    if (backward && number_if_new(stage, Kind::attention_backward, back) > 0) {
-        seconds += host.new_attention;
+    if (length > cudnn_backward_length && !evaluation) {
+        const Shape back = graph(attention_shape(sizes.samples, sizes.longest, sizes.tokens));
+        if (number_if_new(stage, Kind::attention_backward, back) > 0) seconds += each;
     }
-    const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;
-    seconds += meet_rows(stage, sizes.tokens, width, host.new_rows);
-    return seconds + meet_targets(stage, sizes.targets, head_rows, host.new_targets);
+    return seconds;
 }
 
 double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,

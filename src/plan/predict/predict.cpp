@@ -59,11 +59,13 @@ std::size_t stage_count(const Plan& plan) {
 
 class Predictor {
   public:
-    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
+    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+              MetShapes met)
         : job_(job),
           plan_(plan),
           datasets_(datasets),
           progress_(at_start(plan)),
+          met_(std::move(met)),
           busy_(stage_count(plan), 0.0) {
         for (const ReplicaPlan& replica : plan.replicas) {
             result_.lanes.insert(result_.lanes.end(), replica.stages.size(), replica.tensor);
@@ -213,8 +215,8 @@ double Prediction::mean_idle_share() const {
 }
 
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                   std::int32_t rounds) {
-    return Predictor(job, plan, datasets).run(rounds);
+                   std::int32_t rounds, const MetShapes& met) {
+    return Predictor(job, plan, datasets, met).run(rounds);
 }
 
 std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,

@@ -26,7 +26,7 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
         of({of_tokens(300, 100), of_tokens(310, 105), of_tokens(300, 300)}),
         of({of_tokens(700, 100), of_tokens(300, 100, 300)})};
     const std::vector<StartShape> wanted{
-        {300, 16, 100}, {700, 16, 0}, {300, 300, 0}, {300, 16, 300}};
+        {300, 16, 100, {300}}, {700, 16, 0, {700}}, {300, 300, 0}, {300, 16, 300}};
     EXPECT_EQ(start_shapes(replicas, head_rows), wanted);
     EXPECT_EQ(start_shapes_from_text(to_text(wanted)), wanted);
     EXPECT_TRUE(start_shapes_from_text(to_text(std::vector<StartShape>{})).empty());
@@ -34,7 +34,7 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
 
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
     const std::vector<Window> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
-    const std::vector<StartShape> wanted{{300, 16, 0}, {300, 0, 0}};
+    const std::vector<StartShape> wanted{{300, 16, 0, {300}}, {300, 0, 0}};
     EXPECT_EQ(start_shapes(replicas, 0), wanted);
 }
 
@@ -73,12 +73,13 @@ TEST(StartShapes, AreMetWhenTrainingBegins) {
     HostCosts stalls;
     stalls.new_rows.each = 1.0;
     stalls.new_targets.each = 10.0;
+    stalls.new_attention = 100.0;
     MetShapes met;
     const auto shapes = start_shapes(replicas, head_rows);
     meet(met, 1, head_rows, {shapes.data(), 1});
     EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[0]), 0.0);
-    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[1]), 1.0);
-    EXPECT_EQ(met.meet(0, head_rows, stalls, replicas[0].microbatches[0]), 11.0);
+    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[1]), 201.0);
+    EXPECT_EQ(met.meet(0, head_rows, stalls, replicas[0].microbatches[0]), 111.0);
 }
 
 }  // namespace
