@@ -123,7 +123,8 @@ std::vector<const GemmCandidates*> GemmChoices::relatives(const GemmKey& key) co
     std::vector<std::pair<double, const GemmCandidates*>> found;
     for (const Table* table : {&of_run_, &of_all_}) {
         for (const auto& [other, candidates] : *table) {
-            if (family_of(other) != family_of(key)) continue;
+            const bool again = table == &of_all_ && of_run_.contains(other);
+            if (again || family_of(other) != family_of(key)) continue;
             found.emplace_back(distance(other[0], key[0]), &candidates);
         }
     }
