@@ -24,8 +24,8 @@ namespace loratrain {
 /// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
 /// timing. Products whose sizes are alike (base/gemm_shape.h), as those of packed microbatches of
 /// other tokens or other adapters, share a list of algorithms, which is made at the first use of
-/// such a class: in bf16 by timing the library's proposals with as many rows as the class has at
-/// most (never into a C that is added to), in fp32 of its first proposals for the largest sizes of
+/// such a class: in bf16 by timing the library's proposals with the rows that stand for the class
+/// (never into a C that is added to), in fp32 of its first proposals for the largest sizes of
 /// the class. Of the list each product takes the one that is expected to be the fastest by how its
 /// tiles fill the GPU (gemm_choices.h), of those that the library lets it take: what is best for
 /// one number of rows takes up to twice as long for a few more, whose tiles do not fit its waves.
