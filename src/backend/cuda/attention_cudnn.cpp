@@ -214,35 +214,41 @@ struct DeviceGraphs {
     std::map<Shape, Graph> graphs;
 
     void use(cudaStream_t other) {
-        if (handle != nullptr && stream == other) return;
-        if (handle == nullptr) check_cudnn(cudnnCreate(&handle), "create cuDNN handle");
+        if (stream == other) return;
         check_cudnn(cudnnSetStream(handle, other), "set cuDNN stream");
         stream = other;
     }
+    /// The stream ends.
+    void leave(cudaStream_t other) {
+        if (stream != other) return;
+        cudnnSetStream(handle, nullptr);
+        stream = nullptr;
+    }
 };
 
-/// Of this thread's; left to the end of the process, where the driver may be gone before.
+/// This thread's; left to the end of the process, where the driver may be gone before.
 DeviceGraphs& graphs_of_device() {
     thread_local auto* const of_devices = new std::map<int, DeviceGraphs>();
     int device = 0;
     CUDA_CHECK(cudaGetDevice(&device));
-    return (*of_devices)[device];
+    DeviceGraphs& graphs = (*of_devices)[device];
+    if (graphs.handle == nullptr) check_cudnn(cudnnCreate(&graphs.handle), "create cuDNN handle");
+    return graphs;
 }
 
 class CudnnAttentionGraphs final : public CudnnAttention {
   public:
     CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging, MemoryUse* use)
         : stream_(stream),
+          device_(graphs_of_device()),
           staging_(staging),
           workspace_(use),
           forward_table_(use),
           backward_table_(use) {
-        graphs_of_device().stream = nullptr;  // an address may be that of a stream before
-        graphs_of_device().use(stream_);
         const std::size_t version = cudnnGetVersion();
         description_ = cat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
     }
-    ~CudnnAttentionGraphs() override = default;
+    ~CudnnAttentionGraphs() override { device_.leave(stream_); }
     CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
@@ -304,9 +310,8 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             if (op.rows.tokens * view->ld > INT32_MAX) return refuse("more than 2^31 elements");
             shape.ld[operand] = view->ld;
         }
-        DeviceGraphs& device = graphs_of_device();
-        device.use(stream_);
-        const Graph& found = graph_of(shape, device);
+        device_.use(stream_);
+        const Graph& found = graph_of(shape);
         if (found.graph == nullptr) return refuse(found.refusal);
         void* workspace = workspace_.try_reserve(static_cast<std::size_t>(found.workspace));
         if (workspace == nullptr && found.workspace > 0) {
@@ -325,7 +330,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
                 pointers[operand + 1] =
                     view->offset(0, part * shape.heads_of(operand) * shape.head_dim);
             }
-            auto status = found.graph->execute(device.handle, pointers, workspace);
+            auto status = found.graph->execute(device_.handle, pointers, workspace);
             if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
         }
         return true;
@@ -354,25 +359,26 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         return shape;
     }
 
-    const Graph& graph_of(const Shape& shape, DeviceGraphs& device) {
-        const auto found = device.graphs.find(shape);
-        if (found != device.graphs.end()) return found->second;
+    const Graph& graph_of(const Shape& shape) {
+        const auto found = device_.graphs.find(shape);
+        if (found != device_.graphs.end()) return found->second;
         if (before_stall_) before_stall_();
         const auto start = std::chrono::steady_clock::now();
-        Graph& result = device.graphs[shape];
+        Graph& result = device_.graphs[shape];
         GraphBuilder builder(shape);
         if (shape.backward) {
             builder.backward();
         } else {
             builder.forward();
         }
-        result = builder.finish(device.handle);
+        result = builder.finish(device_.handle);
         ++first_uses_.graphs;
         first_uses_.graph_seconds += seconds_since(start);
         return result;
     }
 
     cudaStream_t stream_;
+    DeviceGraphs& device_;
     StagingRing& staging_;
     std::string description_;
     std::string refusal_;

@@ -13,7 +13,7 @@
 namespace loratrain {
 
 /// cuDNN's fused attention graphs on packed samples (bf16). Graphs are built when a shape first
-/// appears and kept.
+/// appears, and kept for all backends of this process on the device.
 class CudnnAttention {
   public:
     virtual ~CudnnAttention() = default;
