@@ -48,4 +48,11 @@ inline SizesAlike columns_alike(std::int64_t columns) {
     return in_steps(columns, columns <= many_columns ? tile : many_columns);
 }
 
+/// The most LoRA columns of the class of `columns` (0 or more) beside such a matrix: 0, 256, 512
+/// ...
+inline std::int64_t lora_columns_alike(std::int64_t columns) {
+    using namespace gemm_shapes;
+    return columns_alike(many_columns + columns).largest - many_columns;
+}
+
 }  // namespace loratrain

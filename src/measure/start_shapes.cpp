@@ -12,7 +12,6 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t matrix_columns = 4096;  // beside which the LoRA columns are
 /// What counts shapes.
 constexpr NewShapeLine counted_once{1.0, 0.0, 0};
 
@@ -87,7 +86,7 @@ void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
     for (const StartShape& shape : shapes) {
         tokens.insert(rows_alike(shape.tokens).largest);
         if (shape.targets > 0) targets.insert(last_chunk(shape.targets, head_rows));
-        widths.emplace(columns_alike(matrix_columns + shape.width).largest, shape.width);
+        widths.emplace(lora_columns_alike(shape.width), shape.width);
     }
     const StartShape first = shapes.front();
     if (tokens.size() >= mixed_classes) {

@@ -8,13 +8,6 @@
 
 namespace loratrain {
 
-namespace {
-
-/// Of a matrix that LoRA columns are beside; any multiple of 256 does.
-constexpr std::int64_t matrix_columns = 4096;
-
-}  // namespace
-
 std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage) {
     return stage.has_head ? logits_chunk(view).rows : 0;
 }
@@ -69,7 +62,7 @@ double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, bo
 
 double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
                             const NewShapeLine& line) {
-    const Shape shape{rows_alike(tokens).largest, columns_alike(matrix_columns + width).largest, 0};
+    const Shape shape{rows_alike(tokens).largest, lora_columns_alike(width), 0};
     const std::int64_t nth = number_if_new(stage, Kind::rows, shape);
     return nth > 0 ? line.seconds(nth, static_cast<double>(shape[0])) : 0.0;
 }

@@ -77,11 +77,14 @@ TEST(GemmShape, PowersOfTwoAreTimed) {
 
 TEST(GemmShape, AMatrixWithLoraColumnsChangesItsClassWithTheirs) {
     for (const std::int64_t matrix : {2048, 4096, 14336}) {
-        for (const std::int64_t columns : {1, 64, 256}) {
-            EXPECT_EQ(columns_alike(matrix + columns).largest, matrix + 256);
+        for (const std::int64_t columns : {0, 1, 64, 256, 257, 1000}) {
+            EXPECT_EQ(columns_alike(matrix + columns).largest,
+                      matrix + lora_columns_alike(columns));
         }
-        EXPECT_EQ(columns_alike(matrix + 257).largest, matrix + 512);
     }
+    EXPECT_EQ(lora_columns_alike(0), 0);
+    EXPECT_EQ(lora_columns_alike(1), 256);
+    EXPECT_EQ(lora_columns_alike(257), 512);
 }
 
 }  // namespace
