@@ -9,6 +9,7 @@
 #include "comm/collective.h"
 #include "io/files.h"
 #include "measure/measured_costs.h"
+#include "measure/profile_tasks.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/compare_deployments.h"
 #include "plan/predict/predict.h"
@@ -48,10 +49,10 @@ std::string output_directory(const CommandLine& command_line, const Job& job) {
 
 /// What workers are predicted to take of what each is to train.
 void tell_workers(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
-                  const ReplicaJob& replica) {
+                  const ReplicaJob& replica, const MetShapes& prepared) {
     std::vector<std::int32_t> steps;
     for (const AdapterPlan& adapter : plan.adapters) steps.push_back(adapter.total_steps);
-    const WorkerQueues queues = queue_for_workers(job, plan, infos, steps, replica.count);
+    const WorkerQueues queues = queue_for_workers(job, plan, infos, steps, replica.count, prepared);
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
                            replica.stages, ", predicted ", human_duration(queues.seconds),
                            " of training; what is above is of one of them\n");
@@ -127,7 +128,8 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
     }
     const Plan& plan = planned.plan;
     const double planned_at = processor_seconds();
-    const Prediction prediction = predict(job, plan, inputs.infos, rounds_played);
+    const MetShapes prepared = prepared_shapes(job, plan, inputs.infos);
+    const Prediction prediction = predict(job, plan, inputs.infos, rounds_played, prepared);
     const double predicted_at = processor_seconds();
     for (const std::string& text :
          job_warnings(job, plan, inputs.files, inputs.weights->max_positions())) {
@@ -148,7 +150,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
         if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
         tell_deployments(job, plan, inputs.infos, cluster, *found, prediction);
     }
-    if (job.parallel.by_workers()) tell_workers(job, plan, inputs.infos, workers.replica);
+    if (job.parallel.by_workers()) tell_workers(job, plan, inputs.infos, workers.replica, prepared);
     if (job.sweep) preview_sweep(job, model, inputs.infos, all_ranks, dir);
     log::block(cat("compared and advised in ", format_fixed(processor_seconds() - predicted_at, 2),
                    " s of processor time\n"));

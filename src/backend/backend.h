@@ -547,6 +547,14 @@ struct ScratchSizes {
     std::size_t cudnn_tables = 0;
 };
 
+/// What shapes of a kind took that were new to a backend, while its stream stood still.
+struct FirstUses {
+    std::int64_t gemms = 0;  ///< whose algorithms were timed
+    double gemm_seconds = 0.0;
+    std::int64_t graphs = 0;  ///< of attention
+    double graph_seconds = 0.0;
+};
+
 class HostCopies;
 
 class Backend {
@@ -568,6 +576,7 @@ class Backend {
     /// `call` is called from now on before what may wait for the whole device: the first use of a
     /// library's code, which the driver loads then. An empty function ends that.
     virtual void before_stalls(const std::function<void()>& /*call*/) {}
+    virtual FirstUses first_uses() const { return {}; }
     virtual void release(void* data, std::size_t bytes) = 0;
     virtual MemoryUse memory() const = 0;
     virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;

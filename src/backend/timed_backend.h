@@ -44,6 +44,7 @@ class TimedBackend final : public Backend {
     }
     void prepare_scratch(const ScratchSizes& sizes) override { inner_.prepare_scratch(sizes); }
     void before_stalls(const std::function<void()>& call) override { inner_.before_stalls(call); }
+    FirstUses first_uses() const override { return inner_.first_uses(); }
     void release(void* data, std::size_t bytes) override { inner_.release(data, bytes); }
     MemoryUse memory() const override { return inner_.memory(); }
     void synchronize() override { inner_.synchronize(); }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "comm/collective.h"
 #include "measure/cost_cache.h"
@@ -92,6 +93,18 @@ MetShapes met_shapes(const Plan& plan, std::span<const ProfileTask> tasks,
     return met;
 }
 
+/// Root.
+void tell(const MeasuredCosts& measured, const FirstUses& uses, double seconds) {
+    if (measured.fresh) {
+        log::info(
+            cat("costs: ", measured.of_first().source, " in ", format_fixed(seconds, 1), " s"));
+    }
+    const std::string text = first_uses_text(uses);
+    if (!text.empty()) {
+        log::info(cat("before training: ", text, ", ", format_fixed(seconds, 1), " s in all"));
+    }
+}
+
 std::string numbers_text(const std::vector<std::size_t>& numbers) {
     std::string text;
     for (const std::size_t number : numbers) text += cat(number, " ");
@@ -112,6 +125,19 @@ void MeasuredCosts::tell(Plan& plan) const {
     } else {
         plan.costs = of_first();
     }
+}
+
+std::string first_uses_text(const FirstUses& uses) {
+    std::vector<std::string> parts;
+    if (uses.gemms > 0) {
+        parts.push_back(cat("chose GEMM algorithms for ", uses.gemms, " classes in ",
+                            format_fixed(uses.gemm_seconds, 2), " s"));
+    }
+    if (uses.graphs > 0) {
+        parts.push_back(cat("built ", uses.graphs, " attention graphs in ",
+                            format_fixed(uses.graph_seconds, 2), " s"));
+    }
+    return join(parts, " and ");
 }
 
 MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
@@ -137,29 +163,35 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     std::vector<ProfileTask> tasks;
     if (mpi.is_root()) {
         measured = known_costs(mpi, job, plan);
-        if (measured.fresh) tasks = profile_tasks(job, plan, datasets);
+        if (measured.fresh || (measured.known() && prepares_shapes(plan))) {
+            tasks = profile_tasks(job, plan, datasets);
+        }
     }
     tasks = broadcast_tasks(mpi, tasks);
     if (tasks.empty()) return measured;
     const std::vector<std::size_t> task_of_rank = numbers_from(
         broadcast_text(mpi, mpi.is_root() ? numbers_text(tasks_of_ranks(plan, tasks)) : ""));
-    measured.fresh = true;
+    measured.fresh = any_rank(mpi, measured.fresh);
+    const auto start = std::chrono::steady_clock::now();
     try {
-        const std::unique_ptr<Backend> device = backend(tasks.front().plan);
-        const auto start = std::chrono::steady_clock::now();
-        RankProfiles profiles = profile_ranks(mpi, job, tasks, task_of_rank, *device);
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        RankProfiles profiles;
+        if (measured.fresh) {
+            const std::unique_ptr<Backend> device = backend(tasks.front().plan);
+            profiles = profile_ranks(mpi, job, tasks, task_of_rank, *device);
+            profiles.uses = device->first_uses();
+        } else {
+            profiles = prepare_ranks(mpi, job, tasks, task_of_rank, backend);
+        }
         if (mpi.is_root()) {
-            measured.costs = std::move(profiles.costs);
+            if (measured.fresh) measured.costs = std::move(profiles.costs);
             measured.met_shapes = met_shapes(plan, tasks, task_of_rank, profiles.prepared);
-            log::info(cat("costs: ", measured.of_first().source, " in ",
-                          format_fixed(seconds.count(), 1), " s"));
+            tell(measured, profiles.uses, seconds_since(start));
         }
     } catch (const std::exception& error) {
         log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));
         measured.keys.clear();
     }
-    measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
+    if (measured.fresh) measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());
     return measured;
 }
 

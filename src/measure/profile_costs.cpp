@@ -47,7 +47,7 @@ constexpr Effort of_large_model{unlimited, 2.0, 1.5, 6, 3};
 constexpr double small_model = 1e9;  ///< parameters in matrices
 
 constexpr double limit_seconds = 15.0;
-constexpr double prepare_seconds = 8.0;       // of layers, and likewise of the head
+constexpr double prepare_seconds = 15.0;      // of layers, and likewise of the head
 constexpr std::int64_t prepared_sample = 64;  // for which no graph of attention is built
 constexpr int repeats = 3;
 constexpr std::int32_t profiled_layers = 2;
@@ -155,6 +155,18 @@ class CostProfile {
         if (host_) costs.host = profile_host(*weights);
         add_to_layers(sums_, 1.0, costs);
         return {costs, largest_seconds_, std::min(prepared_layers_, prepared_targets_)};
+    }
+
+    std::size_t prepare() {
+        if (!host_) return 0;
+        const auto weights = synthetic_base_weights(plan_.model, 1);
+        {
+            Layers layers(*this, *weights);
+            prepare_layers(layers);
+        }
+        Stage head = stage(head_stage, *weights);
+        prepare_head(head, loads().front());
+        return std::min(prepared_layers_, prepared_targets_);
     }
 
     double probe() {
@@ -326,13 +338,14 @@ class CostProfile {
         if (!host_) return;
         std::size_t met = 0;
         for (; met < microbatches.size() && (met == 0 || !out_of_time()); ++met) {
-            host_->meet(microbatches[met],
-                        with_layers(layers, microbatches[met], [&](const auto& run) {
-                            return seconds_at_first([&] {
-                                run(0);
-                                run(1);
-                            });
-                        }));
+            const std::int64_t before = backend_.first_uses().gemms;
+            const auto seconds = with_layers(layers, microbatches[met], [&](const auto& run) {
+                return seconds_at_first([&] {
+                    run(0);
+                    run(1);
+                });
+            });
+            host_->meet(microbatches[met], seconds, backend_.first_uses().gemms > before);
         }
         microbatches.resize(met);
         with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
@@ -364,9 +377,13 @@ class CostProfile {
                               shape.width <= view_.replica.pad_columns;
             if (!fits) return;
             ++prepared_layers_;
-            if (!host_->prepares_rows(shape.tokens, shape.width)) continue;
+            const bool rows = host_->prepares_rows(shape.tokens, shape.width);
+            if (!rows && shape.lengths.empty()) continue;
             Microbatch microbatch =
-                microbatch_of(sample_lengths(shape.tokens, prepared_sample, prepared_sample), 1);
+                microbatch_of(shape.lengths.empty()
+                                  ? sample_lengths(shape.tokens, prepared_sample, prepared_sample)
+                                  : shape.lengths,
+                              1);
             microbatch.columns.augmented = shape.width > 0;
             microbatch.columns.width = std::max(padded_columns(job_.adapters[0].largest_rank()),
                                                 static_cast<std::int32_t>(shape.width));
@@ -423,13 +440,25 @@ class CostProfile {
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
-            if (host_) host_->meet_targets(labels, seconds_at_first([&] { run(0); }));
+            if (host_) {
+                const std::int64_t before = backend_.first_uses().gemms;
+                const auto seconds = seconds_at_first([&] { run(0); });
+                host_->meet_targets(labels, seconds, backend_.first_uses().gemms > before);
+            }
             if (observations.empty()) heat<1>(run);
             const auto times = repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);
         if (host_ && !out_of_time()) host_->profile_head(stage);
+        prepare_head(stage, microbatch);
+    }
+
+    void prepare_head(Stage& stage, const Microbatch& microbatch) {
+        const std::int64_t tokens = microbatch.tokens();
+        const PackedBatch packed = pack_layout(microbatch);
+        const LossTerms terms{
+            std::vector<double>(microbatch.segments.size(), static_cast<double>(tokens)), false};
         const Clock::time_point begin = Clock::now();
         for (const StartShape& shape : start_) {
             if (seconds_since(begin) > prepare_seconds) return;
@@ -546,6 +575,11 @@ bool is_small(const ModelSpec& model) {
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
                             std::span<const StartShape> start, double small_seconds) {
     return CostProfile(job, plan, backend, start, small_seconds).run();
+}
+
+std::size_t prepare_shapes(const Job& job, const Plan& plan, Backend& backend,
+                           std::span<const StartShape> start) {
+    return CostProfile(job, plan, backend, start).prepare();
 }
 
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {

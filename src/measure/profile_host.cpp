@@ -131,22 +131,22 @@ HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch lar
     times_.segments = static_cast<double>(largest_.segments.size());
 }
 
-void HostProfile::meet(const Microbatch& microbatch, std::optional<double> seconds) {
+void HostProfile::meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose) {
     MetShapes before = counted_;
     const double graphs = before.meet(layers_number, 0, of_graphs, microbatch);
     const double shapes = counted_.meet(layers_number, 0, of_shapes, microbatch);
     rows_ += shapes;
     if (!seconds) return;
-    const auto rows = static_cast<double>(sizes_alike(microbatch.tokens()).largest);
-    new_shapes_.push_back({shapes > 0.0 ? static_cast<std::int64_t>(rows_) : 0, rows,
+    const auto rows = static_cast<double>(rows_alike(microbatch.tokens()).largest);
+    new_shapes_.push_back({chose && shapes > 0.0 ? static_cast<std::int64_t>(rows_) : 0, rows,
                            static_cast<std::int64_t>(graphs), *seconds});
 }
 
-void HostProfile::meet_targets(std::int64_t targets, std::optional<double> seconds) {
+void HostProfile::meet_targets(std::int64_t targets, std::optional<double> seconds, bool chose) {
     const double shapes =
         counted_.meet_targets(head_number, targets, logits_chunk(view_).rows, a_shape);
     targets_ += shapes;
-    if (seconds) new_targets_.push_back({static_cast<std::int64_t>(shapes), *seconds});
+    if (seconds && chose) new_targets_.push_back({static_cast<std::int64_t>(shapes), *seconds});
 }
 
 bool HostProfile::prepares_rows(std::int64_t tokens, std::int64_t width) {

@@ -47,9 +47,10 @@ class HostProfile {
                 std::int32_t layers);
 
     /// A microbatch has run on the stage with layers for the first time, targets on the stage with
-    /// the head. `seconds`: what it took beyond what it takes again, where that was measured.
-    void meet(const Microbatch& microbatch, std::optional<double> seconds = {});
-    void meet_targets(std::int64_t targets, std::optional<double> seconds = {});
+    /// the head. `seconds`: what it took beyond what it takes again, where that was measured;
+    /// `chose`: algorithms then, which a run before may have left otherwise.
+    void meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose);
+    void meet_targets(std::int64_t targets, std::optional<double> seconds, bool chose);
     /// Whether such rows' shape is new: it is to run now, and is told to nobody (start_shapes.h).
     bool prepares_rows(std::int64_t tokens, std::int64_t width);
     bool prepares_targets(std::int64_t targets);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/collective.h"
 #include "measure/cost_cache.h"
 #include "measure/profile_costs.h"
@@ -120,6 +121,25 @@ RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
     return tasks.front().plan.backend == BackendKind::cuda
                ? profile_gpus(mpi, job, tasks, task_of_rank, backend)
                : profile_processors(mpi, job, tasks, backend);
+}
+
+RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
+                           std::span<const ProfileTask> tasks,
+                           std::span<const std::size_t> task_of_rank,
+                           const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
+    RankProfiles result;
+    std::uint64_t prepared = 0;
+    try {
+        const ProfileTask& own = tasks[task_of_rank[static_cast<std::size_t>(mpi.rank())]];
+        const std::unique_ptr<Backend> device = backend(own.plan);
+        prepared = prepare_shapes(job, own.plan, *device, own.shapes);
+        result.uses = device->first_uses();
+    } catch (const std::exception& error) {
+        log::warn(cat("shapes of the first rounds cannot be prepared: ", error.what()));
+    }
+    const std::vector<std::uint64_t> all = gather_numbers(mpi, prepared);
+    result.prepared.assign(all.begin(), all.end());
+    return result;
 }
 
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,6 +17,7 @@ namespace loratrain {
 struct RankProfiles {
     std::vector<DegreeCosts> costs;     ///< of the tasks
     std::vector<std::size_t> prepared;  ///< of the shapes of each rank's task, from the first on
+    FirstUses uses;                     ///< of this rank
 };
 
 /// profile_costs of the tasks: on GPUs of the rank's own (`task_of_rank`), on all ranks at once.
@@ -26,7 +29,15 @@ RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
                            std::span<const ProfileTask> tasks,
                            std::span<const std::size_t> task_of_rank, Backend& backend);
 
-/// The same of a plan with one replica, whose stages' ranks all have.
+/// prepare_shapes of the tasks on GPUs, on all ranks at once, each with a backend of its own that
+/// ends then; the result has no costs. A rank that fails has prepared none, and says so.
+/// Collective.
+RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
+                           std::span<const ProfileTask> tasks,
+                           std::span<const std::size_t> task_of_rank,
+                           const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
+
+/// profile_ranks of a plan with one replica, whose stages' ranks all have.
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend);
 
 /// Of `ranks` that slow each other down from `alone` to `together` seconds, as many as would not; 0

@@ -84,10 +84,14 @@ Plan alone(const Plan& plan, const ReplicaPlan& replica) {
     return one;
 }
 
+bool prepares_shapes(const Plan& plan) {
+    return plan.backend == BackendKind::cuda && !is_small(plan.model);
+}
+
 std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
                                        std::span<const DatasetInfo> datasets) {
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
-    const bool prepares = plan.backend == BackendKind::cuda && !is_small(plan.model);
+    const bool prepares = prepares_shapes(plan);
     JointWindow rounds;
     if (prepares) rounds = plan_joint_window(job, plan, datasets, at_start(plan), start_rounds);
     std::vector<ProfileTask> tasks;
@@ -97,12 +101,30 @@ std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
         narrow(task.plan, trained_in(windows_of(plan, round, tensor)));
         if (prepares) {
             const ReplicaView view = view_of(plan, largest_of(plan, tensor));
-            task.shapes = start_shapes(windows_of(plan, rounds, tensor),
-                                       head_rows(view, view.replica.stages.back()));
+            const std::int64_t rows = head_rows(view, view.replica.stages.back());
+            task.shapes = start_shapes(windows_of(plan, rounds, tensor), rows);
+            add_possible(task.shapes, view.replica.microbatch_tokens, rows);
         }
         tasks.push_back(std::move(task));
     }
     return tasks;
+}
+
+MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
+    MetShapes met;
+    const ReplicaView first = view_of(plan, plan.replicas.front());
+    if (!prepares_shapes(plan) || !meets_new_shapes(predicted_costs_of(first).host)) return met;
+    const std::vector<ProfileTask> tasks = profile_tasks(job, plan, datasets);
+    std::size_t number = 0;
+    for (const ReplicaView& view : views_of(plan)) {
+        const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
+            return task.plan.replicas.front().tensor == view.replica.tensor;
+        });
+        for (const StagePlan& stage : view.replica.stages) {
+            meet(met, number++, head_rows(view, stage), own->shapes);
+        }
+    }
+    return met;
 }
 
 std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {

@@ -12,9 +12,14 @@ namespace loratrain {
 
 /// What is profiled for the replicas that have so many lanes.
 struct ProfileTask {
-    Plan plan;                       ///< of one of them alone, as its profile is to know it
-    std::vector<StartShape> shapes;  ///< of the first rounds: of larger models on GPUs
+    Plan plan;  ///< of one of them alone, as its profile is to know it
+    /// Of the first rounds, then what later ones may have: of larger models on GPUs.
+    std::vector<StartShape> shapes;
 };
+
+/// Whether ranks of the plan prepare the shapes of the first rounds before they train: GPUs do for
+/// models of a billion parameters and more, where that takes long.
+bool prepares_shapes(const Plan& plan);
 
 /// One for each number of lanes, the first replica's first. A plan has the largest microbatches of
 /// its replicas; its first_admitted, its longest sample and on processors its microbatch_tokens are
@@ -23,6 +28,9 @@ struct ProfileTask {
 /// base's products, and by length which kernels attention takes.
 std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
                                        std::span<const DatasetInfo> datasets);
+
+/// What the stages of all replicas have met when training begins, where they prepare all of that.
+MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
 /// Which of these tasks each rank of the plan has.
 std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);

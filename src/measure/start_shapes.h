@@ -9,17 +9,27 @@
 
 namespace loratrain {
 
-/// What of a microbatch decides which GEMMs it takes (met_shapes.h).
+/// What of a microbatch decides which GEMMs and graphs of attention it takes (met_shapes.h).
 struct StartShape {
     std::int64_t tokens = 0;
     std::int64_t width = 0;    ///< of LoRA columns beside the base's matrices, 0 where none are
-    std::int64_t targets = 0;  ///< 0 = of no shape that others have not
+    std::int64_t targets = 0;  ///< 0 = of no class that others have not
+    /// Of the samples, where attention's graphs are of a shape that others have not.
+    std::vector<std::int64_t> lengths{};
     friend bool operator==(const StartShape&, const StartShape&) = default;
 };
 
 /// Those that these replicas' microbatches have which are unlike all before them, each replica's
 /// first ones first, the next ones then, and so on. `head_rows`: as of head_rows().
 std::vector<StartShape> start_shapes(std::span<const Window> replicas, std::int64_t head_rows);
+
+/// Adds the classes that later microbatches may have where lengths are mixed, which is where there
+/// are `mixed_classes` or more classes of tokens among the shapes: all between the smallest of them
+/// and that of `most_tokens`, the largest first, for each class of width; and where there are as
+/// many of targets, all between the smallest and `head_rows`.
+void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
+                  std::int64_t head_rows);
+inline constexpr std::size_t mixed_classes = 3;
 
 /// Numbers in one line.
 std::string to_text(const std::vector<StartShape>& shapes);

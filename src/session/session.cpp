@@ -174,8 +174,7 @@ void Session::build() {
 
 std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {
     if (plan.fp8_linears) require_fp8(gpu_info(mpi_.host_rank()));
-    return make_rank_backend(mpi_, plan.backend, plan.compute,
-                             cat(job_.run.dir, "/gemm_algorithms.rank", world().rank()));
+    return make_rank_backend(mpi_, plan.backend, plan.compute, job_.run.dir + "/gemm_algorithms");
 }
 
 void Session::open_stage_inputs() {

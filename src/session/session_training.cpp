@@ -91,7 +91,7 @@ void Session::open_desk() {
     leaders_.emplace(group_->leaders());
     if (world().is_root()) {
         desk_.emplace(Desk::Parts{job_, plan_, inputs_.infos, *leaders_, group_->count(),
-                                  world().size(), live_table(job_)});
+                                  world().size(), live_table(job_), costs_.met_shapes});
     }
     link_.emplace(job_, group_->worker(), *leaders_, desk_ ? &*desk_ : nullptr);
 }
@@ -179,6 +179,8 @@ void Session::write_end(const std::string& reason) {
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
     const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
+    const std::string uses = first_uses_text(backend_->first_uses());
+    if (!uses.empty()) log::info(uses + " while it trained, on this rank");
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
     if (directory_ && !trainer_->goes_on()) {

@@ -67,8 +67,6 @@ class Streaming(JobTest):
         where they cannot share it, each way to fall back."""
         run_dir = f"{family}-{ranks}"
         options["deployment"] = deployment
-        if self.BACKEND == "cuda":  # a first run's ranks choose algorithms apart, later ones read one file
-            self.train(family, f"{run_dir}-chooses", "all", ranks, **options)
         self.train(family, run_dir, "all", ranks, **options)
         self.train(family, f"{run_dir}-copy", STREAM, ranks, **options)
         process = self.train(family, f"{run_dir}-held", "shared", ranks, **options)

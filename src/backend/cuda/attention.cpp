@@ -127,6 +127,10 @@ void CudaAttention::before_stalls(const std::function<void()>& call) {
     if (cudnn_) cudnn_->before_stalls(call);
 }
 
+FirstUses CudaAttention::first_uses() const {
+    return cudnn_ ? cudnn_->first_uses() : FirstUses{};
+}
+
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op);

@@ -30,6 +30,7 @@ class CudaAttention {
     void reserve(const ScratchSizes& sizes);
     /// Before cuDNN builds a graph.
     void before_stalls(const std::function<void()>& call);
+    FirstUses first_uses() const;
     void forward(const Attention& op);
     void backward(const AttentionBackward& op);
 

@@ -6,14 +6,17 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <unordered_map>
 #include <vector>
 
+#include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
 #include "base/attention_shape.h"
 #include "base/device_memory.h"
 #include "base/error.h"
+#include "base/system.h"
 
 namespace loratrain {
 
@@ -202,19 +205,50 @@ class GraphBuilder {
     GraphTensor lengths_;
 };
 
+/// Of a device: graphs that were built with the handle, whichever backend of this process has use
+/// of them next. What cuDNN compiles for a length of samples takes far longer than another graph,
+/// and the backend that costs are measured with meets training's shapes before it does.
+struct DeviceGraphs {
+    cudnnHandle_t handle = nullptr;
+    cudaStream_t stream = nullptr;  ///< of the handle
+    std::map<Shape, Graph> graphs;
+
+    void use(cudaStream_t other) {
+        if (stream == other) return;
+        check_cudnn(cudnnSetStream(handle, other), "set cuDNN stream");
+        stream = other;
+    }
+    /// The stream ends.
+    void leave(cudaStream_t other) {
+        if (stream != other) return;
+        cudnnSetStream(handle, nullptr);
+        stream = nullptr;
+    }
+};
+
+/// This thread's; left to the end of the process, where the driver may be gone before.
+DeviceGraphs& graphs_of_device() {
+    thread_local auto* const of_devices = new std::map<int, DeviceGraphs>();
+    int device = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    DeviceGraphs& graphs = (*of_devices)[device];
+    if (graphs.handle == nullptr) check_cudnn(cudnnCreate(&graphs.handle), "create cuDNN handle");
+    return graphs;
+}
+
 class CudnnAttentionGraphs final : public CudnnAttention {
   public:
     CudnnAttentionGraphs(cudaStream_t stream, StagingRing& staging, MemoryUse* use)
-        : staging_(staging), workspace_(use), forward_table_(use), backward_table_(use) {
-        check_cudnn(cudnnCreate(&handle_), "create cuDNN handle");
-        check_cudnn(cudnnSetStream(handle_, stream), "set cuDNN stream");
+        : stream_(stream),
+          device_(graphs_of_device()),
+          staging_(staging),
+          workspace_(use),
+          forward_table_(use),
+          backward_table_(use) {
         const std::size_t version = cudnnGetVersion();
         description_ = cat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
     }
-    ~CudnnAttentionGraphs() override {
-        graphs_.clear();
-        cudnnDestroy(handle_);
-    }
+    ~CudnnAttentionGraphs() override { device_.leave(stream_); }
     CudnnAttentionGraphs(const CudnnAttentionGraphs&) = delete;
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
@@ -224,6 +258,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         backward_table_.reserve(table_bytes / 2);
     }
     void before_stalls(const std::function<void()>& call) override { before_stall_ = call; }
+    const FirstUses& first_uses() const override { return first_uses_; }
     bool forward(const Attention& op) override {
         return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
     }
@@ -275,6 +310,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             if (op.rows.tokens * view->ld > INT32_MAX) return refuse("more than 2^31 elements");
             shape.ld[operand] = view->ld;
         }
+        device_.use(stream_);
         const Graph& found = graph_of(shape);
         if (found.graph == nullptr) return refuse(found.refusal);
         void* workspace = workspace_.try_reserve(static_cast<std::size_t>(found.workspace));
@@ -294,7 +330,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
                 pointers[operand + 1] =
                     view->offset(0, part * shape.heads_of(operand) * shape.head_dim);
             }
-            auto status = found.graph->execute(handle_, pointers, workspace);
+            auto status = found.graph->execute(device_.handle, pointers, workspace);
             if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
         }
         return true;
@@ -324,27 +360,31 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     }
 
     const Graph& graph_of(const Shape& shape) {
-        const auto found = graphs_.find(shape);
-        if (found != graphs_.end()) return found->second;
+        const auto found = device_.graphs.find(shape);
+        if (found != device_.graphs.end()) return found->second;
         if (before_stall_) before_stall_();
-        Graph& result = graphs_[shape];
+        const auto start = std::chrono::steady_clock::now();
+        Graph& result = device_.graphs[shape];
         GraphBuilder builder(shape);
         if (shape.backward) {
             builder.backward();
         } else {
             builder.forward();
         }
-        result = builder.finish(handle_);
+        result = builder.finish(device_.handle);
+        ++first_uses_.graphs;
+        first_uses_.graph_seconds += seconds_since(start);
         return result;
     }
 
+    cudaStream_t stream_;
+    DeviceGraphs& device_;
     StagingRing& staging_;
-    cudnnHandle_t handle_ = nullptr;
     std::string description_;
     std::string refusal_;
     bool any_order_ = false;
+    FirstUses first_uses_;
     std::function<void()> before_stall_;
-    std::map<Shape, Graph> graphs_;
     GrowingMemory workspace_;
     SampleTable forward_table_;
     SampleTable backward_table_;

@@ -13,7 +13,7 @@
 namespace loratrain {
 
 /// cuDNN's fused attention graphs on packed samples (bf16). Graphs are built when a shape first
-/// appears and kept.
+/// appears, and kept for all backends of this process on the device.
 class CudnnAttention {
   public:
     virtual ~CudnnAttention() = default;
@@ -22,6 +22,8 @@ class CudnnAttention {
     virtual void reserve(std::size_t workspace_bytes, std::size_t table_bytes) = 0;
     /// Before a graph is built.
     virtual void before_stalls(const std::function<void()>& call) = 0;
+    /// Graphs that were built.
+    virtual const FirstUses& first_uses() const = 0;
     /// False, with nothing done, when cuDNN does not take these operands; refusal() says why.
     virtual bool forward(const Attention& op) = 0;
     virtual bool backward(const AttentionBackward& op) = 0;

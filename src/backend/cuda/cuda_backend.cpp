@@ -115,6 +115,13 @@ void CudaBackend::before_stalls(const std::function<void()>& call) {
     attention_->before_stalls(call);
 }
 
+FirstUses CudaBackend::first_uses() const {
+    FirstUses uses = attention_->first_uses();
+    uses.gemms = gemm_->first_uses().gemms;
+    uses.gemm_seconds = gemm_->first_uses().gemm_seconds;
+    return uses;
+}
+
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {
     transfers_->upload(target, host_source, bytes);
 }

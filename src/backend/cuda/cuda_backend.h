@@ -42,6 +42,7 @@ class CudaBackend final : public Backend {
     Buffer allocate(std::size_t bytes, const char* what) override;
     void prepare_scratch(const ScratchSizes& sizes) override;
     void before_stalls(const std::function<void()>& call) override;
+    FirstUses first_uses() const override;
     void release(void* data, std::size_t bytes) override;
     /// Everything this class and its parts allocate on the device.
     MemoryUse memory() const override { return memory_; }

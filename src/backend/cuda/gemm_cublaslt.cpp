@@ -1,19 +1,16 @@
 #include "backend/cuda/gemm_cublaslt.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <limits>
-#include <numeric>
-#include <sstream>
 
 #include "backend/cuda/check.h"
 #include "base/alignment.h"
 #include "base/gemm_shape.h"
+#include "base/system.h"
 
 namespace loratrain {
 
@@ -21,13 +18,14 @@ namespace {
 
 constexpr int most_proposals = 24;
 constexpr int later_proposals = 4;       // of a product that was timed before with other sizes
-constexpr std::size_t most_good = 6;     // kept of those timings
+constexpr std::size_t most_good = 6;     // of those timings, tried again
+constexpr std::size_t most_kept = 6;     // of a class
+constexpr float worth_keeping = 1.3F;    // times the best
 constexpr float nearly_as_good = 1.07F;  // as the best
 constexpr int timed_runs = 3;
 constexpr float hopeless = 1.15F;  // a first time so far above the best is not repeated
 constexpr float long_run = 0.5F;   // milliseconds; times of such runs hardly differ
 constexpr int long_runs = 2;
-constexpr float hopeful = 0.85F;             // of a GEMM's least time, what another may take of it
 constexpr std::int64_t vector_elements = 8;  // of the widest loads, in bf16
 // Terms of a sum in fp32 that the library may add one after another; more are added in such pieces.
 // Over a vocabulary of 49,152, whose probabilities a running sum no longer takes in, one sum had
@@ -42,6 +40,11 @@ cudaDataType_t cuda_type(DType dtype) {
 std::int64_t alignment_of(std::uint64_t number) {
     const std::uint64_t bits = number | tensor_alignment;
     return static_cast<std::int64_t>(bits & (~bits + 1));
+}
+
+/// Up to the next multiple.
+std::int64_t aligned_to(std::int64_t number, std::int64_t step) {
+    return (number + step - 1) / step * step;
 }
 
 std::int64_t alignment_of(const TensorView& view) {
@@ -117,12 +120,37 @@ void set_outer_scales(cublasLtMatmulDesc_t desc) {
 #endif
 }
 
-bool is_same(const cublasLtMatmulAlgo_t& a, const cublasLtMatmulAlgo_t& b) {
-    return std::equal(std::begin(a.data), std::end(a.data), std::begin(b.data));
+cublasLtMatmulAlgo_t algorithm_of(const GemmCandidate& candidate) {
+    cublasLtMatmulAlgo_t algo{};
+    std::copy(candidate.algorithm.begin(), candidate.algorithm.end(), std::begin(algo.data));
+    return algo;
 }
 
-float sum(const std::vector<float>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0F);
+GemmCandidate candidate_of(const cublasLtMatmulAlgo_t& algo) {
+    GemmCandidate candidate;
+    static_assert(std::extent_v<decltype(algo.data)> ==
+                  std::tuple_size_v<decltype(candidate.algorithm)>);
+    std::copy(std::begin(algo.data), std::end(algo.data), candidate.algorithm.begin());
+    return candidate;
+}
+
+void add_new(GemmCandidates& candidates, const GemmCandidate& candidate) {
+    const bool known = std::any_of(
+        candidates.begin(), candidates.end(),
+        [&candidate](const GemmCandidate& c) { return c.algorithm == candidate.algorithm; });
+    if (!known) candidates.push_back(candidate);
+}
+
+std::int64_t thousandths(float number) {
+    return std::isfinite(number) ? std::llround(1e3 * static_cast<double>(number)) : 0;
+}
+
+/// Of a matrix with so many columns, of rows that are aligned as those of `like`.
+std::int64_t stride_like(std::int64_t like, std::int64_t columns) {
+    const std::int64_t alignment =
+        std::min(alignment_of(static_cast<std::uint64_t>(like)), vector_elements);
+    const std::int64_t stride = aligned_to(columns, vector_elements);
+    return alignment == vector_elements ? stride : stride + alignment;
 }
 
 std::string without_spaces(std::string text) {
@@ -161,19 +189,11 @@ GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& 
       workspace_(workspace.data()),
       workspace_bytes_(workspace.bytes()),
       timing_(use),
-      algorithm_file_(algorithm_file) {
+      choices_(without_spaces(cat(library(), "/", device, "/", to_string(dtype))), algorithm_file,
+               environment("LORATRAIN_ALGO_CACHE")) {
     CUBLAS_CHECK(cublasLtCreate(&handle_));
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
-    tag_ = without_spaces(cat(library(), "/", device, "/", to_string(dtype)));
-    const char* path = std::getenv("LORATRAIN_ALGO_CACHE");
-    if (path != nullptr) shared_file_ = path;
-    read_choices(algorithm_file_);
-    const auto own = chosen_;
-    read_choices(shared_file_);
-    for (const auto& [key, algo] : chosen_) {
-        if (!own.contains(key)) append_choice(algorithm_file_, key, algo);
-    }
 }
 
 GemmCublasLt::~GemmCublasLt() {
@@ -214,8 +234,9 @@ GemmCublasLt::Key GemmCublasLt::key_of(const Product& product) {
             std::min(alignment_of(op.c), alignment_of(op.added()))};
 }
 
-GemmCublasLt::Key GemmCublasLt::bucket_of(Key key) {
-    for (std::size_t size = 0; size < 3; ++size) key[size] = sizes_alike(key[size]).largest;
+GemmCublasLt::Key GemmCublasLt::class_of(Key key) {
+    key[0] = rows_alike(key[0]).largest;
+    for (const std::size_t size : {1U, 2U}) key[size] = columns_alike(key[size]).largest;
     for (std::size_t stride = 3; stride < 7; ++stride) {
         key[stride] = std::min<std::int64_t>(alignment_of(static_cast<std::uint64_t>(key[stride])),
                                              vector_elements);
@@ -288,11 +309,12 @@ cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Product& produ
 }
 
 float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
-                                 const cublasLtMatmulAlgo_t& algo, const Key& family,
+                                 const cublasLtMatmulAlgo_t& algo, Key of_class,
                                  float best_so_far) {
     constexpr float failed = std::numeric_limits<float>::infinity();
     const bool is_long = std::isfinite(best_so_far) && best_so_far > long_run;
-    const bool is_new = loaded_.insert({family, std::to_array(algo.data)}).second;
+    of_class[0] = of_class[2] = 0;  // its kernel is the same for all rows and terms
+    const bool is_new = loaded_.insert({of_class, std::to_array(algo.data)}).second;
     if ((is_new || !is_long) && launch(problem, op, algo) != CUBLAS_STATUS_SUCCESS) return failed;
     const int runs = is_long ? long_runs : timed_runs;
     const float limit = (is_long ? nearly_as_good : hopeless) * best_so_far;
@@ -309,114 +331,131 @@ float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
     return best;
 }
 
-std::vector<GemmCublasLt::Product> GemmCublasLt::gemms_to_time(const Product& op) {
-    const SizesAlike rows = sizes_alike(op.of.c.rows);
-    const bool alone = op.of.transpose_a || op.of.c.rows == rows.largest;
+std::optional<GemmCublasLt::Product> GemmCublasLt::gemm_to_time(const Product& op) {
+    const std::int64_t rows = rows_alike(op.of.c.rows).largest;
+    const bool as_it_is = op.of.transpose_a || op.of.c.rows == rows;
     const bool overwrites = op.of.beta == 0.0F || adds_another(op.of);
-    if (alone && overwrites) return {op};
+    if (as_it_is && overwrites) return op;
     Product largest = op;
     largest.of.d = {};
-    if (!alone) largest.of.a.rows = largest.of.c.rows = rows.largest;
-    const std::size_t a_bytes = alone ? 0 : largest.a_bytes();
+    if (!as_it_is) largest.of.a.rows = largest.of.c.rows = rows;
+    const std::size_t a_bytes = as_it_is ? 0 : largest.a_bytes();
     // Behind A so many bytes that its scales can be read from there.
     const std::size_t scale_bytes =
-        alone || !op.is_coded() ? 0
-                                : aligned(static_cast<std::size_t>(rows.largest) * sizeof(float));
+        as_it_is || !op.is_coded() ? 0 : aligned(static_cast<std::size_t>(rows) * sizeof(float));
     auto* memory =
         static_cast<char*>(timing_.try_reserve(a_bytes + scale_bytes + largest.c_bytes()));
-    if (memory == nullptr) return overwrites ? std::vector<Product>{op} : std::vector<Product>{};
-    if (!alone) largest.of.a.data = memory;
-    if (scale_bytes > 0) {
-        largest.a_scales = reinterpret_cast<const float*>(memory + a_bytes);
-    }
+    if (memory == nullptr) return overwrites ? std::optional(op) : std::nullopt;
+    if (!as_it_is) largest.of.a.data = memory;
+    if (scale_bytes > 0) largest.a_scales = reinterpret_cast<const float*>(memory + a_bytes);
     largest.of.c.data = memory + a_bytes + scale_bytes;
-    if (alone) return {largest};
-    Product smallest = largest;
-    smallest.of.a.rows = smallest.of.c.rows = rows.smallest;
-    return {smallest, largest};
+    return largest;
 }
 
-GemmCublasLt::Key GemmCublasLt::family_of(Key bucket) {
-    bucket[0] = 0;
-    bucket[2] = 0;
-    return bucket;
-}
-
-void GemmCublasLt::note_good(std::vector<cublasLtMatmulAlgo_t>& good,
-                             const std::vector<Timed>& timed, float best) {
-    for (const auto& [algo, time] : timed) {
-        const bool known = std::any_of(good.begin(), good.end(), [&algo = algo](const auto& other) {
-            return is_same(other, algo);
-        });
-        if (!known && time <= nearly_as_good * best) good.insert(good.begin(), algo);
-    }
-    if (good.size() > most_good) good.resize(most_good);
-}
-
-cublasLtMatmulAlgo_t GemmCublasLt::fastest(const std::vector<Product>& gemms, const Key& key) {
-    const Key family = family_of(bucket_of(key));
-    std::vector<cublasLtMatmulAlgo_t>& good = good_[family];
-    std::vector<std::unique_ptr<Problem>> problems;
-    std::vector<cublasLtMatmulAlgo_t> candidates = good;
-    for (const Product& gemm : gemms) {
-        problems.push_back(make_problem(gemm));
-        for (const auto& proposal :
-             proposals(*problems.back(), key, good.empty() ? most_proposals : later_proposals)) {
-            const bool known =
-                std::any_of(candidates.begin(), candidates.end(),
-                            [&](const auto& c) { return is_same(c, proposal.algo); });
-            if (!known) candidates.push_back(proposal.algo);
+GemmCandidates GemmCublasLt::fastest(const Product& gemm, const Key& key) {
+    const Key of_class = class_of(key);
+    const std::unique_ptr<Problem> problem = make_problem(gemm);
+    GemmCandidates candidates =
+        worth_trying(choices_.relatives(of_class), nearly_as_good, most_good);
+    const int most = candidates.empty() ? most_proposals : later_proposals;
+    // Most of a class have fewer rows than what is timed: what is proposed for these counts too.
+    const std::unique_ptr<Problem> smaller = make_problem(smallest_of(gemm));
+    for (const Problem* of : {problem.get(), smaller.get()}) {
+        for (const auto& proposal : proposals(*of, key, most)) {
+            add_new(candidates, candidate_of(proposal.algo));
         }
     }
-    std::size_t best = 0;
-    std::vector<float> best_times(gemms.size(), std::numeric_limits<float>::infinity());
-    std::vector<float> hoped_times(gemms.size(), 0.0F);
-    std::vector<Timed> timed;
-    for (std::size_t i = 0; i < candidates.size(); ++i) {
-        std::vector<float> times;
-        const float limit = nearly_as_good * sum(best_times);
-        for (std::size_t g = 0; g < gemms.size(); ++g) {
-            if (g > 0 && !(sum(times) + hoped_times[g] < limit)) break;
-            times.push_back(
-                milliseconds(*problems[g], gemms[g], candidates[i], family, best_times[g]));
-            const float hoped = hopeful * times[g];
-            hoped_times[g] = i == 0 ? hoped : std::min(hoped_times[g], hoped);
-        }
-        if (times.size() < gemms.size()) continue;
-        timed.push_back({candidates[i], sum(times)});
-        if (!(sum(times) < sum(best_times))) continue;
-        best_times = times;
-        best = i;
+    float best = std::numeric_limits<float>::infinity();
+    GemmCandidates timed;
+    for (GemmCandidate& candidate : candidates) {
+        const auto waves = milliwaves(candidate, *problem);
+        if (!waves) continue;
+        const float time = milliseconds(*problem, gemm, algorithm_of(candidate), of_class, best);
+        if (!std::isfinite(time)) continue;
+        best = std::min(best, time);
+        candidate.nanoseconds =
+            std::max<std::int64_t>(1, std::llround(1e6 * static_cast<double>(time)));
+        candidate.milliwaves = *waves;
+        timed.push_back(candidate);
     }
-    note_good(good, timed, sum(best_times));
-    return candidates[best];
+    std::stable_sort(timed.begin(), timed.end(),
+                     [](const auto& a, const auto& b) { return a.nanoseconds < b.nanoseconds; });
+    std::erase_if(timed, [&](const GemmCandidate& c) {
+        return static_cast<double>(c.nanoseconds) > 1e6 * static_cast<double>(worth_keeping * best);
+    });
+    if (timed.size() > most_kept) timed.resize(most_kept);
+    return timed;
 }
 
-bool GemmCublasLt::can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const {
+GemmCublasLt::Product GemmCublasLt::smallest_of(Product gemm) {
+    if (gemm.of.transpose_a) return gemm;
+    gemm.of.a.rows = gemm.of.c.rows = rows_alike(gemm.of.c.rows).smallest;
+    if (adds_another(gemm.of)) gemm.of.d.rows = gemm.of.c.rows;
+    return gemm;
+}
+
+GemmCublasLt::Product GemmCublasLt::largest_of(const Key& key, Product gemm) {
+    Gemm& op = gemm.of;
+    const Key sizes = class_of(key);
+    const auto resize = [](TensorView& view, std::int64_t rows, std::int64_t cols) {
+        view.ld = stride_like(view.ld, cols);
+        view.rows = rows;
+        view.cols = cols;
+    };
+    const auto [m, n, k] = std::array{sizes[0], sizes[1], sizes[2]};
+    resize(op.a, op.transpose_a ? k : m, op.transpose_a ? m : k);
+    resize(op.b, op.transpose_b ? n : k, op.transpose_b ? k : n);
+    resize(op.c, m, n);
+    if (adds_another(op)) resize(op.d, m, n);
+    return gemm;
+}
+
+GemmCandidates GemmCublasLt::proposed(const Product& gemm, const Key& key) const {
+    GemmCandidates candidates;
+    const std::unique_ptr<Problem> problem = make_problem(gemm);
+    for (const auto& proposal : proposals(*problem, key, static_cast<int>(most_kept))) {
+        candidates.push_back(candidate_of(proposal.algo));
+    }
+    return candidates;
+}
+
+std::optional<std::int64_t> GemmCublasLt::milliwaves(const GemmCandidate& candidate,
+                                                     const Problem& problem) const {
     cublasLtMatmulHeuristicResult_t check{};
+    const cublasLtMatmulAlgo_t algo = algorithm_of(candidate);
     const cublasStatus_t status = cublasLtMatmulAlgoCheck(
         handle_, problem.desc, problem.a, problem.b, problem.d, problem.c, &algo, &check);
-    return status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= workspace_bytes_;
+    if (status != CUBLAS_STATUS_SUCCESS || check.workspaceSize > workspace_bytes_) return {};
+    return thousandths(check.wavesCount);
+}
+
+GemmCandidates GemmCublasLt::candidates_for(const Product& op, const Key& key) {
+    if (dtype_ == DType::f32) return proposed(largest_of(key, op), key);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    const auto start = std::chrono::steady_clock::now();
+    const std::optional<Product> timed = gemm_to_time(op);
+    GemmCandidates candidates;
+    if (timed) candidates = fastest(*timed, key);
+    if (candidates.empty()) candidates = proposed(op, key);
+    ++first_uses_.gemms;
+    first_uses_.gemm_seconds += seconds_since(start);
+    return candidates;
 }
 
 cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Product& op,
                                           const Key& key) {
-    const Key bucket = bucket_of(key);
-    if (used_.insert(bucket).second && before_stall_) before_stall_();
-    auto known = chosen_.find(bucket);
-    if (known == chosen_.end()) {
-        std::vector<Product> timed;
-        if (dtype_ != DType::f32) timed = gemms_to_time(op);
-        const cublasLtMatmulAlgo_t algo = timed.empty()
-                                              ? proposals(problem, key, most_proposals).front().algo
-                                              : fastest(timed, key);
-        known = chosen_.emplace(bucket, algo).first;
-        append_choice(algorithm_file_, bucket, algo);
-        append_choice(shared_file_, bucket, algo);
-    }
-    if (can_use(known->second, problem)) return known->second;
-    if (before_stall_) before_stall_();
-    return proposals(problem, key, most_proposals).front().algo;
+    const Key of_class = class_of(key);
+    const bool is_new = met_.insert(of_class).second;
+    if (is_new && before_stall_) before_stall_();
+    const GemmCandidates* candidates = choices_.find(of_class);
+    if (candidates == nullptr) candidates = &choices_.agree(of_class, candidates_for(op, key));
+    const std::optional<std::size_t> picked =
+        pick_candidate(*candidates, [&](const GemmCandidate& c) { return milliwaves(c, problem); });
+    const cublasLtMatmulAlgo_t algo = picked ? algorithm_of((*candidates)[*picked])
+                                             : proposals(problem, key, most_proposals).front().algo;
+    const bool is_first = used_.insert({of_class, std::to_array(algo.data)}).second;
+    if (is_first && !is_new && before_stall_) before_stall_();
+    return algo;
 }
 
 void GemmCublasLt::run(const Gemm& op) {
@@ -453,34 +492,6 @@ void GemmCublasLt::run_whole(const Product& op) {
         problem = std::move(made);
     }
     CUBLAS_CHECK(launch(*problem, op, problem->algo));
-}
-
-void GemmCublasLt::read_choices(const std::string& path) {
-    if (path.empty()) return;
-    std::ifstream file(path);
-    std::string line;
-    while (std::getline(file, line)) {
-        std::istringstream words(line);
-        std::string tag;
-        Key key{};
-        cublasLtMatmulAlgo_t algo{};
-        words >> tag;
-        for (std::int64_t& number : key) words >> number;
-        for (std::uint64_t& part : algo.data) words >> part;
-        if (!words || tag != tag_ || !chosen_.emplace(key, algo).second) continue;
-        note_good(good_[family_of(key)], {{algo, 0.0F}}, 0.0F);
-    }
-}
-
-void GemmCublasLt::append_choice(const std::string& path, const Key& key,
-                                 const cublasLtMatmulAlgo_t& algo) const {
-    if (path.empty()) return;
-    std::ostringstream line;
-    line << tag_;
-    for (const std::int64_t number : key) line << ' ' << number;
-    for (const std::uint64_t part : algo.data) line << ' ' << part;
-    line << '\n';
-    std::ofstream(path, std::ios::app) << line.str();
 }
 
 }  // namespace loratrain

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -16,26 +17,27 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/growing_memory.h"
+#include "backend/gemm_choices.h"
 
 namespace loratrain {
 
 /// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
-/// timing. The algorithm of a shape is chosen at its first use: in bf16 by timing the library's
-/// proposals (never into a C that is added to), in fp32 the library's first. Sizes within about 6%
-/// of each other, or in one tile (sizes_alike), share a choice: microbatches of packed samples
-/// hardly ever repeat their tokens or the total rank of their adapters. Timed are the proposals for
-/// the fewest and the most rows that share it, with both: what is best for one number of rows takes
-/// up to twice as long for a few more, whose tiles do not fit its waves. On an H200 the GEMMs of
-/// llama-3.1-8b's layers, over all numbers of rows, took 2.3% longer with such choices than with
-/// the best found for each number, 9.1% with choices for the first number in each eighth of a power
-/// of two. A largest number of rows, which microbatches of equal samples have, is timed alone.
-/// What takes long is timed once, and again where it is near the best so far. Once a family of
-/// shapes has choices, also of a run before, later ones try these and a few proposals.
+/// timing. Products whose sizes are alike (base/gemm_shape.h), as those of packed microbatches of
+/// other tokens or other adapters, share a list of algorithms, which is made at the first use of
+/// such a class: in bf16 by timing the library's proposals with the rows that stand for the class
+/// (never into a C that is added to), in fp32 of its first proposals for the largest sizes of
+/// the class. Of the list each product takes the one that is expected to be the fastest by how its
+/// tiles fill the GPU (gemm_choices.h), of those that the library lets it take: what is best for
+/// one number of rows takes up to twice as long for a few more, whose tiles do not fit its waves.
+/// So a choice depends on the list and the product, not on what was met before. What takes long is
+/// timed once, and again where it is near the best so far. Once a family of shapes has lists, also
+/// of a run before, later ones try these and a few proposals.
 ///
-/// Choices are read from `algorithm_file` (one per rank: a stopped run continues to the bit) and
-/// the file that LORATRAIN_ALGO_CACHE names (shared: runs repeat to the bit and start without
-/// timing), the first line about a shape counts, and appended to both. Lines of another cuBLAS or
-/// GPU are ignored.
+/// Lists are read from `algorithm_file` (of the run: its ranks share it, and a stopped run
+/// continues to the bit) and the file that LORATRAIN_ALGO_CACHE names (of many runs: they repeat to
+/// the bit and start without timing), and appended to both: GemmChoices. Of ranks that time a class
+/// at the same time, the first to append has chosen for all. Lines of another cuBLAS or GPU are
+/// ignored.
 class GemmCublasLt {
   public:
     /// `use` counts the memory that timing takes.
@@ -45,13 +47,16 @@ class GemmCublasLt {
     GemmCublasLt(const GemmCublasLt&) = delete;
     GemmCublasLt& operator=(const GemmCublasLt&) = delete;
 
-    /// Memory for A and C, of the most rows that share a choice, while algorithms are timed at the
-    /// first use of a shape; where there is none it is allocated then, which waits for the whole
+    /// Memory for A and C, of the most rows of a class, while algorithms are timed at the first use
+    /// of one; where there is none it is allocated then, which waits for the whole
     /// device.
     void reserve_timing(std::size_t bytes);
 
     /// Before an algorithm runs that has not run yet.
     void before_stalls(const std::function<void()>& call) { before_stall_ = call; }
+
+    /// Classes that were timed.
+    const FirstUses& first_uses() const { return first_uses_; }
 
     /// m, n, k >= 1. In fp32 sums of more than 1024 terms are made in pieces of as many, one after
     /// another: as exact as the blocks of a CPU's library, whatever the algorithm.
@@ -74,43 +79,40 @@ class GemmCublasLt {
         std::size_t a_bytes() const;
         std::size_t c_bytes() const;
     };
-    /// m, n, k, row strides, transpositions, accumulation (and of what: accumulation_of),
-    /// alignments.
-    using Key = std::array<std::int64_t, 13>;
+    /// Accumulation tells of what too: accumulation_of.
+    using Key = GemmKey;
     using AlgoKey = std::array<std::uint64_t, std::extent_v<decltype(cublasLtMatmulAlgo_t::data)>>;
 
     void run_whole(const Product& op);
     static Key key_of(const Product& op);
-    static Key bucket_of(Key key);
+    static Key class_of(Key key);
     static std::unique_ptr<Problem> make_problem(const Product& op);
-    /// Of products that differ in rows and terms alone.
-    static Key family_of(Key bucket);
     cublasLtMatmulAlgo_t choose(const Problem& problem, const Product& op, const Key& key);
     std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem, const Key& key,
                                                            int most) const;
-    /// With the fewest and the most rows that share the choice, A and C in scratch memory; or as it
-    /// is, with C there where it must be kept: with the most rows, a transposed A, or too little
-    /// memory for more. Empty where there is no memory for C.
-    std::vector<Product> gemms_to_time(const Product& op);
-    /// Of the proposals for all of them, the one with the least time together; writes their C.
-    cublasLtMatmulAlgo_t fastest(const std::vector<Product>& gemms, const Key& key);
-    /// Notes those that are nearly as fast as the best.
-    struct Timed {
-        cublasLtMatmulAlgo_t algo;
-        float time;
-    };
-    static void note_good(std::vector<cublasLtMatmulAlgo_t>& good, const std::vector<Timed>& timed,
-                          float best);
-    bool can_use(const cublasLtMatmulAlgo_t& algo, const Problem& problem) const;
+    /// The list of a class that none has yet, of which `op` is the first to be met.
+    GemmCandidates candidates_for(const Product& op, const Key& key);
+    /// The library's, not timed.
+    GemmCandidates proposed(const Product& gemm, const Key& key) const;
+    /// With the most rows of its class, A and C in scratch memory; or as it is, with C there where
+    /// it must be kept: with the most rows, a transposed A, or too little memory for more. None
+    /// where there is no memory for C.
+    std::optional<Product> gemm_to_time(const Product& op);
+    /// The proposals for it and for the fewest rows of its class, by its time; writes its C.
+    GemmCandidates fastest(const Product& gemm, const Key& key);
+    static Product smallest_of(Product gemm);
+    /// Without memory.
+    static Product largest_of(const Key& key, Product gemm);
+    /// How often its tiles fill the GPU with the problem, in thousandths; 0 = not known. None where
+    /// it cannot be used.
+    std::optional<std::int64_t> milliwaves(const GemmCandidate& candidate,
+                                           const Problem& problem) const;
     cublasStatus_t launch(const Problem& problem, const Product& op,
                           const cublasLtMatmulAlgo_t& algo) const;
     /// Of one run, after a first one where it is short or its kernel may not be loaded yet; fewer
     /// runs where it is far above the best so far. Infinite when the algorithm fails.
     float milliseconds(const Problem& problem, const Product& op, const cublasLtMatmulAlgo_t& algo,
-                       const Key& family, float best_so_far);
-    void read_choices(const std::string& path);
-    void append_choice(const std::string& path, const Key& key,
-                       const cublasLtMatmulAlgo_t& algo) const;
+                       Key of_class, float best_so_far);
 
     cudaStream_t stream_;
     DType dtype_;
@@ -120,13 +122,11 @@ class GemmCublasLt {
     cublasLtHandle_t handle_ = nullptr;
     cudaEvent_t begin_ = nullptr;
     cudaEvent_t end_ = nullptr;
-    std::string algorithm_file_;
-    std::string shared_file_;
-    std::string tag_;  ///< library, GPU and type, first word of a line of the files
-    std::map<Key, cublasLtMatmulAlgo_t> chosen_;
-    std::map<Key, std::vector<cublasLtMatmulAlgo_t>> good_;  ///< by family
-    std::set<Key> used_;                                     ///< buckets
-    std::set<std::pair<Key, AlgoKey>> loaded_;               ///< have run in timings, by family
+    GemmChoices choices_;
+    FirstUses first_uses_;
+    std::set<Key> met_;                         ///< classes
+    std::set<std::pair<Key, AlgoKey>> used_;    ///< by class
+    std::set<std::pair<Key, AlgoKey>> loaded_;  ///< have run in timings, by class
     std::function<void()> before_stall_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };

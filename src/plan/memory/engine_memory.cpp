@@ -139,9 +139,9 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
         widest =
             std::max(widest, shape.in + shape.out + (1 + shape.count) * view.replica.saved_columns);
     }
-    std::int64_t elements = sizes_alike(view.replica.microbatch_tokens).largest * widest;
+    std::int64_t elements = rows_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
-        const std::int64_t rows = sizes_alike(logits_chunk(view).rows).largest;
+        const std::int64_t rows = rows_alike(logits_chunk(view).rows).largest;
         elements =
             std::max(elements, rows * (view.lane_model.hidden_size + view.lane_model.vocab_size));
     }

@@ -13,6 +13,15 @@ namespace loratrain {
 /// Targets that a stage's head computes at once (logits_chunk()); 0 without a head.
 std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage);
 
+/// What attention's graphs depend on.
+struct SampleSizes {
+    std::int64_t samples = 0;
+    std::int64_t longest = 0;
+    std::int64_t tokens = 0;
+    double squares = 0.0;  ///< sum of the squares of lengths
+    void add(std::int64_t length);
+};
+
 /// The shapes of microbatches that stages have met. At a new one the host builds graphs of
 /// attention (base/attention_shape.h: samples, the longest, tokens) and chooses algorithms for the
 /// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many at a
@@ -23,7 +32,10 @@ class MetShapes {
     /// met. `stage`: its number, `head_rows`: as of head_rows().
     double meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
                 const Microbatch& microbatch);
-    /// The part of it of the layers' GEMMs. `width`: of the LoRA columns that are beside the base's
+    /// The part of it of attention, `each` for a graph; an evaluation has no backward.
+    double meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
+                          double each);
+    /// The layers' GEMMs' part. `width`: of the LoRA columns that are beside the base's
     /// matrices, 0 where none are.
     double meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
                      const NewShapeLine& line);
@@ -41,5 +53,12 @@ class MetShapes {
     std::set<std::array<std::int64_t, 5>> met_;
     std::map<std::array<std::int64_t, 2>, std::int64_t> count_;  ///< by stage and kind
 };
+
+/// Whether new shapes cost anything there.
+bool meets_new_shapes(const HostCosts& host);
+
+/// Of the stage that shapes of the windows' microbatches which are new to it hold up most, which
+/// all stages have met from now on: seconds, by the costs that predictions take.
+double stall_seconds(const Plan& plan, const JointWindow& joint, MetShapes& met);
 
 }  // namespace loratrain

@@ -59,11 +59,13 @@ std::size_t stage_count(const Plan& plan) {
 
 class Predictor {
   public:
-    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets)
+    Predictor(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+              MetShapes met)
         : job_(job),
           plan_(plan),
           datasets_(datasets),
           progress_(at_start(plan)),
+          met_(std::move(met)),
           busy_(stage_count(plan), 0.0) {
         for (const ReplicaPlan& replica : plan.replicas) {
             result_.lanes.insert(result_.lanes.end(), replica.stages.size(), replica.tensor);
@@ -128,7 +130,8 @@ class Predictor {
         add_shares(joint);
         const std::vector<std::int32_t> steps = steps_in(window, plan_.adapters.size());
         const std::int32_t times = repetitions(plan_, progress_, steps);
-        seconds_ += timeline.makespan() + stall_seconds(joint);
+        // Rounds that are not played meet few new shapes.
+        seconds_ += timeline.makespan() + stall_seconds(plan_, joint, met_);
         if (times > 1)
             seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2, packed);
         tokens_ += times * static_cast<double>(timeline.tokens());
@@ -138,26 +141,6 @@ class Predictor {
         progress_.round += times * window.rounds;
         for (std::size_t a = 0; a < steps.size(); ++a) progress_.steps[a] += times * steps[a];
         return true;
-    }
-
-    /// Of the stage that new shapes hold up most; rounds that are not played meet few.
-    double stall_seconds(const JointWindow& joint) {
-        double most = 0.0;
-        std::size_t first_stage = 0;
-        for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
-            const ReplicaView view = view_of(plan_, plan_.replicas[r]);
-            for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
-                const std::int64_t rows = head_rows(view, view.replica.stages[s]);
-                const HostCosts& host = predicted_costs_of(view).host;
-                double seconds = 0.0;
-                for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
-                    seconds += met_.meet(first_stage + s, rows, host, microbatch);
-                }
-                most = std::max(most, seconds);
-            }
-            first_stage += view.replica.stages.size();
-        }
-        return most;
     }
 
     void add_shares(const JointWindow& joint) {
@@ -232,8 +215,8 @@ double Prediction::mean_idle_share() const {
 }
 
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                   std::int32_t rounds) {
-    return Predictor(job, plan, datasets).run(rounds);
+                   std::int32_t rounds, const MetShapes& met) {
+    return Predictor(job, plan, datasets, met).run(rounds);
 }
 
 std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,

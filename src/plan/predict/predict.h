@@ -7,6 +7,7 @@
 
 #include "plan/pack/fillings.h"
 #include "plan/plan.h"
+#include "plan/predict/met_shapes.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/plan_window.h"
 
@@ -34,8 +35,9 @@ struct Prediction {
 /// end, and takes the rounds between to last as long as the later half of those played takes
 /// without filling and draining, and without new shapes (met_shapes.h). At most eight such windows
 /// are played, the rest goes by tokens.
+/// `met`: shapes that stages have met before.
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                   std::int32_t rounds);
+                   std::int32_t rounds, const MetShapes& met = {});
 
 /// What a policy would do with a job.
 struct PolicyPrediction {

@@ -4,11 +4,16 @@
 #include <set>
 #include <utility>
 
+#include "plan/replica_view.h"
+#include "plan/schedule/plan_window.h"
 #include "plan/sweep/assign_trials.h"
 
 namespace loratrain {
 
 namespace {
+
+constexpr std::size_t most_times = 6;         // at which new shapes are looked for
+constexpr std::int32_t rounds_looked_at = 6;  // from each on
 
 /// What two stages share of a layer is counted for both.
 Plan with_whole_layers(Plan plan) {
@@ -34,11 +39,45 @@ double newcomers_seconds(const Job& job, const Plan& plan, std::span<const std::
     return seconds;
 }
 
+/// When trials begin, at most `most_times` of the moments.
+std::vector<double> begins_of(const QueueRun& run) {
+    std::set<double> all;
+    for (const TrialSpan& span : run.spans) all.insert(span.begin);
+    const std::vector<double> moments(all.begin(), all.end());
+    std::vector<double> some;
+    const std::size_t count = std::min(moments.size(), most_times);
+    for (std::size_t i = 0; i < count; ++i) some.push_back(moments[i * moments.size() / count]);
+    return some;
+}
+
+/// What a worker takes for new shapes while it trains its queue.
+double first_use_seconds(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                         std::span<const std::int32_t> steps_left, const QueueRun& run,
+                         std::span<const AdapterId> queue, MetShapes met) {
+    if (!meets_new_shapes(predicted_costs_of(only_replica(plan)).host)) return 0.0;
+    Progress progress{0, {}, {}};
+    for (std::size_t a = 0; a < steps_left.size(); ++a) {
+        progress.steps.push_back(plan.adapters[a].total_steps - steps_left[a]);
+    }
+    double seconds = 0.0;
+    for (const double moment : begins_of(run)) {
+        progress.stopped.assign(steps_left.size(), true);
+        for (std::size_t i = 0; i < queue.size(); ++i) {
+            const bool trains = run.spans[i].begin <= moment && moment < run.spans[i].end;
+            if (trains) progress.stopped[index(queue[i])] = false;
+        }
+        seconds += stall_seconds(
+            plan, plan_joint_window(job, plan, datasets, progress, rounds_looked_at), met);
+    }
+    return seconds;
+}
+
 }  // namespace
 
 WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets,
-                               std::span<const std::int32_t> steps_left, int workers) {
+                               std::span<const std::int32_t> steps_left, int workers,
+                               const MetShapes& met) {
     WorkerQueues result;
     result.queues.resize(static_cast<std::size_t>(workers));
     const TrialClasses trials =
@@ -49,6 +88,7 @@ WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
     const TrialAssignment assignment = assign_trials(replica, {}, counts, workers);
     std::vector<std::size_t> next(trials.size(), 0);
     std::vector<double> evaluations(steps_left.size(), 0.0);
+    std::size_t longest = 0;
     for (std::size_t w = 0; w < result.queues.size(); ++w) {
         std::vector<AdapterId>& queue = result.queues[w];
         for (const std::int32_t c : assignment.queues[w]) {
@@ -57,7 +97,14 @@ WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
             evaluations[index(queue.back())] = replica.classes[of_class].evaluation;
         }
         const double first = newcomers_seconds(job, plan, steps_left, queue, evaluations);
-        result.seconds = std::max(result.seconds, assignment.seconds[w] + first);
+        if (assignment.seconds[w] + first <= result.seconds) continue;
+        result.seconds = assignment.seconds[w] + first;
+        longest = w;
+    }
+    const QueueRun run = simulate_sweep(replica, {}, assignment.queues[longest]);
+    result.seconds +=
+        first_use_seconds(job, plan, datasets, steps_left, run, result.queues[longest], met);
+    for (std::vector<AdapterId>& queue : result.queues) {
         std::stable_sort(queue.begin(), queue.end(), [&](AdapterId a, AdapterId b) {
             return job.adapter(a).priority > job.adapter(b).priority;
         });

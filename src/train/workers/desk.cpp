@@ -90,8 +90,8 @@ void Desk::queue_adapters() {
     for (const AdapterId a : adapters_.all()) {
         if (!is_ended(a)) left[index(a)] = adapters_.steps_left(a);
     }
-    WorkerQueues queues =
-        queue_for_workers(parts_.job, parts_.plan, parts_.datasets, left, parts_.workers);
+    WorkerQueues queues = queue_for_workers(parts_.job, parts_.plan, parts_.datasets, left,
+                                            parts_.workers, parts_.met_shapes);
     for (std::size_t w = 0; w < workers_.size(); ++w) workers_[w].queue = queues.queues[w];
     predicted_seconds_ = queues.seconds;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/directive_channel.h"
+#include "plan/predict/met_shapes.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "train/orders/inbox.h"
 #include "train/records/journal.h"
@@ -35,6 +36,7 @@ class Desk {
         int workers = 1;
         int ranks = 1;  ///< of all workers together
         StatusView view;
+        MetShapes met_shapes{};  ///< that the stages of a worker have met
     };
     /// What `parts` refer to outlives the desk.
     explicit Desk(const Parts& parts);

@@ -190,6 +190,20 @@ TEST_F(ProfileCosts, ShapesOfTheStartAreRunBeforeIt) {
     EXPECT_EQ(prepared(5), 3U);  // the fourth has more rows than a microbatch
 }
 
+TEST_F(ProfileCosts, ShapesOfTheStartAreRunWithoutAProfileToo) {
+    DeviceLike backend;
+    const std::vector<StartShape> shapes{
+        {300, 0, 100, {200, 60, 40}}, {300, 0, 300}, {300, 0, 0, {150, 150}}, {513, 0, 0}};
+    const auto prepared = [&](std::size_t count) {
+        return prepare_shapes(test_case_.job, test_case_.plan, backend, {shapes.data(), count});
+    };
+    EXPECT_EQ(prepared(0), 0U);
+    EXPECT_EQ(prepared(3), 3U);
+    EXPECT_EQ(prepared(4), 3U);
+    CpuBackend processor(1);
+    EXPECT_EQ(prepare_shapes(test_case_.job, test_case_.plan, processor, shapes), 0U);
+}
+
 TEST_F(ProfileCosts, WhatASmallModelHasNoTimeForStaysBuiltIn) {
     DeviceLike backend;
     test_case_.plan.costs.host = built_in_costs(medium_model(), DType::bf16, "h200").host;

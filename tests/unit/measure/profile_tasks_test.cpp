@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/predict/predict.h"
 #include "plan/replica_view.h"
+#include "plan/schedule/plan_window.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain {
@@ -55,6 +57,25 @@ TEST_F(ProfileTasks, AreNoLargerThanTheFirstRound) {
     EXPECT_LE(found[0].plan.replicas.front().microbatch_tokens, 24);
     EXPECT_GE(found[0].plan.replicas.front().microbatch_tokens, 12);
     EXPECT_TRUE(found[0].shapes.empty());
+}
+
+TEST_F(ProfileTasks, LargeModelsHaveMetTheFirstRoundsBeforeTheyTrain) {
+    deploy({{1, 1, 5, 60}});
+    case_.plan.costs.host.new_rows.each = 1.0;
+    case_.plan.costs.host.new_targets.each = 1.0;
+    const auto stalls = [&](MetShapes met) {
+        const JointWindow rounds =
+            plan_joint_window(case_.job, case_.plan, case_.infos, at_start(case_.plan), 3);
+        return stall_seconds(case_.plan, rounds, met);
+    };
+    const auto prepared = [&] { return prepared_shapes(case_.job, case_.plan, case_.infos); };
+    const double all = stalls({});
+    EXPECT_GT(all, 0.0);
+    EXPECT_EQ(stalls(prepared()), all);
+    case_.plan.model.layers = 1 << 20;
+    EXPECT_EQ(stalls(prepared()), all) << "on processors";
+    case_.plan.backend = BackendKind::cuda;
+    EXPECT_EQ(stalls(prepared()), 0.0);
 }
 
 }  // namespace

@@ -24,9 +24,9 @@ Window of(const std::vector<Microbatch>& microbatches) {
 TEST(StartShapes, AreThoseUnlikeAllBefore) {
     const std::vector<Window> replicas{
         of({of_tokens(300, 100), of_tokens(310, 105), of_tokens(300, 300)}),
-        of({of_tokens(700, 100), of_tokens(300, 100, 80)})};
+        of({of_tokens(700, 100), of_tokens(300, 100, 300)})};
     const std::vector<StartShape> wanted{
-        {300, 16, 100}, {700, 16, 0}, {300, 80, 0}, {300, 16, 300}};
+        {300, 16, 100, {300}}, {700, 16, 0, {700}}, {300, 300, 0}, {300, 16, 300}};
     EXPECT_EQ(start_shapes(replicas, head_rows), wanted);
     EXPECT_EQ(start_shapes_from_text(to_text(wanted)), wanted);
     EXPECT_TRUE(start_shapes_from_text(to_text(std::vector<StartShape>{})).empty());
@@ -34,9 +34,38 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
 
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
     const std::vector<Window> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
-    const std::vector<StartShape> wanted{{300, 16, 0}, {300, 0, 0}};
-    EXPECT_EQ(start_shapes(replicas, 0).size(), 1U);  // no columns are of one tile with few
-    EXPECT_EQ(start_shapes(replicas, 0).front(), wanted.front());
+    const std::vector<StartShape> wanted{{300, 16, 0, {300}}, {300, 0, 0}};
+    EXPECT_EQ(start_shapes(replicas, 0), wanted);
+}
+
+TEST(StartShapes, OfMixedLengthsAreAllThatLaterRoundsMayHave) {
+    std::vector<StartShape> shapes{{300, 16, 100}, {700, 16, 0}, {450, 16, 300}};
+    std::vector<StartShape> wanted = shapes;
+    add_possible(shapes, 800, 1000);
+    for (const std::int64_t tokens : {800, 768, 640, 576, 448, 384}) {
+        wanted.push_back({tokens, 16, 0});
+    }
+    EXPECT_EQ(shapes, wanted);  // of targets there are no three classes
+    add_possible(shapes, 800, 1000);
+    EXPECT_EQ(shapes, wanted);
+    shapes = {{300, 16, 100}, {300, 16, 300}, {300, 16, 1100}};
+    add_possible(shapes, 800, 400);
+    const std::vector<StartShape> of_targets{{300, 16, 100}, {300, 16, 300}, {300, 16, 1100}};
+    EXPECT_EQ(shapes, of_targets);  // 1100 are 400, 400 and 300
+    shapes = {{300, 16, 100}, {300, 16, 300}, {300, 16, 350}};
+    add_possible(shapes, 800, 400);
+    EXPECT_EQ(shapes.size(), 3U + 3U);  // 400, 256 and 192
+    EXPECT_EQ(shapes.back(), (StartShape{300, 16, 192}));
+}
+
+TEST(StartShapes, OfEqualLengthsAreNoOthers) {
+    std::vector<StartShape> shapes{{800, 16, 800}, {200, 16, 200}};
+    const std::vector<StartShape> wanted = shapes;
+    add_possible(shapes, 800, 1000);
+    EXPECT_EQ(shapes, wanted);
+    shapes.clear();
+    add_possible(shapes, 800, 0);
+    EXPECT_TRUE(shapes.empty());
 }
 
 TEST(StartShapes, AreMetWhenTrainingBegins) {
@@ -44,12 +73,13 @@ TEST(StartShapes, AreMetWhenTrainingBegins) {
     HostCosts stalls;
     stalls.new_rows.each = 1.0;
     stalls.new_targets.each = 10.0;
+    stalls.new_attention = 100.0;
     MetShapes met;
     const auto shapes = start_shapes(replicas, head_rows);
     meet(met, 1, head_rows, {shapes.data(), 1});
     EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[0]), 0.0);
-    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[1]), 1.0);
-    EXPECT_EQ(met.meet(0, head_rows, stalls, replicas[0].microbatches[0]), 11.0);
+    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[1]), 201.0);
+    EXPECT_EQ(met.meet(0, head_rows, stalls, replicas[0].microbatches[0]), 111.0);
 }
 
 }  // namespace

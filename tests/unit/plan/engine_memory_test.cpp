@@ -70,7 +70,11 @@ TEST(EngineMemory, PartsByHand) {
 TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     Case test = large_case();
     test.job.parallel.microbatch_tokens = 4200;
-    EXPECT_EQ(layout_of(test).gemm_timing, grown(4352U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
+    EXPECT_EQ(layout_of(test).gemm_timing, grown(5120U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
+    test.job.parallel.microbatch_tokens = 20000;
+    EXPECT_EQ(layout_of(test).gemm_timing,
+              grown(16384U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
+    test.job.parallel.microbatch_tokens = 4200;
     test.model.intermediate_size = 16;
     const std::int64_t rows = (256 << 20) / (2 * 128256) / 256 * 256;
     EXPECT_EQ(layout_of(test).gemm_timing, grown(rows * (4096 + 128256) * 2 + 512));

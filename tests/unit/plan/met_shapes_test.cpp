@@ -40,8 +40,8 @@ TEST(MetShapes, CostOnceForEveryStage) {
 TEST(MetShapes, EachKindOnItsOwn) {
     MetShapes met;
     met.meet(2, last, stalls(), of_lengths({200, 300}));
-    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 32)), 0.0);
-    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 96)), 10.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 96)), 0.0);
+    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 300)), 10.0);
     EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({250, 250})), 1.0);
     Microbatch fewer = of_lengths({200, 300});
     fewer.segments[0].samples[1].targets = 0;
@@ -88,7 +88,23 @@ TEST(MetShapes, MoreRowsTakeLonger) {
     EXPECT_EQ(met.meet(0, middle, host, of_lengths({60, 60})), 64.0);  // as 128 rows do
     EXPECT_EQ(met.meet_rows(0, 121, 16, host.new_rows), 0.0);
     EXPECT_EQ(met.meet_rows(0, 129, 16, host.new_rows), 96.0);
-    EXPECT_EQ(met.meet_rows(0, 129, 80, host.new_rows), 96.0);
+    EXPECT_EQ(met.meet_rows(0, 129, 256, host.new_rows), 0.0);
+    EXPECT_EQ(met.meet_rows(0, 129, 257, host.new_rows), 96.0);
+    EXPECT_EQ(met.meet_rows(0, 129, 0, host.new_rows), 96.0);
+}
+
+TEST(MetShapes, MixedLengthsHaveFewClasses) {
+    MetShapes met;
+    const NewShapeLine counted{1.0, 0.0, 0};
+    double classes = 0.0;
+    for (std::int64_t tokens = 4200; tokens <= 8192; tokens += 37) {
+        classes += met.meet_rows(0, tokens, 64, counted);
+    }
+    EXPECT_EQ(classes, 4.0);
+    for (std::int64_t tokens = 1; tokens <= 8192; tokens += 13) {
+        classes += met.meet_rows(0, tokens, 64 + tokens % 192, counted);
+    }
+    EXPECT_EQ(classes, 36.0);
 }
 
 TEST(MetShapes, NothingWithoutCosts) {

@@ -486,6 +486,23 @@ TEST(WorkerQueues, CountEvaluationsBeforeTheFirstStepAndAtTheEnd) {
     EXPECT_NEAR(trials / 5.0, by_hand / 7.0, 1e-9) << "the base of trials is evaluated once";
 }
 
+TEST(WorkerQueues, CountNewShapesOfTheSlowestWorker) {
+    Case test = uniform_case(4, 1, 60, 24, 2);
+    Plan plan = test.plan();
+    const std::vector<std::int32_t> left(4, plan.adapters.front().total_steps);
+    const auto seconds = [&](const MetShapes& met = {}) {
+        return queue_for_workers(test.job, plan, test.datasets, left, 2, met).seconds;
+    };
+    const double without = seconds();
+    plan.costs.host.new_rows.each = 100.0;
+    plan.costs.host.new_targets.each = 1000.0;
+    // two adapters of two samples of 24 tokens: one class of rows and one of targets
+    EXPECT_NEAR(seconds(), without + 1100.0, 1e-6 * without);
+    MetShapes met;
+    met.meet_rows(0, 2 * 2 * 24, 16, plan.costs.host.new_rows);
+    EXPECT_NEAR(seconds(met), without + 1000.0, 1e-6 * without);
+}
+
 TEST(DeploySweep, WantsARankThatHoldsATrial) {
     Case test = sweep_case(3);
     test.cluster.bytes_per_rank = 4096;
