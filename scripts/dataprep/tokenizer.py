@@ -1,13 +1,13 @@
 """Text -> token ids and labels, with Hugging Face `tokenizers` or as plain bytes."""
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from .digest import xxh64
 from .formats import Rendered, Span
 from .records import InputError
 
@@ -107,7 +107,7 @@ class HfTokenizer:
         self.end_tokens = [token.content for token in added if token.special]
         self._end_ids = {self._tokenizer.token_to_id(token) for token in self.end_tokens}
         self.vocab_size = self._tokenizer.get_vocab_size()
-        self.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        self.digest = f"xxh64:{xxh64(path.read_bytes()):016x}"
         self._eos = self._id("eos_token", path)
         self._bos = self._id("bos_token", path) if config.get("add_bos_token") else None
 

@@ -132,7 +132,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
     const Prediction prediction = predict(job, plan, inputs.infos, rounds_played, prepared);
     const double predicted_at = processor_seconds();
     for (const std::string& text :
-         job_warnings(job, plan, inputs.files, inputs.weights->max_positions())) {
+         job_warnings(job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
         log::warn(text);
     }
     log::block("datasets\n" + describe_datasets(job, inputs.files));

@@ -260,6 +260,8 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetJob& job,
                 path, bytes, [&](const std::string& where, const TokenSample& sample) {
                     survey.take(where, sample);
                 }));
+            const std::string tokenizer = files.back()->tokenizer();
+            if (!tokenizer.empty()) tokenizers_.emplace_back(path, tokenizer);
         } catch (const InputError& error) {
             survey.problems().add(error);
         }

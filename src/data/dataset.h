@@ -53,6 +53,10 @@ class Dataset {
         return kl_groups_.empty() ? file_->group_samples() : 2 * group_units_;
     }
     const LengthReport& report() const { return report_; }
+    /// Of each file that knows it: path and TokenFile::tokenizer().
+    const std::vector<std::pair<std::string, std::string>>& tokenizers() const {
+        return tokenizers_;
+    }
     /// Where each sample stands in the files one behind the other, counted from 0; of labelled ones
     /// the examples.
     const std::vector<std::int64_t>& positions() const { return kept_; }
@@ -79,6 +83,7 @@ class Dataset {
     std::vector<double> weights_;
     std::int64_t group_units_ = 1;  ///< of kept_ that make a group
     KlGroups kl_groups_;            ///< of kept_; empty without labels
+    std::vector<std::pair<std::string, std::string>> tokenizers_;
     LengthReport report_;
     std::string checksum_;
     std::int64_t max_tokens_ = 0;

@@ -127,7 +127,7 @@ void Session::settle_plan() {
         plan_with_costs();
         plan_text = to_text(plan_);
         for (const std::string& text :
-             job_warnings(job_, plan_, inputs_.files, inputs_.weights->max_positions())) {
+             job_warnings(job_, plan_, inputs_.files, BaseFacts::of(*inputs_.weights))) {
             log::warn(text);
         }
         for (const std::string& text : stages_over_hosts(plan_, mpi_.hosts())) {

@@ -59,7 +59,7 @@ void Session::begin() {
                        *run_,
                        stop_,
                        {},
-                       inputs_.weights->max_positions()};
+                       BaseFacts::of(*inputs_.weights)};
     parts.met_shapes = costs_.met_shapes;
     if (group_ == nullptr) {
         parts.view = live_table(job_);

@@ -78,7 +78,7 @@ void Conductor::add_adapters(const InboxFile& file) {
     log::info(cat("took ", added.size(),
                   added.size() == 1 ? " more adapter from " : " more adapters from ", file.path));
     for (const std::string& text :
-         job_warnings(parts_.job, parts_.plan, parts_.files, parts_.positions, tail)) {
+         job_warnings(parts_.job, parts_.plan, parts_.files, parts_.base, tail)) {
         log::warn(cat(file.path, ": ", text));
     }
 }

@@ -263,7 +263,7 @@ void Conductor::grow_by(const InboxFile& file) {
     parts_.desk->added(file);
     if (!parts_.keeps_records) return;
     for (const std::string& text :
-         job_warnings(parts_.job, parts_.plan, parts_.files, parts_.positions, tail)) {
+         job_warnings(parts_.job, parts_.plan, parts_.files, parts_.base, tail)) {
         log::warn(cat(file.path, ": ", text));
     }
 }

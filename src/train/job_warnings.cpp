@@ -1,6 +1,7 @@
 #include "train/job_warnings.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/some_of.h"
@@ -11,6 +12,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t largest_byte_vocabulary = 512;
+constexpr std::string_view digest_prefix = "xxh64:";
 constexpr double jump_worth_telling = 1.1;
 constexpr std::size_t most_named = 3;
 
@@ -80,6 +82,20 @@ void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                            "make tokens with scripts/prepare_data.py --tokenizer HF_DIR"));
 }
 
+void check_tokenizers(const DatasetJob& dataset, const Dataset& data, const std::string& tokenizer,
+                      std::vector<std::string>& warnings) {
+    if (tokenizer.empty()) return;
+    for (const auto& [path, of_file] : data.tokenizers()) {
+        if (of_file == tokenizer || !of_file.starts_with(digest_prefix)) continue;
+        warnings.push_back(cat("datasets.", dataset.name, ": ", path,
+                               " was made with another tokenizer.json (", of_file,
+                               ") than the base model came with (", tokenizer,
+                               "): where token ids differ it would be trained on noise; make it "
+                               "again with scripts/prepare_data.py --tokenizer and the folder "
+                               "that was imported"));
+    }
+}
+
 void check_lengths(const DatasetJob& dataset, const Dataset& data, std::int64_t positions,
                    std::vector<std::string>& warnings) {
     std::int64_t longer = 0;
@@ -121,8 +137,12 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
 
 }  // namespace
 
+BaseFacts BaseFacts::of(const WeightSource& weights) {
+    return {weights.max_positions(), weights.tokenizer()};
+}
+
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
-                                      std::int64_t positions, const JobTail& tail) {
+                                      const BaseFacts& base, const JobTail& tail) {
     std::vector<std::string> warnings;
     if (tail.first_adapter == 0) check_evaluations(job, warnings);
     check_warmups(job, plan, tail.first_adapter, warnings);
@@ -130,7 +150,8 @@ std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const Da
     for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {
         check_bytes(job.datasets[i], plan.model.vocab_size, warnings);
         const Dataset& data = files.train[i];
-        check_lengths(job.datasets[i], data, positions, warnings);
+        check_tokenizers(job.datasets[i], data, base.tokenizer, warnings);
+        check_lengths(job.datasets[i], data, base.positions, warnings);
         check_labels(job.datasets[i], data, warnings);
     }
     return warnings;

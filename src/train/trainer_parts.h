@@ -6,6 +6,7 @@
 
 #include "plan/predict/met_shapes.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/job_warnings.h"
 #include "train/orders/stop_conditions.h"
 #include "train/records/run_records.h"
 #include "train/stage_run.h"
@@ -24,8 +25,8 @@ struct TrainerParts {
     RunIdentity& identity;
     StageRun& run;
     StopConditions& stop;
-    StatusView view;             ///< root only, may be empty
-    std::int64_t positions = 0;  ///< that the base model was made for; 0 = not known
+    StatusView view;  ///< root only, may be empty
+    BaseFacts base{};
     std::string checkpoints{};   ///< root of the checkpoints; "" = checkpoint_folder()
     MetShapes met_shapes{};      ///< before the training; root only
     bool keeps_records = true;   ///< resolved.yaml and plan.yaml, as the job grows

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import unittest
 
 from harness import GOLDEN, SOURCE, JobTest, direct, run, write_samples
@@ -47,6 +49,32 @@ class FirstUse(JobTest):
         job["model"] = {"synthetic": "tinyllama-1.1b"}
         self.assertIn("datasets.a: tokenizer: bytes numbers bytes, but the base model's 32000 tokens",
                       self.dry_run(job, "--device", "h200", "--ranks", "1"))
+
+    def test_tokens_of_another_tokenizer(self):
+        """Token files and bases both tell which tokenizer.json they are of."""
+        folders = {}
+        for name, vocabulary in (("same", {"a": 0, "</s>": 1}), ("other", {"a": 1, "</s>": 0})):
+            folders[name] = self.dir / name
+            shutil.copytree(GOLDEN / "llama/base", folders[name])
+            (folders[name] / "tokenizer.json").write_text(json.dumps(
+                {"version": "1.0", "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "</s>"}}))
+        weights, text, tokens = self.dir / "named.h5", self.dir / "text.jsonl", self.dir / "tokens.h5"
+        self.succeed(direct("import-hf", folders["same"], weights))
+        text.write_text(json.dumps({"text": "a"}) + "\n")
+        job = self.job(model={"weights": str(weights)}, datasets={"a": {"path": str(tokens)}})
+        for name in folders:
+            script = [sys.executable, SOURCE / "scripts/prepare_data.py", text, "-o", tokens, "--tokenizer",
+                      folders[name], "--eos-token", "</s>"]
+            process = subprocess.run(script, text=True, capture_output=True, check=False)
+            if "needs the Python package" in process.stderr:
+                self.skipTest(process.stderr)
+            self.succeed(process)
+            told = "datasets.a: " + str(tokens) + " was made with another tokenizer.json (xxh64:"
+            if name == "same":
+                self.assertNotIn("tokenizer.json", self.dry_run(job))
+            else:
+                self.assertIn(told, self.dry_run(job))
+            tokens.unlink()
 
     def test_samples_longer_than_the_positions(self):
         folder = self.dir / "short"

@@ -33,6 +33,9 @@ class TokenFile {
     virtual bool is_labelled() const { return false; }
     virtual std::int64_t length(std::int64_t sample) const = 0;
     virtual TokenSample read(std::int64_t sample) const = 0;
+    /// Which tokenizer made the tokens, as prepare_data.py notes it in .h5: "xxh64:DIGEST" of its
+    /// tokenizer.json, or a word; "" = not known.
+    virtual std::string tokenizer() const { return ""; }
     /// "data.jsonl:17" or "data.h5:sample 16", for messages.
     virtual std::string where(std::int64_t sample) const = 0;
 };

@@ -36,6 +36,7 @@ class TokenHdf5 final : public TokenFile {
         file_ = open_hdf5_file(path);
         CappedProblems problems(path);
         check_names(problems);
+        tokenizer_ = read_text_attribute(file_.get(), "tokenizer").value_or("");
         tokens_ = open_list("tokens", 4, problems);
         if (H5Lexists(file_.get(), "labels", H5P_DEFAULT) > 0) {
             labels_ = open_list("labels", 4, problems);
@@ -52,6 +53,7 @@ class TokenHdf5 final : public TokenFile {
     }
 
     std::int64_t size() const override { return static_cast<std::int64_t>(offsets_.size()) - 1; }
+    std::string tokenizer() const override { return tokenizer_; }
     std::int64_t length(std::int64_t sample) const override {
         return offset(sample + 1) - offset(sample);
     }
@@ -199,6 +201,7 @@ class TokenHdf5 final : public TokenFile {
     }
 
     std::string path_;
+    std::string tokenizer_;
     Hdf5Handle file_;
     Hdf5Handle tokens_;
     Hdf5Handle labels_;

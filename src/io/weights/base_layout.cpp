@@ -69,6 +69,7 @@ class LayoutReader {
         layout_.spec.quantization = quantization;
         layout_.checksum = required_attribute(file, checksum_attribute, path);
         layout_.base_model_name = read_text_attribute(file, name_attribute).value_or("");
+        layout_.tokenizer = read_text_attribute(file, tokenizer_attribute).value_or("");
         read_tensors();
     }
     BaseLayout take() { return std::move(layout_); }

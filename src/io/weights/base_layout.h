@@ -36,6 +36,7 @@ struct BaseLayout {
     ModelSpec spec;
     std::string checksum;                         ///< root attribute
     std::string base_model_name;                  ///< root attribute, "" = missing
+    std::string tokenizer;                        ///< root attribute, "" = missing
     std::map<std::string, StoredTensor> tensors;  ///< all datasets, those of scales too
 };
 

@@ -29,6 +29,7 @@ class BaseFile : public WeightSource {
     const ModelSpec& spec() const override { return layout_.spec; }
     std::string checksum() const override;
     std::string base_model_name() const override { return layout_.base_model_name; }
+    std::string tokenizer() const override { return layout_.tokenizer; }
     std::int64_t max_positions() const override { return max_positions_of(layout_.config); }
     std::string config() const override { return layout_.config; }
     DType dense_type_of(const std::string& name) const override;

@@ -24,6 +24,8 @@ class WeightSource {
     virtual std::string base_model_name() const { return ""; }
     /// Positions that the model was made for; 0 = not known.
     virtual std::int64_t max_positions() const { return 0; }
+    /// "xxh64:DIGEST" of the tokenizer.json that the model came with; "" = not known.
+    virtual std::string tokenizer() const { return ""; }
     /// The text of config.json; "" where there is none.
     virtual std::string config() const { return ""; }
     /// What a tensor's numbers are as a whole folder has them: bf16 of quantised ones, too, but of
@@ -49,18 +51,18 @@ class WeightSource {
 
 /// base.h5: dataset path = HF tensor name, bf16 as a 16-bit HDF5 float type laid out as bfloat16
 /// (also accepts uint16 with attribute dtype = "bf16"), F32 as IEEE float; root attributes
-/// `config.json` (verbatim), `format` = "loratrain-base-1", `base_model_name_or_path` (may be
-/// missing), `checksum` (over all tensors); each
-/// dataset has attribute `checksum` and the fletcher32 filter where chunked, so that slices are
-/// verified while reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all
-/// tensors, sorted by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). A quantised
-/// model has format "loratrain-base-2", root attributes `quantization` (nf4, int8, e4m3 or
-/// e4m3_block) and `source_dtype` (fp32, bf16 or fp16: the type before), and of each linear of its
-/// layers codes as uint8 [out, bytes of a row] with scales beside them (quantized_parts.h); DTYPE
-/// is then "nf4 of bf16" of codes, "uint8" of scales that are codes themselves. Opening checks
-/// names, shapes and dtypes against the config, and that every chunk is in the file's index, which
-/// has no checksum of its own; every error is an InputError with "file:dataset". It does not read
-/// the values: WeightSource::check_contents() does.
+/// `config.json` (verbatim), `format` = "loratrain-base-1", `base_model_name_or_path` and
+/// `tokenizer` (WeightSource's; may be missing), `checksum` (over all tensors); each dataset has
+/// attribute `checksum` and the fletcher32 filter where chunked, so that slices are verified while
+/// reading. The root checksum is that of the lines "NAME DTYPE CHECKSUM\n" of all tensors, sorted
+/// by name (DTYPE fp32 or bf16, CHECKSUM the dataset's attribute). A quantised model has format
+/// "loratrain-base-2", root attributes `quantization` (nf4, int8, e4m3 or e4m3_block) and
+/// `source_dtype` (fp32, bf16 or fp16: the type before), and of each linear of its layers codes as
+/// uint8 [out, bytes of a row] with scales beside them (quantized_parts.h); DTYPE is then "nf4 of
+/// bf16" of codes, "uint8" of scales that are codes themselves. Opening checks names, shapes and
+/// dtypes against the config, and that every chunk is in the file's index, which has no checksum of
+/// its own; every error is an InputError with "file:dataset". It does not read the values:
+/// WeightSource::check_contents() does.
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path);
 
 /// Random weights from a seed (scaled so that activations stay bounded), for benchmarks. Linears

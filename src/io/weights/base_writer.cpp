@@ -86,7 +86,7 @@ std::string combined_checksum(const std::map<std::string, std::string>& types_an
 }
 
 BaseWriter::BaseWriter(const std::string& path, const std::string& config_json,
-                       const std::string& base_model_name,
+                       const std::string& base_model_name, const std::string& tokenizer,
                        const std::optional<Quantization>& quantization)
     : path_(path) {
     const Hdf5Lock lock;
@@ -95,6 +95,9 @@ BaseWriter::BaseWriter(const std::string& path, const std::string& config_json,
                          quantization ? quantized_base_format : base_format, path);
     write_text_attribute(file_.get(), config_attribute, config_json, path);
     write_text_attribute(file_.get(), name_attribute, base_model_name, path);
+    if (!tokenizer.empty()) {
+        write_text_attribute(file_.get(), tokenizer_attribute, tokenizer, path);
+    }
     if (quantization) {
         write_text_attribute(file_.get(), quantization_attribute,
                              std::string(traits_of(quantization->format).name), path);

@@ -20,6 +20,7 @@ inline constexpr const char* format_attribute = "format";
 inline constexpr const char* checksum_attribute = "checksum";
 inline constexpr const char* dtype_attribute = "dtype";
 inline constexpr const char* name_attribute = "base_model_name_or_path";
+inline constexpr const char* tokenizer_attribute = "tokenizer";
 inline constexpr const char* quantization_attribute = "quantization";
 inline constexpr const char* source_attribute = "source_dtype";
 
@@ -45,7 +46,7 @@ std::string type_and_checksum(const StoredType& type, const std::string& checksu
 class BaseWriter {
   public:
     BaseWriter(const std::string& path, const std::string& config_json,
-               const std::string& base_model_name,
+               const std::string& base_model_name, const std::string& tokenizer,
                const std::optional<Quantization>& quantization = std::nullopt);
 
     /// Rows that fit well into one write_rows(): whole chunks of the file.

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "io/capped_problems.h"
+#include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/tensor_names.h"
@@ -248,6 +249,17 @@ void name_base(const std::string& hf_dir, const std::string& config, const Impor
     if (name.empty()) name = base_model_name(hf_dir, config);
 }
 
+/// As scripts/prepare_data.py notes it in token files.
+std::string tokenizer_of(const std::string& hf_dir) {
+    const std::string path = hf_dir + "/tokenizer.json";
+    std::error_code missing;
+    if (!fs::is_regular_file(path, missing)) return "";
+    const std::string text = read_text(path);
+    Checksum checksum;
+    checksum.update(text.data(), text.size());
+    return "xxh64:" + checksum.hex();
+}
+
 }  // namespace
 
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
@@ -276,7 +288,8 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     report.quantization = import.quantization;
     name_base(hf_dir, config, options, import, report);
     write_file_atomic(output, [&](const std::string& temporary) {
-        BaseWriter writer(temporary, config, report.base_model_name, import.quantization);
+        BaseWriter writer(temporary, config, report.base_model_name, tokenizer_of(hf_dir),
+                          import.quantization);
         for (const BaseTensor& tensor : import.dense) {
             report.bytes += copy_tensor(shards, tensor, format_of(tensor), writer);
             ++report.tensors;
