@@ -61,7 +61,8 @@ std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
 StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) const {
     const AdapterState& now = adapters_[adapter].state;
     if (now.status != AdapterStatus::running) {
-        return {now.steps, -1, !is_unfinished(now.status)};
+        const bool may_come = is_unfinished(now.status) && changes_in_stream();
+        return {now.steps, -1, !may_come};
     }
     const Begin& begin = begun_.at(adapter);
     const std::int32_t last = now.steps + steps_left(adapter);
