@@ -181,7 +181,7 @@ TEST_F(ProfileCosts, ShapesOfTheStartAreRunBeforeIt) {
     const std::vector<StartShape> shapes{
         {300, width, 100}, {70, 0, 0}, {301, width, 300}, {513, 0, 0}, {64, 0, 0}};
     const auto prepared = [&](std::size_t count) {
-        return profile_costs(test_case_.job, test_case_.plan, backend, {shapes.data(), count})
+        return profile_costs(test_case_.job, test_case_.plan, backend, {shapes.data(), count}, 1e9)
             .prepared;
     };
     EXPECT_GT(width, 0);

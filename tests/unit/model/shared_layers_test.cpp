@@ -6,6 +6,7 @@ namespace {
 
 constexpr std::int32_t layers = 5;
 constexpr double limit = 1e-5;
+constexpr double rounding = 1e-7;  // norms of what is zero but for it, on some processors
 
 const std::vector<std::vector<Cut>>& all_cuts() {
     static const std::vector<std::vector<Cut>> cuts{
@@ -77,8 +78,8 @@ void expect_same_tensors(const std::vector<NamedTensor>& got,
     ASSERT_EQ(got.size(), want.size());
     for (std::size_t i = 0; i < want.size(); ++i) {
         ASSERT_EQ(got[i].name, want[i].name);
-        if (norm(want[i].values) == 0) {
-            EXPECT_EQ(got[i].values, want[i].values) << want[i].name;
+        if (norm(want[i].values) < rounding) {
+            EXPECT_LT(norm(got[i].values), rounding) << want[i].name;
         } else {
             EXPECT_LE(distance(got[i].values, want[i].values), limit) << want[i].name;
         }
