@@ -20,8 +20,10 @@ class Transfer {
   public:
     virtual ~Transfer() = default;
     /// Returns when the buffer may be used again (sender) or holds the data (receiver): for device
-    /// communicators, work queued on the backend's stream afterwards sees it so.
-    virtual void wait() = 0;
+    /// communicators, work queued on the backend's stream afterwards sees it so. Calls `meanwhile`
+    /// (may be empty) now and then as long as the host waits: a peer may need it to get here.
+    virtual void wait(const std::function<void()>& meanwhile) = 0;
+    void wait() { wait({}); }
 };
 
 /// Non-blocking point-to-point messages between stages, in backend memory: MPI for host memory,

@@ -52,21 +52,22 @@ class HostLinks {
         return sum;
     }
 
-    void wait(std::vector<MPI_Request>& requests) const {
-        if (links_.empty()) {
+    void wait(std::vector<MPI_Request>& requests, const std::function<void()>& meanwhile) const {
+        if (links_.empty() && !meanwhile) {
             return wait_for(requests, quiet_ || has_background_work(), between_looks);
         }
-        wait_until([&] { return are_done(requests); });
+        wait_until([&] { return are_done(requests); }, meanwhile);
     }
 
     /// While messages between others need this rank, over MPI too.
-    void wait(const HostLink::Message& message) const {
-        wait_until([&] {
+    void wait(const HostLink::Message& message, const std::function<void()>& meanwhile) const {
+        const auto done = [&] {
             if (message.is_done()) return true;
             int any = 0;
             MPI_CHECK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &any, MPI_STATUS_IGNORE));
             return false;
-        });
+        };
+        wait_until(done, meanwhile);
     }
 
   private:
@@ -77,9 +78,10 @@ class HostLinks {
     }
 
     template <class Done>
-    void wait_until(const Done& done) const {
+    void wait_until(const Done& done, const std::function<void()>& meanwhile) const {
         for (advance(); !done(); advance()) {
             work_while_waiting();
+            if (meanwhile) meanwhile();
             if (quiet_ || has_background_work()) std::this_thread::sleep_for(between_looks);
         }
     }
@@ -94,10 +96,11 @@ class MpiTransfer final : public Transfer {
     MpiTransfer(std::vector<MPI_Request> requests, const HostLinks& links)
         : requests_(std::move(requests)), links_(links) {}
 
-    void wait() override {
+    using Transfer::wait;
+    void wait(const std::function<void()>& meanwhile) override {
         if (requests_.empty()) return;
         const activity::Waiting waiting;
-        links_.wait(requests_);
+        links_.wait(requests_, meanwhile);
         requests_.clear();
     }
 
@@ -111,10 +114,11 @@ class HostTransfer final : public Transfer {
     HostTransfer(std::shared_ptr<const HostLink::Message> message, const HostLinks& links)
         : message_(std::move(message)), links_(links) {}
 
-    void wait() override {
+    using Transfer::wait;
+    void wait(const std::function<void()>& meanwhile) override {
         if (message_->is_done()) return;
         const activity::Waiting waiting;
-        links_.wait(*message_);
+        links_.wait(*message_, meanwhile);
     }
 
   private:

@@ -169,7 +169,8 @@ class NcclSend final : public Transfer {
     NcclSend(const NcclSend&) = delete;
     NcclSend& operator=(const NcclSend&) = delete;
 
-    void wait() override {
+    using Transfer::wait;
+    void wait(const std::function<void()>& /*meanwhile*/) override {
         if (!done_) return;
         done_->block(compute_);
         pool_.give(std::move(done_));
@@ -218,9 +219,9 @@ class NcclCommunicator final : public Communicator {
                                       Channel channel) override;
 
     /// Makes later compute wait for a receive; waits for its token on the host where needed.
-    void finish(Receive& receive) {
+    void finish(Receive& receive, const std::function<void()>& meanwhile) {
         queue_arrived();
-        if (!receive.done) wait_until([&] { return receive.done != nullptr; });
+        if (!receive.done) wait_until([&] { return receive.done != nullptr; }, meanwhile);
         receive.done->block(compute_);
         pool_.give(std::move(receive.ready));
         pool_.give(std::move(receive.done));
@@ -228,11 +229,10 @@ class NcclCommunicator final : public Communicator {
 
     void settle(const std::function<void()>& meanwhile) override {
         const auto end = std::chrono::steady_clock::now() + longest_settling;
-        wait_until([&] {
-            if (!sends_under_way() || std::chrono::steady_clock::now() > end) return true;
-            if (meanwhile) meanwhile();
-            return false;
-        });
+        const auto settled = [&] {
+            return !sends_under_way() || std::chrono::steady_clock::now() > end;
+        };
+        wait_until(settled, meanwhile);
     }
 
     void progress() override { queue_arrived(); }
@@ -273,12 +273,13 @@ class NcclCommunicator final : public Communicator {
 
     /// Meanwhile receives are queued as their tokens arrive.
     template <class Condition>
-    void wait_until(const Condition& holds) {
+    void wait_until(const Condition& holds, const std::function<void()>& meanwhile) {
         const activity::Waiting waiting;
         for (int polls = 1; !holds(); ++polls) {
             if (polls % polls_between_checks == 0) check();
             std::this_thread::yield();
             work_while_waiting();
+            if (meanwhile) meanwhile();
             queue_arrived();
         }
     }
@@ -316,8 +317,9 @@ class NcclReceive final : public Transfer {
     NcclReceive(NcclCommunicator& owner, std::shared_ptr<Receive> receive)
         : owner_(owner), receive_(std::move(receive)) {}
 
-    void wait() override {
-        if (receive_) owner_.finish(*receive_);
+    using Transfer::wait;
+    void wait(const std::function<void()>& meanwhile) override {
+        if (receive_) owner_.finish(*receive_, meanwhile);
         receive_.reset();
     }
 

@@ -33,9 +33,10 @@ class TimedCommunicator final : public Communicator {
       public:
         TimedTransfer(std::unique_ptr<Transfer> inner, OpTimer& timer, TimedOp op)
             : inner_(std::move(inner)), timer_(timer), op_(op) {}
-        void wait() override {
+        using Transfer::wait;
+        void wait(const std::function<void()>& meanwhile) override {
             timer_.begin(op_);
-            inner_->wait();
+            inner_->wait(meanwhile);
             timer_.end();
         }
 

@@ -31,9 +31,10 @@ class RecordingCommunicator final : public Communicator {
       public:
         Recorded(std::unique_ptr<Transfer> inner, TraceRecorder& recorder)
             : inner_(std::move(inner)), recorder_(recorder) {}
-        void wait() override {
+        using Transfer::wait;
+        void wait(const std::function<void()>& meanwhile) override {
             recorder_.begin_wait();
-            inner_->wait();
+            inner_->wait(meanwhile);
             recorder_.end_wait();
         }
 

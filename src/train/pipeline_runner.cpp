@@ -136,7 +136,7 @@ void PipelineRunner::post_receives() {
 }
 
 void PipelineRunner::receive_forward(const Action& action) {
-    forward_on(action).in->wait();
+    wait_for(*forward_on(action).in);
     const TensorView input = stage_.input(action.slot, tokens_of(action));
     move_tail(Tail::received, static_cast<char*>(input.data) + payload_bytes(input), action,
               {stage_.sums().total});
@@ -156,7 +156,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
         terms.denominators.push_back(under_way_.batch(batch).denominator);
         terms.pairs_per_chosen_target.push_back(under_way_.batch(batch).pairs_per_chosen_target());
     }
-    if (const auto& sending = forward_on(action).out) sending->wait();
+    if (const auto& sending = forward_on(action).out) wait_for(*sending);
     MicrobatchRows rows;
     if (first()) rows.token_ids = packed.token_ids;
     if (last()) rows.targets = packed.targets;
@@ -184,7 +184,7 @@ void PipelineRunner::send_forward(const Action& action) {
 }
 
 void PipelineRunner::receive_backward(const Action& action) {
-    backward_on(action).in->wait();
+    wait_for(*backward_on(action).in);
     const TensorView gradient = message(gradient_in_, action);
     move_tail(Tail::received, static_cast<char*>(gradient.data) + payload_bytes(gradient), action,
               {stage_.sums().received, stage_.sums().loss});
@@ -196,7 +196,7 @@ void PipelineRunner::backward(const Action& action) {
     if (!last()) d_output = message(gradient_in_, action);
     if (!first()) {
         d_input = message(gradient_out_, action);
-        if (const auto& sending = backward_on(action).out) sending->wait();
+        if (const auto& sending = backward_on(action).out) wait_for(*sending);
     }
     stage_.backward(action.slot, d_output, d_input);
     forward_on(action).free = true;
@@ -266,15 +266,14 @@ void PipelineRunner::finish_reduce(std::int32_t batch_number) {
 
 void PipelineRunner::receive_norms(const Action& action) {
     void* tail = gradient_in_[static_cast<std::size_t>(action.buffer)].data();
-    communicator_
-        .receive(tail, action.carried.size() * sizeof(double), peer_of(action), Channel::norms)
-        ->wait();
+    wait_for(*communicator_.receive(tail, action.carried.size() * sizeof(double), peer_of(action),
+                                    Channel::norms));
     move_tail(Tail::received, tail, action, {stage_.sums().total});
 }
 
 void PipelineRunner::send_norms(const Action& action) {
     auto& out = backward_on(action).out;
-    if (out) out->wait();
+    if (out) wait_for(*out);
     void* tail = gradient_out_[static_cast<std::size_t>(action.buffer)].data();
     move_tail(Tail::sent, tail, action, {stage_.sums().total});
     out = communicator_.send(tail, action.carried.size() * sizeof(double), peer_of(action),
@@ -362,7 +361,7 @@ std::int32_t PipelineRunner::own_replica() const {
 void PipelineRunner::drain() {
     for (const auto* lanes : {&forward_, &backward_}) {
         for (const Lane& lane : *lanes) {
-            if (lane.out) lane.out->wait();
+            if (lane.out) wait_for(*lane.out);
         }
     }
     reads_.finish();

@@ -43,7 +43,7 @@ class PipelineRunner {
     PipelineRunner(const PipelineRunner&) = delete;
     PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-    /// Called with what batches and evaluations came to, and between actions.
+    /// Called with what batches and evaluations came to, and between actions and while one waits.
     struct Hooks {
         std::function<void(const BatchResult&)> on_batch = {};
         std::function<void()> between_actions = {};
@@ -105,6 +105,9 @@ class PipelineRunner {
     void tell_step(MicrobatchId id);
     std::int32_t own_replica() const;
     void drain();
+    /// A stage may send what the next one receives in the window after this: rank 0, which has yet
+    /// to post that, does so meanwhile.
+    void wait_for(Transfer& transfer) { transfer.wait(hooks_.between_actions); }
 
     bool first() const { return stage_index_ == 0; }
     bool last() const { return stage_index_ + 1 == view_.replica.stages.size(); }
