@@ -60,8 +60,8 @@ void Conductor::train_and_settle() {
     admit_adapters();
     refer_newcomers();
     evaluate_newcomers();
-    const std::vector<AdapterId> trained = adapters_.running();
-    if (!trained.empty()) train_stream();
+    std::vector<AdapterId> trained;
+    if (!adapters_.running().empty()) trained = train_stream();
     end_adapters(trained);
     release(std::exchange(saved_ended_, {}));
     if (parts_.job.sweep) search_trials(trained);
@@ -106,21 +106,28 @@ ExitCode Conductor::end() {
 
 // ---- one stream of windows
 
-void Conductor::train_stream() {
+/// Returns who trained in it.
+std::vector<AdapterId> Conductor::train_stream() {
     saves_in_stream_ = saves_in_stream();
-    const std::int32_t last_round = adapters_.round() + rounds_to_event();
+    fixed_end_ = adapters_.round() + rounds_to_event();
     const auto evaluations = evaluates_in_stream() ? ScheduleStream::Evaluations::due
                                                    : ScheduleStream::Evaluations::none;
     exported_.clear();
+    written_.clear();
     evaluated_.clear();
-    began_with_.clear();
-    for (const AdapterId a : adapters_.running()) began_with_[a] = adapters_[a].state.steps;
+    begun_.clear();
+    last_steps_.clear();
+    for (const AdapterId a : adapters_.running()) {
+        begun_[a] = {adapters_.round(), adapters_[a].state.steps};
+    }
     adapters_.reached(stream_.run(
-        last_round, evaluations,
+        evaluations,
         {[this](const BatchResult& result) { on_batch(result); },
          [this](const EvalResult& result) { on_evaluation(result); },
          [this](std::int32_t round) { return drain_wanted(round); },
-         [this](std::int32_t round) { return most_rounds(round); },
+         [this](const Progress& planned) { return change_stream(planned); },
+         [this](const Progress& planned) { return last_round(planned); },
+         [this](const Progress& planned) { return most_rounds(planned); },
          [this](std::int32_t round) { return checkpoint_due_at(round); },
          [this](std::int32_t round) { return begin_checkpoint(round); },
          [this](const PartKey& key, AdapterParts::ByRank values) {
@@ -133,10 +140,14 @@ void Conductor::train_stream() {
              if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();
              write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter,
                           performer_.join(adapter, others));
+             written_.insert(adapter);
              note_ends({adapter});
          }}));
     for (const AdapterId a : adapters_.running()) settle(a);
     finish_saving();
+    std::vector<AdapterId> trained;
+    for (const auto& [adapter, begin] : begun_) trained.push_back(adapter);
+    return trained;
 }
 
 /// Where no evaluation decides how training goes on.
@@ -144,14 +155,14 @@ bool Conductor::evaluates_in_stream() const {
     return !parts_.job.eval.keep_best && parts_.job.eval.early_stopping_patience == 0;
 }
 
-/// Whether an adapter that ends makes room, lets the run be deployed anew, or is evaluated with the
-/// pipeline empty.
+/// Whether an adapter that ends makes room for one that cannot come while others train, lets the
+/// run be deployed anew, or is evaluated with the pipeline empty.
 bool Conductor::ends_need_drain() const {
-    if (search_.active() || parts_.redeploys) return true;
-    return !evaluates_in_stream() || adapters_.any_waiting();
+    if (search_.active() || parts_.redeploys || !evaluates_in_stream()) return true;
+    return adapters_.any_waiting() && !changes_in_stream();
 }
 
-/// Rounds until something is known to need an empty pipeline.
+/// Rounds until something is known to need an empty pipeline, whoever comes and goes.
 std::int32_t Conductor::rounds_to_event() const {
     const std::int32_t round = adapters_.round();
     std::int32_t rounds = std::numeric_limits<std::int32_t>::max() - round;
@@ -161,18 +172,45 @@ std::int32_t Conductor::rounds_to_event() const {
         if (every > 0) rounds = std::min(rounds, every - round % every);
     }
     rounds = std::min(rounds, parts_.stop.rounds_left(round).value_or(rounds));
-    std::vector<std::int32_t> steps;
-    for (const AdapterId a : adapters_.running()) steps.push_back(adapters_.steps_to_stop(a));
-    const auto [first, last] = std::minmax_element(steps.begin(), steps.end());
-    if (!steps.empty()) rounds = std::min(rounds, ends_need_drain() ? *first : *last);
+    if (ends_need_drain()) {
+        for (const AdapterId a : adapters_.running()) {
+            rounds = std::min(rounds, adapters_.steps_to_stop(a));
+        }
+    }
     return std::max(1, rounds);
+}
+
+/// Where the last of those that train ends; later while somebody waits who may take a place then.
+std::int32_t Conductor::last_round(const Progress& planned) const {
+    std::int32_t most = 0;
+    for (const AdapterId a : adapters_.all()) {
+        if (planned.stopped[index(a)]) continue;
+        const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
+        most = std::max(most, total - planned.steps[index(a)]);
+    }
+    if (adapters_.any_waiting() && !ends_need_drain()) ++most;
+    return std::min(fixed_end_, planned.round + most);
+}
+
+/// Of a window, so that one begins where a checkpoint is due or a place becomes free.
+std::int32_t Conductor::most_rounds(const Progress& planned) const {
+    std::int32_t most = std::numeric_limits<std::int32_t>::max();
+    const int every = parts_.job.checkpoint.every_steps;
+    if (every > 0) most = every - planned.round % every;
+    if (!adapters_.any_waiting()) return most;
+    for (const AdapterId a : adapters_.all()) {
+        const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
+        const std::int32_t left = total - planned.steps[index(a)];
+        if (!planned.stopped[index(a)] && left > 0) most = std::min(most, left);
+    }
+    return most;
 }
 
 /// Before a window that begins with the round.
 bool Conductor::drain_wanted(std::int32_t round) {
     const bool can_save = saves_in_stream_ && !saving_;
     if (parts_.desk != nullptr && desk_wants_drain()) return true;
-    return orders_wait() || must_give_up_any() || budget_spent() ||
+    return orders_need_drain(round) || must_give_up_any() || budget_spent() ||
            (checkpoint_due_at(round) && !can_save) || !reason_to_stop().empty();
 }
 
@@ -203,9 +241,11 @@ void Conductor::note_evaluations() {
     std::erase_if(evaluations_, [this](const EvalResult& result) {
         if (adapters_[result.adapter].state.steps < result.step) return false;
         note_evaluation_of(result);
-        judge_evaluation(result.adapter, result.step);
+        if (result.step > 0) judge_evaluation(result.adapter, result.step);
         evaluated_[result.adapter] = result.step;
-        if (saving_) {
+        const bool begins_behind =
+            saving_ && begun_.at(result.adapter).round == saving_->state.round();
+        if (saving_ && !(result.step == 0 && begins_behind)) {
             const AdapterState& now = adapters_[result.adapter].state;
             saving_->state.note_evaluation(result.adapter, result.step, now);
         }
@@ -217,9 +257,9 @@ void Conductor::note_evaluations() {
 std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& stepped) {
     std::vector<AdapterId> chosen;
     for (const AdapterId a : stepped) {
-        if (exported_.contains(a) || adapters_.steps_left(a) > 0 || !is_evaluated(a)) continue;
+        if (exported_.contains(a) || steps_left(a) > 0 || !is_evaluated(a)) continue;
         if (adapters_[a].state.status == AdapterStatus::running) settle(a);
-        if (adapters_[a].state.status != AdapterStatus::done || !sweep_.is_wanted(a)) continue;
+        if (!is_complete(adapters_[a].state.status) || !sweep_.is_wanted(a)) continue;
         exported_.insert(a);
         chosen.push_back(a);
     }
@@ -254,14 +294,24 @@ void Conductor::settle(AdapterId id) {
     AdapterState& adapter = adapters_[id].state;
     const std::int32_t total_steps = parts_.plan.adapters[index(id)].total_steps;
     const std::string failure = failure_reason(adapter, total_steps);
+    const std::string& name = parts_.job.adapter(id).name;
     if (!failure.empty()) {
-        const std::string& name = parts_.job.adapter(id).name;
         adapter.status = AdapterStatus::failed;
         write_text_atomic(parts_.job.run.dir + "/adapters/" + name + "/FAILED", failure + "\n");
         log::warn(cat("adapter ", name, " FAILED: ", failure));
     } else if (adapter.steps >= total_steps) {
         adapter.status = AdapterStatus::done;
+    } else if (last_steps_.contains(id) && steps_left(id) == 0) {
+        adapter.status = AdapterStatus::stopped;
+        log::info(cat("adapter ", name, " is stopped at step ", adapter.steps, ", as ordered"));
     }
+}
+
+/// Those that it may take.
+std::int32_t Conductor::steps_left(AdapterId adapter) const {
+    const auto last = last_steps_.find(adapter);
+    if (last == last_steps_.end()) return adapters_.steps_left(adapter);
+    return last->second - adapters_[adapter].state.steps;
 }
 
 // ---- between streams
@@ -328,7 +378,8 @@ void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
         const AdapterStatus status = adapters_[a].state.status;
         const bool regular = status == AdapterStatus::running && regular_evaluation();
         const bool due = status == AdapterStatus::done || regular;
-        if (due && !evaluates_in_stream()) evaluated.push_back(a);
+        const bool stopped = status == AdapterStatus::stopped && !is_evaluated(a);
+        if (evaluates_in_stream() ? stopped : due) evaluated.push_back(a);
     }
     evaluate(evaluated);
     judge_evaluations(evaluated);
@@ -429,7 +480,7 @@ void Conductor::save() {
     log::info(cat("checkpoint at round ", adapters_.round()));
     journal_.checkpointed();
     release(adapters_held());
-    forget_obeyed();
+    forget_obeyed(stopping_);
 }
 
 /// The memory of those that have ended, now that the checkpoint has them.

@@ -23,10 +23,11 @@ namespace loratrain {
 
 /// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
-/// on as one stream of windows until something needs an empty pipeline: an adapter that comes or
-/// makes room for one that waits, a stop. Evaluations go on in the stream, beside what others
-/// train, and adapters end in it, unless an evaluation may end an adapter or keep its state.
-/// Checkpoints are written while it goes on, unless there is no memory for copies.
+/// on as one stream of windows until something needs an empty pipeline: adapters that are added, a
+/// stop of the run. Evaluations go on in the stream, beside what others train, and adapters end in
+/// it, also as ordered, and make room for those that wait, unless an evaluation may end an adapter
+/// or keep its state, or trials or workers are told of ends. Checkpoints are written while it goes
+/// on, unless there is no memory for copies.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -57,8 +58,10 @@ class Conductor {
     ExitCode end();
 
     // One stream of windows.
-    void train_stream();
+    std::vector<AdapterId> train_stream();
     std::int32_t rounds_to_event() const;
+    std::int32_t last_round(const Progress& planned) const;
+    std::int32_t most_rounds(const Progress& planned) const;
     bool drain_wanted(std::int32_t round);
     void on_batch(const BatchResult& result);
     void on_evaluation(const EvalResult& result);
@@ -70,13 +73,22 @@ class Conductor {
     bool ends_need_drain() const;
     bool is_evaluated_behind(const BatchPlan& batch) const;
     bool is_evaluated(AdapterId adapter) const;
+    std::int32_t steps_left(AdapterId adapter) const;
+
+    // Who trains changes while the stream goes on (conductor_changes.cpp).
+    bool changes_in_stream() const;
+    bool orders_need_drain(std::int32_t round);
+    std::optional<StreamChange> change_stream(const Progress& planned);
+    void stop_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change);
+    bool admit_in_stream(const Progress& planned, StreamChange& change);
+    void take_memory_of_ended(StreamChange& change);
+    void begin_in_stream(AdapterId adapter, const Progress& planned);
 
     // A checkpoint while the stream goes on (conductor_saving.cpp).
     bool is_held(AdapterId adapter) const;
     std::vector<AdapterId> adapters_held() const;
     bool saves_in_stream() const;
     bool checkpoint_due_at(std::int32_t round) const;
-    std::int32_t most_rounds(std::int32_t round) const;
     std::vector<AdapterId> begin_checkpoint(std::int32_t round);
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
     void store_part(const PartKey& key, AdapterParts::ByRank values);
@@ -141,9 +153,9 @@ class Conductor {
     bool orders_wait();
     void obey_orders();
     void add_adapters(const InboxFile& file);
-    void stop_adapter(const std::string& name);
+    std::optional<AdapterId> take_stop(const std::string& name);
     void stop_adapter(AdapterId adapter);
-    void forget_obeyed();
+    void forget_obeyed(const std::set<std::string>& names);
 
     const TrainerParts& parts_;
     Performer& performer_;
@@ -172,16 +184,24 @@ class Conductor {
         BackgroundCheckpoint files;
         std::size_t parts_left;  ///< that are to come
         bool completing = false;
+        std::set<std::string> stops;  ///< that it has
     };
     std::optional<Saving> saving_;
-    bool saves_in_stream_ = false;                  ///< this stream
-    std::map<AdapterId, std::int32_t> began_with_;  ///< steps, in the stream
+    bool saves_in_stream_ = false;  ///< this stream
+    struct Begin {
+        std::int32_t round = 0;
+        std::int32_t steps = 0;  ///< so many it had
+    };
+    std::map<AdapterId, Begin> begun_;              ///< in the stream
+    std::map<AdapterId, std::int32_t> last_steps_;  ///< in the stream, by order: steps it has then
+    std::int32_t fixed_end_ = 0;                    ///< a round: of the stream, whoever trains
     std::vector<AdapterId> saved_ended_;            ///< had ended at the checkpoint of the stream
 
     std::set<ReferenceId> referred_;               ///< whose losses are known
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
-    std::set<AdapterId> exported_;                 ///< in the stream
+    std::set<AdapterId> exported_;                 ///< in the stream, or on the way
+    std::set<AdapterId> written_;                  ///< of them: its files are
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;

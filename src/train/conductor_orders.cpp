@@ -60,7 +60,9 @@ bool Conductor::orders_wait() {
 
 void Conductor::obey_orders() {
     if (!orders_wait()) return;
-    for (const std::string& name : orders_.stops) stop_adapter(name);
+    for (const std::string& name : orders_.stops) {
+        if (const std::optional<AdapterId> adapter = take_stop(name)) stop_adapter(*adapter);
+    }
     for (const InboxFile& file : orders_.additions) add_adapters(file);
     orders_ = {};
 }
@@ -83,14 +85,18 @@ void Conductor::add_adapters(const InboxFile& file) {
     }
 }
 
-void Conductor::stop_adapter(const std::string& name) {
+/// That is to stop; where the run has none of that name, the order is refused.
+std::optional<AdapterId> Conductor::take_stop(const std::string& name) {
     const auto& adapters = parts_.job.adapters;
     const auto found = std::find_if(adapters.begin(), adapters.end(),
                                     [&](const AdapterJob& a) { return a.name == name; });
-    if (found == adapters.end()) return inbox_->reject_stop(name, "this run has no such adapter");
+    if (found == adapters.end()) {
+        inbox_->reject_stop(name, "this run has no such adapter");
+        return {};
+    }
     // A restart from an older checkpoint has to find the order again.
     stopping_.insert(name);
-    stop_adapter(static_cast<AdapterId>(found - adapters.begin()));
+    return static_cast<AdapterId>(found - adapters.begin());
 }
 
 void Conductor::stop_adapter(AdapterId adapter) {
@@ -109,10 +115,12 @@ void Conductor::stop_adapter(AdapterId adapter) {
     if (sweep_.is_wanted(adapter)) export_adapter(adapter);
 }
 
-/// Orders to stop that the checkpoint has.
-void Conductor::forget_obeyed() {
-    for (const std::string& name : stopping_) inbox_->obeyed(name);
-    stopping_.clear();
+/// Orders to stop that a checkpoint has.
+void Conductor::forget_obeyed(const std::set<std::string>& names) {
+    for (const std::string& name : std::set<std::string>(names)) {
+        inbox_->obeyed(name);
+        stopping_.erase(name);
+    }
 }
 
 }  // namespace loratrain

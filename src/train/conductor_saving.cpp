@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "base/activity.h"
@@ -40,21 +39,20 @@ bool Conductor::checkpoint_due_at(std::int32_t round) const {
     return (every > 0 && round % every == 0) || checkpoint_due_by_time();
 }
 
-/// Of a window, so that one begins where a checkpoint is due.
-std::int32_t Conductor::most_rounds(std::int32_t round) const {
-    const int every = parts_.job.checkpoint.every_steps;
-    return every > 0 ? every - round % every : std::numeric_limits<std::int32_t>::max();
-}
-
 /// Of the state before the round, which no window has begun with yet.
 std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
     std::vector<StateAtRound::Goal> goals;
     for (const AdapterId a : adapters_.all()) goals.push_back(goal_at(round, a));
     std::vector<AdapterId> held = adapters_held();
     saving_.emplace(parts_, round, goals, held.size() * std::size(stored_parts));
+    saving_->stops = stopping_;
     last_checkpoint_ = std::chrono::steady_clock::now();
     for (const AdapterId a : adapters_.all()) {
-        saving_->state.note(a, adapters_[a].state, clock_.elapsed());
+        AdapterState now = adapters_[a].state;
+        const auto begin = begun_.find(a);
+        const bool begins_behind = begin != begun_.end() && begin->second.round == round;
+        if (begins_behind) now.status = AdapterStatus::waiting;
+        saving_->state.note(a, now, clock_.elapsed());
         if (parts_.run.stage().bank().residence(a) == Residence::released) saving_->files.keep(a);
     }
     return held;
@@ -62,15 +60,23 @@ std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
 
 StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) const {
     const AdapterState& now = adapters_[adapter].state;
-    if (now.status != AdapterStatus::running) return {now.steps, false, true};
-    const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
-    const std::int32_t steps = std::min(total, began_with_.at(adapter) + round - adapters_.round());
+    if (now.status != AdapterStatus::running) {
+        const bool may_come = is_unfinished(now.status) && changes_in_stream();
+        return {now.steps, -1, !may_come};
+    }
+    const Begin& begin = begun_.at(adapter);
+    const std::int32_t last = now.steps + steps_left(adapter);
+    const std::int32_t steps = std::min(last, begin.steps + round - begin.round);
     const int every = parts_.job.eval.every_steps;
-    const bool evaluated = evaluated_.contains(adapter) && evaluated_.at(adapter) == steps;
-    const bool due = steps == total || (every > 0 && round % every == 0);
-    const bool awaits = due && !evaluated && evaluates_in_stream() &&
-                        has_eval_samples(parts_.job, parts_.datasets, adapter);
-    return {steps, awaits, steps == total};
+    const bool due = steps == last || (every > 0 && round % every == 0);
+    const bool evaluates = evaluates_in_stream() && round > begin.round &&
+                           has_eval_samples(parts_.job, parts_.datasets, adapter);
+    const std::int32_t awaited = due ? steps : 0;  // whoever came in the stream began with one
+    const auto evaluated = evaluated_.find(adapter);
+    const bool has_come = evaluated != evaluated_.end() && evaluated->second >= awaited;
+    const bool begins_here = begin.round > adapters_.round() && begin.steps == 0;
+    const bool awaits = evaluates && !has_come && (due || begins_here);
+    return {steps, awaits ? awaited : -1, steps == last};
 }
 
 void Conductor::store_part(const PartKey& key, AdapterParts::ByRank values) {
@@ -82,7 +88,7 @@ void Conductor::store_part(const PartKey& key, AdapterParts::ByRank values) {
 bool Conductor::ends_are_settled() const {
     const std::vector<AdapterId> running = adapters_.running();
     return std::all_of(running.begin(), running.end(),
-                       [this](AdapterId a) { return adapters_.steps_left(a) > 0; });
+                       [this](AdapterId a) { return steps_left(a) > 0; });
 }
 
 /// What can be done of it without waiting.
@@ -109,9 +115,9 @@ void Conductor::end_saving() {
     log::info(cat("checkpoint at round ", saving_->state.round()));
     saved_ended_ = saving_->state.ended();
     if (parts_.desk != nullptr) tell_saved(saving_->state);
+    forget_obeyed(saving_->stops);
     saving_.reset();
     journal_.checkpointed();
-    forget_obeyed();
 }
 
 }  // namespace loratrain

@@ -61,11 +61,11 @@ void Conductor::train_given() {
     admit_adapters();
     refer_newcomers();
     evaluate_newcomers();
-    const std::vector<AdapterId> trained = adapters_.running();
-    if (trained.empty()) return rest();
-    const std::vector<AdapterId> at_rung = search_.at_rung(trained);
+    const std::vector<AdapterId> running = adapters_.running();
+    if (running.empty()) return rest();
+    const std::vector<AdapterId> at_rung = search_.at_rung(running);
     if (!at_rung.empty()) return report_trained(at_rung);  // by a start that was killed there
-    train_stream();
+    const std::vector<AdapterId> trained = train_stream();
     end_adapters(trained);
     report_trained(trained);
     if (checkpoint_due_at(adapters_.round())) save_and_tell();

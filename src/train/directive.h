@@ -51,7 +51,7 @@ struct CopyStates {
     std::vector<AdapterId> adapters;
 };
 
-/// From now on these are in backend memory, and no others.
+/// From now on these are in backend memory, and no others; nothing of those is under way.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
 };

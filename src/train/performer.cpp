@@ -146,6 +146,7 @@ void Performer::copy_states(const std::vector<AdapterId>& adapters, StateCopies:
 
 void Performer::admit(const std::vector<AdapterId>& adapters) {
     activity::begin(activity::Task::admit);
+    parts_.run.runner().settle();
     parts_.run.stage().bank().admit(adapters);
 }
 

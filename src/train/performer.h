@@ -46,6 +46,7 @@ class Performer {
     /// Between two windows of a stream, see StateCopies.
     void copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver);
     const StateCopies& copies() const { return copies_; }
+    /// Also between two windows of a stream.
     void admit(const std::vector<AdapterId>& adapters);
     void release(AdapterId adapter);
     /// What a checkpoint in `directory` has of it.

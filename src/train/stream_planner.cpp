@@ -26,6 +26,12 @@ StreamPlanner::~StreamPlanner() {
     record_.fillings.add(stream_.fillings());
 }
 
+void StreamPlanner::change(const StreamChange& change) {
+    LORATRAIN_CHECK(!future_.valid(), "a window is under way");
+    for (const AdapterId adapter : change.ended) stream_.end(adapter);
+    for (const AdapterId adapter : change.begun) stream_.begin(adapter);
+}
+
 void StreamPlanner::start(std::int32_t rounds, bool drain) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     future_ = std::async(std::launch::async, [this, rounds, drain] {

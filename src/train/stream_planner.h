@@ -3,6 +3,7 @@
 #include <chrono>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "plan/schedule/schedule_stream.h"
 
@@ -12,6 +13,14 @@ namespace loratrain {
 struct PlannedWindow {
     JointWindow window;
     std::string directive;
+};
+
+/// Who comes and goes between two windows.
+struct StreamChange {
+    std::vector<AdapterId> ended;     ///< that have steps left (ScheduleStream::end)
+    std::vector<AdapterId> begun;     ///< ScheduleStream::begin
+    std::vector<AdapterId> resident;  ///< where any begin: all that are in backend memory then
+    std::vector<AdapterId> released;  ///< before: whose memory is given back
 };
 
 /// What has been planned, how long that took, and how much of it training had to wait for.
@@ -34,6 +43,8 @@ class StreamPlanner {
     StreamPlanner(const StreamPlanner&) = delete;
     StreamPlanner& operator=(const StreamPlanner&) = delete;
 
+    /// Before the next window; none may be under way, and it must have rounds.
+    void change(const StreamChange& change);
     /// Starts on the next window (ScheduleStream::next); the one before must have been taken.
     void start(std::int32_t rounds, bool drain);
     /// The window under way is done: take() would not wait.
@@ -43,7 +54,8 @@ class StreamPlanner {
 
     /// That the window taken last took.
     double planning_seconds() const { return planned_seconds_; }
-    /// The round that the next window begins with; none may be under way.
+    /// Where the next window begins; none may be under way.
+    const Progress& progress() const { return stream_.progress(); }
     std::int32_t round() const { return stream_.round(); }
 
   private:

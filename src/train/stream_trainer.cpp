@@ -46,8 +46,7 @@ StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adap
       journal_(journal),
       makespan_(parts.job, parts.plan, MakespanCheck::most_microbatches, parts.met_shapes) {}
 
-std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluations evaluations,
-                                const Hooks& hooks) {
+std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const Hooks& hooks) {
     StreamPlanner planner(parts_.job, parts_.plan, parts_.datasets, adapters_.progress(),
                           planning_threads(), evaluations, planning_);
     const Clock::time_point started = window_started_ = Clock::now();
@@ -61,20 +60,25 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluat
     journal_.stream_started();
     const std::int32_t first_round = adapters_.round();
     newest_round_ = first_round - 1;
-    last_batches_.clear();
+    open_batches_.clear();
     stepped_.clear();
     save_before_planned_ = false;
-    planner.start(
-        std::min({first_rounds, last_round - first_round, hooks.most_rounds(first_round)}), false);
+    change_before_planned_ = change_before_posted_ = {};
+    planner.start(std::min({first_rounds, hooks.last_round(planner.progress()) - first_round,
+                            hooks.most_rounds(planner.progress())}),
+                  false);
     for (bool more = true; more;) {
         const PlannedWindow planned = next_window(planner, hooks);
+        const StreamChange change = std::exchange(change_before_posted_, {});
         more = !planned.window.common().drains;
         const std::int32_t rounds = newest_round_ + 1 - first_round;
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
         export_complete(hooks);
         copy_states();
+        admit(change);
+        note_ends(planned.window, change.ended);
         if (more) {
-            plan_next_ = [&] { plan_next(planner, last_round, hooks); };
+            plan_next_ = [&] { plan_next(planner, hooks); };
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -89,12 +93,17 @@ std::int32_t StreamTrainer::run(std::int32_t last_round, ScheduleStream::Evaluat
     return planner.round();
 }
 
-void StreamTrainer::plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks) {
+void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
     const std::int32_t round = planner.round();
-    const std::int32_t left = std::max(0, last_round - round);
-    if (left == 0 || hooks.drain_wanted(round)) return planner.start(0, true);
+    if (hooks.drain_wanted(round)) return planner.start(0, true);
+    const std::optional<StreamChange> change = hooks.change(planner.progress());
+    if (!change) return planner.start(0, true);
+    planner.change(*change);
+    change_before_planned_ = *change;
+    const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
+    if (left == 0) return planner.start(0, true);
     save_before_planned_ = hooks.save_wanted(round);
-    const std::int32_t rounds = std::min(rounds_of_next(), hooks.most_rounds(round));
+    const std::int32_t rounds = std::min(rounds_of_next(), hooks.most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
@@ -121,6 +130,13 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
         told_parts_.expect({adapter}, parts_.mpi.size() - 1);
         channel_.post(to_text(SendAdapter{adapter}));
     }
+    change_before_posted_ = std::exchange(change_before_planned_, {});
+    for (const AdapterId adapter : change_before_posted_.released) {
+        channel_.post(to_text(ReleaseAdapter{adapter}));
+    }
+    if (!change_before_posted_.begun.empty()) {
+        channel_.post(to_text(AdmitAdapters{change_before_posted_.resident}));
+    }
     channel_.post(window.directive);
     posted_ = std::move(window);
 }
@@ -144,6 +160,12 @@ void StreamTrainer::copy_states() {
                            [this](const AdapterPiece& piece) { told_parts_.add(piece); });
 }
 
+/// Rank 0's part of it, before the window.
+void StreamTrainer::admit(const StreamChange& change) {
+    for (const AdapterId adapter : change.released) performer_.release(adapter);
+    if (!change.begun.empty()) performer_.admit(change.resident);
+}
+
 /// Between actions.
 void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     channel_.progress();
@@ -153,24 +175,37 @@ void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     if (planner.ready()) post(planner.take(), hooks);
 }
 
-/// The window is about to train.
-void StreamTrainer::note_ends(const Window& window) {
-    for (std::size_t i = 0; i < window.batches.size(); ++i) {
-        const BatchPlan& batch = window.batches[i];
-        const std::int32_t number_of_batch = window.first_batch + static_cast<std::int32_t>(i);
-        if (batch.last_of_adapter) {
-            last_batches_[number_of_batch] = {batch.adapter, window.actions.size()};
+/// The window is about to train. `ended`: from it on; those have no batches in it.
+void StreamTrainer::note_ends(const JointWindow& joint, const std::vector<AdapterId>& ended) {
+    for (const AdapterId adapter : ended) {
+        OpenBatch* newest = nullptr;
+        for (auto& [number_of_batch, open] : open_batches_) {
+            if (open.adapter == adapter) newest = &open;
+        }
+        if (newest == nullptr) stepped_.push_back(adapter);
+        if (newest != nullptr) newest->last_of_adapter = true;
+    }
+    std::size_t stages = 0;
+    for (const Window& window : joint.replicas) stages += window.actions.size();
+    std::int32_t number_of_batch = joint.common().first_batch;
+    for (const BatchPlan& batch : joint.common().batches) {
+        const std::int32_t b = number_of_batch++;
+        if (!batch.evaluation) open_batches_[b] = {batch.adapter, stages, batch.last_of_adapter};
+    }
+    for (const Window& window : joint.replicas) {
+        for (const std::vector<Action>& stage : window.actions) {
+            for (const Action& action : stage) {
+                if (action.kind == ActionKind::step) note_step(action.batch);
+            }
         }
     }
-    for (const std::vector<Action>& stage : window.actions) {
-        for (const Action& action : stage) {
-            if (action.kind != ActionKind::step) continue;
-            const auto last = last_batches_.find(action.batch);
-            if (last == last_batches_.end() || --last->second.stages_left > 0) continue;
-            stepped_.push_back(last->second.adapter);
-            last_batches_.erase(last);
-        }
-    }
+}
+
+void StreamTrainer::note_step(std::int32_t batch) {
+    const auto open = open_batches_.find(batch);
+    if (--open->second.stages_left > 0) return;
+    if (open->second.last_of_adapter) stepped_.push_back(open->second.adapter);
+    open_batches_.erase(open);
 }
 
 void StreamTrainer::note_evaluations(const JointWindow& joint) {
@@ -238,7 +273,6 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
 
 void StreamTrainer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
     journal_.window_started(window.common());
-    note_ends(window.common());
     note_evaluations(window);
     performer_.train(window, hooks);
     const double seconds = seconds_since(window_started_);

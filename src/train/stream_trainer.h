@@ -39,8 +39,13 @@ class StreamTrainer {
         /// Asked whenever a window is to be planned that begins with the round: whether the stream
         /// shall end before.
         std::function<bool(std::int32_t round)> drain_wanted;
-        /// Asked then: how many rounds it may have at most.
-        std::function<std::int32_t(std::int32_t round)> most_rounds;
+        /// Asked then, where it shall not: who comes and goes before the window; none = that needs
+        /// an empty pipeline. With a change, rounds follow.
+        std::function<std::optional<StreamChange>(const Progress& planned)> change;
+        /// Asked then: the round in which the stream ends, or a later one where somebody may come
+        /// before, and how many rounds the window may have at most.
+        std::function<std::int32_t(const Progress& planned)> last_round;
+        std::function<std::int32_t(const Progress& planned)> most_rounds;
         /// Asked then, where the stream goes on: whether a checkpoint is to be written of the state
         /// before it.
         std::function<bool(std::int32_t round)> save_wanted;
@@ -57,10 +62,10 @@ class StreamTrainer {
         std::function<void(AdapterId, const AdapterParts::ByRank&)> export_adapter;
     };
 
-    /// Trains those that are running to the run's round `last_round`, or to an earlier one where
-    /// that is wanted; returns the round reached. All evaluations and exports have come by then.
-    std::int32_t run(std::int32_t last_round, ScheduleStream::Evaluations evaluations,
-                     const Hooks& hooks);
+    /// Trains those that are running, and those that come, to the run's round `last_round`, or to
+    /// an earlier one where that is wanted; returns the round reached. All evaluations and exports
+    /// have come by then.
+    std::int32_t run(ScheduleStream::Evaluations evaluations, const Hooks& hooks);
 
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
@@ -72,10 +77,11 @@ class StreamTrainer {
   private:
     using Clock = std::chrono::steady_clock;
 
-    /// A stream's last batch of an adapter, while not all stages have stepped it.
-    struct LastBatch {
+    /// A batch that not all stages of all replicas have stepped.
+    struct OpenBatch {
         AdapterId adapter{};
         std::size_t stages_left = 0;
+        bool last_of_adapter = false;
     };
 
     /// An adapter after so many steps; whether it is about that step's samples.
@@ -86,15 +92,17 @@ class StreamTrainer {
         std::map<std::int32_t, EvalResult> parts;
     };
 
-    void plan_next(StreamPlanner& planner, std::int32_t last_round, const Hooks& hooks);
+    void plan_next(StreamPlanner& planner, const Hooks& hooks);
     std::int32_t rounds_of_next() const;
     PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
     void post(PlannedWindow window, const Hooks& hooks);
     void post_copies(std::int32_t round, const Hooks& hooks);
     void copy_states();
+    void admit(const StreamChange& change);
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
-    void note_ends(const Window& window);
+    void note_ends(const JointWindow& window, const std::vector<AdapterId>& ended);
+    void note_step(std::int32_t batch);
     void note_evaluations(const JointWindow& joint);
     void take_part(const EvalResult& part);
     void tell_complete_evaluations(const Hooks& hooks);
@@ -112,13 +120,15 @@ class StreamTrainer {
     std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
     bool save_before_planned_ = false;     ///< a checkpoint, of the window that is being planned
     std::vector<AdapterId> copied_before_posted_;  ///< for a checkpoint
-    std::function<void()> plan_next_;              ///< what starts on the next window, until it has
+    StreamChange change_before_planned_;
+    StreamChange change_before_posted_;
+    std::function<void()> plan_next_;  ///< what starts on the next window, until it has
     Clock::time_point plan_next_at_;
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
     std::int32_t newest_round_ = 0;                             ///< of the batches done
     std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< of which not all has come
-    std::map<std::int32_t, LastBatch> last_batches_;            ///< by number in the stream
+    std::map<std::int32_t, OpenBatch> open_batches_;            ///< by number in the stream
     std::vector<AdapterId> stepped_;  ///< of the stream, by the end of the window
     AdapterParts told_parts_;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known

@@ -5,8 +5,8 @@ import math
 import unittest
 
 from backend_cases import evaluations, expected_stop
-from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, read_metrics, read_safetensors, run,
-                     start, without_times, write_samples)
+from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, direct, read_metrics,
+                     read_safetensors, run, start, without_times, write_samples)
 
 EVERY = 3
 STEPS = 30
@@ -31,10 +31,10 @@ class Evaluation(JobTest):
         tensors = read_safetensors(run_dir / "ckpt" / str(round_number) / f"{adapter}.safetensors")
         return {name: values for name, values in tensors.items() if ".exp_avg" not in name}
 
-    def contents(self, run_dir):
+    def contents(self, run_dir, names=ADAPTERS):
         """Everything that a job leaves per adapter, metrics without times."""
         found = {}
-        for name in ADAPTERS:
+        for name in names:
             folder = run_dir / "adapters" / name
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and path.name != "metrics.jsonl":
@@ -119,6 +119,85 @@ class Evaluation(JobTest):
                 self.assertAlmostEqual(loss / other, 1, places=6)
             lines = [line["step"] for line in read_metrics(self.dir / "stream", name)]
             self.assertEqual(lines, sorted(lines))
+
+    def waiting_job(self, run_dir, adapters, saved=False, deployment=None, **evaluation):
+        """Two places for adapters of these steps."""
+        job = json.loads(self.job(run_dir, **evaluation).read_text())
+        if not saved:
+            del job["checkpoint"]
+        keys = {"lr_scheduler_type": "constant", "learning_rate": 1e-2}
+        job["adapters"] = [{"name": name, "dataset": "ab"[i % 2], "max_steps": steps, **keys}
+                           for i, (name, steps) in enumerate(adapters.items())]
+        job["schedule"] = {"max_adapters": 2}
+        if deployment:
+            job["parallel"]["deployment"] = deployment
+        return self.write_job(job, f"{run_dir}.yaml")
+
+    def assert_one_stream(self, output):
+        self.assertRegex(output, r"planned \d+ windows of 1 stream in")
+
+    def test_those_that_wait_come_as_others_end(self):
+        """Beside a run that empties the pipeline for it, and runs that stop and go on."""
+        waiting = {"one": 5, "two": 11, "three": 7, "four": 1, "five": 4}
+        for case, deployment in (("pipeline", None), ("replicas", [{"count": 2}])):
+            with self.subTest(case):
+                stream, drained = f"{case}-stream", f"{case}-drained"
+                path = self.waiting_job(stream, waiting, deployment=deployment)
+                self.assert_one_stream(self.succeed(run([path], 2)).stdout)
+                self.succeed(run([self.waiting_job(drained, waiting, deployment=deployment,
+                                                   early_stopping_patience=1000)], 2))
+                self.assert_same_bits(stream, drained, waiting)
+                for name, steps in waiting.items():
+                    found = [step for step, _ in evaluations(self.dir / stream, name)]
+                    wanted = [step for step, _ in evaluations(self.dir / drained, name)]
+                    self.assertEqual(found, wanted)
+                    lines = [line["step"] for line in read_metrics(self.dir / stream, name)]
+                    self.assertEqual(lines, sorted(lines))
+                    done = (self.dir / stream / f"adapters/{name}/DONE").read_text()
+                    self.assertEqual(done, f"{steps} steps\n")
+
+    def test_checkpoints_while_those_that_wait_come(self):
+        waiting = {"one": 5, "two": 11, "three": 7, "four": 1, "five": 4}
+        self.succeed(run([self.waiting_job("stream", waiting, saved=True)], 2))
+        self.succeed(run([self.waiting_job("drained", waiting, saved=True,
+                                           early_stopping_patience=1000)], 2))
+        stored = sorted((self.dir / "drained/ckpt").glob("*/*.safetensors"))
+        self.assertTrue(stored)
+        for path in stored:
+            same = self.dir / "stream" / path.relative_to(self.dir / "drained")
+            self.assertEqual(same.read_bytes(), path.read_bytes(), path)
+        path = self.waiting_job("cut", waiting, saved=True)
+        for stop in (5, 9):
+            self.succeed(run([path, "--stop-after", stop], 2), STOPPED)
+        self.succeed(run([path], 2))
+        self.assertEqual(self.contents(self.dir / "cut", waiting),
+                         self.contents(self.dir / "stream", waiting))
+
+    def test_an_ordered_stop_while_others_train(self):
+        adapters = {"stays": ENDLESS, "goes": ENDLESS, "comes": ENDLESS}
+        path = self.waiting_job("run", adapters)
+        process = start([path], 2)
+        self.addCleanup(process.kill)
+        self.wait_for_step("run", "goes", 4)
+        self.succeed(direct("stop", self.dir / "run", "goes"))
+        self.wait_for_file("run/adapters/goes/DONE")
+        self.wait_for_step("run", "comes", 8)
+        (self.dir / "run/STOP").touch()
+        output = self.finish(process, STOPPED)
+        self.assert_one_stream(output)
+        self.assertNotIn("goes.stop", [p.name for p in (self.dir / "run/inbox").iterdir()])
+        lines = read_metrics(self.dir / "run", "goes")
+        last = lines[-1]["step"]
+        done = (self.dir / "run/adapters/goes/DONE").read_text()
+        self.assertEqual(done, f"{last} steps, stopped by the user\n")
+        evaluated = [line["step"] for line in lines if "eval_loss" in line]
+        self.assertEqual(evaluated, sorted({*range(0, last, EVERY), last}))
+        self.assertIn("eval_loss", read_metrics(self.dir / "run", "comes")[0])
+        # The same steps with the pipeline emptied at the end of the last of them.
+        other = self.waiting_job("other", adapters)
+        self.succeed(run([other, "--stop-after", last], 2), STOPPED)
+        self.assertEqual(adapter_weights(self.dir / "run", "goes"),
+                         self.parameters(self.dir / "other", last, "goes"))
 
     def test_an_adapter_is_exported_while_others_train(self):
         path = self.uneven_job("run", {"calm": 7, "wild": ENDLESS})

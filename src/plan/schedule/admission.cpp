@@ -13,6 +13,36 @@
 
 namespace loratrain {
 
+namespace {
+
+/// What adapters take together of the ranks' memory.
+class ResidentAdapters {
+  public:
+    ResidentAdapters(const Job& job, const Plan& plan) : job_(job), plan_(plan) {}
+
+    /// One more; whether all still fit.
+    bool take(AdapterId adapter) {
+        if (plan_.bytes_per_rank == 0) return true;
+        bool fit = true;
+        for (const ReplicaPlan& replica : plan_.replicas) {
+            const ModelSpec model = lane_model(plan_.model, replica.tensor);
+            for (const StagePlan& stage : replica.stages) {
+                std::uint64_t& bytes = taken_[stage.rank];
+                bytes += adapter_bytes_on(stage, adapter, job_, model);
+                fit = fit && bytes <= adapter_room(plan_, stage.rank);
+            }
+        }
+        return fit;
+    }
+
+  private:
+    const Job& job_;
+    const Plan& plan_;
+    std::map<std::int32_t, std::uint64_t> taken_;  ///< by rank: lanes of a stage take the same
+};
+
+}  // namespace
+
 std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterClaim> claims) {
     LORATRAIN_CHECK(claims.size() == job.adapters.size(), "one claim per adapter");
     std::vector<AdapterId> order;
@@ -60,26 +90,19 @@ std::uint64_t adapter_room(const Plan& plan, std::int32_t rank) {
     return plan.bytes_per_rank > rest ? plan.bytes_per_rank - rest : 0;
 }
 
+bool fit_together(const Job& job, const Plan& plan, std::span<const AdapterId> adapters) {
+    ResidentAdapters resident(job, plan);
+    return std::all_of(adapters.begin(), adapters.end(),
+                       [&](AdapterId adapter) { return resident.take(adapter); });
+}
+
 std::vector<AdapterId> admit(const Job& job, const Plan& plan,
                              std::span<const AdapterClaim> claims) {
-    std::map<std::int32_t, std::uint64_t> taken;  // by rank: lanes of a stage take the same
-    const auto fits = [&](AdapterId adapter) {
-        if (plan.bytes_per_rank == 0) return true;
-        bool all = true;
-        for (const ReplicaPlan& replica : plan.replicas) {
-            const ModelSpec model = lane_model(plan.model, replica.tensor);
-            for (const StagePlan& stage : replica.stages) {
-                std::uint64_t& bytes = taken[stage.rank];
-                bytes += adapter_bytes_on(stage, adapter, job, model);
-                all = all && bytes <= adapter_room(plan, stage.rank);
-            }
-        }
-        return all;
-    };
+    ResidentAdapters resident(job, plan);
     const std::vector<AdapterId> order = admission_order(job, claims);
     const std::size_t most = std::min(order.size(), most_admitted(job));
     std::size_t admitted = 0;
-    while (admitted < most && (fits(order[admitted]) || admitted == 0)) ++admitted;
+    while (admitted < most && (resident.take(order[admitted]) || admitted == 0)) ++admitted;
     return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(admitted)};
 }
 

@@ -35,6 +35,10 @@ double tokens_of_fixed_costs(const Plan& plan);
 /// plan.bytes_per_rank.
 std::uint64_t adapter_room(const Plan& plan, std::int32_t rank);
 
+/// Whether all of them can be resident at once: within adapter_room of every rank. Memory is not
+/// checked where plan.bytes_per_rank is 0.
+bool fit_together(const Job& job, const Plan& plan, std::span<const AdapterId> adapters);
+
 /// Who trains now: adapters in admission_order until most_admitted is reached or the next one does
 /// not fit into adapter_room of every rank beside those before it. Nobody is passed by: a smaller
 /// adapter further behind would otherwise keep a larger one waiting for ever. At least the first

@@ -127,8 +127,7 @@ void PipelineActions::note_carried(const Window& window) {
         newest_[batch.adapter] = {b, number(batch.last_microbatch), batch.last_of_adapter};
         down_[number(batch.last_microbatch)].push_back(b);
     }
-    carry_totals_of_ended(window.first_microbatch +
-                          static_cast<std::int32_t>(window.microbatches.size()));
+    carry_totals_of_ended(window);
 }
 
 void PipelineActions::carry(AdapterId adapter, std::int32_t microbatch) {
@@ -138,12 +137,14 @@ void PipelineActions::carry(AdapterId adapter, std::int32_t microbatch) {
     newest_.erase(newest);
 }
 
-/// `microbatches`: of the stream so far.
-void PipelineActions::carry_totals_of_ended(std::int32_t microbatches) {
+void PipelineActions::carry_totals_of_ended(const Window& window) {
+    const std::int32_t end =
+        window.first_microbatch + static_cast<std::int32_t>(window.microbatches.size());
     for (auto entry = newest_.begin(); entry != newest_.end();) {
         const auto [adapter, newest] = *entry++;
-        const std::int32_t behind = newest.last_microbatch + view_.replica.max_in_flight;
-        if (newest.last_of_adapter && behind < microbatches) carry(adapter, behind);
+        const std::int32_t behind =
+            std::max(newest.last_microbatch + view_.replica.max_in_flight, window.first_microbatch);
+        if (newest.last_of_adapter && behind < end) carry(adapter, behind);
     }
 }
 
@@ -283,6 +284,11 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
     }
     window.peak_in_flight = order_.peak_in_flight();
     forget_ended();
+}
+
+void PipelineActions::end(AdapterId adapter) {
+    const auto newest = newest_.find(adapter);
+    if (newest != newest_.end()) newest->second.last_of_adapter = true;
 }
 
 std::size_t PipelineActions::size() const {

@@ -24,7 +24,8 @@ class StageActions;
 /// - the total rides up with the first microbatch of a's evaluation or of (a, j+1); every stage
 ///   steps (a, j) right before that forward, stages above the first right after its recv_forward;
 /// - the total of an adapter's last batch, without an evaluation behind it, rides up with the first
-///   microbatch of whatever batch that cannot begin before the last backward has come back;
+///   microbatch of whatever batch that cannot begin before the last backward has come back, or
+///   where it is the last by order (end()), the first of the next window if that is later;
 /// - what is left where the stream drains is stepped on the first stage, then goes up with one
 ///   recv_norms / send_norms per boundary, each stage passing it on before its own steps.
 ///
@@ -49,6 +50,9 @@ class PipelineActions {
     /// `window`: the stream's next one; everything but actions and peaks is filled. `reductions`:
     /// JointWindow's.
     void add_to(Window& window, std::span<const std::int32_t> reductions);
+
+    /// The adapter's newest batch is its last, whatever its plan says.
+    void end(AdapterId adapter);
 
     std::size_t size() const;  ///< entries kept, those of adapters and of the order included
 
@@ -76,7 +80,7 @@ class PipelineActions {
 
     void note_carried(const Window& window);
     void carry(AdapterId adapter, std::int32_t microbatch);
-    void carry_totals_of_ended(std::int32_t microbatches);
+    void carry_totals_of_ended(const Window& window);
     void note_reductions(const Window& window, std::span<const std::int32_t> reductions);
     void note_needs(const Window& window);
     std::vector<std::int32_t> over_after(const Window& window) const;

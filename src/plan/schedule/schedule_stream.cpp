@@ -121,6 +121,10 @@ struct ScheduleStream::State {
         return !progress.stopped[a] && progress.steps[a] < plan.adapters[a].total_steps;
     }
 
+    bool evaluates(AdapterId adapter) const {
+        return evaluations == Evaluations::due && has_eval_samples(job, datasets, adapter);
+    }
+
     std::int32_t stop_of(std::size_t a) const {
         return progress.stops.empty() ? plan.adapters[a].total_steps : progress.stops[a];
     }
@@ -152,6 +156,7 @@ struct ScheduleStream::State {
     std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
                                                const JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
+    void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -171,6 +176,8 @@ struct ScheduleStream::State {
     StreamChecker checker;
     bool begun = false;
     std::int32_t batches = 0;
+    std::vector<AdapterId> coming;  ///< to be evaluated before the next block
+    std::vector<AdapterId> going;   ///< behind it
 };
 
 /// The next round's batches, noted.
@@ -330,6 +337,14 @@ void ScheduleStream::State::evaluate(const DueEvaluation& due, JointWindow& join
     }
 }
 
+/// Of those that come and go, in a window that has rounds.
+void ScheduleStream::State::evaluate_all(std::vector<AdapterId>& adapters,
+                                         JointWindow& joint) const {
+    for (const AdapterId adapter : std::exchange(adapters, {})) {
+        evaluate({adapter, progress.steps[index(adapter)], joint.common().first_round}, joint);
+    }
+}
+
 /// From the rows that batches take in each replica to the padding of all.
 void ScheduleStream::State::settle_batches(JointWindow& joint, std::size_t first_batch) const {
     for (std::size_t b = first_batch; b < joint.common().batches.size(); ++b) {
@@ -359,11 +374,15 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
         window.first_batch = state.batches;
         window.first_microbatch = replica->microbatches;
     }
+    LORATRAIN_CHECK(rounds > 0 || (state.coming.empty() && state.going.empty()),
+                    "adapters come or go, and no rounds follow");
+    state.evaluate_all(state.coming, joint);
     while (joint.common().rounds < rounds) {
         const std::int32_t block = state.block_end(state.progress.round);
         if (block == 0) break;
         const std::int32_t left = rounds - joint.common().rounds;
         state.add_block(cut_block ? std::min(block, left) : block, joint);
+        state.evaluate_all(state.going, joint);
     }
     state.batches += static_cast<std::int32_t>(joint.common().batches.size());
     for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
@@ -378,8 +397,28 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
     return joint;
 }
 
-std::int32_t ScheduleStream::round() const {
-    return state_->progress.round;
+void ScheduleStream::begin(AdapterId adapter) {
+    State& state = *state_;
+    const std::size_t a = index(adapter);
+    LORATRAIN_CHECK(state.progress.steps[a] < state.plan.adapters[a].total_steps, "adapter ", a,
+                    " has no steps left");
+    state.progress.stopped[a] = false;
+    if (state.progress.steps[a] == 0 && state.evaluates(adapter)) state.coming.push_back(adapter);
+}
+
+void ScheduleStream::end(AdapterId adapter) {
+    State& state = *state_;
+    const std::size_t a = index(adapter);
+    LORATRAIN_CHECK(state.trains(a), "adapter ", a, " does not train");
+    state.progress.stopped[a] = true;
+    for (const auto& replica : state.replicas) replica->actions.end(adapter);
+    const int every = state.job.eval.every_steps;
+    const bool evaluated = every > 0 && state.progress.round % every == 0;
+    if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
+}
+
+const Progress& ScheduleStream::progress() const {
+    return state_->progress;
 }
 
 const FillingCounts& ScheduleStream::fillings() const {

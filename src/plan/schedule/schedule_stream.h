@@ -19,15 +19,14 @@ namespace loratrain {
 /// share them pack each block once. Of one replica.
 using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Microbatch>>;
 
-/// The schedule of training from one empty pipeline to the next, for a fixed set of adapters, in
-/// windows. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring rounds can
-/// share microbatches; a block ends where run round numbers are multiples of rounds_per_block(),
-/// eval.every_steps or checkpoint.every_steps, and where an adapter has its last step or a stop of
-/// Progress. So which
-/// samples share a microbatch depends on the job, the plan, the adapters and their steps, but
-/// neither on where windows are cut nor on where a stream begins, if that is at the end of a block.
-/// Pure and deterministic; every window is checked (check_window.h) before return. What has ended
-/// is forgotten, however long the stream.
+/// The schedule of training from one empty pipeline to the next, in windows, between which adapters
+/// may come and go. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring
+/// rounds can share microbatches; a block ends where run round numbers are multiples of
+/// rounds_per_block(), eval.every_steps or checkpoint.every_steps, and where an adapter has its
+/// last step or a stop of Progress. So which samples share a microbatch depends on the job, the
+/// plan, the adapters and their steps, but neither on where windows are cut nor on where a stream
+/// begins, if that is at the end of a block. Pure and deterministic; every window is checked
+/// (check_window.h) before return. What has ended is forgotten, however long the stream.
 ///
 /// With several replicas each round's samples are dealt to them (dispatch.h), and each packs what
 /// it gets.
@@ -54,8 +53,18 @@ class ScheduleStream {
     /// follow then.
     JointWindow next(std::int32_t rounds, bool drain, bool cut_block = false);
 
-    /// The round that next() begins with.
-    std::int32_t round() const;
+    /// From the round that next() begins with on, the adapter trains as well; with Evaluations::due
+    /// it is evaluated before, where it has taken no step. It must have steps left, and rounds must
+    /// follow.
+    void begin(AdapterId adapter);
+    /// From then on it is not trained any more; with Evaluations::due it is evaluated behind the
+    /// others' next block, whose forwards need not wait for its last backward, unless it was at the
+    /// end of the round before. Rounds must follow.
+    void end(AdapterId adapter);
+
+    /// Where next() begins: rounds and steps that are scheduled.
+    const Progress& progress() const;
+    std::int32_t round() const { return progress().round; }
 
     /// Of all blocks so far.
     const FillingCounts& fillings() const;

@@ -36,12 +36,13 @@ void StateAtRound::note_evaluation(AdapterId adapter, std::int32_t step, const A
     Row& row = rows_[index(adapter)];
     if (step > row.goal.steps) return;
     copy_evaluations(now, row.state);
-    if (step == row.goal.steps) row.goal.awaits_evaluation = false;
+    if (step >= row.goal.awaited_evaluation) row.goal.awaited_evaluation = -1;
 }
 
 bool StateAtRound::is_known() const {
-    return std::all_of(rows_.begin(), rows_.end(),
-                       [](const Row& row) { return row.stepped && !row.goal.awaits_evaluation; });
+    return std::all_of(rows_.begin(), rows_.end(), [](const Row& row) {
+        return row.stepped && row.goal.awaited_evaluation < 0;
+    });
 }
 
 std::vector<AdapterId> StateAtRound::ended() const {

@@ -16,8 +16,8 @@ class StateAtRound {
     /// What an adapter has come to by then.
     struct Goal {
         std::int32_t steps = 0;
-        bool awaits_evaluation = false;  ///< behind its last step
-        bool ended = false;              ///< nothing of it changes while the stream goes on
+        std::int32_t awaited_evaluation = -1;  ///< behind so many steps, at most those; -1 = none
+        bool ended = false;                    ///< nothing of it changes while the stream goes on
     };
 
     /// `goals` by AdapterId.

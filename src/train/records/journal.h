@@ -34,6 +34,8 @@ class Journal {
     void await_evaluation(AdapterId adapter, std::int32_t step) {
         metrics_.await_evaluation(adapter, step);
     }
+    /// The adapter, which has taken no step, is evaluated while others train.
+    void await_first_evaluation(AdapterId adapter) { metrics_.await_first_evaluation(adapter); }
     /// An optimizer step, after the table has taken it in.
     void batch_done(const BatchResult& result);
     /// The adapter's last evaluation, which the table has taken in.

@@ -57,6 +57,8 @@ class MetricsLog {
                      const FileLosses& files = {});
     /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
+    /// It will be evaluated before its first step: lines of steps wait.
+    void await_first_evaluation(AdapterId adapter) { pending_[adapter].push_back({0, ""}); }
     /// Appends what was recorded to the files; returns it, of adapters that have any. `also` (may
     /// be empty) gets each line.
     std::map<AdapterId, std::vector<MetricsRow>> flush(

@@ -108,6 +108,16 @@ TEST(Admission, AsManyAsFitToTheByte) {
     EXPECT_EQ(adapter_room(plan_with_room(test, 77), 1), 77U);
 }
 
+TEST(Admission, ThoseThatAreThereTogetherFitToTheByte) {
+    const Case test = ranked_case({8, 16, 8});
+    const std::uint64_t all = 2 * bytes_of_rank(test, 8) + bytes_of_rank(test, 16);
+    const std::vector<AdapterId> three{AdapterId{0}, AdapterId{1}, AdapterId{2}};
+    EXPECT_TRUE(fit_together(test.job, plan_with_room(test, all), three));
+    EXPECT_FALSE(fit_together(test.job, plan_with_room(test, all - 1), three));
+    EXPECT_FALSE(fit_together(test.job, plan_with_room(test, 1), std::vector{AdapterId{0}}));
+    EXPECT_TRUE(fit_together(test.job, test.plan(), three)) << "memory is unknown";
+}
+
 TEST(Admission, TheFullestStageDecides) {
     const Case test = ranked_case({8, 8});
     Plan plan = plan_with_room(test, 2 * bytes_of_rank(test, 8));

@@ -141,6 +141,19 @@ TEST_F(Metrics, AnAwaitedEvaluationHoldsBackWhatIsBehindIt) {
     EXPECT_EQ(lines()[4]["step"], 4);
 }
 
+TEST_F(Metrics, StepsWaitForAnEvaluationBeforeTheFirst) {
+    log_.await_first_evaluation(AdapterId{0});
+    record(1, 1.0);
+    log_.flush();
+    EXPECT_TRUE(log_.flush().empty());
+    log_.record_evaluation(AdapterId{0}, 0, 3.0, 0.25);
+    log_.flush();
+    ASSERT_EQ(lines().size(), 2U);
+    EXPECT_EQ(lines()[0]["step"], 0);
+    EXPECT_EQ(lines()[0]["eval_loss"], 3.0);
+    EXPECT_EQ(lines()[1]["step"], 1);
+}
+
 TEST_F(Metrics, NumbersThatAreNotFiniteBecomeNull) {
     record(1, std::numeric_limits<double>::quiet_NaN());
     log_.record_evaluation(AdapterId{0}, 1, std::numeric_limits<double>::infinity(), 0.0);

@@ -24,7 +24,7 @@ AdapterState evaluated(AdapterState state, double eval_loss) {
 }
 
 TEST(StateAtRound, IsOfTheStepThatEndsTheRoundBefore) {
-    StateAtRound state(7, {{7, false, false}, {3, false, false}});
+    StateAtRound state(7, {{7, -1, false}, {3, -1, false}});
     state.note(first, after(6, 0.6), 1.0);
     state.note(second, after(3, 0.3), 1.0);
     EXPECT_FALSE(state.is_known());
@@ -43,7 +43,7 @@ TEST(StateAtRound, IsOfTheStepThatEndsTheRoundBefore) {
 }
 
 TEST(StateAtRound, AnEvaluationMayComeBehindLaterSteps) {
-    StateAtRound state(10, {{10, true, false}});
+    StateAtRound state(10, {{10, 10, false}});
     state.note(first, after(10, 0.1), 1.0);
     EXPECT_FALSE(state.is_known());
     AdapterState now = after(12, 0.2);
@@ -61,8 +61,18 @@ TEST(StateAtRound, AnEvaluationMayComeBehindLaterSteps) {
     EXPECT_EQ(kept.last_eval_loss, 1.5);
 }
 
+TEST(StateAtRound, MayAwaitAnEvaluationOfEarlierSteps) {
+    StateAtRound state(10, {{3, 0, false}});
+    state.note(first, after(3, 0.1), 1.0);
+    EXPECT_FALSE(state.is_known());
+    state.note_evaluation(first, 0, evaluated(after(4, 0.2), 2.0));
+    ASSERT_TRUE(state.is_known());
+    EXPECT_EQ(state.state({}).adapters[0].steps, 3);
+    EXPECT_EQ(state.state({}).adapters[0].first_eval_loss, 2.0);
+}
+
 TEST(StateAtRound, OneThatHasEndedIsAsItIsSettledLater) {
-    StateAtRound state(10, {{4, false, true}, {10, false, false}});
+    StateAtRound state(10, {{4, -1, true}, {10, -1, false}});
     state.note(first, after(4, 0.4), 1.0);
     state.note(second, after(10, 0.1), 1.0);
     ASSERT_TRUE(state.is_known());
