@@ -21,6 +21,12 @@ constexpr const char* lora_a = "lora_A.weight";
 constexpr const char* lora_b = "lora_B.weight";
 constexpr std::array<std::int64_t, 9> vllm_ranks{1, 8, 16, 32, 64, 128, 256, 320, 512};
 constexpr std::int64_t vllm_default_rank = 16;
+/// Whose model in vLLM names embedding_modules.
+constexpr std::array<std::string_view, 5> vllm_embedding_families{"llama", "qwen3", "qwen3_moe",
+                                                                  "granite", "apertus"};
+/// What only says how A and B began; other texts change the base.
+constexpr std::array<std::string_view, 5> vllm_starts{"gaussian", "eva", "orthogonal", "mica",
+                                                      "lora_ga"};
 
 using Texts = std::vector<std::string>;
 
@@ -160,7 +166,22 @@ LoaderVerdict peft(const Export& of, const Texts& faults) {
     return verdict;
 }
 
-LoaderVerdict vllm(const Export& of, const Texts& faults) {
+/// Of what stands beside the linears of layers.
+Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
+    const bool takes = std::find(vllm_embedding_families.begin(), vllm_embedding_families.end(),
+                                 model.family) != vllm_embedding_families.end();
+    Texts texts;
+    if (!takes && of.linears.contains("lm_head")) {
+        texts.push_back(cat("its model of ", model.family, " has no LoRA on lm_head"));
+    }
+    for (const std::string& other : other_tensors(of)) {
+        const bool embedding = other.find(".lora_embedding_") != std::string::npos;
+        if (!takes || !embedding) texts.push_back(other);
+    }
+    return texts;
+}
+
+LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model) {
     LoaderVerdict verdict{"vLLM", {}, {}};
     Texts& no = verdict.obstacles;
     if (!of.is_lora()) no.emplace_back("it reads peft_type LORA alone");
@@ -170,10 +191,13 @@ LoaderVerdict vllm(const Export& of, const Texts& faults) {
         if (of.has(key)) no.push_back(cat(key, " is ", json_text(of.get(key))));
     }
     const Json& init = of.get("init_lora_weights");
-    if (init.is_string() && init != "gaussian") {
+    const bool changes_base =
+        init.is_string() && std::find(vllm_starts.begin(), vllm_starts.end(),
+                                      init.get<std::string>()) == vllm_starts.end();
+    if (changes_base) {
         no.push_back(cat("init_lora_weights is ", json_text(init), ", which changes the base"));
     }
-    if (of.is_lora()) add_limited(no, other_tensors(of));
+    if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
     const std::int64_t rank = of.largest_rank();
     const auto* const fitting = std::find_if(vllm_ranks.begin(), vllm_ranks.end(),
                                              [rank](std::int64_t most) { return rank <= most; });
@@ -223,7 +247,7 @@ LoaderVerdict llama_cpp(const Export& of, const Texts& faults, const ModelSpec& 
 std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model) {
     const Export found = read_export(dir);
     const Texts faults = faults_of_tensors(found, model);
-    return {peft(found, faults), vllm(found, faults), sglang(found, faults),
+    return {peft(found, faults), vllm(found, faults, model), sglang(found, faults),
             llama_cpp(found, faults, model)};
 }
 

@@ -81,6 +81,15 @@ TEST_F(LoaderRulesTest, HeadsOfTiedModels) {
     EXPECT_FALSE(has(check("llama/adapters/f_head/final", base_of("llama")), "tied embeddings"));
 }
 
+TEST_F(LoaderRulesTest, EmbeddingsAndHeadsWhereTheModelOfVllmNamesThem) {
+    EXPECT_TRUE(has(check("llama/adapters/f_embed/final", base_of("llama")), "vLLM loads"));
+    EXPECT_TRUE(has(check("llama/adapters/f_head/final", base_of("llama")), "vLLM loads"));
+    EXPECT_TRUE(
+        has(check("qwen2/adapters/f_embed/final", base_of("qwen2")), "vLLM does not\ntensor "));
+    EXPECT_TRUE(has(check("qwen2/adapters/f_head/final", base_of("qwen2")),
+                    "vLLM does not\nits model of qwen2 has no LoRA on lm_head"));
+}
+
 TEST_F(LoaderRulesTest, ModulesOfAnotherBase) {
     const std::string text = check("llama/adapters/a_r4_all/final", base_of("qwen2"));
     for (const char* loader : {"PEFT", "vLLM", "SGLang", "llama.cpp"}) {
@@ -107,6 +116,7 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
                     "modules_to_save is [\"embed_tokens\"]"));
     EXPECT_TRUE(
         has(check(plain, llama, {{"init_lora_weights", "pissa"}}), "which changes the base"));
+    EXPECT_TRUE(has(check(plain, llama, {{"init_lora_weights", "orthogonal"}}), "vLLM loads"));
     EXPECT_TRUE(has(check(plain, llama, {{"peft_type", "IA3"}}), "not LORA or VERA"));
 }
 
