@@ -2,8 +2,8 @@
 
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
-#include "lora_sweep.cuh"
 #include "lora_tensor.h"
+#include "lora_wide_sweep.cuh"
 
 namespace loratrain::kernels {
 
@@ -132,6 +132,17 @@ __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Output
     }
 }
 
+/// Each slot and target by its own rank, whatever others have.
+cudaError_t launch_sweeps(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    if (p.tables.smallest_rank <= most_narrow_ranks) {
+        const cudaError_t status = launch_sweep<1, true, false>(stream, p, shared_limit);
+        if (status != cudaSuccess) return status;
+    }
+    if (p.tables.largest_rank <= most_narrow_ranks) return cudaSuccess;
+    return p.rank_blocks <= 2 ? launch_wide_sweep<2, true>(stream, p, shared_limit)
+                              : launch_wide_sweep<4, true>(stream, p, shared_limit);
+}
+
 SweepParams backward_sweep(const LoraBackwardParams& p) {
     SweepParams sweep{};
     sweep.x = p.dy;
@@ -169,7 +180,7 @@ std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = launch_sweep<1, true, false>(stream, sweep, p.shared_limit);
+        const cudaError_t status = launch_sweeps(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
     const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "kernels/launch.cuh"
-#include "lora_sweep.cuh"
 #include "lora_tensor.h"
+#include "lora_wide_sweep.cuh"
 
 namespace loratrain::kernels {
 
@@ -38,6 +38,9 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
 
 template <bool with_dropout>
 cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    if (!with_dropout && p.tables.largest_rank_sum > most_narrow_rank_sum) {
+        return launch_wide_sweep<4, false>(stream, p, shared_limit);
+    }
     switch (p.rank_blocks) {
         case 1:
             return launch_sweep<1, false, with_dropout>(stream, p, shared_limit);
