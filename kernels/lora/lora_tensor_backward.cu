@@ -59,7 +59,10 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     int slot_index = -1;
     for (int g = 0; g < p.tables.segment_count; ++g) {
         const LoraSegmentEntry& segment = p.tables.segments[g];
-        if (row >= segment.begin && row < segment.end) slot_index = segment.slot;
+        if (row < segment.begin) break;
+        if (row >= segment.end) continue;
+        slot_index = segment.slot;
+        break;
     }
     auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
     const LoraSlotEntry* slot =

@@ -13,7 +13,9 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr int block_columns = warps * chunk_columns;
-constexpr int tile_rows = lora_tensor_expand_rows;
+constexpr int tile_rows = 128;       ///< with dropout at most
+constexpr int many_tile_rows = 256;  ///< for slots of more ranks than few_ranks
+constexpr std::int32_t few_ranks = 32;
 constexpr int step_rows = 32;  ///< rows that a warp handles at once
 constexpr int block_ranks = 16;
 constexpr int most_blocks = 20;  ///< rank blocks of one launch
@@ -352,6 +354,10 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
 }
 
 }  // namespace
+
+std::int32_t lora_tensor_expand_rows(std::int32_t largest_rank, bool dropout) {
+    return dropout || largest_rank <= few_ranks ? tile_rows : many_tile_rows;
+}
 
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {
     if (p.tables.tile_count == 0 || p.y.cols == 0) return cudaSuccess;
