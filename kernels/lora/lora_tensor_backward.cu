@@ -95,6 +95,11 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
+    int most_ranks = 0;
+    for (int t = 0; t < p.tables.target_count; ++t) {
+        most_ranks = max(most_ranks, ranks_of(p, slot_index, t));
+    }
+    if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
