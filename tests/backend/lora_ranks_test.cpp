@@ -13,8 +13,8 @@ namespace {
 
 using reference::HostMatrix;
 
-constexpr std::int64_t in = 328;
-constexpr std::int64_t out = 296;
+constexpr std::int64_t ragged_in = 328;
+constexpr std::int64_t ragged_out = 296;
 
 /// Adapters of unlike ranks on rows of their own, each with its S from column 0 on, as microbatches
 /// go by segment.
@@ -44,7 +44,7 @@ class StackedLinear {
   public:
     StackedLinear(Backend& backend, std::int64_t rows_out, const std::vector<std::int32_t>& ranks,
                   std::uint64_t seed)
-        : linear_(backend, in, rows_out, ranks, 0, seed),
+        : linear_(backend, ragged_in, rows_out, ranks, 0, seed),
           slots_(linear_.slots()),
           factors_(linear_.factors()) {
         for (LoraSlot& slot : slots_) slot.column = 0;
@@ -70,8 +70,8 @@ class LoraRanksTest : public BackendTest {
         Setting(Backend& backend, const RaggedRows& rows)
             : samples(backend, rows.lengths),
               batch{rows.segments, samples.positions(), samples.sample_ids()},
-              first(backend, out, rows.first_ranks, 1),
-              second(backend, out + 8, rows.second_ranks, 2) {}
+              first(backend, ragged_out, rows.first_ranks, 1),
+              second(backend, ragged_out + 8, rows.second_ranks, 2) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
@@ -128,7 +128,7 @@ class LoraRanksTest : public BackendTest {
 
 TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
-        const HostMatrix x = random(setting.tokens(), in, 1);
+        const HostMatrix x = random(setting.tokens(), ragged_in, 1);
         const DeviceMatrix device_x(backend(), x, 8);
         const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
         const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
@@ -142,7 +142,7 @@ TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
                 "S");
         }
         const HostMatrix s = own_columns(setting.first, setting.batch, x.rows, 2);
-        const HostMatrix y = random(x.rows, out, 3);
+        const HostMatrix y = random(x.rows, ragged_out, 3);
         const DeviceMatrix device_s(backend(), s, 8);
         const DeviceMatrix device_y(backend(), y, 8);
         backend().lora_expand(
@@ -155,7 +155,7 @@ TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
 TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
         const std::int64_t tokens = setting.tokens();
-        const HostMatrix dy = random(tokens, 2 * out + 8, 3);
+        const HostMatrix dy = random(tokens, 2 * ragged_out + 8, 3);
         const DeviceMatrix together(backend(), dy, 8);
         std::vector<DeviceMatrix> s;
         std::vector<DeviceMatrix> ds;
@@ -166,16 +166,17 @@ TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
             ds.push_back(junk(tokens, linears[i]->columns()));
         }
         for (std::size_t i = 0; i < linears.size(); ++i) {
-            ops.push_back({together.view().col_range(i == 0 ? 0 : out, i == 0 ? out : out + 8),
+            ops.push_back({together.view().col_range(i == 0 ? 0 : ragged_out,
+                                                     i == 0 ? ragged_out : ragged_out + 8),
                            linears[i]->target(s[i].view()), ds[i].view(), setting.rows()});
         }
         backend().lora_backward_group(ops);
         for (std::size_t i = 0; i < linears.size(); ++i) {
             const StackedLinear& linear = *linears[i];
-            HostMatrix part(tokens, i == 0 ? out : out + 8);
+            HostMatrix part(tokens, i == 0 ? ragged_out : ragged_out + 8);
             for (std::int64_t row = 0; row < tokens; ++row) {
                 for (std::int64_t col = 0; col < part.cols; ++col) {
-                    part(row, col) = dy(row, (i == 0 ? 0 : out) + col);
+                    part(row, col) = dy(row, (i == 0 ? 0 : ragged_out) + col);
                 }
             }
             expect_close(
@@ -191,7 +192,7 @@ TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
 
 TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
-        const HostMatrix x = random(setting.tokens(), in, 1);
+        const HostMatrix x = random(setting.tokens(), ragged_in, 1);
         const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
         const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
         const DeviceMatrix device_x(backend(), x, 8);
@@ -208,7 +209,7 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
         expect_gradients(setting.second, expected, true);
 
         for (const bool accumulate : {false, true}) {
-            HostMatrix dx = accumulate ? x : HostMatrix(x.rows, in);
+            HostMatrix dx = accumulate ? x : HostMatrix(x.rows, ragged_in);
             reference::add_lora_dx(ds1, setting.first.factors(), setting.batch, dx);
             reference::add_lora_dx(ds2, setting.second.factors(), setting.batch, dx);
             const DeviceMatrix made(backend(), x, 8);
@@ -221,7 +222,7 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
 /// Which kernel sweeps dY for an adapter depends on its own rank.
 TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
     constexpr std::int64_t rows = 300;
-    const HostMatrix dy = random(rows, out, 1);
+    const HostMatrix dy = random(rows, ragged_out, 1);
     const HostMatrix s = random(rows, 128, 2);
     const DeviceMatrix device_dy(backend(), dy, 8);
     const DeviceMatrix device_s(backend(), s, 8);
@@ -231,7 +232,7 @@ TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
         std::vector<std::vector<double>> values_of_ds;
         std::vector<std::vector<float>> gradients;
         for (const std::int32_t other : {8, 16, 24, 64, 128}) {
-            const StackedLinear linear(backend(), out, {own, other}, 5);
+            const StackedLinear linear(backend(), ragged_out, {own, other}, 5);
             const DeviceMatrix ds = junk(rows, 128);
             backend().lora_backward({device_dy.view(),
                                      linear.target(device_s.view()),
