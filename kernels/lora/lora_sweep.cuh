@@ -47,13 +47,11 @@ __device__ inline void stage_factor(const LoraSlotEntry& slot, const RankBlock& 
 
 /// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
 /// rows and columns run side by side and share them in the L2.
-template <int blocks>
 __device__ __forceinline__ int rank_group_of_block(const SweepParams& p) {
-    return static_cast<int>(blockIdx.x) % ((p.rank_blocks + blocks - 1) / blocks);
+    return static_cast<int>(blockIdx.x) % p.rank_groups;
 }
-template <int blocks>
 __device__ __forceinline__ int column_block_of_block(const SweepParams& p) {
-    return static_cast<int>(blockIdx.x) / ((p.rank_blocks + blocks - 1) / blocks);
+    return static_cast<int>(blockIdx.x) / p.rank_groups;
 }
 
 /// Adds the row warps' sums and writes this tile's partial gradients.
@@ -84,12 +82,13 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Colu
         }
     }
     __syncthreads();
-    const std::int64_t first_block = static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks +
-                                     rank_group_of_block<blocks>(p) * blocks;
+    const std::int64_t first_block =
+        static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + rank_group_of_block(p) * blocks;
     for (int i = static_cast<int>(threadIdx.x); i < block_count * block_ranks * block_columns;
          i += threads) {
-        const int rank = with_ds ? i % block_ranks : i / block_columns;
-        const int column = with_ds ? i / block_ranks : i % block_columns;
+        const int block = i / (block_ranks * block_columns);
+        const int rank = with_ds ? block * block_ranks + i % block_ranks : i / block_columns;
+        const int column = with_ds ? i / block_ranks % block_columns : i % block_columns;
         if (columns.first + column >= columns.end) continue;
         float sum = 0.0F;
 #pragma unroll
@@ -97,10 +96,15 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Colu
             sum += scratch[(w * ranks + rank) * scratch_ld + column];
         }
         const std::int64_t at =
-            with_ds ? (first_block * p.x.cols + columns.first + column) * block_ranks + rank
+            with_ds ? ((first_block + block) * p.x.cols + columns.first + column) * block_ranks +
+                          rank % block_ranks
                     : (first_block * block_ranks + rank) * p.x.cols + columns.first + column;
         p.gradients[at] = sum;
     }
+}
+
+__device__ __forceinline__ int ranks_of(const SweepParams& p, int slot, int target) {
+    return p.tables.slots[target * p.tables.slot_count + slot].rank;
 }
 
 /// dS [32, 16] of a row block += dY B of one chunk of columns.
@@ -122,9 +126,9 @@ __device__ __forceinline__ void add_ds(const uint4* factor, int chunk, const uin
 /// `row`: of this lane, the first of the row block.
 __device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
                                          const float (&ds)[block_rows / 16][2][4]) {
-    const auto part = static_cast<std::int64_t>(rank_group_of_block<1>(p) *
+    const auto part = static_cast<std::int64_t>(rank_group_of_block(p) *
                                                     column_blocks_before(p, p.tables.target_count) +
-                                                column_block_of_block<1>(p));
+                                                column_block_of_block(p));
     float* target = p.ds + (part * p.x.rows + row) * block_ranks + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < row_pieces; ++i) {
@@ -147,12 +151,15 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
-    const ColumnBlock columns = find_columns<with_ds>(p, column_block_of_block<blocks>(p));
+    const ColumnBlock columns = find_columns<with_ds>(p, column_block_of_block(p));
     if (threadIdx.x < blocks) {
         rank_blocks[threadIdx.x] = find_block(
             p.tables, p.s, tile.slot,
-            rank_group_of_block<blocks>(p) * blocks + static_cast<int>(threadIdx.x),
+            rank_group_of_block(p) * blocks + static_cast<int>(threadIdx.x),
             with_ds ? columns.target : 0, with_ds ? columns.target + 1 : p.tables.target_count);
+        if (with_ds && ranks_of(p, tile.slot, columns.target) > most_narrow_ranks) {
+            rank_blocks[threadIdx.x].ranks = 0;
+        }
     }
     __syncthreads();
     int block_count = 0;
@@ -257,15 +264,17 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
 }
 
 template <int blocks, bool with_ds, bool with_dropout, int stages>
-cudaError_t launch_stages(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+cudaError_t launch_stages(cudaStream_t stream, SweepParams p, int shared_limit) {
     constexpr int shared = Split<blocks, with_ds, with_dropout, stages>::bytes;
     const auto kernel = sweep_kernel<blocks, with_ds, with_dropout, stages>;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
+    p.rank_groups =
+        with_ds && most_narrow_ranks <= blocks * block_ranks ? 1 : pieces(p.rank_blocks, blocks);
     const int column_blocks =
         with_ds ? column_blocks_before(p, p.tables.target_count) : pieces(p.x.cols, block_columns);
-    const dim3 grid(static_cast<unsigned>(column_blocks * pieces(p.rank_blocks, blocks)),
+    const dim3 grid(static_cast<unsigned>(column_blocks * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p);
 }

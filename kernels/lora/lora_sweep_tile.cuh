@@ -23,6 +23,12 @@ constexpr int chunk_pieces = block_rows * 4;            ///< of a chunk after dr
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
+/// With dS, slots of more ranks in a target go by lora_wide_sweep.cuh; with a number that no rank
+/// exceeds all go by lora_sweep.cuh.
+constexpr std::int32_t most_narrow_ranks = block_ranks;
+/// The same of gradients of A without dropout, where some slot has more ranks in all targets.
+constexpr std::int32_t most_narrow_rank_sum = 3 * block_ranks;
+
 inline int pieces(std::int64_t count, std::int64_t size) {
     return static_cast<int>((count + size - 1) / size);
 }
@@ -73,6 +79,7 @@ struct SweepParams {
     std::int64_t ends[max_lora_targets];
     LoraTables tables;
     int rank_blocks;   ///< of every slot (with_ds: and target), at most
+    int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
     float* ds;         ///< [rank_blocks, column blocks of all targets, T, 16]
 };

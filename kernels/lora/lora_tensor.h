@@ -14,7 +14,8 @@ std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors);
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 
-constexpr std::int32_t lora_tensor_expand_rows = 128;
+/// More where a tile's factors are as large as its rows.
+std::int32_t lora_tensor_expand_rows(std::int32_t largest_rank, bool dropout);
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
 /// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many

@@ -2,8 +2,8 @@
 
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
-#include "lora_sweep.cuh"
 #include "lora_tensor.h"
+#include "lora_wide_sweep.cuh"
 
 namespace loratrain::kernels {
 
@@ -59,7 +59,10 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     int slot_index = -1;
     for (int g = 0; g < p.tables.segment_count; ++g) {
         const LoraSegmentEntry& segment = p.tables.segments[g];
-        if (row >= segment.begin && row < segment.end) slot_index = segment.slot;
+        if (row < segment.begin) break;
+        if (row >= segment.end) continue;
+        slot_index = segment.slot;
+        break;
     }
     auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
     const LoraSlotEntry* slot =
@@ -92,6 +95,11 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
+    int most_ranks = 0;
+    for (int t = 0; t < p.tables.target_count; ++t) {
+        most_ranks = max(most_ranks, ranks_of(p, slot_index, t));
+    }
+    if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
@@ -132,6 +140,17 @@ __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Output
     }
 }
 
+/// Each slot and target by its own rank, whatever others have.
+cudaError_t launch_sweeps(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    if (p.tables.smallest_rank <= most_narrow_ranks) {
+        const cudaError_t status = launch_sweep<1, true, false>(stream, p, shared_limit);
+        if (status != cudaSuccess) return status;
+    }
+    if (p.tables.largest_rank <= most_narrow_ranks) return cudaSuccess;
+    return p.rank_blocks <= 2 ? launch_wide_sweep<2, true>(stream, p, shared_limit)
+                              : launch_wide_sweep<4, true>(stream, p, shared_limit);
+}
+
 SweepParams backward_sweep(const LoraBackwardParams& p) {
     SweepParams sweep{};
     sweep.x = p.dy;
@@ -169,7 +188,7 @@ std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = launch_sweep<1, true, false>(stream, sweep, p.shared_limit);
+        const cudaError_t status = launch_sweeps(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
     const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;

@@ -13,7 +13,9 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr int block_columns = warps * chunk_columns;
-constexpr int tile_rows = lora_tensor_expand_rows;
+constexpr int tile_rows = 128;       ///< with dropout at most
+constexpr int many_tile_rows = 256;  ///< for slots of more ranks than few_ranks
+constexpr std::int32_t few_ranks = 32;
 constexpr int step_rows = 32;  ///< rows that a warp handles at once
 constexpr int block_ranks = 16;
 constexpr int most_blocks = 20;  ///< rank blocks of one launch
@@ -78,6 +80,13 @@ class Targets {
         const RankBlocks result{begin, min(blocks, staged_ - place_), place_ + begin};
         place_ += blocks;
         return result;
+    }
+    /// Some rank block of the slot is staged.
+    __device__ bool any() {
+        for (int target = 0; target < p_.tables.target_count; ++target) {
+            if (next(target).count() > 0) return true;
+        }
+        return false;
     }
 
   private:
@@ -177,8 +186,25 @@ __device__ __forceinline__ void add_kept(const LoraSlotEntry& slot, std::uint32_
     }
 }
 
+/// What a lane adds to: 8 columns of its rows, where those are whole.
+using Before = uint4[step_rows / 8];
+
+__device__ __forceinline__ void load_before(const LoraExpandParams& p, int first_row, int end,
+                                            const Lane& lane, Before& before) {
+    const std::int64_t column = lane.column + 8 * lane.q;
+#pragma unroll
+    for (int i = 0; i < step_rows / 8; ++i) {
+        const int row = first_row + i * 8 + lane.g;
+        before[i] = make_uint4(0, 0, 0, 0);
+        if (!p.accumulate || row >= end || column + wide > p.y.cols) continue;
+        before[i] = *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(p.y.data) +
+                                                    row * p.y.ld + column);
+    }
+}
+
 __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_row, int end,
-                                           const Lane& lane, const Sums& totals) {
+                                           const Lane& lane, const Before& before,
+                                           const Sums& totals) {
     const std::int64_t column = lane.column + 8 * lane.q;
 #pragma unroll
     for (int i = 0; i < step_rows / 8; ++i) {
@@ -189,10 +215,10 @@ __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_
 #pragma unroll
         for (int j = 0; j < wide; ++j) v[j] = totals[i / 2][j / 2][i % 2 * 2 + j % 2];
         if (column + wide <= p.y.cols) {
-            float before[wide] = {};
-            if (p.accumulate) load<wide>(y, before);
+            float was[wide];
+            load<wide>(reinterpret_cast<const Bf16*>(&before[i]), was);
 #pragma unroll
-            for (int j = 0; j < wide; ++j) v[j] += before[j];
+            for (int j = 0; j < wide; ++j) v[j] += was[j];
             store<wide>(y, v);
         } else {
 #pragma unroll
@@ -278,16 +304,19 @@ __global__ void __launch_bounds__(threads, 2)
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const Lane lane{static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4, warp,
                     first_column + warp * chunk_columns};
+    if (span.first > 0 && !Targets(p, tile, span).any()) return;
     if (used) stage_targets<with_dropout>(p, tile, span, first_column, staging);
     for (int row = tile.begin; row < tile.end; row += step_rows) {
         Sums totals = {};
+        Before before;
+        load_before(p, row, tile.end, lane, before);
         if (used) {
             stage_rows(p, tile, span, row, staging);
             __syncthreads();
             add_targets<with_dropout>(p, tile, span, row, lane, staging, totals);
             __syncthreads();
         }
-        write_rows(p, row, tile.end, lane, totals);
+        write_rows(p, row, tile.end, lane, before, totals);
     }
 }
 
@@ -325,6 +354,10 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
 }
 
 }  // namespace
+
+std::int32_t lora_tensor_expand_rows(std::int32_t largest_rank, bool dropout) {
+    return dropout || largest_rank <= few_ranks ? tile_rows : many_tile_rows;
+}
 
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {
     if (p.tables.tile_count == 0 || p.y.cols == 0) return cudaSuccess;

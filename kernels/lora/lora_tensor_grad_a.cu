@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "kernels/launch.cuh"
-#include "lora_sweep.cuh"
 #include "lora_tensor.h"
+#include "lora_wide_sweep.cuh"
 
 namespace loratrain::kernels {
 
@@ -10,11 +10,14 @@ using namespace sweep;
 
 namespace {
 
+/// A thread adds `ranks` of a slot in a target in one column of X; ranks divide block_ranks.
+template <int ranks>
 __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
+    static_assert(block_ranks % ranks == 0);
     wait_for_kernel_before();
     const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
     const LoraSlotEntry& slot = p.tables.slots[blockIdx.z];
-    const int rank = static_cast<int>(blockIdx.y);
+    const int rank = static_cast<int>(blockIdx.y) * ranks;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (rank >= slot.rank) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
@@ -27,17 +30,53 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * block_ranks * p.x.cols;
     const float* part =
         p.gradients + (block * block_ranks + rank % block_ranks) * p.x.cols + column;
-    float sum = 0.0F;
-#pragma unroll 8
+    float sums[ranks] = {};
+    constexpr int tiles_at_once = 8 / ranks;
+#pragma unroll tiles_at_once
     for (int tile = tiles.first; tile < tiles.end; ++tile) {
-        const float term = part[tile * stride];
-        sum += p.tables.tiles[tile].slot == slot_index ? term : 0.0F;
+        const bool own = p.tables.tiles[tile].slot == slot_index;
+#pragma unroll
+        for (int r = 0; r < ranks; ++r) {
+            const float term = part[tile * stride + r * p.x.cols];
+            sums[r] += own ? term : 0.0F;
+        }
     }
-    slot.grad_a[rank * p.x.cols + column] += sum * dropout_scale(slot.dropout);
+    const float scale = dropout_scale(slot.dropout);
+    float* target = slot.grad_a + rank * p.x.cols + column;
+    float before[ranks];
+#pragma unroll
+    for (int r = 0; r < ranks; ++r) {
+        before[r] = rank + r < slot.rank ? target[r * p.x.cols] : 0.0F;
+    }
+#pragma unroll
+    for (int r = 0; r < ranks; ++r) {
+        if (rank + r < slot.rank) target[r * p.x.cols] = before[r] + sums[r] * scale;
+    }
+}
+
+template <int ranks>
+cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
+    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
+                    static_cast<unsigned>(pieces(p.tables.largest_rank, ranks)),
+                    static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
+    return launch_early(stream, finish_grad_a<ranks>, grid, threads, 0, p);
+}
+
+/// Many ranks a thread where blocks of one rank would be so many that starting them is the cost.
+cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
+    constexpr int many_ranks = 8;
+    constexpr std::int64_t many_blocks = 16384;
+    const std::int64_t blocks = static_cast<std::int64_t>(pieces(p.x.cols, threads)) *
+                                p.tables.largest_rank * p.tables.target_count * p.tables.slot_count;
+    return blocks < many_blocks ? launch_finish<1>(stream, p)
+                                : launch_finish<many_ranks>(stream, p);
 }
 
 template <bool with_dropout>
 cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+    if (!with_dropout && p.tables.largest_rank_sum > most_narrow_rank_sum) {
+        return launch_wide_sweep<4, false>(stream, p, shared_limit);
+    }
     switch (p.rank_blocks) {
         case 1:
             return launch_sweep<1, false, with_dropout>(stream, p, shared_limit);
@@ -89,10 +128,7 @@ cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
                                    ? launch_grad_a<true>(stream, sweep, p.shared_limit)
                                    : launch_grad_a<false>(stream, sweep, p.shared_limit);
     if (status != cudaSuccess) return status;
-    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
-                    static_cast<unsigned>(p.tables.largest_rank),
-                    static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
-    return launch_early(stream, finish_grad_a, grid, threads, 0, sweep);
+    return launch_finish(stream, sweep);
 }
 
 }  // namespace loratrain::kernels

@@ -13,7 +13,7 @@
 // Times the operators of the CUDA backend in bf16 at the shapes of an 8B model, and the LoRA linear
 // of 4 adapters of rank 16 against the frozen one. Each figure is the best of several batches of
 // calls; operands larger than the L2 cache.
-// bench_cuda [tokens]
+// bench_cuda [tokens [ranks]]      ranks: adapters of ranks 8 to 128 in a microbatch alone
 
 namespace loratrain {
 namespace {
@@ -67,10 +67,21 @@ class Bench {
         expand(1, dropout_threshold(0.1));
         expand(3, dropout_threshold(0.1));
         for (const std::int32_t count : {4, 8, 16, 24, 32}) crossover(count);
+        ranks();
         elementwise();
         attention();
         loss();
         optimizer();
+    }
+
+    /// 16 adapters by segment, of rank 16 or 8 to 128 or 128, and what the same costs in a pad.
+    void ranks() {
+        const std::vector<std::vector<std::int32_t>> several{
+            {16}, {8, 16, 32, 64, 128}, {64}, {128}};
+        for (const auto& [in, out] :
+             {std::pair(hidden, hidden), std::pair(hidden, inter), std::pair(inter, hidden)}) {
+            for (const std::vector<std::int32_t>& in_turn : several) ranks_of(in, out, in_turn);
+        }
     }
 
   private:
@@ -336,6 +347,69 @@ class Bench {
         buffers_.resize(kept_);
     }
 
+    void ranks_of(std::int64_t in, std::int64_t out, const std::vector<std::int32_t>& in_turn) {
+        constexpr std::int32_t count = 16;
+        std::vector<LoraSlot> adapter;
+        std::vector<LoraSegment> segments;
+        std::int32_t largest = 0;
+        std::int64_t sum = 0;
+        for (std::int32_t i = 0; i < count; ++i) {
+            const std::int32_t r = in_turn[static_cast<std::size_t>(i) % in_turn.size()];
+            adapter.push_back({floats(r * in, 0.02F), floats(r * out, 0.02F), floats(r * in),
+                               floats(r * out), r, 2.0F, 0, 0, 0});
+            segments.push_back({i, tokens_ * i / count, tokens_ * (i + 1) / count, 0});
+            largest = std::max(largest, r);
+            sum += r;
+        }
+        const std::int64_t padded = (sum + 15) / 16 * 16;
+        const std::int64_t width = (largest + 15) / 16 * 16;
+        const LoraRows lora{segments, rows_};
+        const TensorView x = random(tokens_, in, padded);
+        const TensorView dy = random(tokens_, out, padded);
+        const TensorView y = random(tokens_, out);
+        const TensorView dx = random(tokens_, in);
+        const TensorView w = random(out + padded, in + padded);
+        const auto behind = [&](const TensorView& view) {
+            return TensorView{view.offset(0, view.cols), view.dtype, view.rows, width, view.ld};
+        };
+        const std::vector<LoraTarget> s{{adapter, behind(x)}};
+        const std::vector<LoraTarget> ds{{adapter, behind(dy)}};
+        std::string name =
+            cat(in, " -> ", out, in_turn.size() > 1 ? " ranks 8-128" : cat(" r ", largest));
+        const double x_bytes = 2.0 * static_cast<double>(tokens_ * in);
+        const double dy_bytes = 2.0 * static_cast<double>(tokens_ * out);
+        double all = bytes(name + " lora_shrink", x_bytes, [&] {
+            backend_->lora_shrink({x, s, lora});
+        });
+        all += bytes(name + " lora_expand", 2.0 * dy_bytes, [&] {
+            backend_->lora_expand({s[0], y, lora});
+        });
+        all += bytes(name + " lora_backward", dy_bytes, [&] {
+            backend_->lora_backward({dy, s[0], ds[0].s, lora});
+        });
+        all += bytes(name + " lora_grad_a", x_bytes, [&] { backend_->lora_grad_a({x, ds, lora}); });
+        all += bytes(name + " lora_expand_backward", x_bytes, [&] {
+            backend_->lora_expand_backward({dx, ds, lora, false});
+        });
+        const auto products = [&](std::int64_t more, float beta) {
+            const auto widened = [&](TensorView view) {
+                view.cols += more;
+                return view;
+            };
+            return time([&] {
+                backend_->gemm({widened(x), w.row_range(0, out).col_range(0, in + more), y, false,
+                                true, 1.0F, 0.0F});
+                backend_->gemm({widened(dy), w.row_range(0, out + more).col_range(0, in), dx, false,
+                                false, 1.0F, beta});
+            });
+        };
+        std::printf("%-44s %10.1f us; both products %.1f, dX added %.1f, with %ld columns %.1f\n",
+                    (name + " in all").c_str(), all * 1e6, products(0, 0.0F) * 1e6,
+                    products(0, 1.0F) * 1e6, static_cast<long>(padded),
+                    products(padded, 0.0F) * 1e6);
+        buffers_.resize(kept_);
+    }
+
     void elementwise() {
         const double matrix_bytes = 2.0 * static_cast<double>(tokens_ * hidden);
         const double inter_bytes = 2.0 * static_cast<double>(tokens_ * inter);
@@ -473,7 +547,12 @@ class Bench {
 int main(int argc, char** argv) {
     const std::int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 8192;
     try {
-        loratrain::Bench(tokens).run();
+        loratrain::Bench bench(tokens);
+        if (argc > 2 && std::string(argv[2]) == "ranks") {
+            bench.ranks();
+        } else {
+            bench.run();
+        }
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());
         return 1;

@@ -51,6 +51,19 @@ void add_dropout(const LoraSlot& slot, kernels::LoraTables& tables) {
     tables.first_dropout_block = block;
 }
 
+std::int32_t expand_tile_rows(const kernels::LoraExpandParams& params,
+                              std::span<const LoraTarget> targets) {
+    std::int32_t largest = 0;
+    bool drops = false;
+    for (const LoraTarget& target : targets) {
+        for (const LoraSlot& slot : target.slots) {
+            largest = std::max(largest, slot.rank);
+            drops = drops || (params.of_a && slot.rank > 0 && slot.dropout > 0);
+        }
+    }
+    return kernels::lora_expand_tile_rows(params, largest, drops);
+}
+
 }  // namespace
 
 void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables) {
@@ -70,6 +83,10 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
             sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
+            if (entry.rank > 0 &&
+                (tables.smallest_rank == 0 || entry.rank < tables.smallest_rank)) {
+                tables.smallest_rank = entry.rank;
+            }
             tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
             add_dropout(target.slots[i], tables);
         }
@@ -154,7 +171,8 @@ void CudaBackend::lora_expand(const LoraExpand& op) {
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.y);
     params.shared_limit = shared_limit_;
-    params.tables = lora_tables({&op.target, 1}, op.rows, op.y.rows, lora_expand_tile_rows(params));
+    params.tables =
+        lora_tables({&op.target, 1}, op.rows, op.y.rows, expand_tile_rows(params, {&op.target, 1}));
     params.s[0] = matrix_of(op.target.s);
     CUDA_CHECK(kernels::lora_expand(stream_, params));
 }
@@ -215,9 +233,10 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.dx);
     params.shared_limit = shared_limit_;
-    params.tables = lora_tables(op.targets, op.rows, op.dx.rows, lora_expand_tile_rows(params));
-    for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     params.of_a = true;
+    params.tables =
+        lora_tables(op.targets, op.rows, op.dx.rows, expand_tile_rows(params, op.targets));
+    for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     params.accumulate = op.accumulate;
     CUDA_CHECK(kernels::lora_expand(stream_, params));
 }

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "reference/lora.h"
+#include "support/backend_case.h"
+#include "support/device_data.h"
+#include "support/lora_linear.h"
+#include "support/packed_samples.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+constexpr std::int64_t ragged_in = 328;
+constexpr std::int64_t ragged_out = 296;
+
+/// Adapters of unlike ranks on rows of their own, each with its S from column 0 on, as microbatches
+/// go by segment.
+struct RaggedRows {
+    std::vector<std::int32_t> lengths;
+    std::vector<LoraSegment> segments;
+    std::vector<std::int32_t> first_ranks;
+    std::vector<std::int32_t> second_ranks;
+};
+
+/// Segments of one row, of a tile's rows and of some more, rows of none, an adapter without rows.
+RaggedRows ragged_rows() {
+    return {{1, 130, 63, 1, 96, 34, 129},
+            {{6, 0, 1, 1},
+             {1, 1, 131, 2},
+             {2, 131, 194, 3},
+             {5, 194, 195, 4},
+             {4, 195, 291, 5},
+             {3, 292, 325, 6},
+             {0, 325, 454, 7}},
+            {1, 8, 17, 32, 100, 128, 256, 48},
+            {128, 0, 64, 33, 16, 20, 48, 7}};
+}
+
+/// One linear's adapters with every column at 0.
+class StackedLinear {
+  public:
+    StackedLinear(Backend& backend, std::int64_t rows_out, const std::vector<std::int32_t>& ranks,
+                  std::uint64_t seed)
+        : linear_(backend, ragged_in, rows_out, ranks, 0, seed),
+          slots_(linear_.slots()),
+          factors_(linear_.factors()) {
+        for (LoraSlot& slot : slots_) slot.column = 0;
+        for (auto& factors : factors_) factors.column = 0;
+        const std::int32_t largest = *std::max_element(ranks.begin(), ranks.end());
+        columns_ = (largest + 15) / 16 * 16;
+    }
+    LoraTarget target(const TensorView& s) const { return {slots_, s}; }
+    const std::vector<reference::LoraFactors>& factors() const { return factors_; }
+    const LoraLinear& linear() const { return linear_; }
+    std::int64_t columns() const { return columns_; }
+
+  private:
+    LoraLinear linear_;
+    std::vector<LoraSlot> slots_;
+    std::vector<reference::LoraFactors> factors_;
+    std::int64_t columns_;
+};
+
+class LoraRanksTest : public BackendTest {
+  protected:
+    struct Setting {
+        Setting(Backend& backend, const RaggedRows& rows)
+            : samples(backend, rows.lengths),
+              batch{rows.segments, samples.positions(), samples.sample_ids()},
+              first(backend, ragged_out, rows.first_ranks, 1),
+              second(backend, ragged_out + 8, rows.second_ranks, 2) {}
+
+        LoraRows rows() const { return {batch.segments, samples.rows()}; }
+        std::int64_t tokens() const { return samples.rows().tokens; }
+
+        PackedSamples samples;
+        reference::LoraBatch batch;
+        StackedLinear first, second;
+    };
+
+    template <class Body>
+    void for_each_setting(const Body& body) {
+        const std::vector<RaggedRows> settings{
+            ragged_rows(),
+            {{200, 313}, {{0, 0, 513, 0}}, {128}, {40}},
+            {{150, 150}, {{1, 0, 150, 0}, {0, 150, 300, 0}}, {32, 24}, {16, 32}}};
+        for (const RaggedRows& rows : settings) body(Setting(backend(), rows));
+    }
+
+    DeviceMatrix junk(std::int64_t rows, std::int64_t cols) {
+        return {backend(), HostMatrix(rows, cols, std::numeric_limits<double>::infinity()), 8};
+    }
+
+    /// Random numbers in the columns of each row's adapter, others 0.
+    HostMatrix own_columns(const StackedLinear& linear, const reference::LoraBatch& batch,
+                           std::int64_t rows, std::uint64_t seed) const {
+        const HostMatrix values = random(rows, linear.columns(), seed);
+        HostMatrix result(rows, linear.columns());
+        reference::for_each_lora_row(
+            batch, linear.factors(),
+            [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
+                for (std::int32_t i = 0; i < f.rank; ++i) result(row, i) = values(row, i);
+            });
+        return result;
+    }
+
+    std::vector<HostMatrix> starts(const StackedLinear& linear, bool of_a) const {
+        std::vector<HostMatrix> result;
+        for (const auto& f : linear.factors()) {
+            const HostMatrix& like = of_a ? f.a : f.b;
+            result.emplace_back(like.rows, like.cols, LoraLinear::gradient_start);
+        }
+        return result;
+    }
+
+    void expect_gradients(const StackedLinear& linear, const std::vector<HostMatrix>& expected,
+                          bool of_a) {
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            const auto& gradient = of_a ? linear.linear().grad_a(i) : linear.linear().grad_b(i);
+            expect_close(gradient, expected[i], dtype(),
+                         cat(of_a ? "grad_a" : "grad_b", " of rank ", linear.factors()[i].rank));
+        }
+    }
+};
+
+TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
+    for_each_setting([&](const Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), ragged_in, 1);
+        const DeviceMatrix device_x(backend(), x, 8);
+        const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
+        const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
+        const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
+                                              setting.second.target(s2.view())};
+        backend().lora_shrink({device_x.view(), targets, setting.rows()});
+        for (const auto& [linear, s] :
+             {std::pair(&setting.first, &s1), std::pair(&setting.second, &s2)}) {
+            expect_close(
+                *s, reference::lora_shrink(x, linear->factors(), setting.batch, linear->columns()),
+                "S");
+        }
+        const HostMatrix s = own_columns(setting.first, setting.batch, x.rows, 2);
+        const HostMatrix y = random(x.rows, ragged_out, 3);
+        const DeviceMatrix device_s(backend(), s, 8);
+        const DeviceMatrix device_y(backend(), y, 8);
+        backend().lora_expand(
+            {setting.first.target(device_s.view()), device_y.view(), setting.rows()});
+        expect_close(device_y, reference::lora_expand(y, s, setting.first.factors(), setting.batch),
+                     "Y + S Bᵀ");
+    });
+}
+
+TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
+    for_each_setting([&](const Setting& setting) {
+        const std::int64_t tokens = setting.tokens();
+        const HostMatrix dy = random(tokens, 2 * ragged_out + 8, 3);
+        const DeviceMatrix together(backend(), dy, 8);
+        std::vector<DeviceMatrix> s;
+        std::vector<DeviceMatrix> ds;
+        std::vector<LoraBackward> ops;
+        const std::array linears{&setting.first, &setting.second};
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            s.emplace_back(backend(), own_columns(*linears[i], setting.batch, tokens, 4 + i), 8);
+            ds.push_back(junk(tokens, linears[i]->columns()));
+        }
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            ops.push_back({together.view().col_range(i == 0 ? 0 : ragged_out,
+                                                     i == 0 ? ragged_out : ragged_out + 8),
+                           linears[i]->target(s[i].view()), ds[i].view(), setting.rows()});
+        }
+        backend().lora_backward_group(ops);
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            const StackedLinear& linear = *linears[i];
+            HostMatrix part(tokens, i == 0 ? ragged_out : ragged_out + 8);
+            for (std::int64_t row = 0; row < tokens; ++row) {
+                for (std::int64_t col = 0; col < part.cols; ++col) {
+                    part(row, col) = dy(row, (i == 0 ? 0 : ragged_out) + col);
+                }
+            }
+            expect_close(
+                ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
+                cat("dS ", i));
+            auto expected = starts(linear, false);
+            reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
+                                       linear.factors(), setting.batch, expected);
+            expect_gradients(linear, expected, false);
+        }
+    });
+}
+
+TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
+    for_each_setting([&](const Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), ragged_in, 1);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const DeviceMatrix device_x(backend(), x, 8);
+        const DeviceMatrix device_ds1(backend(), ds1, 8);
+        const DeviceMatrix device_ds2(backend(), ds2, 8);
+        const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
+                                              setting.second.target(device_ds2.view())};
+        backend().lora_grad_a({device_x.view(), targets, setting.rows()});
+        auto expected = starts(setting.first, true);
+        reference::add_lora_grad_a(x, ds1, setting.first.factors(), setting.batch, expected);
+        expect_gradients(setting.first, expected, true);
+        expected = starts(setting.second, true);
+        reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected);
+        expect_gradients(setting.second, expected, true);
+
+        for (const bool accumulate : {false, true}) {
+            HostMatrix dx = accumulate ? x : HostMatrix(x.rows, ragged_in);
+            reference::add_lora_dx(ds1, setting.first.factors(), setting.batch, dx);
+            reference::add_lora_dx(ds2, setting.second.factors(), setting.batch, dx);
+            const DeviceMatrix made(backend(), x, 8);
+            backend().lora_expand_backward({made.view(), targets, setting.rows(), accumulate});
+            expect_close(made, dx, cat("dX, accumulate = ", accumulate));
+        }
+    });
+}
+
+/// Which kernel sweeps dY for an adapter depends on its own rank.
+TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
+    constexpr std::int64_t rows = 300;
+    const HostMatrix dy = random(rows, ragged_out, 1);
+    const HostMatrix s = random(rows, 128, 2);
+    const DeviceMatrix device_dy(backend(), dy, 8);
+    const DeviceMatrix device_s(backend(), s, 8);
+    const std::vector<LoraSegment> segments{{0, 0, 170, 0}, {1, 170, rows, 0}};
+    const PackedSamples samples(backend(), {170, 130});
+    for (const std::int32_t own : {8, 16, 40, 128}) {
+        std::vector<std::vector<double>> values_of_ds;
+        std::vector<std::vector<float>> gradients;
+        for (const std::int32_t other : {8, 16, 24, 64, 128}) {
+            const StackedLinear linear(backend(), ragged_out, {own, other}, 5);
+            const DeviceMatrix ds = junk(rows, 128);
+            backend().lora_backward({device_dy.view(),
+                                     linear.target(device_s.view()),
+                                     ds.view(),
+                                     {segments, samples.rows()}});
+            const HostMatrix all = ds.download();
+            values_of_ds.emplace_back(all.values.begin(), all.values.begin() + 170 * 128);
+            gradients.push_back(linear.linear().grad_b(0).download());
+            EXPECT_EQ(values_of_ds.front(), values_of_ds.back()) << own << " beside " << other;
+            EXPECT_EQ(gradients.front(), gradients.back()) << own << " beside " << other;
+        }
+    }
+}
+
+LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(LoraRanksTest);
+
+}  // namespace
+}  // namespace loratrain
