@@ -33,11 +33,12 @@ class StageActions;
 ///
 /// One of several replicas sends no sums. Its stages begin to reduce a batch, in the order of
 /// JointWindow::reductions, directly behind its last backward there; one that has no samples of it
-/// with the next of the round that it has. They step it as late as they can, for the sum is under
-/// way meanwhile: before the first forward of the adapter's next batch or of its evaluation, at the
-/// latest before something of a later round is reduced. So nothing of a window's last round is
-/// stepped in it but before an evaluation, as other replicas may be behind; what an evaluation
-/// waits for is reduced in its window on all of them.
+/// as soon as the adapter's former batch is stepped, so that nobody waits for what it adds nothing
+/// to, at the latest with the next of the round that it has. They step it as late as they can, for
+/// the sum is under way meanwhile: before the first forward of the adapter's next batch or of its
+/// evaluation, at the latest before its next batch, or one behind it in the order, is reduced. So
+/// nothing of a window's last round is stepped in it but before an evaluation, as other replicas
+/// may be behind; what an evaluation waits for is reduced in its window on all of them.
 ///
 /// Free of deadlock as long as forward sends never wait (a slot keeps its output until the backward
 /// has come back) and at least one gradient send may be under way; with few send buffers in both
@@ -55,11 +56,14 @@ class PipelineActions {
   private:
     using BatchList = std::vector<std::int32_t>;
 
-    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage.
+    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage; where it
+    /// is not here, already once what stands before `former` is stepped.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
         std::int32_t after = 0;
+        bool is_here = false;
+        std::int64_t former = 0;  ///< place in the stream behind the adapter's batch before
     };
     /// How far a stage is in the order of reductions.
     struct StageSums {
@@ -86,7 +90,7 @@ class PipelineActions {
     }
     std::int64_t noted_reductions() const { return first_reduction_ + std::ssize(reductions_); }
     void step_to(std::int64_t place, StageSums& sums, StageActions& stage) const;
-    void reduce_what_is_over(StageSums& sums, StageActions& stage) const;
+    void reduce_what_it_can(StageSums& sums, StageActions& stage) const;
     void forget_ended();
 
     ReplicaView view_;
