@@ -185,11 +185,13 @@ void PipelineActions::note_needs(const Window& window) {
         }
         if (batch.evaluation) {
             evaluated_ = std::max(evaluated_, newest);
+            if (batch.is_here()) evaluations_[batch.adapter] = number(batch.last_microbatch) + 1;
         } else {
             const std::int64_t place =
                 place_of.at(window.first_batch + static_cast<std::int32_t>(i));
-            reductions_[static_cast<std::size_t>(place - first_reduction_)].former = newest;
-            newest = place + 1;
+            Reduction& reduction = reductions_[static_cast<std::size_t>(place - first_reduction_)];
+            reduction.former = std::exchange(newest, place + 1);
+            reduction.evaluated = evaluations_[batch.adapter];
         }
     }
 }
@@ -227,7 +229,8 @@ void PipelineActions::reduce_what_it_can(StageSums& sums, StageActions& stage) c
     for (; sums.reduced < noted_reductions(); ++sums.reduced) {
         const Reduction& next = reduction(sums.reduced);
         const bool over = next.after <= sums.ended;
-        const bool adds_nothing = !next.is_here && next.former <= sums.stepped;
+        const bool adds_nothing =
+            !next.is_here && next.former <= sums.stepped && next.evaluated <= sums.forwarded;
         if (!over && !adds_nothing) return;
         step_to(next.former, sums, stage);
         stage.compute_batch(next.batch, ActionKind::reduce);
@@ -273,6 +276,7 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
                 if (needs != needs_.end()) step_to(needs->second, sums, stage);
                 reduce_what_it_can(sums, stage);
                 stage.forward(compute.microbatch, up);
+                sums.forwarded = compute.microbatch + 1;
             }
         }
         reduce_what_it_can(sums, stage);
@@ -290,7 +294,7 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
 
 std::size_t PipelineActions::size() const {
     return up_.size() + down_.size() + newest_.size() + reductions_.size() + needs_.size() +
-           sum_of_newest_.size() + order_.size();
+           sum_of_newest_.size() + evaluations_.size() + order_.size();
 }
 
 }  // namespace loratrain

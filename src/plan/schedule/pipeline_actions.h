@@ -57,17 +57,20 @@ class PipelineActions {
     using BatchList = std::vector<std::int32_t>;
 
     /// A batch to be reduced, once microbatches below `after` are backwarded on a stage; where it
-    /// is not here, already once what stands before `former` is stepped.
+    /// is not here, already once what stands before `former` is stepped and the adapter's
+    /// evaluations before it, in microbatches below `evaluated`, are forwarded.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
         std::int32_t after = 0;
         bool is_here = false;
         std::int64_t former = 0;  ///< place in the stream behind the adapter's batch before
+        std::int32_t evaluated = 0;
     };
     /// How far a stage is in the order of reductions.
     struct StageSums {
-        std::int32_t ended = 0;  ///< behind the last microbatch backwarded
+        std::int32_t ended = 0;      ///< behind the last microbatch backwarded
+        std::int32_t forwarded = 0;  ///< and forwarded
         std::int64_t reduced = 0;
         std::int64_t stepped = 0;
     };
@@ -103,6 +106,7 @@ class PipelineActions {
     /// Per microbatch: reductions of the stream that are stepped before its forward.
     std::map<std::int32_t, std::int64_t> needs_;
     std::map<AdapterId, std::int64_t> sum_of_newest_;  ///< place behind each adapter's last one
+    std::map<AdapterId, std::int32_t> evaluations_;  ///< behind the last microbatch of each's here
     std::int64_t evaluated_ = 0;  ///< place behind the last one that an evaluation follows
     std::vector<std::int32_t> backwarded_;    ///< per stage
     std::map<std::int32_t, BatchList> up_;    ///< per microbatch: totals with its forward

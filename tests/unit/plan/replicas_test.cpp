@@ -448,6 +448,20 @@ TEST(Replicas, ComeToSumsOfWhatTheyHaveNothingOfAsSoonAsTheyMay) {
     }
 }
 
+/// Its evaluation is behind the former step too.
+TEST(Replicas, ComeToThemBehindTheEvaluationsBefore) {
+    Case test = apart();
+    test.job.eval.every_steps = 1;
+    test.datasets[0].eval = test.datasets[0].train;
+    test.datasets[0].eval.resize(3);
+    const Plan plan = test.plan();
+    for (const std::int32_t rounds : {1, 2}) {
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
+                              ScheduleStream::Evaluations::due);
+        for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(stream.next(rounds, i == 3));
+    }
+}
+
 TEST(Replicas, SumInTheOrderInWhichBatchesEnd) {
     const Case test = apart();
     const Plan plan = test.plan();
