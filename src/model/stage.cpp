@@ -92,6 +92,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         layer_.forward(l, use_layer(l, computed), computed, slot.layer(l),
                        slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
         weights_.done(l);
+        if (between_layers_) between_layers_();
     }
     resident_slot_ = slot_index;
     if (!loss_) return;
@@ -222,6 +223,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
         }
         layer_.backward(l, weights, computed, saved, need_dx);
         weights_.done(l);
+        if (between_layers_) between_layers_();
     }
     resident_slot_ = -1;
     if (to_embedding) embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "adapter/adapter_bank.h"
@@ -49,6 +51,10 @@ class Stage {
     /// What follows the next forward or backward, so that its layers come in time; else backward is
     /// assumed to follow the forward of training, forward all else.
     void expect(Pass next) { next_pass_ = next; }
+
+    /// Called behind each layer of a forward or backward while the host gives the backend its
+    /// operations, for what must go on meanwhile; empty = nothing.
+    void between_layers(std::function<void()> call) { between_layers_ = std::move(call); }
 
     /// Accumulates the adapter gradients of the microbatch in `slot`. `d_output`: gradient of
     /// output(slot) (unused on the last stage); `d_input`: receives the gradient of input(slot)
@@ -104,6 +110,7 @@ class Stage {
     /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
     std::optional<Pass> next_pass_;
+    std::function<void()> between_layers_;
     std::vector<std::int32_t> own_ids_;
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;

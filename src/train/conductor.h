@@ -135,13 +135,14 @@ class Conductor {
     void tell_ends();
     void tell_ends(const std::vector<AdapterId>& ended);
     void save_and_tell();
-    void tell_saved(const StateAtRound& saved);
+    void tell_saved(const StateAtRound& saved, double seconds);
     void stop_working(const std::string& why);
     void obey_desk();
     void obey(const DeskOrders& orders);
     void take_news(const AdapterNews& news);
     void take_over(const GivenAdapter& given);
     void give_back(const std::vector<ReturnedAdapter>& returned);
+    std::string store_for_others(const std::vector<AdapterId>& adapters);
     void grow_by(const InboxFile& file);
     bool desk_wants_drain() const;
     bool has(AdapterId adapter) const { return adapters_[adapter].held; }
@@ -210,6 +211,7 @@ class Conductor {
     // On a worker.
     std::set<AdapterId> told_;  ///< ended ones that the desk knows of
     int places_ = 0;            ///< that the desk was told of
+    int moves_ = 0;             ///< in which it has given adapters back
     std::string stop_ordered_;  ///< by the desk: why
     bool resting_ = false;      ///< it has saved and trains no more
     std::optional<ExitCode> over_;

@@ -111,10 +111,11 @@ void Conductor::finish_saving() {
 
 void Conductor::end_saving() {
     activity::begin(activity::Task::checkpoint);
-    parts_.stop.checkpoint_took(saving_->files.finish());
+    const double seconds = saving_->files.finish();
+    parts_.stop.checkpoint_took(seconds);
     log::info(cat("checkpoint at round ", saving_->state.round()));
     saved_ended_ = saving_->state.ended();
-    if (parts_.desk != nullptr) tell_saved(saving_->state);
+    if (parts_.desk != nullptr) tell_saved(saving_->state, seconds);
     forget_obeyed(saving_->stops);
     saving_.reset();
     journal_.checkpointed();

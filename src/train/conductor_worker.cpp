@@ -5,6 +5,7 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "plan/schedule/admission.h"
+#include "train/checkpoint/worker_checkpoints.h"
 #include "train/conductor.h"
 #include "train/job_warnings.h"
 
@@ -136,7 +137,9 @@ void Conductor::tell_ends(const std::vector<AdapterId>& ended) {
 }
 
 void Conductor::save_and_tell() {
+    const auto start = std::chrono::steady_clock::now();
     save();
+    const double seconds = seconds_since(start);
     std::vector<AdapterId> saved;
     for (const AdapterId a : adapters_.all()) {
         const AdapterState& state = adapters_[a].state;
@@ -144,12 +147,12 @@ void Conductor::save_and_tell() {
         parts_.desk->tell(a, state);
         saved.push_back(a);
     }
-    parts_.desk->tell_saved(saved);
+    parts_.desk->tell_saved(saved, seconds);
     parts_.desk->send();
 }
 
 /// What the checkpoint of the stream has, of those that have not ended since.
-void Conductor::tell_saved(const StateAtRound& saved) {
+void Conductor::tell_saved(const StateAtRound& saved, double seconds) {
     const RunState then = saved.state(state());
     std::vector<AdapterId> adapters;
     for (const AdapterId a : adapters_.all()) {
@@ -157,7 +160,7 @@ void Conductor::tell_saved(const StateAtRound& saved) {
         parts_.desk->tell(a, then.adapters[index(a)]);
         adapters.push_back(a);
     }
-    parts_.desk->tell_saved(adapters);
+    parts_.desk->tell_saved(adapters, seconds);
     parts_.desk->send();
 }
 
@@ -182,13 +185,9 @@ void Conductor::obey(const DeskOrders& orders) {
     }
     for (const InboxFile& file : orders.additions) grow_by(file);
     for (const AdapterNews& news : orders.news) take_news(news);
-    bool moved = false;
     for (const GivenAdapter& given : orders.given) {
-        if (given.worker != parts_.desk->worker()) continue;
-        take_over(given);
-        moved = moved || given.moved;
+        if (given.worker == parts_.desk->worker()) take_over(given);
     }
-    if (moved) save_and_tell();
     give_back(orders.returned);
     for (const AdapterId a : orders.ended) {
         if (has(a)) stop_adapter(a);
@@ -224,19 +223,18 @@ void Conductor::take_over(const GivenAdapter& given) {
     performer_.load(given.adapter, given.checkpoint);
 }
 
-/// So that another worker goes on with them, from a checkpoint.
+/// So that another worker goes on with them, those that have begun from a checkpoint of them alone.
 void Conductor::give_back(const std::vector<ReturnedAdapter>& returned) {
     std::vector<AdapterId> mine;
-    bool begun = false;
+    std::vector<AdapterId> begun;
     for (const ReturnedAdapter& r : returned) {
         const AdapterState& state = adapters_[r.adapter].state;
         const bool asked = r.worker == parts_.desk->worker() && has(r.adapter);
         if (!asked || !is_unfinished(state.status)) continue;
         mine.push_back(r.adapter);
-        begun = begun || state.steps > 0;
+        if (state.steps > 0) begun.push_back(r.adapter);
     }
-    if (begun) save_and_tell();
-    const std::string saved = cat(parts_.checkpoints, "/", adapters_.round());
+    const std::string stored = store_for_others(begun);
     for (const AdapterId a : mine) {
         AdapterRow& row = adapters_[a];
         row.held = false;
@@ -245,10 +243,29 @@ void Conductor::give_back(const std::vector<ReturnedAdapter>& returned) {
             post(ReleaseAdapter{a});
             performer_.release(a);
         }
-        const bool stored = row.state.steps > 0;
-        parts_.desk->tell_returned({parts_.desk->worker(), a, stored ? saved : ""});
+        const bool has_begun = row.state.steps > 0;
+        parts_.desk->tell_returned({parts_.desk->worker(), a, has_begun ? stored : ""});
     }
     if (!mine.empty()) parts_.desk->send();
+}
+
+/// Its directory; "" without any.
+std::string Conductor::store_for_others(const std::vector<AdapterId>& adapters) {
+    if (adapters.empty()) return "";
+    journal_.flush();  // who goes on has to find metrics of all steps before
+    RunState run = state();
+    for (const AdapterId a : adapters_.all()) {
+        if (std::find(adapters.begin(), adapters.end(), a) != adapters.end()) {
+            parts_.desk->tell(a, run.adapters[index(a)]);
+        } else {
+            run.adapters[index(a)] = {};
+            run.adapters[index(a)].status = AdapterStatus::waiting;
+        }
+    }
+    const std::string root = move_checkpoint_root(parts_.checkpoints, ++moves_);
+    post(StoreAdapters{adapters});
+    performer_.store(adapters, run, root);
+    return cat(root, "/", run.round);
 }
 
 void Conductor::grow_by(const InboxFile& file) {

@@ -54,6 +54,10 @@ std::string write(std::string kind, const std::vector<AdapterId>& adapters) {
     return kind + "\n";
 }
 
+std::string write(const StoreAdapters& store) {
+    return write("store", store.adapters);
+}
+
 std::string write(const CopyStates& copy) {
     return write("copy", copy.adapters);
 }
@@ -153,6 +157,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
+    if (kind == "store") return StoreAdapters{read_adapters(numbers)};
     if (kind == "copy") return CopyStates{read_adapters(numbers)};
     if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};

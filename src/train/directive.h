@@ -35,6 +35,11 @@ struct KnownReferences {
 /// A checkpoint of what is trained so far.
 struct SaveCheckpoint {};
 
+/// A checkpoint of these adapters alone, which another worker goes on with.
+struct StoreAdapters {
+    std::vector<AdapterId> adapters;
+};
+
 /// The adapter's parameters go to rank 0, which exports them or keeps them as its best.
 struct GatherAdapter {
     AdapterId adapter{};
@@ -79,9 +84,10 @@ struct Finish {
 };
 
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
-using Directive = std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences,
-                               SaveCheckpoint, GatherAdapter, SendAdapter, CopyStates,
-                               AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
+using Directive =
+    std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences, SaveCheckpoint,
+                 StoreAdapters, GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
+                 ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path

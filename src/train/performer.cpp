@@ -120,6 +120,13 @@ void Performer::save(const RunState& state) {
                     parts_.identity, parts_.checkpoints);
 }
 
+void Performer::store(const std::vector<AdapterId>& adapters, const RunState& state,
+                      const std::string& root) {
+    activity::begin(activity::Task::checkpoint);
+    save_checkpoint(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), state,
+                    parts_.identity, root, adapters);
+}
+
 std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
     activity::begin(activity::Task::export_adapter, number(adapter));
     return gather_adapter(parts_.mpi, parts_.job, parts_.plan, parts_.run.stage().bank(), adapter,
@@ -201,6 +208,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const ReferWindow& d) { refer(d.window, [] {}); },
                    [&](const KnownReferences& d) { set_references(d.adapter, d.losses); },
                    [&](const SaveCheckpoint&) { save({}); },
+                   [&](const StoreAdapters& d) { store(d.adapters, {}, ""); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },
                    [&](const CopyStates& d) { copy(d.adapters); },

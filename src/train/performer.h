@@ -39,6 +39,10 @@ class Performer {
     const ReferenceLosses& references() const;
     /// `state` is rank 0's.
     void save(const RunState& state);
+    /// Of these adapters alone, in a folder of checkpoints of its own; both arguments behind them
+    /// are rank 0's.
+    void store(const std::vector<AdapterId>& adapters, const RunState& state,
+               const std::string& root);
     /// All stages' tensors of an adapter.
     std::vector<NamedTensor> gather(AdapterId adapter);
     /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.

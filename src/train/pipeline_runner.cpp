@@ -22,7 +22,10 @@ PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::siz
       exchange_(exchange),
       on_device_(backend.native_stream() != nullptr),
       reads_(backend, communicator) {
-    if (exchange != nullptr) exchanging_.emplace([exchange] { exchange->poll(); });
+    if (exchange != nullptr) {
+        exchanging_.emplace([exchange] { exchange->poll(); });
+        stage.between_layers([exchange] { exchange->poll(); });
+    }
     if (view.replica.stages.size() == 1) return;
     backend.before_stalls([this] { communicator_.settle(hooks_.between_actions); });
     for (std::int32_t i = 0; i < gradient_buffers; ++i) {
@@ -33,6 +36,7 @@ PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::siz
 
 PipelineRunner::~PipelineRunner() {
     backend_.before_stalls({});
+    stage_.between_layers({});
 }
 
 void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hooks) {

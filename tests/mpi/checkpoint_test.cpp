@@ -13,6 +13,7 @@
 #include "support/made_up_form.h"
 #include "support/small_model.h"
 #include "train/checkpoint/background_checkpoint.h"
+#include "train/checkpoint/stored_adapter.h"
 #include "train/lane_groups.h"
 #include "unit/model/shared_stages.h"
 
@@ -156,6 +157,23 @@ TEST_F(Checkpoints, AdaptersWhereverTheyAre) {
     }
     saved->reside(AdapterId{2});
     expect_equal(*loaded, *saved, AdapterId{2});
+}
+
+TEST_F(Checkpoints, OfSomeAdaptersAlone) {
+    const auto saved = bank();
+    fill(*saved, AdapterId{0}, 11);
+    fill(*saved, AdapterId{1}, 22);
+    state_.round = 5;
+    const std::string root = cat(job_.run.dir, "/some");
+    save_checkpoint(session(), job_, plan_, *saved, state_, identity_, root, {AdapterId{1}});
+    barrier(session());
+    EXPECT_FALSE(fs::exists(root + "/5/a.safetensors"));
+    EXPECT_TRUE(fs::exists(root + "/5/b.safetensors"));
+    const auto loaded = bank();
+    load_stored_adapter(root + "/5/b.safetensors", job_.adapters[1], plan_.model, stage(),
+                        AdapterId{1}, *loaded);
+    expect_equal(*loaded, *saved, AdapterId{1});
+    barrier(session());
 }
 
 TEST_F(Checkpoints, WrittenInTheBackgroundHaveTheSameFiles) {

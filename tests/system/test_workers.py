@@ -125,6 +125,9 @@ class Workers(SweepTest):
         moved = re.search(pattern, self.log_of("run"))[1]
         self.assertIn(moved, many)
         self.wait_for(lambda: re.search(rf"worker {idle} gets {moved}", self.log_of("run")), process)
+        self.wait_for_step("run", moved, len(step_metrics(self.dir / "run", moved)) + 1)
+        self.kill(process)  # whatever holds the moved one's state now
+        process = start([self.dir / "job.yaml"], 2)
         self.wait_for_step("run", moved, len(step_metrics(self.dir / "run", moved)) + 5)
         self.drop("run", "more", {"adapters": [{"name": "late", "max_steps": 3}]}, seconds_ago=5)
         self.wait_for(lambda: self.statuses("run").get("late") == "DONE", process)

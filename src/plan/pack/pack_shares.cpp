@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -72,7 +73,7 @@ PackedShares one_after_the_other(PackedShares first, const PackedShares& second)
     return first;
 }
 
-double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> microbatches) {
+PipelineLoad load_of_share(const PackRules& rules, std::span<const Microbatch> microbatches) {
     PipelineLoad load;
     load.stages = static_cast<std::int32_t>(rules.stages.size());
     load.max_in_flight = rules.max_in_flight;
@@ -81,8 +82,13 @@ double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> micr
                   loads_of(microbatch, rules.span));
         load.required.push_back(0);
     }
+    return load;
+}
+
+double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> microbatches) {
     constexpr double nanosecond = 1e-9;
-    return nanosecond * static_cast<double>(pipeline_time(load).makespan);
+    return nanosecond *
+           static_cast<double>(pipeline_time(load_of_share(rules, microbatches)).makespan);
 }
 
 /// Of the replica that takes longest.
@@ -94,10 +100,43 @@ double slowest_pipeline(std::span<const PackRules> rules, const PackedShares& pa
     return seconds;
 }
 
-}  // namespace
+/// Per microbatch, of a pipeline that is full, in nanoseconds.
+std::vector<std::int64_t> ends_of(const PackRules& rules,
+                                  std::span<const Microbatch> microbatches) {
+    const PipelineLoad load = load_of_share(rules, microbatches);
+    const auto stages = static_cast<std::size_t>(load.stages);
+    std::vector<std::int64_t> ends;
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < load.forward.size(); i += stages) {
+        std::int64_t slowest = 0;
+        for (std::size_t s = i; s < i + stages; ++s) {
+            slowest = std::max(slowest, load.forward[s] + load.backward[s]);
+        }
+        ends.push_back(end += slowest);
+    }
+    return ends;
+}
 
-PackedShares pack_shares(std::span<const PackRules> rules, std::span<const Round> shares,
-                         std::span<const SharedAdapter> adapters) {
+/// Those first whose batches are first over on all replicas.
+void sort_by_end(std::span<const PackRules> rules, PackedShares& packing) {
+    std::map<AdapterId, std::int64_t> over;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+        const std::vector<Microbatch>& microbatches = packing.replicas[r];
+        const std::vector<std::int64_t> ends = ends_of(rules[r], microbatches);
+        for (std::size_t m = 0; m < microbatches.size(); ++m) {
+            for (const Segment& segment : microbatches[m].segments) {
+                std::int64_t& of_adapter = over[segment.adapter];
+                of_adapter = std::max(of_adapter, ends[m]);
+            }
+        }
+    }
+    std::stable_sort(packing.ends.begin(), packing.ends.end(),
+                     [&](AdapterId a, AdapterId b) { return over[a] < over[b]; });
+}
+
+/// As a whole or in two parts.
+PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const Round> shares,
+                             std::span<const SharedAdapter> adapters) {
     const Adapters all = adapters_of(shares);
     PackedShares whole = packed(rules, shares, all);
     const double compute = slowest_pipeline(rules, whole);
@@ -115,6 +154,15 @@ PackedShares pack_shares(std::span<const PackRules> rules, std::span<const Round
                                    slowest_pipeline(rules, one) + sum_seconds(first, adapters),
                                    slowest_pipeline(rules, other) + sum_seconds(second, adapters)});
     return apart < compute + sums ? both : whole;
+}
+
+}  // namespace
+
+PackedShares pack_shares(std::span<const PackRules> rules, std::span<const Round> shares,
+                         std::span<const SharedAdapter> adapters) {
+    PackedShares packing = packed_in_parts(rules, shares, adapters);
+    sort_by_end(rules, packing);
+    return packing;
 }
 
 }  // namespace loratrain

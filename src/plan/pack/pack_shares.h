@@ -17,7 +17,7 @@ struct SharedAdapter {
 /// A round as replicas have it.
 struct PackedShares {
     std::vector<std::vector<Microbatch>> replicas;
-    std::vector<AdapterId> ends;  ///< its adapters as their batches end
+    std::vector<AdapterId> ends;  ///< its adapters as their batches end on the last replica
     FillingCounts fillings;
 };
 

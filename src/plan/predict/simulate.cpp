@@ -142,8 +142,17 @@ void Simulator::reduce(std::size_t stage, const Action& action) {
     sum.seconds =
         std::max(sum.seconds, exchange_seconds(costs, parameters_of(stage, action.batch)));
     if (++sum.stages < stages_.size()) return;
-    sums_end_ = sum.end = std::max(now_, sums_end_) + sum.seconds;
+    sums_end_ = sum.end = std::max(now_ + until_all_look(), sums_end_) + sum.seconds;
     timeline_.exchange_seconds += sum.seconds;
+}
+
+/// A host that gives its device a layer does nothing else.
+double Simulator::until_all_look() const {
+    double seconds = 0.0;
+    for (const StageState& stage : stages_) {
+        if (stage.computing) seconds = std::max(seconds, stage.layer / speed(stage.host));
+    }
+    return seconds;
 }
 
 /// That a step needs.
@@ -247,6 +256,9 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     timeline_.stages[stage].push_back(span);
     state.left = seconds_of(stage, action) + stall_of(stage, action);
     timeline_.full_speed_seconds += state.left;
+    const ReplicaView& view = replica_of(stage).view;
+    const std::int32_t layers = view.replica.stages[state.of_replica].layer_count;
+    state.layer = action.kind == ActionKind::step ? 0.0 : state.left / std::max(1, layers);
     state.computing = true;
     computing_[state.host] += replica_of(stage).view.replica.tensor;
 }

@@ -48,7 +48,8 @@ struct Timeline {
 /// one after the other per direction between two neighbours (message_per_byte), and arrive
 /// message_fixed later; a receive waits until its message is there. Sums over replicas travel
 /// beside computation too, one after the other: each begins when all stages have come to its
-/// reduce, and takes exchange_seconds(); a step waits for it. Pure and deterministic.
+/// reduce and looked, as those that compute do between two layers, and takes exchange_seconds(); a
+/// step waits for it. Pure and deterministic.
 class Simulator {
   public:
     /// All replicas, with the plan's costs. `job` and `plan` are kept by reference.
@@ -102,6 +103,7 @@ class Simulator {
         std::deque<Action> actions;
         bool computing = false;
         double left = 0.0;   ///< seconds at full speed of what is being computed
+        double layer = 0.0;  ///< of a layer of it; 0 of a step
         double wakes = 0.0;  ///< when the message arrives that is waited for; only later than now
         Link up;             ///< to the next stage
         Link down;           ///< to the stage before
@@ -112,6 +114,7 @@ class Simulator {
     void queue_actions(const JointWindow& joint);
     void queue_actions(Replica& replica, const Window& window);
     void reduce(std::size_t stage, const Action& action);
+    double until_all_look() const;
     bool sum_is_there(std::size_t stage, const Action& action);
     void advance(bool to_the_end);
     void start_what_can();

@@ -158,12 +158,12 @@ void PipelineActions::note_reductions(const Window& window,
     for (const std::int32_t b : reductions) {
         const BatchPlan& batch = batch_of(b);
         over_after_ = std::max(over_after_, number(batch.last_microbatch) + 1);
-        reductions_.push_back({b, batch.round, over_after_});
+        reductions_.push_back({b, batch.round, over_after_, batch.is_here()});
     }
     const Reduction* next_here = nullptr;
     for (std::size_t i = 0; i < reductions.size(); ++i) {
         Reduction& reduction = reductions_[reductions_.size() - 1 - i];
-        if (batch_of(reduction.batch).is_here()) {
+        if (reduction.is_here) {
             next_here = &reduction;
         } else if (next_here != nullptr && next_here->round == reduction.round) {
             reduction.after = next_here->after;
@@ -186,8 +186,13 @@ void PipelineActions::note_needs(const Window& window) {
         }
         if (batch.evaluation) {
             evaluated_ = std::max(evaluated_, newest);
+            if (batch.is_here()) evaluations_[batch.adapter] = number(batch.last_microbatch) + 1;
         } else {
-            newest = place_of.at(window.first_batch + static_cast<std::int32_t>(i)) + 1;
+            const std::int64_t place =
+                place_of.at(window.first_batch + static_cast<std::int32_t>(i));
+            Reduction& reduction = reductions_[static_cast<std::size_t>(place - first_reduction_)];
+            reduction.former = std::exchange(newest, place + 1);
+            reduction.evaluated = evaluations_[batch.adapter];
         }
     }
 }
@@ -221,14 +226,14 @@ void PipelineActions::step_to(std::int64_t place, StageSums& sums, StageActions&
     }
 }
 
-/// Of earlier rounds nothing is left to be stepped then.
-void PipelineActions::reduce_what_is_over(StageSums& sums, StageActions& stage) const {
+void PipelineActions::reduce_what_it_can(StageSums& sums, StageActions& stage) const {
     for (; sums.reduced < noted_reductions(); ++sums.reduced) {
         const Reduction& next = reduction(sums.reduced);
-        if (next.after > sums.ended) return;
-        while (sums.stepped < sums.reduced && reduction(sums.stepped).round < next.round) {
-            step_to(sums.stepped + 1, sums, stage);
-        }
+        const bool over = next.after <= sums.ended;
+        const bool adds_nothing =
+            !next.is_here && next.former <= sums.stepped && next.evaluated <= sums.forwarded;
+        if (!over && !adds_nothing) return;
+        step_to(next.former, sums, stage);
         stage.compute_batch(next.batch, ActionKind::reduce);
     }
 }
@@ -260,7 +265,7 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
         StageActions stage(view_, s, backwarded_[s]);
         StageSums& sums = sums_[s];
         for (const ComputeStep& compute : order[s]) {
-            reduce_what_is_over(sums, stage);
+            reduce_what_it_can(sums, stage);
             if (compute.backward) {
                 stage.backward(compute.microbatch, carried_with(down_, compute.microbatch));
                 ++backwarded_[s];
@@ -270,10 +275,12 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
                 stage.receive(compute.microbatch, up);
                 const auto needs = needs_.find(compute.microbatch);
                 if (needs != needs_.end()) step_to(needs->second, sums, stage);
+                reduce_what_it_can(sums, stage);
                 stage.forward(compute.microbatch, up);
+                sums.forwarded = compute.microbatch + 1;
             }
         }
-        reduce_what_is_over(sums, stage);
+        reduce_what_it_can(sums, stage);
         LORATRAIN_CHECK(sums.reduced >= due, "batch ", reduction(sums.reduced).batch,
                         " is never over");
         if (window.drains) {
@@ -293,7 +300,7 @@ void PipelineActions::end(AdapterId adapter) {
 
 std::size_t PipelineActions::size() const {
     return up_.size() + down_.size() + newest_.size() + reductions_.size() + needs_.size() +
-           sum_of_newest_.size() + order_.size();
+           sum_of_newest_.size() + evaluations_.size() + order_.size();
 }
 
 }  // namespace loratrain

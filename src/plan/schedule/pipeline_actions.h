@@ -34,11 +34,12 @@ class StageActions;
 ///
 /// One of several replicas sends no sums. Its stages begin to reduce a batch, in the order of
 /// JointWindow::reductions, directly behind its last backward there; one that has no samples of it
-/// with the next of the round that it has. They step it as late as they can, for the sum is under
-/// way meanwhile: before the first forward of the adapter's next batch or of its evaluation, at the
-/// latest before something of a later round is reduced. So nothing of a window's last round is
-/// stepped in it but before an evaluation, as other replicas may be behind; what an evaluation
-/// waits for is reduced in its window on all of them.
+/// as soon as the adapter's former batch is stepped, so that nobody waits for what it adds nothing
+/// to, at the latest with the next of the round that it has. They step it as late as they can, for
+/// the sum is under way meanwhile: before the first forward of the adapter's next batch or of its
+/// evaluation, at the latest before its next batch, or one behind it in the order, is reduced. So
+/// nothing of a window's last round is stepped in it but before an evaluation, as other replicas
+/// may be behind; what an evaluation waits for is reduced in its window on all of them.
 ///
 /// Free of deadlock as long as forward sends never wait (a slot keeps its output until the backward
 /// has come back) and at least one gradient send may be under way; with few send buffers in both
@@ -59,15 +60,21 @@ class PipelineActions {
   private:
     using BatchList = std::vector<std::int32_t>;
 
-    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage.
+    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage; where it
+    /// is not here, already once what stands before `former` is stepped and the adapter's
+    /// evaluations before it, in microbatches below `evaluated`, are forwarded.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
         std::int32_t after = 0;
+        bool is_here = false;
+        std::int64_t former = 0;  ///< place in the stream behind the adapter's batch before
+        std::int32_t evaluated = 0;
     };
     /// How far a stage is in the order of reductions.
     struct StageSums {
-        std::int32_t ended = 0;  ///< behind the last microbatch backwarded
+        std::int32_t ended = 0;      ///< behind the last microbatch backwarded
+        std::int32_t forwarded = 0;  ///< and forwarded
         std::int64_t reduced = 0;
         std::int64_t stepped = 0;
     };
@@ -90,7 +97,7 @@ class PipelineActions {
     }
     std::int64_t noted_reductions() const { return first_reduction_ + std::ssize(reductions_); }
     void step_to(std::int64_t place, StageSums& sums, StageActions& stage) const;
-    void reduce_what_is_over(StageSums& sums, StageActions& stage) const;
+    void reduce_what_it_can(StageSums& sums, StageActions& stage) const;
     void forget_ended();
 
     ReplicaView view_;
@@ -103,6 +110,7 @@ class PipelineActions {
     /// Per microbatch: reductions of the stream that are stepped before its forward.
     std::map<std::int32_t, std::int64_t> needs_;
     std::map<AdapterId, std::int64_t> sum_of_newest_;  ///< place behind each adapter's last one
+    std::map<AdapterId, std::int32_t> evaluations_;  ///< behind the last microbatch of each's here
     std::int64_t evaluated_ = 0;  ///< place behind the last one that an evaluation follows
     std::vector<std::int32_t> backwarded_;    ///< per stage
     std::map<std::int32_t, BatchList> up_;    ///< per microbatch: totals with its forward

@@ -197,13 +197,16 @@ FoundCheckpoint newest_undamaged(const fs::path& root, const Job& job, const Pla
 }  // namespace
 
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
-                     const RunState& state, const RunIdentity& identity, const std::string& root) {
+                     const RunState& state, const RunIdentity& identity, const std::string& root,
+                     const std::vector<AdapterId>& only) {
     std::optional<CheckpointWriter> writer;
     if (mpi.is_root()) writer.emplace(job, identity, state.round, root);
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const auto adapter = static_cast<AdapterId>(i);
+        const bool wanted =
+            only.empty() || std::find(only.begin(), only.end(), adapter) != only.end();
         const Residence residence = bank.residence(adapter);
-        if (residence == Residence::absent) continue;
+        if (!wanted || residence == Residence::absent) continue;
         if (residence == Residence::released) {
             if (writer) writer->keep(adapter);
             continue;

@@ -25,10 +25,10 @@ struct RunIdentity {
 /// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
 /// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
 /// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
-/// depend on ranks. Collective.
+/// depend on ranks. `only`: no files but of these adapters; empty = of all. Collective.
 void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
                      const RunState& state, const RunIdentity& identity,
-                     const std::string& root = "");
+                     const std::string& root = "", const std::vector<AdapterId>& only = {});
 
 struct FoundCheckpoint {
     std::string path;

@@ -65,6 +65,10 @@ std::string worker_checkpoint_root(const Job& job, int start, int worker) {
     return cat(checkpoint_folder(job).string(), "/", start_word, start, worker_word, worker);
 }
 
+std::string move_checkpoint_root(const std::string& worker_root, int move) {
+    return cat(worker_root, "-move-", move);
+}
+
 bool has_worker_checkpoints(const Job& job) {
     return !worker_roots(job).empty();
 }
@@ -94,6 +98,16 @@ FormerRun find_former_run(const Job& job, const Plan& plan, const RunIdentity& i
         take(stored, state, former);
     }
     return former;
+}
+
+void FormerCheckpoints::add(const std::string& path, AdapterId adapter, std::int32_t steps) {
+    auto found = std::find_if(stored_.begin(), stored_.end(),
+                              [&](const FormerCheckpoint& stored) { return stored.path == path; });
+    if (found == stored_.end()) {
+        found = stored_.insert(found, {fs::path(path).parent_path().string(), path, {}});
+    }
+    found->steps.resize(std::max(found->steps.size(), index(adapter) + 1), 0);
+    found->steps[index(adapter)] = steps;
 }
 
 void FormerCheckpoints::remove_superseded(const std::vector<std::int32_t>& saved) {

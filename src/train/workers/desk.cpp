@@ -15,7 +15,6 @@ namespace {
 constexpr double seconds_between_looks = 0.2;
 constexpr double hour_seconds = 3600.0;
 constexpr double minute_seconds = 60.0;
-constexpr double worth_moving = 5.0;  // seconds that training goes on; a move costs a checkpoint
 constexpr std::int32_t most_steps = std::numeric_limits<std::int32_t>::max();
 
 }  // namespace
@@ -114,7 +113,7 @@ void Desk::take(const WorkerReport& report) {
     for (const AdapterNews& news : report.states) take_state(news, at_rung(news.adapter));
     search_.arrived(report.at_rung);
     note_changes();
-    note_saved(report.saved);
+    note_saved(report);
     for (const ReturnedAdapter& returned : report.returned) take_returned(returned);
     WorkerView& worker = workers_[static_cast<std::size_t>(report.worker)];
     if (report.places) worker.places = *report.places;
@@ -149,6 +148,7 @@ void Desk::note_changes() {
         if (now.ended) {
             saved_[index(a)] = most_steps;
             leaving_.erase(a);
+            move_costs_.ended(a);
         }
         changed = true;
     }
@@ -164,9 +164,10 @@ void Desk::note_changes() {
     note_changes();
 }
 
-void Desk::note_saved(const std::vector<AdapterId>& adapters) {
-    if (adapters.empty()) return;
-    for (const AdapterId a : adapters) {
+void Desk::note_saved(const WorkerReport& report) {
+    move_costs_.saved(report.saving_seconds);
+    if (report.saved.empty()) return;
+    for (const AdapterId a : report.saved) {
         saved_[index(a)] = std::max(saved_[index(a)], adapters_[a].state.steps);
     }
     former_.remove_superseded(saved_);
@@ -245,8 +246,7 @@ void Desk::give_to(int worker) {
         }
         holders_[index(adapter)] = worker;
         orders_.news.push_back({adapter, adapters_[adapter].state});
-        orders_.given.push_back(
-            {worker, adapter, checkpoints_[index(adapter)], moved_.contains(adapter)});
+        orders_.given.push_back({worker, adapter, checkpoints_[index(adapter)]});
         if (!given_) given_ = std::chrono::steady_clock::now();
         --view.places;
         names.push_back(parts_.job.adapter(adapter).name);
@@ -294,9 +294,10 @@ void Desk::move_work() {
         if (seconds_left(w) > seconds_left(last)) last = w;
     }
     const std::vector<AdapterId> adapters = movable(last);
-    if (adapters.size() < 2 || seconds_left(last) < worth_moving) return;
+    if (adapters.size() < 2 || !move_costs_.is_worth(seconds_left(last))) return;
     for (std::size_t i = 1; i < adapters.size(); i += 2) {
         leaving_.insert(adapters[i]);
+        move_costs_.ordered(adapters[i], clock_.elapsed());
         orders_.returned.push_back({last, adapters[i]});
         workers_[static_cast<std::size_t>(idle)].queue.push_back(adapters[i]);
         log::info(cat("adapter ", parts_.job.adapter(adapters[i]).name, " moves from worker ", last,
@@ -308,8 +309,11 @@ void Desk::take_returned(const ReturnedAdapter& returned) {
     const AdapterId adapter = returned.adapter;
     holders_[index(adapter)] = nobody;
     checkpoints_[index(adapter)] = returned.checkpoint;
-    if (!returned.checkpoint.empty()) moved_.insert(adapter);
     leaving_.erase(adapter);
+    move_costs_.returned(adapter, clock_.elapsed());
+    if (returned.checkpoint.empty()) return;
+    saved_[index(adapter)] = 0;  // what its old worker has of it leaves with its next checkpoint
+    former_.add(returned.checkpoint, adapter, adapters_[adapter].state.steps);
 }
 
 // ---- what people want, and the end

@@ -13,6 +13,7 @@
 #include "train/orders/inbox.h"
 #include "train/records/journal.h"
 #include "train/search/sweep_records.h"
+#include "train/workers/move_costs.h"
 #include "train/workers/worker_message.h"
 
 namespace loratrain {
@@ -24,8 +25,8 @@ namespace loratrain {
 ///
 /// Every worker has a queue, assigned by simulation (plan/sweep/worker_queues.h); once it is empty,
 /// the worker gets the last of the queue that has most work; once all queues are, half of what the
-/// worker that is expected to end last has begun. An adapter that has ended is recorded
-/// (SweepRecords) and never given out again.
+/// worker that is expected to end last has begun, where that pays (move_costs.h). An adapter that
+/// has ended is recorded (SweepRecords) and never given out again.
 class Desk {
   public:
     struct Parts {
@@ -90,7 +91,7 @@ class Desk {
 
     // What workers say.
     void take_state(const AdapterNews& news, bool at_rung);
-    void note_saved(const std::vector<AdapterId>& adapters);
+    void note_saved(const WorkerReport& report);
     void note_changes();
 
     // Who gets what.
@@ -127,11 +128,12 @@ class Desk {
     std::vector<int> holders_;              ///< per adapter
     std::vector<std::string> checkpoints_;  ///< per adapter, of those that begun before this start
     std::vector<Told> told_;                ///< per adapter
-    std::vector<std::int32_t> saved_;  ///< per adapter, steps that no former checkpoint must keep
-    std::set<AdapterId> moved_;        ///< those that another worker has had in this start
-    std::set<AdapterId> leaving_;      ///< their workers are asked to give them back
-    std::string adding_;               ///< inbox file that worker 0 looks at; "" = none
-    std::set<std::string> stopping_;   ///< adapters whose stop files are not removed yet
+    /// Per adapter, steps that no checkpoint of a former start or of a move must keep.
+    std::vector<std::int32_t> saved_;
+    std::set<AdapterId> leaving_;     ///< their workers are asked to give them back
+    std::string adding_;              ///< inbox file that worker 0 looks at; "" = none
+    std::set<std::string> stopping_;  ///< adapters whose stop files are not removed yet
+    MoveCosts move_costs_;
     FormerCheckpoints former_{{}};
     DeskOrders orders_;  ///< to be posted
     std::deque<DeskOrders> own_;

@@ -32,7 +32,10 @@ class WorkerLink {
     void wrote(AdapterId adapter, std::string metrics_line);
     void tell(AdapterId adapter, const AdapterState& state, bool at_rung = false);
     void tell_places(int places) { report_.places = places; }
-    void tell_saved(const std::vector<AdapterId>& adapters) { report_.saved = adapters; }
+    void tell_saved(const std::vector<AdapterId>& adapters, double seconds) {
+        report_.saved = adapters;
+        report_.saving_seconds = seconds;
+    }
     void tell_returned(const ReturnedAdapter& returned) { report_.returned.push_back(returned); }
     void tell_stopped(const std::string& why) { report_.stopped = why; }
     void send();

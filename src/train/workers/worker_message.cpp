@@ -88,6 +88,7 @@ std::string to_text(const WorkerReport& report, const Job& job) {
     json["round"] = report.round;
     if (report.places) json["places"] = *report.places;
     json["saved"] = ids_json(report.saved);
+    json["saving_seconds"] = report.saving_seconds;
     json["returned"] = returned_json(report.returned);
     json["log"] = report.log;
     if (report.stopped) json["stopped"] = *report.stopped;
@@ -107,6 +108,7 @@ WorkerReport worker_report_from_text(const std::string& text) {
         report.round = json.at("round").get<std::int32_t>();
         if (json.contains("places")) report.places = json.at("places").get<int>();
         report.saved = read_ids(json.at("saved"));
+        report.saving_seconds = json.at("saving_seconds").get<double>();
         report.returned = read_returned(json.at("returned"));
         report.log = json.at("log").get<std::vector<std::string>>();
         if (json.contains("stopped")) report.stopped = json.at("stopped").get<std::string>();
@@ -121,7 +123,7 @@ std::string to_text(const DeskOrders& orders, const Job& job) {
     json["news"] = news_json(orders.news, job);
     OrderedJson& given = json["given"] = OrderedJson::array();
     for (const GivenAdapter& g : orders.given) {
-        given.push_back({g.worker, number(g.adapter), g.checkpoint, g.moved});
+        given.push_back({g.worker, number(g.adapter), g.checkpoint});
     }
     json["returned"] = returned_json(orders.returned);
     json["ended"] = ids_json(orders.ended);
@@ -142,8 +144,8 @@ DeskOrders desk_orders_from_text(const std::string& text) {
         }
         orders.news = read_news(json.at("news"));
         for (const OrderedJson& entry : json.at("given")) {
-            orders.given.push_back({entry.at(0).get<int>(), adapter_of(entry.at(1)),
-                                    entry.at(2).get<std::string>(), entry.at(3).get<bool>()});
+            orders.given.push_back(
+                {entry.at(0).get<int>(), adapter_of(entry.at(1)), entry.at(2).get<std::string>()});
         }
         orders.returned = read_returned(json.at("returned"));
         orders.ended = read_ids(json.at("ended"));

@@ -39,6 +39,7 @@ struct WorkerReport {
     std::int32_t round = 0;            ///< the worker's own
     std::optional<int> places;         ///< adapters that it has room for, one to wait among them
     std::vector<AdapterId> saved;      ///< unfinished ones that its checkpoint holds now
+    double saving_seconds = 0.0;       ///< that this checkpoint took
     std::vector<ReturnedAdapter> returned;  ///< it has them no more
     std::vector<std::string> log;           ///< lines for the run's log
     std::optional<std::string> stopped;     ///< it has saved and trains no more: why
@@ -51,7 +52,6 @@ struct GivenAdapter {
     int worker = 0;
     AdapterId adapter{};
     std::string checkpoint;  ///< directory with its file; "" = it has not begun
-    bool moved = false;      ///< another worker had it: it is to be saved at once
 };
 
 /// What the desk tells all workers, everyone the same in the same order.

@@ -54,6 +54,20 @@ TEST(Stage, GradientsOfTheSegmentedPathAreSlopes) {
     expect_gradients_are_slopes(whole);
 }
 
+TEST(Stage, SaysWhenItIsBetweenLayers) {
+    const SmallCase test_case(small_model(), {small_adapter("a", 4)});
+    WholeStage whole(test_case);
+    int calls = 0;
+    whole.stage->between_layers([&calls] { ++calls; });
+    whole.forward(0);
+    EXPECT_EQ(calls, test_case.plan.model.layers);
+    whole.backward();
+    EXPECT_EQ(calls, 2 * test_case.plan.model.layers);
+    whole.stage->between_layers({});
+    whole.forward(0);
+    EXPECT_EQ(calls, 2 * test_case.plan.model.layers);
+}
+
 TEST(Stage, DropoutIsDrawnAnewInEveryStep) {
     WholeStage whole(SmallCase(small_model(), with_dropout()));
     const double first = whole.forward(0);

@@ -12,6 +12,7 @@
 #include "plan/pack/pack_shares.h"
 #include "plan/place.h"
 #include "plan/predict/predict.h"
+#include "plan/predict/simulate.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
 #include "plan/text/plan_text.h"
@@ -384,6 +385,139 @@ TEST(Replicas, StepsWaitBehindWhatTheOtherAdaptersCompute) {
     }
 }
 
+namespace {
+
+/// Adapters on the same samples, all of unlike lengths: dealt longest first, those of a0 and a2 are
+/// all on replica 0, those of a1 and a3 on replica 1, most batches in a microbatch of their own.
+Case apart() {
+    Case test = deployed(uniform_case(4, 1, 64, 1000, 8), two_equal);
+    for (std::size_t i = 0; i < test.datasets[0].train.size(); ++i) {
+        const auto tokens = static_cast<std::int32_t>(500 + 11 * i);
+        test.datasets[0].train[i] = {tokens, tokens - 1};
+    }
+    test.job.parallel.microbatch_tokens = 8000;
+    return test;
+}
+
+/// Share of the time that the busier replica waits, where one takes so much more for a round than
+/// was planned, and the other so much less, in turn.
+double waited(const Case& test, double more) {
+    Plan plan = test.plan();
+    plan.costs.message_fixed = plan.costs.message_per_byte = 0.0;
+    JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 8);
+    for (std::size_t r = 0; r < 2; ++r) {
+        std::vector<Microbatch>& microbatches = joint.replicas[r].microbatches;
+        for (std::size_t m = 0; m < microbatches.size(); ++m) {
+            const double share = (m / 2 + r) % 2 == 0 ? 1.0 + more : 1.0 - more;  // two a round
+            for (SampleRef& sample : microbatches[m].segments.front().samples) {
+                sample.tokens = static_cast<std::int32_t>(share * sample.tokens);
+            }
+        }
+    }
+    Simulator simulator(test.job, plan);
+    simulator.add(joint);
+    const Timeline& timeline = simulator.timeline();
+    return 1.0 - std::max(timeline.busy(0), timeline.busy(1)) / timeline.makespan();
+}
+
+}  // namespace
+
+/// So that no replica is waited for where it adds nothing.
+TEST(Replicas, ComeToSumsOfWhatTheyHaveNothingOfAsSoonAsTheyMay) {
+    const Case test = apart();
+    const Plan plan = test.plan();
+    const JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 5);
+    for (std::size_t r = 0; r < 2; ++r) {
+        const Window& window = joint.replicas[r];
+        for (std::size_t b = 0; b < window.batches.size(); ++b) {
+            EXPECT_EQ(window.batches[b].is_here(), b % 2 == r);
+        }
+        std::set<std::int32_t> stepped;
+        std::size_t reduced = 0;
+        for (const Action& action : window.actions.front()) {
+            if (action.kind == ActionKind::step) stepped.insert(action.batch);
+            if (action.kind == ActionKind::reduce) ++reduced;
+            if (action.kind != ActionKind::forward) continue;
+            ASSERT_LT(reduced, joint.reductions.size());
+            const std::int32_t next = joint.reductions[reduced];
+            const std::int32_t before = next - 4;  // the adapter's
+            const bool may = before < 0 || stepped.contains(before);
+            const bool here = window.batches[static_cast<std::size_t>(next)].is_here();
+            EXPECT_TRUE(here || !may) << "replica " << r << ", batch " << next;
+        }
+    }
+}
+
+/// Its evaluation is behind the former step too.
+TEST(Replicas, ComeToThemBehindTheEvaluationsBefore) {
+    Case test = apart();
+    test.job.eval.every_steps = 1;
+    test.datasets[0].eval = test.datasets[0].train;
+    test.datasets[0].eval.resize(3);
+    const Plan plan = test.plan();
+    for (const std::int32_t rounds : {1, 2}) {
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
+                              ScheduleStream::Evaluations::due);
+        for (int i = 0; i < 4; ++i) EXPECT_NO_THROW(stream.next(rounds, i == 3));
+    }
+}
+
+TEST(Replicas, SumInTheOrderInWhichBatchesEnd) {
+    const Case test = apart();
+    const Plan plan = test.plan();
+    const JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 2);
+    std::map<std::int32_t, std::size_t> place;  // of a batch, among the microbatches of its replica
+    for (std::size_t r = 0; r < 2; ++r) {
+        for (std::size_t b = 0; b < joint.common().batches.size(); ++b) {
+            const BatchPlan& batch = joint.replicas[r].batches[b];
+            if (batch.is_here()) place[static_cast<std::int32_t>(b)] = index(batch.last_microbatch);
+        }
+    }
+    for (std::size_t i = 1; i < joint.reductions.size(); ++i) {
+        EXPECT_LE(place.at(joint.reductions[i - 1]), place.at(joint.reductions[i]));
+    }
+}
+
+/// A replica may be a microbatch behind the other before that waits.
+TEST(Replicas, DoNotWaitInTurnForEachOther) {
+    EXPECT_LT(waited(apart(), 0.0), 0.08);
+    EXPECT_LT(waited(apart(), 0.4), 0.15);
+}
+
+/// A sum begins once a host that is at a layer has looked for it.
+TEST(Replicas, BeginSumsBetweenTwoLayersOfTheOthers) {
+    Case test = apart();
+    test.job.adapters.resize(2);
+    Plan plan = test.plan();
+    plan.costs.message_fixed = plan.costs.message_per_byte = 0.0;
+    plan.costs.full_speed_ranks = 0.0;
+    JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 1);
+    for (SampleRef& sample : joint.replicas[1].microbatches[0].segments[0].samples) {
+        sample.tokens *= 2;  // it computes longer
+    }
+    const auto action = [](ActionKind kind, std::int32_t batch) {
+        Action one;
+        one.kind = kind;
+        one.batch = batch;
+        one.microbatch = MicrobatchId{0};
+        return one;
+    };
+    using enum ActionKind;
+    joint.replicas[0].actions[0] = {action(forward, -1), action(backward, -1), action(reduce, 0),
+                                    action(step, 0),     action(reduce, 1),    action(step, 1)};
+    joint.replicas[1].actions[0] = {action(reduce, 0), action(forward, -1), action(backward, -1),
+                                    action(reduce, 1), action(step, 0),     action(step, 1)};
+    Simulator simulator(test.job, plan);
+    simulator.add(joint);
+    const Timeline& timeline = simulator.timeline();
+    const std::vector<TimelineSpan>& first = timeline.stages[0];
+    const std::vector<TimelineSpan>& second = timeline.stages[1];
+    ASSERT_EQ(first.size(), 4U);
+    ASSERT_LT(first[1].end, second[1].end);
+    const TimelineSpan& meanwhile = first[1].end < second[0].end ? second[0] : second[1];
+    EXPECT_NEAR(first[2].start - first[1].end, (meanwhile.end - meanwhile.start) / 4, 1e-9);
+}
+
 // ---- the checker
 
 class JointChecker : public ::testing::Test {
@@ -458,6 +592,27 @@ TEST_F(JointChecker, FindsAStepBeforeItsReduce) {
         auto& list = actions(joint, 1, 0);
         std::iter_swap(nth(list, ActionKind::reduce, 0), nth(list, ActionKind::step, 0));
     });
+}
+
+/// Its gradients are the former batch's until that is stepped.
+TEST(Replicas, CheckerFindsAReduceBeforeTheFormerStep) {
+    const Case test = apart();
+    const Plan plan = test.plan();
+    JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 3);
+    ASSERT_TRUE(check_window(test.job, plan, joint).empty());
+    auto& list = joint.replicas[1].actions[0];
+    const auto of = [&](ActionKind kind, std::int32_t batch) {
+        return std::find_if(list.begin(), list.end(), [&](const Action& action) {
+            return action.kind == kind && action.batch == batch;
+        });
+    };
+    ASSERT_FALSE(joint.replicas[1].batches[4].is_here());
+    const auto step = of(ActionKind::step, 0);
+    const auto early = of(ActionKind::reduce, 4);
+    ASSERT_LT(step, early);
+    std::rotate(step, early, early + 1);
+    const std::string found = join(check_window(test.job, plan, joint), "\n");
+    EXPECT_NE(found.find("batch 0 is not stepped yet"), std::string::npos) << found;
 }
 
 TEST_F(JointChecker, FindsAReduceBeforeItsBackward) {

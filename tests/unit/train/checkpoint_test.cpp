@@ -160,6 +160,28 @@ TEST_F(FindCheckpoint, OfWorkersTheNewestOfEachAdapter) {
     EXPECT_EQ(worker_checkpoint_root(folder_.job, 4, 2), folder_.path("ckpt/start-4-worker-2"));
 }
 
+/// Two adapters that moved together, in a checkpoint of that move.
+TEST_F(FindCheckpoint, OfAMoveUntilWorkersHaveSavedAllOfIt) {
+    const std::string root = move_checkpoint_root("ckpt/start-1-worker-0", 2);
+    folder_.write(root + "/LATEST", "8\n");
+    std::filesystem::rename(folder_.path(dir_of(8)), folder_.path(root + "/8"));
+    std::filesystem::remove_all(folder_.path(dir_of(4)));
+    std::filesystem::remove(folder_.path("ckpt/LATEST"));
+    const std::string path = folder_.path(root + "/8");
+    const FormerRun former = find_former_run(folder_.job, plan_, identity_);
+    EXPECT_EQ(former.starts, 1);
+    EXPECT_EQ(former.checkpoints, (std::vector<std::string>{path, path}));
+    FormerCheckpoints stored({});
+    stored.add(path, AdapterId{1}, 8);
+    stored.add(path, AdapterId{0}, 7);
+    stored.remove_superseded({8, 7});
+    EXPECT_TRUE(std::filesystem::exists(path));
+    stored.remove_superseded({6, 8});
+    EXPECT_TRUE(std::filesystem::exists(path));
+    stored.remove_superseded({7, 8});
+    EXPECT_FALSE(std::filesystem::exists(folder_.path(root)));
+}
+
 TEST_F(FindCheckpoint, OfWorkersAlsoWhatWasTrainedWithoutThem) {
     const FormerRun former = find_former_run(folder_.job, plan_, identity_);
     EXPECT_EQ(former.starts, 0);

@@ -70,6 +70,7 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_EQ(travelled(AdmitAdapters{three}).adapters, three);
     EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());
     EXPECT_EQ(travelled(CopyStates{three}).adapters, three);
+    EXPECT_EQ(travelled(StoreAdapters{three}).adapters, three);
 }
 
 TEST(Directive, TheRestTravels) {

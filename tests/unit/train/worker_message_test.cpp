@@ -42,6 +42,7 @@ TEST(WorkerMessage, ReportsTravel) {
     report.round = 12;
     report.places = 0;
     report.saved = {AdapterId{0}, AdapterId{1}};
+    report.saving_seconds = 1.5;
     report.log = {"a", "\"b\" \xff"};
     report.stopped = "signal";
     EXPECT_FALSE(report.empty());
@@ -60,6 +61,7 @@ TEST(WorkerMessage, ReportsTravel) {
     EXPECT_EQ(read.tokens, report.tokens);
     EXPECT_EQ(read.places, 0);
     EXPECT_EQ(read.saved, report.saved);
+    EXPECT_EQ(read.saving_seconds, report.saving_seconds);
     EXPECT_EQ(read.log.front(), "a");
     EXPECT_EQ(read.stopped, "signal");
 }
