@@ -59,6 +59,11 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
                      "use model.precision: bf16, or a base that is imported with --quantize fp8 or "
                      "without");
     }
+    if (model.has_experts()) {
+        problems.add(key,
+                     cat("fp8 products are not made of the experts of a ", model.family, " model"),
+                     instead);
+    }
     check_lanes(key, model, 1, problems);
     for (const ReplicaJob& replica : job.parallel.deployment) {
         if (replica.tensor > 1 && can_shard(model, replica.tensor)) {

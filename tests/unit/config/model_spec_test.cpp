@@ -50,6 +50,27 @@ TEST(ModelSpec, CountsTheParametersOfMatrixProducts) {
     EXPECT_EQ(matmul_parameters(small_spec()), 3 * (240 + 120 + 120 + 240 + 3 * 240) + 1200);
 }
 
+/// Qwen3-30B-A3B: 30.5e9 with its embedding, of which a token takes 3.3e9.
+TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
+    ModelSpec spec;
+    spec.vocab_size = 151936;
+    spec.hidden_size = 2048;
+    spec.intermediate_size = 6144;
+    spec.layers = 48;
+    spec.heads = 32;
+    spec.kv_heads = 4;
+    spec.head_dim = 128;
+    spec.experts = {128, 8, 768, true};
+    constexpr std::int64_t attention = 2048 * (2 * 4096 + 2 * 512);
+    constexpr std::int64_t router = 128 * 2048;
+    constexpr std::int64_t expert = 3 * 2048 * 768;
+    constexpr std::int64_t head = 151936 * 2048;
+    EXPECT_EQ(held_parameters(spec), 48 * (attention + router + 128 * expert) + head);
+    EXPECT_EQ(matmul_parameters(spec), 48 * (attention + router + 8 * expert) + head);
+    EXPECT_FALSE(has_linear(spec, Linear::gate) || has_linear(spec, Linear::down));
+    EXPECT_TRUE(has_linear(spec, Linear::o));
+}
+
 TEST(ModelSpec, NamesOfTheLinears) {
     EXPECT_EQ(std::string(module_name(Linear::q)), "q_proj");
     EXPECT_EQ(std::string(module_name(Linear::down)), "down_proj");
