@@ -1,4 +1,5 @@
 #include "config/model_spec.h"
+#include "config/model_presets.h"
 
 #include <gtest/gtest.h>
 
@@ -52,15 +53,8 @@ TEST(ModelSpec, CountsTheParametersOfMatrixProducts) {
 
 /// Qwen3-30B-A3B: 30.5e9 with its embedding, of which a token takes 3.3e9.
 TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
-    ModelSpec spec;
-    spec.vocab_size = 151936;
-    spec.hidden_size = 2048;
-    spec.intermediate_size = 6144;
-    spec.layers = 48;
-    spec.heads = 32;
-    spec.kv_heads = 4;
-    spec.head_dim = 128;
-    spec.experts = {128, 8, 768, true};
+    const ModelSpec spec = *model_preset("qwen3-30b-a3b");
+    EXPECT_FALSE(model_preset("qwen3-30b-a3b-nf4"));
     constexpr std::int64_t attention = 2048 * (2 * 4096 + 2 * 512);
     constexpr std::int64_t router = 128 * 2048;
     constexpr std::int64_t expert = 3 * 2048 * 768;

@@ -59,6 +59,10 @@ TEST(CheckPrecision, Fp8IsNotForExperts) {
     const auto problems = problems_of(job_in(Precision::fp8), model, BackendKind::cuda);
     ASSERT_EQ(problems.size(), 1U);
     EXPECT_NE(problems[0].what.find("not made of the experts"), std::string::npos);
+    model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    const auto quantized = problems_of(job_in(Precision::bf16), model, BackendKind::cuda);
+    ASSERT_EQ(quantized.size(), 1U);
+    EXPECT_NE(quantized[0].what.find("cannot be in nf4"), std::string::npos);
 }
 
 TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
