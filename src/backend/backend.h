@@ -401,6 +401,68 @@ struct SwiGlu {
     Activation activation = Activation::silu;
 };
 
+/// To which k of E experts each of T rows goes, and the T k rows in the order of experts: of one
+/// expert after another, in each as they come. Backend memory but for host_offsets.
+struct ExpertRoutes {
+    std::int64_t tokens = 0;
+    std::int64_t experts = 0;
+    std::int64_t per_token = 0;
+    float* probabilities = nullptr;        ///< [T, E]
+    float* weights = nullptr;              ///< [T, k]
+    std::int32_t* chosen = nullptr;        ///< [T, k], ascending
+    std::int32_t* places = nullptr;        ///< [T, k], where the row is in the order of experts
+    std::int32_t* rows = nullptr;          ///< [T k], which row each of these is
+    std::int32_t* offsets = nullptr;       ///< [E + 1], first row of each expert
+    std::int32_t* host_offsets = nullptr;  ///< the same [host]
+    std::int64_t copies() const { return tokens * per_token; }
+    /// Of an expert, its rows in that order.
+    std::int64_t first(std::int64_t expert) const { return host_offsets[expert]; }
+    std::int64_t count(std::int64_t expert) const { return first(expert + 1) - first(expert); }
+};
+
+/// Makes the routes: probabilities p = softmax of the logits in fp32, the k largest of a row (the
+/// first of equals), weights = p of these, with `normalised` divided by their sum, rounded to
+/// compute_dtype(). logits: [T, E]. On CUDA the host waits for host_offsets.
+struct Route {
+    TensorView logits;
+    ExpertRoutes to;
+    bool normalised = false;
+};
+
+/// y_t = added_t + sum over the k experts of row t, in their order, of w x_place, with w = 1 unless
+/// `weighted`. x: [T k, H]; y, added: [T, H], may be the same.
+struct CombineExperts {
+    TensorView y;
+    TensorView x;
+    TensorView added;
+    ExpertRoutes routes;
+    bool weighted = false;
+};
+
+/// Of y = sum w_j down(product_j), where `inner` has the gradient of y times down, row by row:
+///   d_weights[t, j] = inner_place . product_place, and inner_place *= w
+/// inner, product: [T k, F]; d_weights: [T, k].
+struct WeighExperts {
+    TensorView inner;
+    TensorView product;
+    float* d_weights = nullptr;
+    ExpertRoutes routes;
+};
+
+/// d_logits [T, E] = gradient of Route's weights with respect to its logits.
+struct RouteBackward {
+    TensorView d_logits;
+    const float* d_weights = nullptr;
+    ExpertRoutes routes;
+    bool normalised = false;
+};
+
+/// The views of these ops must agree in shape.
+void check_shapes(const Route& op);
+void check_shapes(const CombineExperts& op);
+void check_shapes(const WeighExperts& op);
+void check_shapes(const RouteBackward& op);
+
 /// `right` are the columns behind `left` in the same rows.
 inline bool are_side_by_side(const TensorView& left, const TensorView& right) {
     return left.offset(0, left.cols) == right.data && left.ld == right.ld &&
@@ -658,6 +720,10 @@ class Backend {
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
     virtual void xielu(const Xielu& op) = 0;
     virtual void xielu_backward(const XieluBackward& op) = 0;
+    virtual void route(const Route& op) = 0;
+    virtual void combine_experts(const CombineExperts& op) = 0;
+    virtual void weigh_experts(const WeighExperts& op) = 0;
+    virtual void route_backward(const RouteBackward& op) = 0;
     virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;
     /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.

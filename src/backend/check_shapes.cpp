@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "backend/backend.h"
 #include "base/error.h"
+#include "base/expert_limits.h"
 
 namespace loratrain {
 
@@ -24,6 +27,34 @@ void check_shapes(const DropRows& op) {
     check_same("drop_rows", op.y, op.x);
     LORATRAIN_CHECK(op.slot.dropout_column % 8 == 0, "dropout from column ", op.slot.dropout_column,
                     " of a linear's input");
+}
+
+void check_shapes(const Route& op) {
+    const ExpertRoutes& to = op.to;
+    LORATRAIN_CHECK(op.logits.rows == to.tokens && op.logits.cols == to.experts &&
+                        to.experts <= most_experts && to.per_token >= 1 &&
+                        to.per_token <= std::min(to.experts, most_experts_per_token),
+                    "route of [", op.logits.rows, ", ", op.logits.cols, "] for ", to.tokens,
+                    " rows to ", to.per_token, " of ", to.experts, " experts");
+}
+
+void check_shapes(const CombineExperts& op) {
+    check_same("combine_experts", op.y, op.added);
+    LORATRAIN_CHECK(
+        op.y.rows == op.routes.tokens && op.x.rows == op.routes.copies() && op.x.cols == op.y.cols,
+        "combine_experts of [", op.x.rows, ", ", op.x.cols, "] to [", op.y.rows, ", ", op.y.cols,
+        "]");
+}
+
+void check_shapes(const WeighExperts& op) {
+    check_same("weigh_experts", op.inner, op.product);
+    LORATRAIN_CHECK(op.inner.rows == op.routes.copies(), "weigh_experts of ", op.inner.rows,
+                    " rows, not ", op.routes.copies());
+}
+
+void check_shapes(const RouteBackward& op) {
+    LORATRAIN_CHECK(op.d_logits.rows == op.routes.tokens && op.d_logits.cols == op.routes.experts,
+                    "route_backward to [", op.d_logits.rows, ", ", op.d_logits.cols, "]");
 }
 
 }  // namespace loratrain

@@ -39,6 +39,10 @@ enum class TimedOp : std::uint8_t {
     swiglu_backward,
     xielu,
     xielu_backward,
+    route,
+    combine_experts,
+    weigh_experts,
+    route_backward,
     rope,
     copy,
     add_bias,
@@ -58,7 +62,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 45;
+inline constexpr std::size_t timed_op_count = 49;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

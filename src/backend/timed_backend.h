@@ -182,6 +182,18 @@ class TimedBackend final : public Backend {
     void xielu_backward(const XieluBackward& op) override {
         timed(TimedOp::xielu_backward, [&] { inner_.xielu_backward(op); });
     }
+    void route(const Route& op) override {
+        timed(TimedOp::route, [&] { inner_.route(op); });
+    }
+    void combine_experts(const CombineExperts& op) override {
+        timed(TimedOp::combine_experts, [&] { inner_.combine_experts(op); });
+    }
+    void weigh_experts(const WeighExperts& op) override {
+        timed(TimedOp::weigh_experts, [&] { inner_.weigh_experts(op); });
+    }
+    void route_backward(const RouteBackward& op) override {
+        timed(TimedOp::route_backward, [&] { inner_.route_backward(op); });
+    }
     void soft_cap(const SoftCap& op) override {
         timed(TimedOp::soft_cap, [&] { inner_.soft_cap(op); });
     }

@@ -20,7 +20,10 @@ struct Preset {
     std::int64_t kv_heads;
     double theta;
     bool qkv_bias;
-    bool tied;  ///< tie_word_embeddings
+    bool tied;                  ///< tie_word_embeddings
+    std::int64_t head_dim = 0;  ///< 0: hidden / heads
+    bool qk_norm = false;
+    ExpertSpec experts{};
 };
 
 constexpr std::array presets{
@@ -33,6 +36,20 @@ constexpr std::array presets{
     Preset{"qwen2.5-14b", "qwen2", 152064, 5120, 13824, 48, 40, 8, 1000000.0, true, false},
     Preset{"qwen2.5-32b", "qwen2", 152064, 5120, 27648, 64, 40, 8, 1000000.0, true, false},
     Preset{"llama-3-70b", "llama", 128256, 8192, 28672, 80, 64, 8, 500000.0, false, false},
+    Preset{"qwen3-30b-a3b",
+           "qwen3_moe",
+           151936,
+           2048,
+           6144,
+           48,
+           32,
+           4,
+           1000000.0,
+           false,
+           false,
+           128,
+           true,
+           {128, 8, 768, true}},
 };
 
 }  // namespace
@@ -42,7 +59,8 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         const std::string suffix = cat("-", word);
         if (!name.ends_with(suffix)) continue;
         auto model = model_preset(name.substr(0, name.size() - suffix.size()));
-        if (model) model->quantization = {format, SourceType::bf16};
+        if (!model || model->has_experts()) return std::nullopt;
+        model->quantization = {format, SourceType::bf16};
         return model;
     }
     for (const Preset& preset : presets) {
@@ -55,7 +73,9 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         model.layers = preset.layers;
         model.heads = preset.heads;
         model.kv_heads = preset.kv_heads;
-        model.head_dim = preset.hidden / preset.heads;
+        model.head_dim = preset.head_dim > 0 ? preset.head_dim : preset.hidden / preset.heads;
+        model.qk_norm = preset.qk_norm;
+        model.experts = preset.experts;
         model.rms_norm_eps = 1e-5;
         model.rope.theta = preset.theta;
         model.qkv_bias = preset.qkv_bias;

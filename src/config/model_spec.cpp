@@ -70,11 +70,13 @@ bool has_linear(const ModelSpec& spec, Linear linear) {
         case Linear::qkv:
             return spec.fused_qkv;
         case Linear::gate:
-            return !spec.fused_gate_up && spec.has_gate();
+            return !spec.fused_gate_up && spec.has_gate() && !spec.has_experts();
         case Linear::up:
-            return !spec.fused_gate_up;
+            return !spec.fused_gate_up && !spec.has_experts();
         case Linear::gate_up:
-            return spec.fused_gate_up;
+            return spec.fused_gate_up && !spec.has_experts();
+        case Linear::down:
+            return !spec.has_experts();
         default:
             return true;
     }
@@ -107,13 +109,24 @@ bool has_bias(const ModelSpec& spec, Linear linear) {
     }
 }
 
-std::int64_t matmul_parameters(const ModelSpec& spec) {
-    std::int64_t per_layer = 0;
+std::int64_t layer_parameters(const ModelSpec& spec, std::int64_t experts) {
+    std::int64_t parameters = 0;
     for (int i = 0; i < linear_count; ++i) {
         const LinearShape shape = linear_shape(spec, static_cast<Linear>(i));
-        per_layer += shape.in * shape.out;
+        parameters += shape.in * shape.out;
     }
-    return spec.layers * per_layer + spec.vocab_size * spec.hidden_size;
+    const std::int64_t of_expert = 3 * spec.hidden_size * spec.experts.size;
+    return parameters + spec.experts.count * spec.hidden_size + experts * of_expert;
+}
+
+std::int64_t matmul_parameters(const ModelSpec& spec) {
+    return spec.layers * layer_parameters(spec, spec.experts.per_token) +
+           spec.vocab_size * spec.hidden_size;
+}
+
+std::int64_t held_parameters(const ModelSpec& spec) {
+    return spec.layers * layer_parameters(spec, spec.experts.count) +
+           spec.vocab_size * spec.hidden_size;
 }
 
 }  // namespace loratrain

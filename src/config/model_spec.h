@@ -47,6 +47,20 @@ struct LayerSpec {
     friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
+/// The MLP of every layer as a mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural
+/// Networks"; Qwen3-MoE): with p = softmax of the router's logits of a token, which the gate
+/// [count, H] makes of h, and its per_token largest
+///   MLP(h) = sum over these of w_e expert_e(h),  w_e = p_e, with `normalised` divided by their sum
+/// where experts are gated MLPs of `size` columns. Gradients go through w too; the router is
+/// frozen.
+struct ExpertSpec {
+    std::int64_t count = 0;  ///< 0: a dense MLP of intermediate_size
+    std::int64_t per_token = 0;
+    std::int64_t size = 0;
+    bool normalised = false;
+    friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
+};
+
 /// Which norms a decoder layer has: before the attention and the MLP (llama), of what they add to
 /// the residual stream (olmo2), or both (gemma2).
 enum class NormPlacement : std::uint8_t { before, after, both };
@@ -86,6 +100,7 @@ struct ModelSpec {
     bool fused_qkv = false;
     bool fused_gate_up = false;
     Activation activation = Activation::silu;
+    ExpertSpec experts{};
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
     /// Of the file, nothing else says it: a token whose embedding is not trained (torch's
     /// padding_idx).
@@ -121,6 +136,8 @@ struct ModelSpec {
     }
     /// The MLP has one: else up alone goes through the activation.
     bool has_gate() const { return activation != Activation::xielu; }
+    /// Then no linear of has_linear() is in the MLP.
+    bool has_experts() const { return experts.count > 0; }
     bool has_norms_before() const { return norms != NormPlacement::after; }
     bool has_norms_after() const { return norms != NormPlacement::before; }
     /// Columns of a head that are rotated.
@@ -163,7 +180,12 @@ bool has_linear(const ModelSpec& spec, Linear linear);
 std::vector<std::string> linear_names(const ModelSpec& spec);
 bool has_bias(const ModelSpec& spec, Linear linear);
 
-/// Parameters in matrix products per token: all linears and the head, without the embedding.
+/// Parameters in matrix products per token: all linears and the head, without the embedding; of
+/// experts those that a token goes to, and the router.
 std::int64_t matmul_parameters(const ModelSpec& spec);
+/// The same with all experts: what is held.
+std::int64_t held_parameters(const ModelSpec& spec);
+/// What a layer has of them: its linears, its router and `experts` experts.
+std::int64_t layer_parameters(const ModelSpec& spec, std::int64_t experts);
 
 }  // namespace loratrain

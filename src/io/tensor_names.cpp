@@ -48,6 +48,14 @@ std::string activation_constant_name(std::int64_t layer, const char* constant) {
     return cat(layer_path(layer), "mlp.act_fn.", constant);
 }
 
+std::string router_name(std::int64_t layer) {
+    return layer_path(layer) + "mlp.gate.weight";
+}
+
+std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear linear) {
+    return cat(layer_path(layer), "mlp.experts.", expert, ".", module_name(linear), ".weight");
+}
+
 std::string weight_name(std::int64_t layer, Linear linear) {
     return module_path(layer, linear) + ".weight";
 }

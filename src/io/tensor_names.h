@@ -38,6 +38,11 @@ std::string activation_weight_name(std::int64_t layer, bool positive);
 /// Its constants, which transformers stores beside them.
 std::string activation_constant_name(std::int64_t layer, const char* constant);
 
+/// "model.layers.3.mlp.gate.weight", of the router.
+std::string router_name(std::int64_t layer);
+/// "model.layers.3.mlp.experts.17.gate_proj.weight" of gate, up or down.
+std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear linear);
+
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);
 

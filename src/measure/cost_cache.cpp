@@ -177,15 +177,18 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
     const Plan& plan = view.plan;
     const ModelSpec& m = plan.model;
     const std::int32_t lanes = view.replica.tensor;
-    return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
-               to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
-               plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "",
-               "; ", m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
-               " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
-               "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
-               view.replica.pad_columns, " columns",
-               may_stream(view.replica) ? "; layers stream" : "",
-               lanes > 1 ? cat("; ", lanes, " lanes") : "");
+    return cat(
+        "loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
+        to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
+        plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "", "; ",
+        m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
+        m.has_experts()
+            ? cat(" experts ", m.experts.per_token, "/", m.experts.count, " x ", m.experts.size)
+            : "",
+        " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
+        "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
+        view.replica.pad_columns, " columns", may_stream(view.replica) ? "; layers stream" : "",
+        lanes > 1 ? cat("; ", lanes, " lanes") : "");
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

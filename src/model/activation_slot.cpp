@@ -1,5 +1,7 @@
 #include "model/activation_slot.h"
 
+#include <algorithm>
+
 namespace loratrain {
 
 ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
@@ -10,6 +12,8 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       kept_layers_(kept_layers(view, stage)),
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
+      expert_offsets_(static_cast<std::size_t>(std::max(1, kept_layers_) *
+                                               (view.lane_model.experts.count + 1))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -35,7 +39,30 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
                 view_.lane_model.hidden_size);
 }
 
-LayerActivations ActivationSlot::layer(std::int32_t local) const {
+ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_t tokens) {
+    const ExpertSpec& experts = view_.lane_model.experts;
+    if (experts.count == 0) return {};
+    const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
+    const auto kept = static_cast<std::size_t>(kept_layers_ > 0 ? local : 0);
+    const auto floats = [&](std::uint64_t offset) {
+        return reinterpret_cast<float*>(start + offset);
+    };
+    const auto numbers = [&](std::uint64_t offset) {
+        return reinterpret_cast<std::int32_t*>(start + offset);
+    };
+    return {tokens,
+            experts.count,
+            experts.per_token,
+            floats(layout.probabilities),
+            floats(layout.weights),
+            numbers(layout.chosen),
+            numbers(layout.places),
+            numbers(layout.rows),
+            numbers(layout.offsets),
+            expert_offsets_.data() + kept * static_cast<std::size_t>(experts.count + 1)};
+}
+
+LayerActivations ActivationSlot::layer(std::int32_t local) {
     const ModelSpec& model = view_.lane_model;
     const LayerRows& rows = tables_.in_layer(local);
     const std::int64_t tokens = rows.tokens;
@@ -62,6 +89,11 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const std::int64_t of_qkv = group_shape(model, LinearGroup::qkv).count * r;
     const std::int64_t of_gate_up = gate_up.count * r;
     saved.gate_up = part(layout_.gate_up, gate_up.out, gate_up.out);
+    if (model.has_experts()) {
+        saved.gate_up = matrix(start + layout_.gate_up, dtype_, tokens * model.experts.per_token,
+                               2 * model.experts.size);
+        saved.routes = routes(start + layout_.routes, local, tokens);
+    }
     saved.s_qkv = part(layout_.s_qkv, of_qkv, of_qkv);
     saved.s_gate_up = part(layout_.s_gate_up, of_gate_up, of_gate_up);
     saved.s_down = part(layout_.s_down, r, r);

@@ -20,8 +20,9 @@ struct LayerActivations {
     TensorView attention_made;  ///< [T, H] before its norm; as mlp_made only with norms after
     TensorView x2;              ///< [T, H] after the attention block
     TensorView mlp_made;
-    TensorView gate_up;  ///< [T, 2F]
-    TensorView s_qkv;    ///< [T, R] for each linear of the group, as s_gate_up
+    TensorView gate_up;  ///< [T, 2F]; with experts [T k, 2F]
+    ExpertRoutes routes{};
+    TensorView s_qkv;  ///< [T, R] for each linear of the group, as s_gate_up
     TensorView s_gate_up;
     TensorView s_down;
 };
@@ -37,7 +38,7 @@ class ActivationSlot {
     const MicrobatchTables& tables() const { return tables_; }
     /// Of the rows that the layer computes; with recomputation all but `x` is Workspace::layer, the
     /// same for all layers and slots.
-    LayerActivations layer(std::int32_t local) const;
+    LayerActivations layer(std::int32_t local);
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
     /// Gradient of the last stage's output. [T, H]
@@ -47,6 +48,7 @@ class ActivationSlot {
     TensorView view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                     std::int64_t ld) const;
     std::uint64_t layer_offset(std::int32_t local) const;
+    ExpertRoutes routes(char* start, std::int32_t local, std::int64_t tokens);
 
     ReplicaView view_;
     DType dtype_;
@@ -54,6 +56,8 @@ class ActivationSlot {
     std::int32_t kept_layers_;
     const Workspace& workspace_;
     LayerSlotLayout layout_;
+    /// ExpertRoutes::host_offsets of kept layers, or of one.
+    std::vector<std::int32_t> expert_offsets_;
     Buffer memory_;
     MicrobatchTables tables_;
 };

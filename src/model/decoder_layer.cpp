@@ -18,7 +18,8 @@ DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
       rotary_(rotary),
       backend_(backend),
       lanes_(lanes),
-      linear_(view, bank, workspace, backend, lanes) {}
+      linear_(view, bank, workspace, backend, lanes),
+      experts_(view, workspace, backend) {}
 
 DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
     const std::int64_t q = view_.lane_model.q_size();
@@ -263,6 +264,10 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
 void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                            const LayerActivations& saved, const TensorView& y) {
     attention_block(layer, weights, rows, saved);
+    if (view_.lane_model.has_experts()) {
+        make_expert_rows(weights, saved);
+        return experts_.forward(weights.experts, saved, y);
+    }
     const TensorView product = gated_product(layer, weights, rows, saved);
     add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
                    {saved.x2, y, saved.mlp_made, weights.after_mlp},
@@ -272,6 +277,7 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved) {
     attention_block(layer, weights, rows, saved);
+    if (view_.lane_model.has_experts()) return make_expert_rows(weights, saved);
     const TensorView product = gated_product(layer, weights, rows, saved);
     if (view_.lane_model.has_norms_after()) {
         add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
@@ -285,8 +291,27 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                             const LayerActivations& saved, bool need_dx) {
-    mlp_backward(layer, weights, rows, saved);
+    if (view_.lane_model.has_experts()) {
+        experts_backward(weights, rows, saved);
+    } else {
+        mlp_backward(layer, weights, rows, saved);
+    }
     attention_block_backward(layer, weights, rows, saved, need_dx);
+}
+
+void DecoderLayer::make_expert_rows(LayerWeights& weights, const LayerActivations& saved) {
+    const TensorView h2 = normed_input(saved.x2.rows);
+    make_input(saved.x2, weights.mlp_norm, h2);
+    experts_.make_gate_up(weights.experts, h2, saved);
+}
+
+void DecoderLayer::experts_backward(LayerWeights& weights, const LayerRows& rows,
+                                    const LayerActivations& saved) {
+    const std::int64_t t = saved.x2.rows;
+    const TensorView dx = workspace_.residual(rows.first_row, t);
+    const TensorView dh2 = workspace_.inner(t, saved.x2.cols);
+    experts_.backward(weights.experts, saved, dx, dh2);
+    norm_backward(saved.x2, weights.mlp_norm, dh2, dx, {});
 }
 
 void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,

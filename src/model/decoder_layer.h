@@ -2,6 +2,7 @@
 
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
+#include "model/expert_mlp.h"
 #include "model/lora_linear.h"
 
 namespace loratrain {
@@ -9,6 +10,7 @@ namespace loratrain {
 /// One decoder layer of the Llama family over packed samples:
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
+/// with an ExpertMlp in place of the latter where ModelSpec has experts,
 /// without rope where LayerSpec has none, attention in its window; x is the residual stream of
 /// ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and x2
 /// is normed first; with both h and h2 are normed too. Other activations and q and k norms as
@@ -118,6 +120,10 @@ class DecoderLayer {
     /// What the MLP's first linears make, and it activated, in scratch (Workspace::input).
     TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved);
+    /// The same with experts.
+    void make_expert_rows(LayerWeights& weights, const LayerActivations& saved);
+    void experts_backward(LayerWeights& weights, const LayerRows& rows,
+                          const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                       const LayerActivations& saved);
     /// Linear i of q, k, v as projected, where that was kept or can be had from it; q and k by
@@ -133,6 +139,7 @@ class DecoderLayer {
     Backend& backend_;
     StageLanes lanes_;
     LoraLinear linear_;
+    ExpertMlp experts_;
     std::vector<LoraLinear::Site> packed_;
 };
 

@@ -93,6 +93,7 @@ void FrozenWeights::load_layers() {
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
         load_vectors(stage_.first_layer + l, weights);
+        load_experts(stage_.first_layer + l, weights.experts);
         if (streams(l)) {
             load_streamed(l, weights);
             continue;
@@ -263,6 +264,39 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
                     weights.matrix.view.row_range(first_row, shape.out));
         first_row += shape.out;
     }
+}
+
+void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
+    const ModelSpec& model = view_.lane_model;
+    if (!model.has_experts()) return;
+    const auto& [count, per_token, size, normalised] = model.experts;
+    const std::int64_t hidden = model.hidden_size;
+    const DType dtype = backend_.compute_dtype();
+    const auto bytes = static_cast<std::uint64_t>(count * hidden) * size_of(dtype);
+    weights.router = backend_.allocate(aligned(bytes), "router");
+    load_rows(router_name(layer), {{count, hidden}, 0, 0},
+              matrix(weights.router.data(), dtype, count, hidden));
+    weights.gate_up = allocate_experts(experts_gate_up_shape(model));
+    weights.down = allocate_experts(experts_down_shape(model));
+    const auto load = [&](std::int64_t expert, Linear linear, const WeightView& rows) {
+        load_rows(expert_weight_name(layer, expert, linear), {{rows.rows, rows.cols}, 0, 0},
+                  rows.dense());
+    };
+    for (std::int64_t expert = 0; expert < count; ++expert) {
+        const WeightView gate_up = weights.gate_up.view.row_range(2 * expert * size, 2 * size);
+        load(expert, Linear::gate, gate_up.row_range(0, size));
+        load(expert, Linear::up, gate_up.row_range(size, size));
+        load(expert, Linear::down, weights.down.view.row_range(expert * hidden, hidden));
+    }
+}
+
+FrozenMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {
+    FrozenMatrix frozen;
+    frozen.storage =
+        backend_.allocate(experts_layout(view_.plan, shape).bytes, "weights of experts");
+    frozen.view = weight_view(frozen.storage.data(), linear_format(view_.plan),
+                              residence(weights_are_staged(view_.plan)), shape, shape);
+    return frozen;
 }
 
 float FrozenWeights::load_softplus(const std::string& name) const {

@@ -55,6 +55,13 @@ struct GroupWeights {
     std::int64_t packed_width = -1;
 };
 
+/// Of a layer with experts (ExpertSpec): one after another, as experts_gate_up_shape() says.
+struct ExpertWeights {
+    Buffer router;  ///< [experts, H] in compute type
+    FrozenMatrix gate_up;
+    FrozenMatrix down;
+};
+
 /// Of rotary frequencies.
 struct RotaryTables {
     const float* full = nullptr;
@@ -72,6 +79,7 @@ struct LayerWeights {
     Buffer k_norm;
     float xielu_positive = 0.0F;  ///< of Activation::xielu alone, as Xielu has them
     float xielu_negative = 0.0F;
+    ExpertWeights experts;
     std::array<GroupWeights, linear_group_count> groups;
 };
 
@@ -123,6 +131,9 @@ class FrozenWeights {
     /// All but the linears.
     void load_vectors(std::int32_t layer, LayerWeights& weights);
     void load_linears(std::int32_t layer, LayerWeights& weights);
+    /// Experts do not stream.
+    void load_experts(std::int32_t layer, ExpertWeights& weights);
+    FrozenMatrix allocate_experts(const MatrixShape& shape);
     void load_streamed(std::int32_t local, LayerWeights& weights);
     /// Reads linears straight into host memory, where it has them as their file does; else false.
     bool read_linears(std::int32_t layer, char* host);

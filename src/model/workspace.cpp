@@ -11,6 +11,12 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
     branch_ = backend.allocate(layout.branch, "gradient before a norm");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
+    router_ = backend.allocate(layout.router, "logits of a router");
+    expert_rows_ = backend.allocate(layout.expert_rows, "rows of experts");
+    expert_product_ = backend.allocate(layout.expert_product, "products of experts");
+    expert_inner_ = backend.allocate(layout.expert_inner, "inner gradients of experts");
+    expert_gradient_ = backend.allocate(layout.expert_gradient, "gradients of experts");
+    expert_weights_ = backend.allocate(layout.expert_weights, "gradients of a router's weights");
     staged_ = backend.allocate(layout.staged, "widened weights");
     codes_ = backend.allocate(layout.codes, "codes of activations");
     code_scales_ = backend.allocate(layout.code_scales, "scales of activations");
@@ -41,6 +47,26 @@ TensorView Workspace::residual(std::int64_t first, std::int64_t tokens) const {
     const TensorView all{residual_.data(), dtype_, first + tokens, hidden,
                          hidden + view_.replica.saved_columns};
     return all.row_range(first, tokens);
+}
+
+TensorView Workspace::router(std::int64_t tokens) const {
+    return matrix(router_.data(), dtype_, tokens, view_.lane_model.experts.count);
+}
+
+TensorView Workspace::expert_rows(std::int64_t rows) const {
+    return matrix(expert_rows_.data(), dtype_, rows, view_.lane_model.hidden_size);
+}
+
+TensorView Workspace::expert_product(std::int64_t rows) const {
+    return matrix(expert_product_.data(), dtype_, rows, view_.lane_model.experts.size);
+}
+
+TensorView Workspace::expert_inner(std::int64_t rows) const {
+    return matrix(expert_inner_.data(), dtype_, rows, view_.lane_model.experts.size);
+}
+
+TensorView Workspace::expert_gradient(std::int64_t rows) const {
+    return matrix(expert_gradient_.data(), dtype_, rows, 2 * view_.lane_model.experts.size);
 }
 
 TensorView Workspace::head_rows(int part, std::int64_t rows) const {

@@ -20,6 +20,14 @@ class Workspace {
     TensorView residual(std::int64_t first, std::int64_t tokens) const;
     /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
     void* layer() const { return layer_.data(); }
+    /// With experts: logits of the router [tokens, E]; rows in their order [rows, H] and [rows, F]
+    /// or [rows, 2 F]; the gradient of weights.
+    TensorView router(std::int64_t tokens) const;
+    TensorView expert_rows(std::int64_t rows) const;
+    TensorView expert_product(std::int64_t rows) const;
+    TensorView expert_inner(std::int64_t rows) const;
+    TensorView expert_gradient(std::int64_t rows) const;
+    float* expert_weights() const { return expert_weights_.as<float>(); }
     void* staged() const { return staged_.data(); }
     /// Codes of a linear's input, or of its output's gradient; only with Plan::fp8_linears.
     Fp8Rows codes(std::int64_t tokens, std::int64_t columns) const {
@@ -40,6 +48,12 @@ class Workspace {
     Buffer inner_;
     Buffer branch_;
     Buffer layer_;
+    Buffer router_;
+    Buffer expert_rows_;
+    Buffer expert_product_;
+    Buffer expert_inner_;
+    Buffer expert_gradient_;
+    Buffer expert_weights_;
     Buffer staged_;
     Buffer codes_;
     Buffer code_scales_;

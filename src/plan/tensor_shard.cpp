@@ -42,7 +42,7 @@ bool cuts_whole_blocks(const ModelSpec& model, std::int64_t columns) {
 bool can_shard(const ModelSpec& model, std::int32_t tensor) {
     if (tensor == 1) return true;
     if (model.qk_norm_whole || model.logits_soft_cap > 0.0) return false;
-    if (model.fused_qkv || model.fused_gate_up) return false;
+    if (model.fused_qkv || model.fused_gate_up || model.has_experts()) return false;
     return tensor > 1 && divides(tensor, model.heads) &&
            (divides(tensor, model.kv_heads) || divides(model.kv_heads, tensor)) &&
            divides(granule * tensor, model.intermediate_size) &&

@@ -80,9 +80,10 @@ class InboxTarget final : public Target {
 class ConfigTarget final : public Target {
   public:
     ConfigTarget() {
-        for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite",
-                                   "seed_oss", "olmo2", "olmo3", "gemma2", "gemma3_text",
-                                   "ministral3", "glm4", "phi3", "apertus", "gemma3"}) {
+        for (const char* family :
+             {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2",
+              "olmo3", "gemma2", "gemma3_text", "ministral3", "glm4", "phi3", "apertus", "gemma3",
+              "qwen3_moe"}) {
             texts_.push_back(
                 get(cat(LORATRAIN_TEST_DATA, "/golden/", family, "/base/config.json")));
         }

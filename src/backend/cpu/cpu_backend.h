@@ -91,6 +91,10 @@ class CpuBackend : public Backend {
     void swiglu_backward(const SwiGluBackward& op) override;
     void xielu(const Xielu& op) override;
     void xielu_backward(const XieluBackward& op) override;
+    void route(const Route& op) override;
+    void combine_experts(const CombineExperts& op) override;
+    void weigh_experts(const WeighExperts& op) override;
+    void route_backward(const RouteBackward& op) override;
     void soft_cap(const SoftCap& op) override;
     void cross_entropy(const CrossEntropy& op) override;
     void shard_statistics(const ShardedCrossEntropy& op) override;

@@ -22,6 +22,19 @@ void add_norm(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int6
     tensors.push_back({norm_name(layer, norm, spec), {size}});
 }
 
+void add_experts(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer) {
+    const auto& [count, per_token, size, normalised] = spec.experts;
+    if (count == 0) return;
+    tensors.push_back({router_name(layer), {count, spec.hidden_size}});
+    for (std::int64_t expert = 0; expert < count; ++expert) {
+        for (const Linear linear : {Linear::gate, Linear::up, Linear::down}) {
+            const bool down = linear == Linear::down;
+            tensors.push_back({expert_weight_name(layer, expert, linear),
+                               {down ? spec.hidden_size : size, down ? size : spec.hidden_size}});
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
@@ -41,6 +54,7 @@ std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
         for (const Linear linear : {Linear::gate, Linear::up, Linear::gate_up, Linear::down}) {
             add_linear(tensors, spec, layer, linear);
         }
+        add_experts(tensors, spec, layer);
         if (spec.activation == Activation::xielu) {
             tensors.push_back({activation_weight_name(layer, true), {1}});
             tensors.push_back({activation_weight_name(layer, false), {1}});

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/json_reader.h"
+#include "io/weights/hf_experts.h"
 #include "io/weights/hf_family.h"
 #include "io/weights/hf_layers.h"
 #include "io/weights/hf_quantization.h"
@@ -25,11 +26,6 @@ void check_architecture(JsonReader& config, const char* architecture) {
 
 /// Switches whose mere presence means another kind of model.
 void check_refused_keys(JsonReader& config) {
-    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
-        if (config.has(key) && config.get(key) != 0) {
-            config.wrong(key, "a mixture of experts", not_supported);
-        }
-    }
     if (config.has("use_bidirectional_attention") && config.flag("use_bidirectional_attention")) {
         config.wrong("use_bidirectional_attention", "only causal attention is supported",
                      not_supported);
@@ -183,7 +179,12 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     read_family_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec);
     read_scalars_and_caps(config, assumed, spec);
+    read_experts(config, assumed, spec);
     spec.quantization = read_hf_quantization(config);
+    if (spec.has_experts() && spec.quantization) {
+        config.wrong("quantization_config", "quantised experts are not supported",
+                     "import the model as it was before, in bf16");
+    }
     return spec;
 }
 

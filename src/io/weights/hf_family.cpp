@@ -133,6 +133,12 @@ constexpr Family families[] = {
      .eps = 1e-5,
      .norm_names = NormNames::apertus,
      .activation = "xielu"},
+    {.name = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .kv_heads = 4,
+     .reads_attention_bias = true,
+     .qk_norm = true,
+     .has_experts = true},
 };
 
 constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"},

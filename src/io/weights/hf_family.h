@@ -53,6 +53,7 @@ struct Family {
     std::int64_t query_scalar = 0;
     double attention_soft_cap = 0.0;  ///< where config.json has no key; 0 = none
     double logits_soft_cap = 0.0;
+    bool has_experts = false;  ///< in every layer (hf_experts.h)
 };
 
 /// The families that can be trained.

@@ -144,7 +144,10 @@ Import check_weights(const HfShards& shards, const ModelSpec& spec, const Import
         (codes ? import.linears : import.dense).push_back(tensor);
     }
     check_sources(shards, import.dense, dir, problems);
-    if (spec.quantization) {
+    if (spec.has_experts() && options.quantize) {
+        problems.add(dir, cat("is a ", spec.family, " model, whose experts are not quantised here"),
+                     "leave --quantize out; --dtype bf16 halves what is in fp32");
+    } else if (spec.quantization) {
         import.quantized.emplace(shards, import.linears, *spec.quantization, problems);
         import.quantization = import.quantized->quantization();
         if (options.quantize) {

@@ -187,9 +187,15 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
         if (!adapter.targets_linear(linear) || has_linear(model_, linear)) continue;
-        problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
-                      cat(module_name(linear), " is no linear of a ", model_.family, " model"),
-                      cat("it has ", join(linear_names(model_), ", ")));
+        const bool of_expert =
+            model_.has_experts() &&
+            (linear == Linear::gate || linear == Linear::up || linear == Linear::down);
+        problems_.add(
+            where(cat("adapters.", adapter.name, ".target_modules")),
+            of_expert ? cat(module_name(linear), " is in the experts of a ", model_.family,
+                            " model, which have no LoRA here")
+                      : cat(module_name(linear), " is no linear of a ", model_.family, " model"),
+            cat("it has ", join(linear_names(model_), ", ")));
     }
 }
 

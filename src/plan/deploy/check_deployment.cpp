@@ -31,6 +31,7 @@ std::string obstacle(const ModelSpec& model, std::int32_t tensor) {
     }
     if (model.qk_norm_whole) return "lanes cannot share norms over all heads of q and k";
     if (model.logits_soft_cap > 0.0) return "lanes cannot share logits with a soft cap";
+    if (model.has_experts()) return "lanes cannot share experts";
     if (model.fused_qkv || model.fused_gate_up) {
         return cat("lanes cannot share fused linears (", model.fused_qkv ? "qkv_proj, " : "",
                    "gate_up_proj)");

@@ -39,6 +39,12 @@ bool takes_fp8(const ModelSpec& lane_model) {
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
+    if (model.has_experts() && model.quantization) {
+        problems.add(cat(job.path, ": model.weights"),
+                     cat("experts of a ", model.family, " model cannot be in ",
+                         traits_of(model.quantization->format).name),
+                     "use a base in bf16 or fp32");
+    }
     if (job.model.precision != Precision::fp8) return;
     const std::string key = cat(job.path, ": model.precision");
     if (cluster.backend != BackendKind::cuda) {
@@ -58,6 +64,11 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
                          traits_of(model.quantization->format).name),
                      "use model.precision: bf16, or a base that is imported with --quantize fp8 or "
                      "without");
+    }
+    if (model.has_experts()) {
+        problems.add(key,
+                     cat("fp8 products are not made of the experts of a ", model.family, " model"),
+                     instead);
     }
     check_lanes(key, model, 1, problems);
     for (const ReplicaJob& replica : job.parallel.deployment) {

@@ -139,6 +139,11 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
         widest =
             std::max(widest, shape.in + shape.out + (1 + shape.count) * view.replica.saved_columns);
     }
+    const ModelSpec& model = view.lane_model;
+    if (model.has_experts()) {
+        const std::int64_t of_expert = std::max(2 * model.experts.size, model.experts.count);
+        widest = std::max(widest, model.hidden_size + of_expert);
+    }
     std::int64_t elements = rows_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
         const std::int64_t rows = rows_alike(logits_chunk(view).rows).largest;
@@ -168,7 +173,8 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
             std::max({bytes, group_scratch(view, shape, users), sweep_scratch(view, shape, users)});
     };
     for (int g = 0; g < linear_group_count; ++g) {
-        count(group_shape(view.lane_model, static_cast<LinearGroup>(g)));
+        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
+        if (shape.count > 0) count(shape);
     }
     const auto any_on = [&](Linear linear) {
         return std::any_of(

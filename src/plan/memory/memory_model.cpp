@@ -39,6 +39,15 @@ std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
     return bytes;
 }
 
+/// Of a layer, its router too: they do not stream.
+std::uint64_t expert_bytes(const ReplicaView& view) {
+    const ModelSpec& model = view.lane_model;
+    if (!model.has_experts()) return 0;
+    return bytes_of(model.experts.count * model.hidden_size, compute_bytes(view.plan)) +
+           experts_layout(view.plan, experts_gate_up_shape(model)).bytes +
+           experts_layout(view.plan, experts_down_shape(model)).bytes;
+}
+
 std::uint64_t linear_bytes(const ReplicaView& view) {
     std::uint64_t bytes = 0;
     for (int g = 0; g < linear_group_count; ++g) {
@@ -54,8 +63,8 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
     const auto layers = static_cast<std::uint64_t>(stage.layer_count);
     const auto streamed = static_cast<std::uint64_t>(streamed_layers(stage));
     const auto buffers = static_cast<std::uint64_t>(stream_buffers(stage));
-    return layers * norm_and_bias_bytes(view) + (layers - streamed) * linear_bytes(view) +
-           buffers * streamed_layer(view).buffer_bytes;
+    return layers * (norm_and_bias_bytes(view) + expert_bytes(view)) +
+           (layers - streamed) * linear_bytes(view) + buffers * streamed_layer(view).buffer_bytes;
 }
 
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
@@ -196,6 +205,35 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view) {
     return view.plan.fp8_linears ? bytes_of(widest, size_of(DType::f32)) : 0;
 }
 
+MatrixShape experts_gate_up_shape(const ModelSpec& model) {
+    return {model.experts.count * 2 * model.experts.size, model.hidden_size};
+}
+
+MatrixShape experts_down_shape(const ModelSpec& model) {
+    return {model.experts.count * model.hidden_size, model.experts.size};
+}
+
+WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape) {
+    return weight_layout(traits_of(linear_format(plan)), shape);
+}
+
+RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
+    RoutesLayout layout;
+    const auto take = [&](std::int64_t numbers) {
+        const std::uint64_t start = layout.bytes;
+        layout.bytes += bytes_of(numbers, sizeof(std::int32_t));
+        return start;
+    };
+    const std::int64_t copies = rows * experts.per_token;
+    layout.probabilities = take(rows * experts.count);
+    layout.weights = take(copies);
+    layout.chosen = take(copies);
+    layout.places = take(copies);
+    layout.rows = take(copies);
+    layout.offsets = take(experts.count + 1);
+    return layout;
+}
+
 MatrixShape vocabulary_shape(const ModelSpec& model) {
     return {model.vocab_size, model.hidden_size};
 }
@@ -225,10 +263,14 @@ LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
     layout.mlp_made = take(made, e);
     const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
     const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
-    layout.gate_up = take(gate_up.out, e);
+    layout.gate_up = take(gate_up.out + model.experts.per_token * 2 * model.experts.size, e);
     layout.s_qkv = take(qkv.count * r, e);
     layout.s_gate_up = take(gate_up.count * r, e);
     layout.s_down = take(r, e);
+    if (model.has_experts()) {
+        layout.routes = layout.bytes;
+        layout.bytes += routes_layout(model.experts, t).bytes;
+    }
     return layout;
 }
 
@@ -311,9 +353,27 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + branch + layer + staged + logits + head_rows +
-           statistics + codes + code_scales + messages + links + exchange + scalars;
+    return input + gradient + residual + inner + branch + layer + router + expert_rows +
+           expert_product + expert_inner + expert_gradient + expert_weights + staged + logits +
+           head_rows + statistics + codes + code_scales + messages + links + exchange + scalars;
 }
+
+namespace {
+
+void add_experts(const ReplicaView& view, WorkspaceLayout& layout) {
+    const ModelSpec& model = view.lane_model;
+    const std::uint64_t e = compute_bytes(view.plan);
+    const std::int64_t t = view.replica.microbatch_tokens;
+    const std::int64_t copies = t * model.experts.per_token;
+    layout.router = bytes_of(t * model.experts.count, e);
+    layout.expert_rows = bytes_of(copies * model.hidden_size, e);
+    layout.expert_product = bytes_of(copies * model.experts.size, e);
+    layout.expert_inner = layout.expert_product;
+    layout.expert_gradient = bytes_of(copies * 2 * model.experts.size, e);
+    layout.expert_weights = bytes_of(copies, size_of(DType::f32));
+}
+
+}  // namespace
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
     const ModelSpec& model = view.lane_model;
@@ -340,6 +400,9 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         if (view.plan.fp8_one_order) transposed = std::max(transposed, shape.in * shape.out);
         largest_group = std::max(largest_group, augmented_shape(view, group).elements());
     }
+    // Of one expert; dense models have none.
+    largest_group = std::max(largest_group, 2 * model.experts.size * model.hidden_size);
+    add_experts(view, layout);
     layout.input = bytes_of(t * (widest_in + r), e);
     layout.gradient = bytes_of(t * widest_out, e);
     layout.residual = bytes_of(t * (model.hidden_size + r), e);

@@ -60,6 +60,12 @@ Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
 /// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
 std::uint64_t unit_scale_bytes(const ReplicaView& view);
 
+/// The experts of a layer (ModelSpec::experts), expert by expert: gate and up [2 F, H], down [H,
+/// F]. In the format of linears, without pads. Empty where it has none.
+MatrixShape experts_gate_up_shape(const ModelSpec& model);
+MatrixShape experts_down_shape(const ModelSpec& model);
+WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape);
+
 /// The embedding, and the head.
 MatrixShape vocabulary_shape(const ModelSpec& model);
 std::uint64_t vocabulary_bytes(const ReplicaView& view);
@@ -69,6 +75,7 @@ std::uint64_t vocabulary_bytes(const ReplicaView& view);
 /// pad holds S of o), lse [T, Q] fp32, x2 [T, H], with norms after the branches what these made
 /// before (attention_made, mlp_made [T, H]), gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
 /// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. Source: design decision 5.
+/// With experts gate_up is [T k, 2F] in their order, and `routes` what ExpertRoutes has.
 struct LayerSlotLayout {
     std::uint64_t qkv = 0;
     std::uint64_t qk_raw = 0;
@@ -81,9 +88,22 @@ struct LayerSlotLayout {
     std::uint64_t s_qkv = 0;
     std::uint64_t s_gate_up = 0;
     std::uint64_t s_down = 0;
+    std::uint64_t routes = 0;
     std::uint64_t bytes = 0;
 };
 LayerSlotLayout layer_slot_layout(const ReplicaView& view);
+
+/// Offsets of the parts of ExpertRoutes of so many rows; fp32 and int32.
+struct RoutesLayout {
+    std::uint64_t probabilities = 0;
+    std::uint64_t weights = 0;
+    std::uint64_t chosen = 0;
+    std::uint64_t places = 0;
+    std::uint64_t rows = 0;
+    std::uint64_t offsets = 0;
+    std::uint64_t bytes = 0;
+};
+RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows);
 
 /// x [T, H] between layers, with room for a message tail.
 std::uint64_t boundary_bytes(const ReplicaView& view);
@@ -129,12 +149,18 @@ LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
-    std::uint64_t input = 0;     ///< X|S of a linear group: [T, max K + R]
-    std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
-    std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
-    std::uint64_t inner = 0;     ///< dX of a group, Y of a linear: [T, max K or N]
-    std::uint64_t branch = 0;    ///< gradient before a branch's norm, with pad: [T, H + R]
-    std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
+    std::uint64_t input = 0;           ///< X|S of a linear group: [T, max K + R]
+    std::uint64_t gradient = 0;        ///< dY|dS of a group: [T, max(N + count R)]
+    std::uint64_t residual = 0;        ///< running dx with pad: [T, H + R]
+    std::uint64_t inner = 0;           ///< dX of a group, Y of a linear: [T, max K or N]
+    std::uint64_t branch = 0;          ///< gradient before a branch's norm, with pad: [T, H + R]
+    std::uint64_t layer = 0;           ///< activations of one layer, with recomputation
+    std::uint64_t router = 0;          ///< with experts: logits, or their gradient [T, E]
+    std::uint64_t expert_rows = 0;     ///< rows in the order of experts [T k, H]
+    std::uint64_t expert_product = 0;  ///< [T k, F], as expert_inner
+    std::uint64_t expert_inner = 0;
+    std::uint64_t expert_gradient = 0;  ///< [T k, 2F]
+    std::uint64_t expert_weights = 0;   ///< gradient of weights [T, k] fp32
     std::uint64_t staged =
         0;  ///< one group's augmented matrix or codes transposed, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]

@@ -58,12 +58,7 @@ HostLine host_line(const HostCosts& host, const StagePlan& stage) {
 }
 
 double weights_of_layer(const ModelSpec& model) {
-    double count = 0.0;
-    for (int i = 0; i < linear_count; ++i) {
-        const LinearShape shape = linear_shape(model, static_cast<Linear>(i));
-        count += static_cast<double>(shape.in * shape.out);
-    }
-    return count;
+    return static_cast<double>(layer_parameters(model, model.experts.per_token));
 }
 
 class ReplicaNumbers {

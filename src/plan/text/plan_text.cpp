@@ -139,6 +139,13 @@ std::string arithmetic_text(const ModelSpec& m) {
     return text.empty() ? text : ",\n " + text.substr(1);
 }
 
+std::string experts_text(const ModelSpec& m) {
+    if (!m.has_experts()) return "";
+    return cat(",\n  experts: ", m.experts.count, ", experts_per_token: ", m.experts.per_token,
+               ", expert_size: ", m.experts.size,
+               ", normalised_experts: ", yes_no(m.experts.normalised));
+}
+
 /// What some layers have unlike others.
 std::string unlike_layers_text(const ModelSpec& m) {
     std::vector<std::int32_t> without_rope;
@@ -172,7 +179,7 @@ std::string model_text(const ModelSpec& m) {
                ", qkv_bias: ", yes_no(m.qkv_bias), ", o_bias: ", yes_no(m.o_bias),
                ", mlp_bias: ", yes_no(m.mlp_bias), ", qk_norm: ", yes_no(m.qk_norm),
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
-               multipliers_text(m), arithmetic_text(m), unlike_layers_text(m),
+               multipliers_text(m), arithmetic_text(m), experts_text(m), unlike_layers_text(m),
                "}\nrope: ", rope_text(m.rope),
                m.window_rope ? "window_rope: " + rope_text(*m.window_rope) : "");
 }
@@ -307,6 +314,14 @@ void read_arithmetic(const Map& model, ModelSpec& m) {
     if (model.has("wrapper")) model.read("wrapper", m.wrapper);
 }
 
+void read_experts_of(const Map& model, ModelSpec& m) {
+    if (!model.has("experts")) return;
+    model.read("experts", m.experts.count);
+    model.read("experts_per_token", m.experts.per_token);
+    model.read("expert_size", m.experts.size);
+    model.read("normalised_experts", m.experts.normalised);
+}
+
 RopeSpec read_rope(const Map& rope) {
     RopeSpec spec;
     spec.type = parse_word(rope_words, rope.text("type"));
@@ -369,6 +384,7 @@ ModelSpec read_model(const YAML::Node& root) {
     read_multipliers(model, m);
     read_layers(model, m);
     read_arithmetic(model, m);
+    read_experts_of(model, m);
     m.rope = read_rope(Map(Map(root).at("rope")));
     if (Map(root).has("window_rope")) m.window_rope = read_rope(Map(Map(root).at("window_rope")));
     return m;

@@ -1,4 +1,5 @@
 #include "config/model_spec.h"
+#include "config/model_presets.h"
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,20 @@ TEST(ModelSpec, BiasesFollowTheirGroup) {
 
 TEST(ModelSpec, CountsTheParametersOfMatrixProducts) {
     EXPECT_EQ(matmul_parameters(small_spec()), 3 * (240 + 120 + 120 + 240 + 3 * 240) + 1200);
+}
+
+/// Qwen3-30B-A3B: 30.5e9 with its embedding, of which a token takes 3.3e9.
+TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
+    const ModelSpec spec = *model_preset("qwen3-30b-a3b");
+    EXPECT_FALSE(model_preset("qwen3-30b-a3b-nf4"));
+    constexpr std::int64_t attention = 2048 * (2 * 4096 + 2 * 512);
+    constexpr std::int64_t router = 128 * 2048;
+    constexpr std::int64_t expert = 3 * 2048 * 768;
+    constexpr std::int64_t head = 151936 * 2048;
+    EXPECT_EQ(held_parameters(spec), 48 * (attention + router + 128 * expert) + head);
+    EXPECT_EQ(matmul_parameters(spec), 48 * (attention + router + 8 * expert) + head);
+    EXPECT_FALSE(has_linear(spec, Linear::gate) || has_linear(spec, Linear::down));
+    EXPECT_TRUE(has_linear(spec, Linear::o));
 }
 
 TEST(ModelSpec, NamesOfTheLinears) {

@@ -328,6 +328,45 @@ TEST(HfConfigTest, GoldenApertus) {
     EXPECT_TRUE(has(config_refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
 }
 
+TEST(HfConfigTest, GoldenQwen3Moe) {
+    const ModelSpec spec = golden_model("qwen3_moe");
+    EXPECT_EQ(spec.experts, (ExpertSpec{6, 2, 24, true}));
+    EXPECT_TRUE(spec.qk_norm && spec.has_experts());
+    EXPECT_FALSE(spec.qkv_bias || spec.tie_word_embeddings);
+    EXPECT_EQ(linear_names(spec),
+              (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj"}));
+    json older = older_spelling("qwen3_moe");
+    older["num_experts"] = older["num_local_experts"];
+    older.erase("num_local_experts");
+    EXPECT_EQ(parse(older).experts, spec.experts);
+    EXPECT_EQ(parse(older).rope, spec.rope);
+    for (const char* key : {"num_experts", "num_experts_per_tok", "moe_intermediate_size",
+                            "norm_topk_prob", "head_dim", "num_key_value_heads"}) {
+        older.erase(key);
+    }
+    EXPECT_EQ(parse(older).experts, (ExpertSpec{128, 8, 768, false}));
+    EXPECT_EQ(parse(older).head_dim, 12);
+    EXPECT_EQ(parse(older).kv_heads, 4);
+}
+
+TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
+    const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
+    const auto refusal = [&](const json& changes) { return config_refusal(with(good, changes)); };
+    EXPECT_TRUE(has(refusal({{"mlp_only_layers", {0}}}), "layers without experts"));
+    EXPECT_TRUE(has(refusal({{"decoder_sparse_step", 2}}), "decoder_sparse_step is 2"));
+    EXPECT_TRUE(
+        has(refusal({{"shared_expert_intermediate_size", 64}}), "experts that all tokens share"));
+    EXPECT_TRUE(has(refusal({{"output_router_logits", true}}), "a loss that balances the router"));
+    EXPECT_TRUE(has(refusal({{"use_sliding_window", true}}), "windows are not supported"));
+    EXPECT_TRUE(has(refusal({{"num_experts_per_tok", 7}}), "num_experts_per_tok is 7"));
+    EXPECT_TRUE(has(refusal({{"num_local_experts", 4096}}), "must be at most 1024"));
+    EXPECT_TRUE(has(refusal({{"num_local_experts", 0}}), "num_local_experts is 0"));
+    EXPECT_TRUE(has(refusal({{"model_type", "qwen2_moe"}}), "qwen3_moe"));
+    EXPECT_TRUE(has(refusal({{"quantization_config",
+                              {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}}),
+                    "quantised experts are not supported"));
+}
+
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
     for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
         const ModelSpec older = parse(older_spelling(family));

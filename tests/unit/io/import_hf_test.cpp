@@ -84,7 +84,7 @@ class ImportHfTest : public ::testing::Test {
 TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
     for (const std::string family :
          {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2", "olmo3",
-          "gemma2", "gemma3_text", "ministral3", "glm4", "phi3", "apertus"}) {
+          "gemma2", "gemma3_text", "ministral3", "glm4", "phi3", "apertus", "qwen3_moe"}) {
         const ImportReport report = import_hf(golden_base(family), out(), {.force = true});
         const auto weights = open_base_weights(out());
         const SafetensorsFile original(golden_base(family) + "/model.safetensors");
@@ -99,6 +99,13 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
         }
         EXPECT_EQ(report.bytes, bytes);
     }
+}
+
+TEST_F(ImportHfTest, RefusesToQuantiseExperts) {
+    const std::string text = problem_text([&] {
+        import_hf(golden_base("qwen3_moe"), out(), {.force = true, .quantize = WeightFormat::int8});
+    });
+    EXPECT_TRUE(has(text, "whose experts are not quantised here")) << text;
 }
 
 TEST_F(ImportHfTest, TextModelsInsideOfOthersComeOutAlone) {

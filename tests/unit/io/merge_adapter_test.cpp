@@ -85,6 +85,17 @@ TEST_F(MergeAdapterTest, AddsTheScaledProductToItsWeightsAlone) {
     EXPECT_NO_THROW(import_hf(out(), folder_.file("again.h5"), {}));
 }
 
+TEST_F(MergeAdapterTest, KeepsExperts) {
+    const auto weights = base("qwen3_moe");
+    const MergeReport report = merge_adapter(adapter_dir("qwen3_moe", "a_r4_all"), *weights, out());
+    EXPECT_EQ(report.modules, 3 * 4);
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const SafetensorsFile original(golden_path("qwen3_moe/base/model.safetensors"));
+    EXPECT_EQ(merged.entries().size(), original.entries().size());
+    const std::string expert = "model.layers.1.mlp.experts.5.down_proj.weight";
+    EXPECT_EQ(merged.read_floats(expert), original.read_floats(expert));
+}
+
 TEST_F(MergeAdapterTest, ShardsHoldEveryTensorOnce) {
     const auto weights = base("apertus");
     const MergeReport report =

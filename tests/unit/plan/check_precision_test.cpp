@@ -53,6 +53,18 @@ TEST(CheckPrecision, Fp8IsForHopper) {
     }
 }
 
+TEST(CheckPrecision, Fp8IsNotForExperts) {
+    ModelSpec model = small_model();
+    model.experts = {8, 2, 32, true};
+    const auto problems = problems_of(job_in(Precision::fp8), model, BackendKind::cuda);
+    ASSERT_EQ(problems.size(), 1U);
+    EXPECT_NE(problems[0].what.find("not made of the experts"), std::string::npos);
+    model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    const auto quantized = problems_of(job_in(Precision::bf16), model, BackendKind::cuda);
+    ASSERT_EQ(quantized.size(), 1U);
+    EXPECT_NE(quantized[0].what.find("cannot be in nf4"), std::string::npos);
+}
+
 TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
     const Job job = job_in(Precision::fp8);
     EXPECT_TRUE(problems_of(job, small_model(), BackendKind::cuda).empty());

@@ -445,6 +445,17 @@ TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
 }
 
+TEST(MakePlan, RefusesLoraOnExperts) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    test.model.experts = {8, 2, 32, true};
+    EXPECT_EQ(problems_of(test), "") << "all-linear is what the model has";
+    test.job.adapters[1].targets = {};
+    test.job.adapters[1].targets[static_cast<std::size_t>(Linear::up)] = true;
+    const std::string text = problems_of(test);
+    EXPECT_TRUE(has(text, "adapters.a1.target_modules: up_proj is in the experts of a "));
+    EXPECT_TRUE(has(text, "it has q_proj, k_proj, v_proj, o_proj"));
+}
+
 TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {
     Case test = uniform_case(1, 1, 8, 10, 8);
     test.model.rope.type = RopeType::longrope;

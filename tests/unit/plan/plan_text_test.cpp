@@ -290,6 +290,13 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     EXPECT_EQ(read.activation, Activation::xielu);
 }
 
+TEST(PlanText, KeepsExperts) {
+    Plan plan = odd_plan();
+    plan.replicas[0].tensor = 1;
+    plan.model.experts = {128, 8, 768, true};
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.experts, plan.model.experts);
+}
+
 TEST(PlanText, KeepsYarn) {
     Plan plan = odd_plan();
     plan.model.rope = {RopeType::yarn, 1e6, 4.0, 1.0, 4.0, 32768, 31.5, 1.0 / 3.0, false, 1.25};

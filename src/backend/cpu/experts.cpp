@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/parallel.h"
+#include "backend/cpu/row_math.h"
+#include "backend/cpu/vector_math.h"
+#include "base/expert_limits.h"
+#include "base/vector_code.h"
+
+namespace loratrain {
+
+namespace {
+
+float* row_of_experts(const TensorView& x, std::int64_t row) {
+    return x.f32() + row * x.ld;
+}
+
+LORATRAIN_VECTOR_CODE
+float exponentials(const float* x, std::int64_t count, float largest, float* to) {
+    float sum = 0.0F;
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) to[j] = exp_inline(x[j] - largest);
+    for (std::int64_t j = 0; j < count; ++j) sum += to[j];
+    return sum;
+}
+
+/// The first of equals counts as the larger.
+void choose_largest(const float* p, std::int64_t experts, std::int64_t count,
+                    std::int32_t* chosen) {
+    std::array<bool, most_experts> taken{};
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::int64_t best = -1;
+        for (std::int64_t e = 0; e < experts; ++e) {
+            if (!taken[static_cast<std::size_t>(e)] && (best < 0 || p[e] > p[best])) best = e;
+        }
+        taken[static_cast<std::size_t>(best)] = true;
+        chosen[i] = static_cast<std::int32_t>(best);
+    }
+    std::sort(chosen, chosen + count);
+}
+
+void weigh(const float* p, const std::int32_t* chosen, std::int64_t count, bool normalised,
+           float* weights) {
+    float sum = 0.0F;
+    for (std::int64_t j = 0; j < count; ++j) sum += p[chosen[j]];
+    const float by = normalised ? sum : 1.0F;
+    for (std::int64_t j = 0; j < count; ++j) weights[j] = p[chosen[j]] / by;
+}
+
+/// A counting sort.
+void order_by_expert(const ExpertRoutes& to) {
+    std::fill_n(to.offsets, to.experts + 1, 0);
+    for (std::int64_t i = 0; i < to.copies(); ++i) ++to.offsets[to.chosen[i] + 1];
+    for (std::int64_t e = 0; e < to.experts; ++e) to.offsets[e + 1] += to.offsets[e];
+    std::copy_n(to.offsets, to.experts + 1, to.host_offsets);
+    std::array<std::int32_t, most_experts> next{};
+    std::copy_n(to.offsets, to.experts, next.begin());
+    for (std::int64_t i = 0; i < to.copies(); ++i) {
+        const std::int32_t place = next[static_cast<std::size_t>(to.chosen[i])]++;
+        to.places[i] = place;
+        to.rows[place] = static_cast<std::int32_t>(i / to.per_token);
+    }
+}
+
+LORATRAIN_VECTOR_CODE
+void add_scaled(const float* x, std::int64_t count, float factor, float* y) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
+}
+
+LORATRAIN_VECTOR_CODE
+float product_of(const float* a, const float* b, std::int64_t count) {
+    float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < count; ++j) sum += a[j] * b[j];
+    return sum;
+}
+
+}  // namespace
+
+void CpuBackend::route(const Route& op) {
+    check_shapes(op);
+    require_f32({&op.logits});
+    const ExpertRoutes& to = op.to;
+    parallel_rows(threads_, to.tokens, to.experts, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            const float* logits = row_of_experts(op.logits, t);
+            float* p = to.probabilities + t * to.experts;
+            std::int32_t* chosen = to.chosen + t * to.per_token;
+            const float largest = largest_of(logits, to.experts, logits[0]);
+            const float sum = exponentials(logits, to.experts, largest, p);
+            for (std::int64_t e = 0; e < to.experts; ++e) p[e] /= sum;
+            choose_largest(p, to.experts, to.per_token, chosen);
+            weigh(p, chosen, to.per_token, op.normalised, to.weights + t * to.per_token);
+        }
+    });
+    order_by_expert(to);
+}
+
+void CpuBackend::combine_experts(const CombineExperts& op) {
+    check_shapes(op);
+    require_f32({&op.y, &op.x, &op.added});
+    const ExpertRoutes& routes = op.routes;
+    parallel_rows(threads_, op.y.rows, op.y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            float* y = row_of_experts(op.y, t);
+            const float* added = row_of_experts(op.added, t);
+            if (y != added) std::copy_n(added, op.y.cols, y);
+            for (std::int64_t i = t * routes.per_token; i < (t + 1) * routes.per_token; ++i) {
+                add_scaled(row_of_experts(op.x, routes.places[i]), op.y.cols,
+                           op.weighted ? routes.weights[i] : 1.0F, y);
+            }
+        }
+    });
+}
+
+void CpuBackend::weigh_experts(const WeighExperts& op) {
+    check_shapes(op);
+    require_f32({&op.inner, &op.product});
+    const ExpertRoutes& routes = op.routes;
+    parallel_rows(threads_, routes.copies(), op.inner.cols,
+                  [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t i = begin; i < end; ++i) {
+                          float* inner = row_of_experts(op.inner, routes.places[i]);
+                          const float* product = row_of_experts(op.product, routes.places[i]);
+                          op.d_weights[i] = product_of(inner, product, op.inner.cols);
+                          scale_values(inner, op.inner.cols, routes.weights[i]);
+                      }
+                  });
+}
+
+void CpuBackend::route_backward(const RouteBackward& op) {
+    check_shapes(op);
+    require_f32({&op.d_logits});
+    const ExpertRoutes& routes = op.routes;
+    const std::int64_t k = routes.per_token;
+    parallel_rows(threads_, routes.tokens, routes.experts,
+                  [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t t = begin; t < end; ++t) {
+                          const float* p = routes.probabilities + t * routes.experts;
+                          const std::int32_t* chosen = routes.chosen + t * k;
+                          const float* d_weights = op.d_weights + t * k;
+                          float sum = 0.0F;
+                          float mean = 0.0F;
+                          for (std::int64_t j = 0; j < k; ++j) {
+                              sum += p[chosen[j]];
+                              mean += d_weights[j] * p[chosen[j]];
+                          }
+                          const float by = op.normalised ? sum : 1.0F;
+                          const float less = op.normalised ? mean / sum : 0.0F;
+                          const float inner = op.normalised ? 0.0F : mean;
+                          float* d_logits = row_of_experts(op.d_logits, t);
+                          for (std::int64_t e = 0; e < routes.experts; ++e)
+                              d_logits[e] = -p[e] * inner;
+                          for (std::int64_t j = 0; j < k; ++j) {
+                              const float d_probability = (d_weights[j] - less) / by;
+                              d_logits[chosen[j]] = p[chosen[j]] * (d_probability - inner);
+                          }
+                      }
+                  });
+}
+
+}  // namespace loratrain

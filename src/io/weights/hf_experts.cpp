@@ -1,0 +1,77 @@
+#include "io/weights/hf_experts.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/expert_limits.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr const char* count_keys[] = {"num_experts", "num_local_experts", "n_routed_experts"};
+
+/// Of a family without experts.
+void refuse_experts(JsonReader& config) {
+    for (const char* key : count_keys) {
+        if (config.has(key) && config.get(key) != 0) {
+            config.wrong(key, "a mixture of experts",
+                         "of those only qwen3_moe can be trained here");
+        }
+    }
+}
+
+void refuse_unlike_layers(JsonReader& config) {
+    const char* hint = "a qwen3_moe model is trained here if all of its layers have experts";
+    const Json& dense = config.get("mlp_only_layers");
+    if (!dense.is_null() && !(dense.is_array() && dense.empty())) {
+        config.wrong("mlp_only_layers", "layers without experts are not supported", hint);
+    }
+    if (config.has("decoder_sparse_step") && config.get("decoder_sparse_step") != 1) {
+        config.wrong("decoder_sparse_step", "layers without experts are not supported", hint);
+    }
+}
+
+void refuse_other_parts(JsonReader& config) {
+    for (const char* key :
+         {"shared_expert_intermediate_size", "n_shared_experts", "num_shared_experts"}) {
+        if (config.has(key) && config.get(key) != 0) {
+            config.wrong(key, "experts that all tokens share are not supported");
+        }
+    }
+    if (config.has("use_sliding_window") && config.flag("use_sliding_window")) {
+        config.wrong("use_sliding_window", "windows are not supported for this family");
+    }
+    if (config.has("output_router_logits") && config.flag("output_router_logits")) {
+        config.wrong("output_router_logits",
+                     "asks for a loss that balances the router, which is frozen here",
+                     "set it to false, as checkpoints have it");
+    }
+}
+
+}  // namespace
+
+void read_experts(JsonReader& config, const Family& family, ModelSpec& spec) {
+    if (!family.has_experts) return refuse_experts(config);
+    refuse_unlike_layers(config);
+    refuse_other_parts(config);
+    // The defaults of transformers.
+    const char* key = config.has("num_experts") ? "num_experts" : "num_local_experts";
+    const auto count = [&](const char* of, std::int64_t missing) {
+        return config.has(of) ? config.required_count(of) : missing;
+    };
+    spec.experts.count = count(key, 128);
+    spec.experts.per_token = count("num_experts_per_tok", 8);
+    spec.experts.size = count("moe_intermediate_size", 768);
+    spec.experts.normalised = config.has("norm_topk_prob") && config.flag("norm_topk_prob");
+    if (spec.experts.count > most_experts) {
+        config.wrong(key, cat("must be at most ", most_experts));
+    }
+    if (spec.experts.per_token > std::min(spec.experts.count, most_experts_per_token)) {
+        config.wrong("num_experts_per_tok",
+                     cat("must be at most ", most_experts_per_token, " and the number of experts, ",
+                         spec.experts.count));
+    }
+}
+
+}  // namespace loratrain
