@@ -12,8 +12,8 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       kept_layers_(kept_layers(view, stage)),
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
-      expert_offsets_(static_cast<std::size_t>(std::max(1, kept_layers_) *
-                                               (view.lane_model.experts.count + 1))),
+      expert_offsets_(std::make_unique<std::int32_t[]>(static_cast<std::size_t>(
+          std::max(1, kept_layers_) * (view.lane_model.experts.count + 1)))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -39,7 +39,7 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
                 view_.lane_model.hidden_size);
 }
 
-ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_t tokens) {
+ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_t tokens) const {
     const ExpertSpec& experts = view_.lane_model.experts;
     if (experts.count == 0) return {};
     const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
@@ -59,10 +59,10 @@ ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_
             numbers(layout.places),
             numbers(layout.rows),
             numbers(layout.offsets),
-            expert_offsets_.data() + kept * static_cast<std::size_t>(experts.count + 1)};
+            expert_offsets_.get() + kept * static_cast<std::size_t>(experts.count + 1)};
 }
 
-LayerActivations ActivationSlot::layer(std::int32_t local) {
+LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const ModelSpec& model = view_.lane_model;
     const LayerRows& rows = tables_.in_layer(local);
     const std::int64_t tokens = rows.tokens;

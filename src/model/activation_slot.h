@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "backend/backend.h"
 #include "model/microbatch_tables.h"
@@ -38,7 +38,7 @@ class ActivationSlot {
     const MicrobatchTables& tables() const { return tables_; }
     /// Of the rows that the layer computes; with recomputation all but `x` is Workspace::layer, the
     /// same for all layers and slots.
-    LayerActivations layer(std::int32_t local);
+    LayerActivations layer(std::int32_t local) const;
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
     /// Gradient of the last stage's output. [T, H]
@@ -48,7 +48,7 @@ class ActivationSlot {
     TensorView view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                     std::int64_t ld) const;
     std::uint64_t layer_offset(std::int32_t local) const;
-    ExpertRoutes routes(char* start, std::int32_t local, std::int64_t tokens);
+    ExpertRoutes routes(char* start, std::int32_t local, std::int64_t tokens) const;
 
     ReplicaView view_;
     DType dtype_;
@@ -57,7 +57,7 @@ class ActivationSlot {
     const Workspace& workspace_;
     LayerSlotLayout layout_;
     /// ExpertRoutes::host_offsets of kept layers, or of one.
-    std::vector<std::int32_t> expert_offsets_;
+    std::unique_ptr<std::int32_t[]> expert_offsets_;
     Buffer memory_;
     MicrobatchTables tables_;
 };
