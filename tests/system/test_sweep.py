@@ -193,6 +193,17 @@ class Sweep(SweepTest):
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
 
+    def test_kills_do_not_change_what_asha_decides(self):
+        job = self.job("run", epochs=2 * LONGER, scheduler="asha", rungs=3, reduction_factor=3,
+                       rung_eval_samples=5)
+        self.succeed(run([self.write_job(job)], 2))
+        self.assertIn("PRUNED", {row["status"] for row in self.results().values()})
+        job["run"]["dir"] = str(self.dir / "killed")
+        self.check_kills("killed", [self.write_job(job, "killed.yaml")], self.seconds_of("run"))
+        self.assertEqual(self.ranked("killed")[0], self.ranked()[0])
+        self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
+                         {name: row["rung"] for name, row in self.results().items()})
+
     def test_kills_of_the_demo_do_not_change_the_winner(self):
         # In CI a tenth of its length. With many kills no start may get far.
         keys = ["--set", f"model.weights={self.import_golden('demo')}",

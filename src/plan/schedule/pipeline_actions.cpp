@@ -230,9 +230,8 @@ void PipelineActions::reduce_what_it_can(StageSums& sums, StageActions& stage) c
     for (; sums.reduced < noted_reductions(); ++sums.reduced) {
         const Reduction& next = reduction(sums.reduced);
         const bool over = next.after <= sums.ended;
-        const bool adds_nothing =
-            !next.is_here && next.former <= sums.stepped && next.evaluated <= sums.forwarded;
-        if (!over && !adds_nothing) return;
+        const bool adds_nothing = !next.is_here && next.former <= sums.stepped;
+        if (next.evaluated > sums.forwarded || (!over && !adds_nothing)) return;
         step_to(next.former, sums, stage);
         stage.compute_batch(next.batch, ActionKind::reduce);
     }

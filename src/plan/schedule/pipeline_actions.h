@@ -60,9 +60,9 @@ class PipelineActions {
   private:
     using BatchList = std::vector<std::int32_t>;
 
-    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage; where it
-    /// is not here, already once what stands before `former` is stepped and the adapter's
-    /// evaluations before it, in microbatches below `evaluated`, are forwarded.
+    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage, where it
+    /// is not here already once what stands before `former` is stepped; behind the adapter's
+    /// evaluations before it, in microbatches below `evaluated`.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
