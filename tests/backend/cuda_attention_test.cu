@@ -378,6 +378,34 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     EXPECT_GT(use.peak, 0U);
 }
 
+/// Whatever graph used its workspace before, and with whatever numbers.
+TEST(CudaAttentionPartsTest, NothingComesOutOfCudnnsWorkspace) {
+    if (!cudnn_attention_built()) GTEST_SKIP() << "built without cuDNN";
+    LORATRAIN_NEED_GPU();
+    const AttentionInput before = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);
+    HostMatrix not_numbers = random(before.q.rows, before.q.cols, 4, DType::bf16);
+    std::fill(not_numbers.values.begin(), not_numbers.values.end(), std::nan(""));
+    const Operands spoilt(before, not_numbers, 0, DType::bf16);
+    const auto attention = make_attention("cudnn", DType::bf16);
+    for (const std::vector<int>& lengths :
+         {std::vector{1500, 900, 30}, std::vector{2048, 700, 40}}) {
+        const AttentionInput in = input({8, 2, 128, lengths, 0, 8.0}, DType::bf16);
+        const Operands operands(in, random(in.q.rows, in.q.cols, 5, DType::bf16), 0, DType::bf16);
+        const auto fresh = make_attention("cudnn", DType::bf16);
+        operands.forward(*fresh);
+        const Gradients expected = operands.backward(*fresh);
+        spoilt.forward(*attention);
+        spoilt.backward(*attention);
+        operands.forward(*attention);
+        const Gradients got = operands.backward(*attention);
+        EXPECT_EQ(got.dq.raw(), expected.dq.raw());
+        EXPECT_EQ(got.dk.raw(), expected.dk.raw());
+        EXPECT_EQ(got.dv.raw(), expected.dv.raw());
+        const std::vector<double> dk = got.dk.download();
+        EXPECT_TRUE(std::all_of(dk.begin(), dk.end(), [](double x) { return std::isfinite(x); }));
+    }
+}
+
 TEST(CudaAttentionPartsTest, UsesNoTableOfMemoryThatWasReplaced) {
     LORATRAIN_NEED_GPU();
     const AttentionInput in = input({4, 2, 64, ragged, 0, 1.0}, DType::bf16);

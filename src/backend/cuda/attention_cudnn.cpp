@@ -65,12 +65,13 @@ class SampleTable {
   public:
     explicit SampleTable(MemoryUse* use) : table_(use) {}
 
-    void update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
+    /// Whether it has become another.
+    bool update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
         const std::int32_t* begin = rows.host_offsets;
         const std::int32_t* end = begin + rows.samples + 1;
         if (shape.samples == samples_ && shape.ld == ld_ &&
             std::equal(begin, end, offsets_.begin(), offsets_.end())) {
-            return;
+            return false;
         }
         samples_ = shape.samples;
         ld_ = shape.ld;
@@ -87,6 +88,7 @@ class SampleTable {
         reserve(bytes);
         staging.upload(table_.data(), host.data(), bytes);
         offsets_.assign(begin, end);
+        return true;
     }
     void reserve(std::size_t bytes) {
         offsets_.clear();
@@ -253,6 +255,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
     void reserve(std::size_t workspace_bytes, std::size_t table_bytes) override {
+        last_graph_ = nullptr;
         workspace_.reserve(workspace_bytes, "cuDNN's workspace");
         forward_table_.reserve(table_bytes / 2);
         backward_table_.reserve(table_bytes / 2);
@@ -317,7 +320,8 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         if (workspace == nullptr && found.workspace > 0) {
             return refuse(cat("no memory for ", found.workspace, " bytes of workspace"));
         }
-        table.update(op.rows, shape, staging_);
+        const bool other_rows = table.update(op.rows, shape, staging_);
+        if (other_rows || &found != last_graph_) clear_workspace(found, workspace);
         pointers[offsets_id + stats] = table.offsets(stats);
         pointers[lengths_id] = table.lengths();
         for (const Bound& bound : operands) {
@@ -334,6 +338,15 @@ class CudnnAttentionGraphs final : public CudnnAttention {
             if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
         }
         return true;
+    }
+
+    /// The backward multiplies what it has not written of its workspace with 0, which is not 0
+    /// where another graph, or this one with other rows, has left what is not a number.
+    void clear_workspace(const Graph& graph, void* workspace) {
+        if (graph.workspace == 0) return;
+        CUDA_CHECK(
+            cudaMemsetAsync(workspace, 0, static_cast<std::size_t>(graph.workspace), stream_));
+        last_graph_ = &graph;
     }
 
     Shape shape_of(const Attention& op, bool backward) const {
@@ -386,6 +399,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     FirstUses first_uses_;
     std::function<void()> before_stall_;
     GrowingMemory workspace_;
+    const Graph* last_graph_ = nullptr;  ///< of those with a workspace
     SampleTable forward_table_;
     SampleTable backward_table_;
 };
