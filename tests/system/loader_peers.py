@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What vLLM and llama.cpp themselves say to exported adapters, beside loratrain check-export.
 
-  scripts/test_python.sh tests/system/loader_peers.py --vllm FOLDER --llama-cpp FOLDER [--family NAME...]
+  scripts/test_python.sh tests/system/loader_peers.py --vllm FOLDER --llama-cpp FOLDER
+                         [--llama-cpp-python FOLDER] [--family NAME...]
 
 FOLDER of vLLM: its wheel, unzipped; its lora/peft_helper.py, lora/utils.py and lora/lora_model.py run
 as they are, what they import of the rest of vLLM (GPU code) is a placeholder. The modules that its
 model takes are the family's linears, and embed_tokens and lm_head where its model class has
 embedding_modules. FOLDER of llama.cpp: its sources (of llama-cpp-python's source package,
 vendor/llama.cpp), whose convert_lora_to_gguf.py runs as it is; it writes scales as llama.cpp will apply
-them, which are compared with those that the adapter was trained with.
+them, which are compared with those that the adapter was trained with. FOLDER of llama-cpp-python: where pip
+--target installed it; base and adapter are loaded, and logits compared with PEFT's (1e-4).
 
 LORATRAIN_BIN: the program. Trains the golden adapters of every family that test_peft_export.py has,
 prints a line for each and loader, and ends with 1 where a verdict is not what the loader does."""
@@ -35,6 +37,7 @@ from test_peft_export import ADAPTERS  # noqa: E402
 RUN_AS_THEY_ARE = ("vllm.lora.peft_helper", "vllm.lora.lora_model", "vllm.lora.lora_weights",
                    "vllm.lora.utils", "vllm.model_executor.models.utils")
 MOST_RANKS = 512
+LOGITS = 1e-4
 MODEL_FILES = {"smollm3": "transformers/base", "seed_oss": "transformers/base", "olmo2": "transformers/base",
                "olmo3": "transformers/base", "qwen2_window": "qwen2", "qwen3_yarn": "qwen3",
                "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "ministral3": "mistral",
@@ -117,7 +120,7 @@ def scale_of(config, name, rank):
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def llama_cpp_verdict(folder, family, adapter):
+def llama_cpp_verdict(folder, packages, family, adapter):
     out = adapter / "adapter.gguf"
     process = subprocess.run(
         [sys.executable, folder / "convert_lora_to_gguf.py", adapter, "--base", GOLDEN / family / "base",
@@ -139,7 +142,23 @@ def llama_cpp_verdict(folder, family, adapter):
         return f"{len(applied)} tensors where the adapter has {len(trained)}"
     if not all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(trained, applied)):
         return f"scales {applied[0]} to {applied[-1]}, trained with {trained[0]} to {trained[-1]}"
-    return ""
+    return loader_verdict(folder, packages, family, adapter, out) if packages else ""
+
+
+def loader_verdict(folder, packages, family, adapter, converted):
+    base = adapter.parent / "base.gguf"
+    script = Path(__file__).with_name("llama_cpp_logits.py")
+    if not base.exists():
+        process = subprocess.run([sys.executable, script, "convert", folder, GOLDEN / family / "base", base],
+                                 capture_output=True, text=True, check=False)
+        if process.returncode != 0:
+            return "the base: " + process.stderr.strip().rpartition("\n")[2]
+    process = subprocess.run([sys.executable, script, "compare", packages, base, converted,
+                              GOLDEN / family / "adapters" / adapter.name],
+                             capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        return process.stderr.strip().rpartition("\n")[2]
+    return "" if float(process.stdout) < LOGITS else f"logits differ by {process.stdout.strip()}"
 
 
 def hf_ranks(adapter):
@@ -164,6 +183,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vllm", type=Path)
     parser.add_argument("--llama-cpp", type=Path)
+    parser.add_argument("--llama-cpp-python", type=Path)
     parser.add_argument("--family", nargs="+", default=list(ADAPTERS))
     arguments = parser.parse_args()
     peers = {}
@@ -171,7 +191,8 @@ def main():
         sys.meta_path.insert(0, Placeholders(arguments.vllm))
         peers["vLLM"] = lambda family, adapter: vllm_verdict(arguments.vllm, family, adapter)
     if arguments.llama_cpp:
-        peers["llama.cpp"] = lambda family, adapter: llama_cpp_verdict(arguments.llama_cpp, family, adapter)
+        peers["llama.cpp"] = lambda family, adapter: llama_cpp_verdict(
+            arguments.llama_cpp, arguments.llama_cpp_python, family, adapter)
     trainer = JobTest()
     trainer.setUp()
     different = 0

@@ -16,10 +16,10 @@ struct LoaderVerdict {
 };
 
 /// PEFT, vLLM, SGLang and llama.cpp on the PEFT directory `dir`, whoever wrote it, for a base
-/// model. The rules are those of their sources in 2026 (PEFT 0.21; vLLM 0.33 lora/peft_helper.py and
-/// lora/lora_model.py; SGLang lora/lora_config.py; llama.cpp convert_lora_to_gguf.py), written out
-/// as conditions on adapter_config.json and on names, types and shapes of tensors: no program of
-/// theirs runs, and values are not read. InputError where the directory cannot be read.
+/// model. The rules are those of their sources in 2026 (PEFT 0.21; vLLM 0.33 lora/peft_helper.py
+/// and lora/lora_model.py; SGLang lora/lora_config.py; llama.cpp convert_lora_to_gguf.py), written
+/// out as conditions on adapter_config.json and on names, types and shapes of tensors: no program
+/// of theirs runs, and values are not read. InputError where the directory cannot be read.
 std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model);
 
 }  // namespace loratrain
