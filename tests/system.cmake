@@ -27,7 +27,7 @@ endif()
 # Longest first.
 loratrain_system_test(resume 600)
 loratrain_system_test(bad_input 600 sanitize once)
-loratrain_system_test(slurm 600)
+loratrain_system_test(slurm 1500)
 loratrain_system_test(faults 600)
 loratrain_system_test(stopping 600)
 loratrain_system_test(sweep 600)

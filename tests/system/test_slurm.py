@@ -21,7 +21,7 @@ from harness import (BIN, COST_CACHE, ENDLESS, MPIEXEC, SOURCE, JobTest, run, se
 LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 MISSING = [name for name in NEEDED if not shutil.which(name)]
-SOON = 15
+SOON = 60
 SLOW = 150
 LONG = 2000  # steps: some seconds, so that a signal comes before the end
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")

@@ -416,7 +416,7 @@ double waited(const Case& test, double more) {
     }
     Simulator simulator(test.job, plan);
     simulator.add(joint);
-    const Timeline& timeline = simulator.timeline();
+    const loratrain::Timeline& timeline = simulator.timeline();
     return 1.0 - std::max(timeline.busy(0), timeline.busy(1)) / timeline.makespan();
 }
 
@@ -509,7 +509,7 @@ TEST(Replicas, BeginSumsBetweenTwoLayersOfTheOthers) {
                                     action(reduce, 1), action(step, 0),     action(step, 1)};
     Simulator simulator(test.job, plan);
     simulator.add(joint);
-    const Timeline& timeline = simulator.timeline();
+    const loratrain::Timeline& timeline = simulator.timeline();
     const std::vector<TimelineSpan>& first = timeline.stages[0];
     const std::vector<TimelineSpan>& second = timeline.stages[1];
     ASSERT_EQ(first.size(), 4U);
