@@ -122,7 +122,11 @@ Texts faults_of_tensors(const Export& of, const ModelSpec& model) {
                                  shape.out, ", ", rank, "], which the base needs"));
         }
     }
-    if (of.is_lora() && of.ranks.empty()) faults.emplace_back("it has no lora_A tensors");
+    const bool has_a = std::any_of(of.tensors.begin(), of.tensors.end(), [](const auto& tensor) {
+        return tensor.first.find(".lora_A.") != std::string::npos ||
+               tensor.first.ends_with(".lora_embedding_A");
+    });
+    if (of.is_lora() && !has_a) faults.emplace_back("it has no lora_A tensors");
     return faults;
 }
 
