@@ -383,6 +383,17 @@ struct Attention {
     float soft_cap = 0.0F;    ///< 0: none
 };
 
+/// Attention of the next token of each of T samples, whose tokens before it are in a cache: row t
+/// puts its k and v into row first[t] + positions[t] of `keys` and `values`, then its query sees
+/// the rows from first[t] to there, as Attention says. of.rows: T samples of one row, with their
+/// positions; lse is not written. Samples have disjoint rows of the cache.
+struct CachedAttention {
+    Attention of;
+    TensorView keys;  ///< [rows of the cache, G*D], as values
+    TensorView values;
+    const std::int32_t* first = nullptr;  ///< [T]
+};
+
 /// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
 struct AttentionBackward {
     Attention forward;
@@ -716,6 +727,7 @@ class Backend {
     virtual void rope(const Rope& op) = 0;
     virtual void attention(const Attention& op) = 0;
     virtual void attention_backward(const AttentionBackward& op) = 0;
+    virtual void cached_attention(const CachedAttention& op) = 0;
     virtual void swiglu(const SwiGlu& op) = 0;
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
     virtual void xielu(const Xielu& op) = 0;

@@ -170,6 +170,9 @@ class TimedBackend final : public Backend {
     void attention_backward(const AttentionBackward& op) override {
         timed(TimedOp::attention_backward, [&] { inner_.attention_backward(op); });
     }
+    void cached_attention(const CachedAttention& op) override {
+        timed(TimedOp::attention, [&] { inner_.cached_attention(op); });
+    }
     void swiglu(const SwiGlu& op) override {
         timed(TimedOp::swiglu, [&] { inner_.swiglu(op); });
     }

@@ -321,6 +321,17 @@ struct CheckpointJob {
     int keep = 2;
 };
 
+inline constexpr std::int64_t usual_new_tokens = 256;
+
+/// Texts that adapters write behind the prompts of their evaluation data when they end.
+struct GenerateJob {
+    std::int64_t samples = 0;  ///< the first so many; 0 = none
+    std::int64_t max_new_tokens = usual_new_tokens;
+    std::vector<std::int32_t> stop_tokens{};  ///< that end a text, beside those that the base names
+
+    bool wanted() const { return samples > 0; }
+};
+
 struct EvalJob {
     int every_steps = 0;     ///< 0 = only before the first and after the last step
     bool keep_best = false;  ///< export an adapter's state of lowest eval loss as best/ too
@@ -328,6 +339,7 @@ struct EvalJob {
                                       ///< none do
     double early_stopping_threshold = 0.0;  ///< a smaller decrease is no improvement
     EvalSplit split{};  ///< eval_split of datasets that have neither that nor an eval_path
+    GenerateJob generate{};
 };
 
 /// How exports tell what adapters are scaled by: as the job has it, with use_rslora and patterns

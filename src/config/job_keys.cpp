@@ -210,6 +210,14 @@ constexpr JobKey keys[] = {
      "evaluations without improvement that end an adapter; 0 = none do"},
     {"eval", "early_stopping_threshold", "a smaller decrease is no improvement"},
     {"eval", "split", "`eval_split` of datasets without that and without `eval_path`", "none"},
+    {"eval", "generate", "texts that adapters write when they end: below", "none"},
+
+    {"generate", "samples",
+     "prompts of the evaluation data, from its first on, that a text is written behind",
+     "required"},
+    {"generate", "max_new_tokens", "where a text ends that has come to no stop token", "256"},
+    {"generate", "stop_tokens", "ids that end a text beside the `eos_token_id` of the base",
+     "none"},
 
     {"export", "scaling",
      "`peft`: use_rslora, ranks and alphas as in the job; `plain`: all in lora_alpha, r and B, "
@@ -280,6 +288,7 @@ std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
     if (section == "deployment") return "parallel.deployment[0]";
     if (section == "file") return "datasets.NAME.files[0]";
+    if (section == "generate") return "eval.generate";
     if (section == "kwargs") return "lr_scheduler_kwargs";
     if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
@@ -310,6 +319,7 @@ std::string key_section(const std::string& path) {
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
     if (path == "model.residency") return "residency";
+    if (path == "eval.generate") return "generate";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
@@ -326,6 +336,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "datasets") return cat("datasets.NAME.", key);
     if (section == "deployment") return cat("parallel.deployment[0].", key);
     if (section == "file") return cat("datasets.NAME.files[0].", key);
+    if (section == "generate") return cat("eval.generate.", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
     if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "config/adapter_reader.h"
@@ -218,6 +220,42 @@ ExportJob read_export(SectionReader& top, Job& job) {
     return exports;
 }
 
+std::vector<std::int32_t> read_stop_tokens(SectionReader& section) {
+    const YamlNode* node = section.find("stop_tokens");
+    if (node == nullptr) return {};
+    constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
+    if (node->kind == YamlNode::Kind::map) {
+        section.problem(node->place, "stop_tokens", "is a mapping", hint);
+        return {};
+    }
+    std::vector<YamlNode> items = node->children;
+    if (node->kind == YamlNode::Kind::scalar) items = {*node};
+    std::vector<std::int32_t> tokens;
+    for (const YamlNode& item : items) {
+        const std::optional<double> token =
+            item.kind == YamlNode::Kind::scalar ? number_in(item.text) : std::nullopt;
+        constexpr double most = std::numeric_limits<std::int32_t>::max();
+        if (token && *token >= 0 && *token <= most && *token == std::floor(*token)) {
+            tokens.push_back(static_cast<std::int32_t>(*token));
+            continue;
+        }
+        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is no token id"), hint);
+    }
+    return tokens;
+}
+
+GenerateJob read_generate(SectionReader& eval) {
+    GenerateJob generate;
+    if (!eval.has("generate")) return generate;
+    SectionReader section = eval.section("generate");
+    section.require("samples", "as in generate: {samples: 64, max_new_tokens: 256}");
+    section.read("samples", generate.samples, 1);
+    section.read("max_new_tokens", generate.max_new_tokens, 1);
+    generate.stop_tokens = read_stop_tokens(section);
+    section.finish();
+    return generate;
+}
+
 /// Its split goes to the datasets.
 EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, ProblemLog& log) {
     EvalJob eval;
@@ -227,11 +265,14 @@ EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, Problem
     section.read("early_stopping_patience", eval.early_stopping_patience, 0);
     section.read("early_stopping_threshold", eval.early_stopping_threshold, at_least(0.0));
     section.read("split", eval.split);
+    eval.generate = read_generate(section);
     section.finish();
     split_by_default(eval.split, datasets);
-    if (!eval.keep_best && eval.early_stopping_patience == 0) return eval;
-    const std::string key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
-    if (eval.every_steps == 0) {
+    const bool looks_at_loss = eval.keep_best || eval.early_stopping_patience > 0;
+    if (!looks_at_loss && !eval.generate.wanted()) return eval;
+    std::string key = "eval.generate";
+    if (looks_at_loss) key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
+    if (looks_at_loss && eval.every_steps == 0) {
         log.add(section.place(), key + ": needs evaluations during training",
                 "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
     }

@@ -340,6 +340,18 @@ void write_eval(Writer& out, const EvalJob& eval) {
     out.put("early_stopping_patience", eval.early_stopping_patience);
     out.put("early_stopping_threshold", eval.early_stopping_threshold);
     put_split(out, "split", eval.split);
+    if (eval.generate.wanted()) {
+        out.begin_section("generate");
+        out.begin_map();
+        out.put("samples", eval.generate.samples);
+        out.put("max_new_tokens", eval.generate.max_new_tokens);
+        std::vector<std::string> tokens;
+        for (const std::int32_t token : eval.generate.stop_tokens) {
+            tokens.push_back(std::to_string(token));
+        }
+        if (!tokens.empty()) out.put_list("stop_tokens", tokens);
+        out.end_map();
+    }
     out.end_map();
 }
 

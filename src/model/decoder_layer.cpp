@@ -85,6 +85,11 @@ Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivatio
     return op;
 }
 
+void DecoderLayer::attend(std::int32_t layer, const Attention& op) {
+    if (cache_ != nullptr) return cache_->attend(layer, op, cached_rows_);
+    backend_.attention(op);
+}
+
 void DecoderLayer::make_input(const TensorView& x, const Buffer& weight, const TensorView& y,
                               const RowCodes& codes) {
     if (!view_.lane_model.has_norms_before()) return backend_.copy(y, x);
@@ -214,7 +219,7 @@ void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& 
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
-    backend_.attention(attention_op(weights.spec, saved, rows));
+    attend(layer, attention_op(weights.spec, saved, rows));
     add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o,
                    {saved.x, saved.x2, saved.attention_made, weights.after_attention},
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);

@@ -59,6 +59,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
+    if (job.eval.generate.wanted()) cache_.emplace(job, view, stage_, backend);
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.cudnn_workspace, engine.cudnn_tables});
@@ -80,8 +81,18 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     own.token_ids = own_ids(rows.token_ids);
     tables.set(job_, microbatch, own, terms);
     if (loss_) loss_->set_labels(microbatch, rows, terms, tables);
+    forward_layers(slot_index, terms.evaluation ? Pass::forward : Pass::backward);
+    if (!loss_) return;
     const std::int64_t t = tables.tokens();
-    expect_layers(tables, Pass::forward, terms.evaluation ? Pass::forward : Pass::backward);
+    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
+               slot.loss_gradient(t));
+}
+
+void Stage::forward_layers(std::int32_t slot_index, Pass next) {
+    const ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
+    const MicrobatchTables& tables = slot.tables();
+    const std::int64_t t = tables.tokens();
+    expect_layers(tables, Pass::forward, next);
     if (stage_.has_embedding) embed(slot);
     pack_factors(tables);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
@@ -95,9 +106,30 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         if (between_layers_) between_layers_();
     }
     resident_slot_ = slot_index;
-    if (!loss_) return;
-    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
-               slot.loss_gradient(t));
+}
+
+void Stage::forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
+                          KeyValueCache::Rows what) {
+    MicrobatchTables& tables = slots_.front()->tables();
+    MicrobatchRows own = rows;
+    own.token_ids = own_ids(rows.token_ids);
+    LossTerms terms;
+    terms.evaluation = true;
+    tables.set(job_, microbatch, own, terms);
+    if (head_) {
+        const std::vector<float> scales(static_cast<std::size_t>(tables.samples()), 1.0F);
+        const std::vector<TokenLoss> forms(microbatch.segments.size());
+        tables.set_labels(microbatch, rows, scales, forms, LabelBins::samples);
+    }
+    layer_.use_cache(&*cache_, what);
+    forward_layers(0, Pass::forward);
+    layer_.use_cache(nullptr, what);
+}
+
+std::vector<LikelyToken> Stage::likely_tokens() {
+    const ActivationSlot& slot = *slots_.front();
+    return head_->likely_tokens(slot.tables(),
+                                slot.boundary(stage_.layer_count, slot.tables().tokens()));
 }
 
 void Stage::pack_factors(const MicrobatchTables& tables) {

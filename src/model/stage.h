@@ -12,6 +12,7 @@
 #include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
+#include "model/key_value_cache.h"
 #include "model/objective/loss_passes.h"
 #include "model/stage_sums.h"
 
@@ -41,6 +42,17 @@ class Stage {
     /// input(slot). Last stage: also the loss, and unless terms.evaluation its gradient.
     void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
                  const LossTerms& terms);
+
+    // Texts that an adapter writes (GenerateJob), a token of each at a time. A stage holds the
+    // whole of them between begin_texts() and the next one; slot 0 is theirs.
+    /// Text i has room for rooms[i] tokens (KeyValueCache::begin).
+    void begin_texts(std::span<const std::int64_t> rooms) { cache_->begin(rooms); }
+    /// As forward() of an evaluation; rows: a sample for each text. Last stage: logits of the rows
+    /// that have a target are asked for (likely_tokens).
+    void forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
+                       KeyValueCache::Rows what);
+    /// After it, of the last stage: for each row with a target.
+    std::vector<LikelyToken> likely_tokens();
 
     /// What a stage does with a microbatch.
     enum class Pass : std::uint8_t { forward, backward };
@@ -82,6 +94,8 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    /// Tables are set. From the slot's input, or token ids, to its output.
+    void forward_layers(std::int32_t slot, Pass next);
     void embed(const ActivationSlot& slot);
     /// What has changed of the factors, for all resident layers at once.
     void pack_factors(const MicrobatchTables& tables);
@@ -119,6 +133,7 @@ class Stage {
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;
+    std::optional<KeyValueCache> cache_;  ///< of a job whose adapters write texts
 };
 
 }  // namespace loratrain

@@ -8,6 +8,7 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "io/files.h"
+#include "io/run_files/generations_file.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
 #include "train/early_stopping.h"
@@ -158,7 +159,8 @@ bool Conductor::evaluates_in_stream() const {
 /// Whether an adapter that ends makes room for one that cannot come while others train, lets the
 /// run be deployed anew, or is evaluated with the pipeline empty.
 bool Conductor::ends_need_drain() const {
-    if (search_.active() || parts_.redeploys || !evaluates_in_stream()) return true;
+    if (search_.active() || parts_.redeploys || parts_.job.eval.generate.wanted()) return true;
+    if (!evaluates_in_stream()) return true;
     return adapters_.any_waiting() && !changes_in_stream();
 }
 
@@ -390,6 +392,7 @@ void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
         const bool complete = is_complete(adapters_[a].state.status);
         if (complete && !exported && sweep_.is_wanted(a)) export_adapter(a);
     }
+    if (parts_.job.eval.generate.wanted()) write_texts(trained);
     parts_.stop.window_took(stream_.seconds_since_last_window());
 }
 
@@ -440,6 +443,22 @@ void Conductor::export_adapter(AdapterId adapter) {
     post(GatherAdapter{adapter});
     const std::vector<NamedTensor> tensors = performer_.gather(adapter);
     write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, tensors);
+}
+
+/// Of those that have ended, while their memory is not given up.
+void Conductor::write_texts(const std::vector<AdapterId>& trained) {
+    for (const AdapterId a : trained) {
+        const bool ended = is_complete(adapters_[a].state.status) && sweep_.is_wanted(a);
+        if (!ended || !has_eval_samples(parts_.job, parts_.datasets, a)) continue;
+        const auto start = std::chrono::steady_clock::now();
+        post(GenerateTexts{a});
+        const std::vector<GeneratedText> texts =
+            performer_.generate(a, [this] { journal_.beat(); });
+        const std::string& name = parts_.job.adapter(a).name;
+        write_text_atomic(cat(parts_.job.run.dir, "/adapters/", name, "/", generations_file_name),
+                          to_text(texts));
+        log::info(texts_notice(name, texts, seconds_since(start)));
+    }
 }
 
 void Conductor::keep_best(AdapterId adapter) {

@@ -107,6 +107,7 @@ class Conductor {
     void judge_evaluations(const std::vector<AdapterId>& adapters);
     void judge_evaluation(AdapterId adapter, std::int32_t step);
     void export_adapter(AdapterId adapter);
+    void write_texts(const std::vector<AdapterId>& trained);
     void keep_best(AdapterId adapter);
     bool regular_evaluation() const;
     bool checkpoint_due_by_time() const;

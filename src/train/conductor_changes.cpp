@@ -16,10 +16,10 @@
 
 namespace loratrain {
 
-/// Nobody else has to know of an end before others train on.
+/// Nobody else has to know of an end before others train on, and no text is written at one.
 bool Conductor::changes_in_stream() const {
     return evaluates_in_stream() && !parts_.job.sweep && parts_.desk == nullptr &&
-           !parts_.redeploys;
+           !parts_.redeploys && !parts_.job.eval.generate.wanted();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into

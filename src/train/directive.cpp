@@ -78,6 +78,10 @@ std::string write(const AddAdapters& add) {
     return cat("add ", add.file.path.size(), "\n") + add.file.path + add.file.text;
 }
 
+std::string write(const GenerateTexts& generate) {
+    return cat("generate ", number(generate.adapter), "\n");
+}
+
 std::string write(const Finish& finish) {
     return cat("finish ", static_cast<int>(finish.code), finish.goes_on ? " 1\n" : " 0\n");
 }
@@ -161,6 +165,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "copy") return CopyStates{read_adapters(numbers)};
     if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
+    if (kind == "generate") return GenerateTexts{AdapterId{only(numbers)}};
     if (kind == "finish") return read_finish(numbers);
     if (kind != "checkpoint") throw Error("no such kind");
     expect_none(numbers);

@@ -77,6 +77,11 @@ struct AddAdapters {
     InboxFile file;
 };
 
+/// Writes texts with an adapter that has ended and is resident (generation.h).
+struct GenerateTexts {
+    AdapterId adapter{};
+};
+
 /// The last one.
 struct Finish {
     ExitCode code = ExitCode::done;
@@ -87,7 +92,7 @@ struct Finish {
 using Directive =
     std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences, SaveCheckpoint,
                  StoreAdapters, GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
-                 ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
+                 ReleaseAdapter, LoadAdapter, AddAdapters, GenerateTexts, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path

@@ -8,6 +8,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/collective.h"
+#include "data/prompts.h"
 #include "measure/measured_trace.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"
@@ -109,6 +110,41 @@ void Performer::set_references(AdapterId adapter, const std::vector<double>& los
 
 const ReferenceLosses& Performer::references() const {
     return parts_.run.stage().references();
+}
+
+std::vector<GeneratedText> Performer::generate(AdapterId adapter, const Meanwhile& meanwhile) {
+    activity::begin(activity::Task::generate, number(adapter));
+    const GenerateJob& wanted = parts_.job.eval.generate;
+    std::vector<GeneratedText> all;
+    if (parts_.mpi.is_root()) {
+        const DatasetId dataset = parts_.job.adapter(adapter).dataset;
+        const Dataset& data = *parts_.files.eval.at(index(dataset));
+        for (Prompt& prompt : prompts_in(data, wanted.samples, parts_.job.dataset(dataset).name)) {
+            all.push_back({std::move(prompt), {}, false});
+        }
+    }
+    all = generated_from_text(broadcast_text(parts_.mpi, to_text(all)));
+    const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
+    const std::size_t replicas = parts_.plan.replicas.size();
+    std::vector<Prompt> own;
+    for (std::size_t i = replica; i < all.size(); i += replicas) own.push_back(all[i].prompt);
+    std::vector<std::int32_t> stop_tokens = wanted.stop_tokens;
+    stop_tokens.insert(stop_tokens.end(), parts_.base.end_tokens.begin(),
+                       parts_.base.end_tokens.end());
+    const MpiSession ranks = parts_.mpi.split(static_cast<int>(replica));
+    Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
+                         parts_.run.communicator(), stop_tokens, meanwhile},
+                        adapter);
+    const std::string written = to_text(generator.write(own));
+    for (std::size_t r = 0; r < replicas; ++r) {
+        const int rank = parts_.plan.replicas[r].stages.front().rank;
+        std::size_t i = r;
+        for (GeneratedText& text : generated_from_text(broadcast_text(parts_.mpi, written, rank))) {
+            all.at(i) = std::move(text);
+            i += replicas;
+        }
+    }
+    return all;
 }
 
 void Performer::save(const RunState& state) {
@@ -216,6 +252,7 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const LoadAdapter& d) { load(d.adapter, d.directory); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },
+                   [&](const GenerateTexts& d) { generate(d.adapter, {}); },
                    [](const Finish&) {},
                },
                directive);

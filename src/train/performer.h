@@ -5,6 +5,7 @@
 
 #include "train/adapter_parts.h"
 #include "train/directive.h"
+#include "train/generation.h"
 #include "train/state_copies.h"
 #include "train/trainer_parts.h"
 
@@ -37,6 +38,9 @@ class Performer {
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
     void set_references(AdapterId adapter, const std::vector<double>& losses);
     const ReferenceLosses& references() const;
+    /// What a resident adapter writes behind the prompts of its evaluation data (GenerateJob), in
+    /// their order; replicas share them.
+    std::vector<GeneratedText> generate(AdapterId adapter, const Meanwhile& meanwhile);
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// Of these adapters alone, in a folder of checkpoints of its own; both arguments behind them

@@ -91,6 +91,7 @@ class CudaBackend final : public Backend {
     void rope(const Rope& op) override;
     void attention(const Attention& op) override;
     void attention_backward(const AttentionBackward& op) override;
+    void cached_attention(const CachedAttention& op) override;
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
     void xielu(const Xielu& op) override;

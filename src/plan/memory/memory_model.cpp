@@ -497,6 +497,22 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
     return largest;
 }
 
+std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
+    const GenerateJob& generate = job.eval.generate;
+    if (!generate.wanted()) return 0;
+    return view.replica.microbatch_tokens +
+           std::min(generate.samples, texts_at_once) * generate.max_new_tokens;
+}
+
+std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
+                                    const StagePlan& stage) {
+    const std::int64_t tokens = cached_tokens(job, view);
+    if (tokens == 0) return 0;
+    const std::int64_t values = 2 * stage.layer_count * tokens * view.lane_model.kv_size();
+    return aligned(bytes_of(values, compute_bytes(view.plan))) +
+           aligned(bytes_of(texts_at_once, sizeof(std::int32_t)));
+}
+
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {
     const StagePlan& stage = view.replica.stages[stage_index];
     const ModelSpec& model = view.lane_model;
@@ -519,7 +535,8 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
         static_cast<std::uint64_t>(slot_count(view, stage_index)) * slot_bytes(view, stage);
-    memory.workspace = workspace_layout(view, stage).total();
+    memory.workspace =
+        workspace_layout(view, stage).total() + key_value_cache_bytes(job, view, stage);
     memory.engine = engine_layout(job, view, stage).total();
     return memory;
 }

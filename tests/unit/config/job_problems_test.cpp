@@ -401,6 +401,22 @@ TEST_F(JobProblems, BestAndEarlyStoppingNeedEvaluations) {
     }
 }
 
+TEST_F(JobProblems, TextsNeedDataToBeEvaluatedOnAndTheirNumber) {
+    const std::vector<Problem> found =
+        problems(cat("eval: {generate: {max_new_tokens: 0, stop_tokens: [2, x, -1], tokens: 3}}\n",
+                     minimal_job));
+    expect_among(found, at(1), "eval.generate.samples: is missing", "generate: {samples: 64");
+    expect_among(found, at(1), "eval.generate.max_new_tokens: 0 is out of range", "at least 1");
+    expect_among(found, at(1), "eval.generate.stop_tokens: 'x' is no token id", "[2, 32000]");
+    expect_among(found, at(1), "eval.generate.stop_tokens: '-1' is no token id", "[2, 32000]");
+    expect_among(found, at(1), "unknown key 'eval.generate.tokens'", "");
+    EXPECT_EQ(found.size(), 5U);
+    const std::vector<Problem> without =
+        problems(cat("eval: {generate: {samples: 4}}\n", minimal_job));
+    ASSERT_EQ(without.size(), 1U);
+    expect_among(without, at(1), "eval.generate: no dataset has data to evaluate on", "eval_path");
+}
+
 TEST_F(JobProblems, MissingKeysAndSections) {
     const std::vector<Problem> found = problems("\neval: {every_steps: 1}\n");
     EXPECT_EQ(found.size(), 4U);

@@ -82,6 +82,9 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.eval.early_stopping_patience, b.eval.early_stopping_patience);
     EXPECT_EQ(a.eval.early_stopping_threshold, b.eval.early_stopping_threshold);
     expect_same(a.eval.split, b.eval.split);
+    EXPECT_EQ(a.eval.generate.samples, b.eval.generate.samples);
+    EXPECT_EQ(a.eval.generate.max_new_tokens, b.eval.generate.max_new_tokens);
+    EXPECT_EQ(a.eval.generate.stop_tokens, b.eval.generate.stop_tokens);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
     EXPECT_EQ(a.logging.live, b.logging.live);
     EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
@@ -139,7 +142,7 @@ Job unusual_job() {
     job.checkpoint = {0, 0.7, 1};
     job.datasets[1].eval_path = "";
     job.datasets[1].eval_split.fraction = 1e-3;
-    job.eval = {13, true, 4, 0.125, {7, 0.0}};
+    job.eval = {13, true, 4, 0.125, {7, 0.0}, {64, 99, {2, 32000}}};
     job.logging = {14, LiveTable::never, true};
     return job;
 }

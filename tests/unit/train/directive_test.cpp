@@ -63,6 +63,7 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_EQ(travelled(GatherAdapter{AdapterId{12}}).adapter, AdapterId{12});
     EXPECT_EQ(travelled(SendAdapter{AdapterId{7}}).adapter, AdapterId{7});
     EXPECT_EQ(travelled(ReleaseAdapter{AdapterId{0}}).adapter, AdapterId{0});
+    EXPECT_EQ(travelled(GenerateTexts{AdapterId{9}}).adapter, AdapterId{9});
     const LoadAdapter load = travelled(LoadAdapter{AdapterId{5}, "runs/a\nb c"});
     EXPECT_EQ(load.adapter, AdapterId{5});
     EXPECT_EQ(load.directory, "runs/a\nb c");
