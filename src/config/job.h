@@ -118,6 +118,8 @@ struct ReplicaJob {
     int count = 1;   ///< replicas
     std::optional<std::int64_t> microbatch_tokens = {};  ///< none = auto: as ParallelJob's
     Recompute recompute = Recompute::automatic;          ///< auto: as ParallelJob's
+    std::optional<int> recomputed_layers = {};           ///< as ParallelJob's, of theirs
+    bool recomputes_least = false;                       ///< likewise
 };
 
 struct ParallelJob {
@@ -126,8 +128,12 @@ struct ParallelJob {
     /// continued keeps the size that it had (make_plan.h, search_layout.h).
     std::optional<std::int64_t> microbatch_tokens;
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
-    /// before its backward; auto: only where memory is short.
+    /// before its backward; auto: only where memory is short, and then of as few layers as it asks.
     Recompute recompute = Recompute::automatic;
+    /// With layer: of so many of a stage's layers, the others keep their activations. None = all.
+    std::optional<int> recomputed_layers;
+    /// Layer is what auto has come to: of as few layers as memory asks.
+    bool recomputes_least = false;
     /// Empty = one pipeline as pipeline_stages says.
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.

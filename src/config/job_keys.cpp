@@ -56,7 +56,8 @@ constexpr JobKey keys[] = {
      "cut over ranks: `[{tp: 2, pp: 2}]`"},
     {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
     {"parallel", "recompute",
-     "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
+     "`auto`, `none`, `layer` (keep only the layers' inputs), `{layers: N}` (of N layers of each "
+     "rank); auto: where memory is short, of as few layers as it asks"},
     {"parallel", "dispatch",
      "samples to replicas: `balanced` (all end together), `length` (each to the kind that takes "
      "the "
@@ -68,6 +69,8 @@ constexpr JobKey keys[] = {
      "`auto`: where `deployment: auto` finds a faster one for what is left, as adapters end or "
      "come, "
      "and that pays, the run goes on in it; `never`"},
+
+    {"recompute", "layers", "layers of each rank that are computed again", "required"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},
@@ -290,6 +293,7 @@ std::string shown_section(const std::string& section) {
     if (section == "file") return "datasets.NAME.files[0]";
     if (section == "generate") return "eval.generate";
     if (section == "kwargs") return "lr_scheduler_kwargs";
+    if (section == "recompute") return "parallel.recompute";
     if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
@@ -315,6 +319,7 @@ std::span<const JobKey> job_keys() {
 
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
+    if (path.starts_with("parallel.") && path.ends_with(".recompute")) return "recompute";
     if (path.starts_with("parallel.deployment[")) return "deployment";
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
@@ -338,6 +343,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "file") return cat("datasets.NAME.files[0].", key);
     if (section == "generate") return cat("eval.generate.", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
+    if (section == "recompute") return cat("parallel.recompute.", key);
     if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);

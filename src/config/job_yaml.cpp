@@ -75,6 +75,25 @@ void read_residency(SectionReader& section, Residency& residency, ProblemLog& lo
     entry.finish();
 }
 
+/// auto, none, layer or {layers: N}.
+template <class Parallel>
+void read_recompute(SectionReader& section, Parallel& parallel, ProblemLog& log) {
+    const std::string key = "recompute";
+    const YamlNode* node = section.find(key);
+    if (node == nullptr) return;
+    if (node->kind != YamlNode::Kind::map) {
+        section.read_word(key, parallel.recompute, recompute_words);
+        return;
+    }
+    SectionReader entry(node, node->place, cat(section.path(), ".", key), log);
+    entry.require("layers", "give the layers of each rank that are computed again");
+    int layers = 0;
+    entry.read("layers", layers, 0);
+    parallel.recompute = Recompute::layer;
+    parallel.recomputed_layers = layers;
+    entry.finish();
+}
+
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
     ModelJob model;
     SectionReader section = top.section("model");
@@ -139,7 +158,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
         std::optional<int> tokens;
         entry.read_auto("microbatch_tokens", tokens, 1);
         replica.microbatch_tokens = tokens;
-        entry.read_word("recompute", replica.recompute, recompute_words);
+        read_recompute(entry, replica, log);
         entry.finish();
     }
     if (parallel.pipeline_stages) {
@@ -175,7 +194,7 @@ ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     std::optional<int> tokens;  // products with it must fit in 64 bits
     section.read_auto("microbatch_tokens", tokens, 1);
     parallel.microbatch_tokens = tokens;
-    section.read_word("recompute", parallel.recompute, recompute_words);
+    read_recompute(section, parallel, log);
     read_sharing(section, parallel);
     section.finish();
     return parallel;

@@ -55,10 +55,22 @@ class Writer {
             put("pp", replica.stages);
             put("count", replica.count);
             put("microbatch_tokens", replica.microbatch_tokens);
-            put("recompute", word_of(recompute_words, replica.recompute));
+            put_recompute(replica);
             end_map();
         }
         end_list();
+    }
+    /// layer, or {layers: 8}; what is found is layer.
+    template <class Parallel>
+    void put_recompute(const Parallel& parallel) {
+        const char* key = "recompute";
+        if (parallel.recompute != Recompute::layer || !parallel.recomputed_layers) {
+            return put(key, word_of(recompute_words, parallel.recompute));
+        }
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
+        begin_map();
+        put("layers", *parallel.recomputed_layers);
+        end_map();
     }
     /// stream, or {resident_layers: 8}.
     void put_residency(const char* key, const Residency& residency) {
@@ -145,7 +157,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.put("pipeline_stages", parallel.pipeline_stages);
     out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
-    out.put("recompute", word_of(recompute_words, parallel.recompute));
+    out.put_recompute(parallel);
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
     out.put("assignment", word_of(assignment_words, parallel.assignment));
     out.put("redeploy", word_of(redeploy_words, parallel.redeploy));

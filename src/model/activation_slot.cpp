@@ -12,8 +12,8 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       kept_layers_(kept_layers(view, stage)),
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
-      expert_offsets_(std::make_unique<std::int32_t[]>(static_cast<std::size_t>(
-          std::max(1, kept_layers_) * (view.lane_model.experts.count + 1)))),
+      expert_offsets_(std::make_unique<std::int32_t[]>(
+          static_cast<std::size_t>((kept_layers_ + 1) * (view.lane_model.experts.count + 1)))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -43,7 +43,7 @@ ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_
     const ExpertSpec& experts = view_.lane_model.experts;
     if (experts.count == 0) return {};
     const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
-    const auto kept = static_cast<std::size_t>(kept_layers_ > 0 ? local : 0);
+    const auto kept = static_cast<std::size_t>(std::min(local, kept_layers_));
     const auto floats = [&](std::uint64_t offset) {
         return reinterpret_cast<float*>(start + offset);
     };
@@ -66,8 +66,8 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const ModelSpec& model = view_.lane_model;
     const LayerRows& rows = tables_.in_layer(local);
     const std::int64_t tokens = rows.tokens;
-    char* start = kept_layers_ > 0 ? memory_.as<char>() + layer_offset(local)
-                                   : static_cast<char*>(workspace_.layer());
+    char* start = local < kept_layers_ ? memory_.as<char>() + layer_offset(local)
+                                       : static_cast<char*>(workspace_.layer());
     const auto part = [&](std::uint64_t offset, std::int64_t columns, std::int64_t ld) {
         return TensorView{start + offset, dtype_, tokens, columns, ld};
     };

@@ -36,8 +36,8 @@ class ActivationSlot {
 
     MicrobatchTables& tables() { return tables_; }
     const MicrobatchTables& tables() const { return tables_; }
-    /// Of the rows that the layer computes; with recomputation all but `x` is Workspace::layer, the
-    /// same for all layers and slots.
+    /// Of the rows that the layer computes; of a layer that is recomputed all but `x` is
+    /// Workspace::layer, the same for all of them and of all slots.
     LayerActivations layer(std::int32_t local) const;
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
@@ -56,7 +56,7 @@ class ActivationSlot {
     std::int32_t kept_layers_;
     const Workspace& workspace_;
     LayerSlotLayout layout_;
-    /// ExpertRoutes::host_offsets of kept layers, or of one.
+    /// ExpertRoutes::host_offsets of kept layers, and of one that is recomputed.
     std::unique_ptr<std::int32_t[]> expert_offsets_;
     Buffer memory_;
     MicrobatchTables tables_;

@@ -229,7 +229,7 @@ void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
 }
 
 bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
-    if (view_.replica.recompute != Recompute::layer) return false;
+    if (l < kept_layers(view_, stage_)) return false;
     return l != stage_.layer_count - 1 || slot != resident_slot_;
 }
 

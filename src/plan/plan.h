@@ -98,6 +98,8 @@ struct StagePlan {
     /// Most layers whose frozen weights stay in the rank's memory; others stream from the host's
     /// (plan/memory/residency.h).
     std::int32_t resident_layers = all_layers;
+    /// With ReplicaPlan::recompute: the first so many layers keep their activations all the same.
+    std::int32_t kept_layers = 0;
     /// Ranks (of lane 0) that hold these layers once between them: layer l is resident on the rank
     /// with number l modulo their count, the others read it there. Empty: none do
     /// (plan/memory/holders.h).
@@ -109,8 +111,9 @@ struct ReplicaPlan {
     std::int32_t tensor = 1;             ///< lanes per stage (tensor_shard.h)
     std::vector<StagePlan> stages;       ///< at least one
     std::int64_t microbatch_tokens = 0;  ///< most tokens of a microbatch
-    /// Never automatic. layer: a slot keeps only the inputs of its layers, and backward runs each
-    /// layer's forward again into activations that all layers and microbatches share.
+    /// Never automatic. layer: a slot keeps only the inputs of its layers but the kept ones, and
+    /// backward runs each of the others' forward again into activations that they and all
+    /// microbatches share.
     Recompute recompute = Recompute::none;
     std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
     /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.

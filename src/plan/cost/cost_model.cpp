@@ -268,6 +268,12 @@ double device_forward(const CostModel& costs, const StagePlan& stage, const Adap
     return seconds;
 }
 
+double recomputed_share(const StagePlan& stage) {
+    if (stage.layer_count == 0) return 0.0;
+    return 1.0 - static_cast<double>(std::min(stage.kept_layers, stage.layer_count)) /
+                     static_cast<double>(stage.layer_count);
+}
+
 double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        Recompute recompute) {
     double seconds = layers_seconds(costs.layer_backward, stage, loads);
@@ -275,7 +281,9 @@ double device_backward(const CostModel& costs, const StagePlan& stage, const Ada
         seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
                    static_cast<double>(loads.total.tokens);
     }
-    if (recompute == Recompute::layer) seconds += layers_seconds(costs.layer_forward, stage, loads);
+    if (recompute == Recompute::layer) {
+        seconds += recomputed_share(stage) * layers_seconds(costs.layer_forward, stage, loads);
+    }
     return seconds;
 }
 

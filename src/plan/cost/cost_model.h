@@ -48,12 +48,12 @@ MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 
 /// Seconds of a stage's stream; forward of the stage with the head includes loss and its gradient,
-/// backward includes the second forward of `Recompute::layer`, and in the model's first layer no
-/// gradient of its input. The host runs ahead: a microbatch takes the longer of what the device
-/// computes and of what the host takes to queue it, forward and backward together. Where that is
-/// the host's, both are longer in proportion. Layers that stream come beside that: where S of a
-/// stage's do through B buffers, S - B come in a pass in turn, at the ends of which something else
-/// than a transfer is waited for.
+/// backward includes the second forward of `Recompute::layer`, of layers that are not kept, and in
+/// the model's first layer no gradient of its input. The host runs ahead: a microbatch takes the
+/// longer of what the device computes and of what the host takes to queue it, forward and backward
+/// together. Where that is the host's, both are longer in proportion. Layers that stream come
+/// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
+/// ends of which something else than a transfer is waited for.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);

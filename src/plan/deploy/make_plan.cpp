@@ -16,6 +16,7 @@
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/fit_residency.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/deploy/search_layout.h"
@@ -220,6 +221,7 @@ class Planner {
             const auto fastest = fastest_streaming(job, automatic);
             if (!fastest) return std::nullopt;
             job = *fastest;
+            job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
         } else if (!automatic) {
             return std::nullopt;
         }
@@ -393,6 +395,15 @@ class Planner {
         const Residency& residency = job_.model.residency;
         if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
             set_holders(plan.replicas, cluster_.ranks_per_node);
+        }
+        for (std::size_t r = 0; r < planners.size(); ++r) {
+            const Job& job = planners[r]->job();
+            ReplicaPlan& replica = plan.replicas[r];
+            const bool found = keeps_what_fits(job.parallel) && sizes_ != Sizes::tried;
+            if (!found || replica.recompute != Recompute::layer) continue;
+            ReplicaPlan kept = replica;
+            keep_what_fits(job, view_of(plan, replica), kept);
+            replica = kept;
         }
         set_memory(plan);
         if (sizes_ != Sizes::tried) check_host_memory(plan);

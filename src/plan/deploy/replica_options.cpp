@@ -151,6 +151,7 @@ class OptionList {
             if (job_.parallel.recompute == Recompute::automatic &&
                 size.recompute == Recompute::layer) {
                 entry.recompute = size.recompute;
+                entry.recomputes_least = true;
             }
         }
     }

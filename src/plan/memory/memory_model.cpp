@@ -302,7 +302,8 @@ std::uint64_t table_bytes(const ReplicaView& view) {
 }
 
 std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage) {
-    return view.replica.recompute == Recompute::layer ? 0 : stage.layer_count;
+    if (view.replica.recompute != Recompute::layer) return stage.layer_count;
+    return std::min(stage.kept_layers, stage.layer_count);
 }
 
 std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage) {

@@ -78,6 +78,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
 PackRules dispatch_rules_of(const Job& job, const ReplicaView& view) {
     PackRules rules = pack_rules(job, view, 1);
     rules.recompute = view.replica.recompute;
+    for (StagePlan& stage : rules.stages) stage.kept_layers = 0;  // as above: memory decides them
     return rules;
 }
 

@@ -152,12 +152,23 @@ std::string admission_summary(const Job& job, const Plan& plan) {
                by_rule ? "schedule.policy or max_adapters says so" : "memory is full", "\n");
 }
 
+/// "none", "layer", or "layer, 17 of 80 layers".
+std::string recompute_text(const ReplicaPlan& replica) {
+    std::int32_t again = 0;
+    std::int32_t all = 0;
+    for (const StagePlan& stage : replica.stages) {
+        again += stage.layer_count - std::min(stage.kept_layers, stage.layer_count);
+        all += stage.layer_count;
+    }
+    const std::string word(word_of(recompute_words, replica.recompute));
+    if (replica.recompute != Recompute::layer || again == all) return word;
+    return cat(word, ", ", again, " of ", all, " layers");
+}
+
 std::string recompute_summary(const Job& job, const Plan& plan) {
     std::vector<std::string> words;
-    for (const ReplicaPlan& replica : plan.replicas) {
-        words.emplace_back(word_of(recompute_words, replica.recompute));
-    }
-    if (words.size() > 1) return cat("recompute   ", join(words, ", "), "\n");
+    for (const ReplicaPlan& replica : plan.replicas) words.push_back(recompute_text(replica));
+    if (words.size() > 1) return cat("recompute   ", join(words, "; "), "\n");
     const bool layer = plan.replicas.front().recompute == Recompute::layer;
     std::string why = "as the job says";
     if (job.parallel.recompute == Recompute::automatic) {
@@ -165,7 +176,7 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
                     : "the activations of all layers fit";
         if (plan.bytes_per_rank == 0) why = "memory is not known";
     }
-    return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
+    return cat("recompute   ", words.front(), ": ", why, "\n");
 }
 
 /// What a stage's layers come from.

@@ -254,6 +254,7 @@ std::string replica_text(const ReplicaPlan& replica) {
             ", last_layer_adapters: ", span_text(stage.last_layer_adapters),
             stage.resident_layers == all_layers ? ""
                                                 : cat(", resident_layers: ", stage.resident_layers),
+            stage.kept_layers == 0 ? "" : cat(", kept_layers: ", stage.kept_layers),
             holders_text(stage), "}\n");
     }
     return text;
@@ -406,6 +407,7 @@ StagePlan read_stage(const Map& map) {
     stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
     if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
+    if (map.has("kept_layers")) map.read("kept_layers", stage.kept_layers);
     if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }

@@ -360,6 +360,21 @@ TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
                  "did you mean 'eval_path'?");
 }
 
+TEST_F(JobProblems, RecomputedLayers) {
+    const auto found = [&](const std::string& value) {
+        return problems(
+            "model: {weights: base.h5}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
+            "adapters: [{name: a}]\nparallel: {recompute: " +
+            value + "}\n");
+    };
+    expect_among(found("{}"), at(5), "parallel.recompute.layers: is missing",
+                 "give the layers of each rank that are computed again");
+    expect_among(found("{layers: -1}"), at(5), "parallel.recompute.layers: -1 is out of range",
+                 "at least 0");
+    expect_among(found("{layer: 1, layers: 2}"), at(5), "unknown key 'parallel.recompute.layer'",
+                 "layers");
+}
+
 TEST_F(JobProblems, Residency) {
     const auto found = [&](const std::string& value) {
         return problems("model: {weights: base.h5, residency: " + value +
@@ -375,7 +390,7 @@ TEST_F(JobProblems, Residency) {
     expect_among(found("{resident_layers: few}"), at(1),
                  "model.residency.resident_layers: 'few' is not a whole number", "whole number");
     expect_among(found("{resident_layers: 1, layers: 2}"), at(1),
-                 "unknown key 'model.residency.layers'", "resident_layers");
+                 "unknown key 'model.residency.layers'", "elsewhere: parallel.recompute.layers");
 }
 
 TEST_F(JobProblems, ComeInTheOrderOfTheLinesWithTheCommandLineLast) {

@@ -94,6 +94,23 @@ TEST_F(JobRead, Residency) {
     EXPECT_EQ(residency(", residency: {resident_layers: 0}"), (Residency{Kind::some, 0}));
 }
 
+TEST_F(JobRead, Recompute) {
+    const auto parallel = [&](const std::string& value) {
+        return read(cat(minimal_job, "parallel: ", value, "\n")).parallel;
+    };
+    EXPECT_EQ(parallel("{recompute: layer}").recompute, Recompute::layer);
+    EXPECT_FALSE(parallel("{recompute: layer}").recomputed_layers);
+    const ParallelJob some = parallel("{recompute: {layers: 7}}");
+    EXPECT_EQ(some.recompute, Recompute::layer);
+    EXPECT_EQ(some.recomputed_layers, 7);
+    EXPECT_FALSE(some.recomputes_least);
+    const ParallelJob unlike = parallel(
+        "{recompute: {layers: 7}, deployment: [{count: 1}, {tp: 2, recompute: {layers: 3}}]}");
+    EXPECT_FALSE(unlike.deployment[0].recomputed_layers);
+    EXPECT_EQ(unlike.deployment[1].recomputed_layers, 3);
+    EXPECT_EQ(unlike.deployment[1].recompute, Recompute::layer);
+}
+
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {
     const Job job = read(
         "model: {weights: base.h5, precision: bf16, base_model_name_or_path: org/model}\n"

@@ -101,7 +101,7 @@ Job unusual_job() {
     Job job;
     job.model = {"/w/base model.h5", "", Precision::fp32, {}, "org/model: the #1 \"best\"", ""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
-    job.parallel = {3, 1234567890, Recompute::layer};
+    job.parallel = {3, 1234567890, Recompute::layer, {}};
     DatasetJob odd{
         "null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false, 4, {}};
     job.datasets = {odd, odd};
@@ -224,6 +224,16 @@ TEST_F(JobWrite, Deployments) {
     EXPECT_EQ(same.parallel.deployment[0].recompute, Recompute::automatic);
     EXPECT_EQ(same.parallel.deployment[1].recompute, Recompute::layer);
     EXPECT_EQ(same.parallel.redeploy, Redeploy::never);
+}
+
+TEST_F(JobWrite, RecomputedLayers) {
+    Job job = read(minimal_job);
+    job.parallel.recompute = Recompute::layer;
+    job.parallel.recomputed_layers = 12;
+    EXPECT_NE(to_yaml(job).find("recompute: {layers: 12}"), std::string::npos);
+    EXPECT_EQ(again(job).parallel.recomputed_layers, 12);
+    job.parallel.recomputed_layers.reset();
+    EXPECT_NE(to_yaml(job).find("recompute: layer\n"), std::string::npos);
 }
 
 TEST_F(JobWrite, Residency) {

@@ -28,6 +28,12 @@ void expect_exact(SmallCase test_case) {
     test_case.job.parallel.recompute = Recompute::layer;
     test_case.make_plan_again();
     expect_exact(test_case, Recompute::layer);
+    test_case.job.parallel.recomputed_layers = 1;
+    test_case.make_plan_again();
+    for (const StagePlan& stage : test_case.plan.replicas[0].stages) {
+        EXPECT_EQ(stage.kept_layers, stage.layer_count - 1);
+    }
+    expect_exact(test_case, Recompute::layer);
 }
 
 std::vector<AdapterJob> two_adapters() {

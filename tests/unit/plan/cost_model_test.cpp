@@ -98,6 +98,21 @@ TEST(StageSeconds, TheFirstLayerSavesTheGradientOfItsInput) {
     }
 }
 
+TEST(StageSeconds, KeptLayersAreNotComputedAgain) {
+    const CostModel costs = some_costs();
+    StagePlan stage;
+    stage.layer_count = 4;
+    const AdapterLoads loads = three_adapters();
+    const double none = backward_seconds(costs, stage, loads, Recompute::none);
+    const double forward = layers_seconds(costs.layer_forward, stage, loads);
+    for (const std::int32_t kept : {0, 1, 3, 4, 5}) {
+        stage.kept_layers = kept;
+        EXPECT_EQ(backward_seconds(costs, stage, loads, Recompute::none), none);
+        EXPECT_NEAR(backward_seconds(costs, stage, loads, Recompute::layer),
+                    none + forward * std::max(0, 4 - kept) / 4, 1e-9 * none);
+    }
+}
+
 TEST(StageSeconds, SharedLayersTakeTheirAdaptersAlone) {
     const CostModel costs = some_costs();
     const StagePlan stage = shared_stage();

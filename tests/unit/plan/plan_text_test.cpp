@@ -66,6 +66,7 @@ Plan odd_plan() {
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
     plan.replicas[0].stages[0].resident_layers = 7;
+    plan.replicas[0].stages[1].kept_layers = 3;
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     return plan;
 }
@@ -204,6 +205,8 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.message_per_byte, 13);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
+    EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);
+    EXPECT_EQ(read.replicas[0].stages[1].kept_layers, 3);
     EXPECT_EQ(read.replicas[0].stages[1].resident_layers, all_layers);
     EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
     EXPECT_EQ(read.costs.ranks_per_host, 4);

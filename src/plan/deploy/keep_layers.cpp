@@ -1,0 +1,80 @@
+#include "plan/deploy/keep_layers.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bisect.h"
+#include "plan/cost/cost_model.h"
+#include "plan/memory/memory_model.h"
+
+namespace loratrain {
+
+namespace {
+
+std::int32_t most_kept_layers(const Job& job, const ReplicaView& view, std::size_t s) {
+    const auto fits = [&](std::int64_t kept) {
+        ReplicaPlan trial = view.replica;
+        trial.stages[s].kept_layers = static_cast<std::int32_t>(kept);
+        return stage_memory(job, view.with(trial), s).total() <= view.plan.bytes_per_rank;
+    };
+    if (view.plan.bytes_per_rank == 0 || !fits(0)) return 0;
+    return static_cast<std::int32_t>(
+        last_that_holds(0, view.replica.stages[s].layer_count + 1, fits));
+}
+
+MicrobatchLoad scaled_to(const MicrobatchLoad& load, std::int64_t tokens) {
+    const double factor = static_cast<double>(tokens) / static_cast<double>(load.tokens);
+    return {tokens, load.squares * factor,
+            std::llround(static_cast<double>(load.targets) * factor)};
+}
+
+}  // namespace
+
+bool keeps_what_fits(const ParallelJob& parallel) {
+    return parallel.recompute == Recompute::automatic || parallel.recomputes_least;
+}
+
+std::vector<StagePlan> with_kept_layers(std::vector<StagePlan> stages,
+                                        const ParallelJob& parallel) {
+    for (StagePlan& stage : stages) {
+        const int again = parallel.recomputed_layers.value_or(stage.layer_count);
+        stage.kept_layers = std::max(0, stage.layer_count - again);
+    }
+    return stages;
+}
+
+void keep_what_fits(const Job& job, const ReplicaView& view, ReplicaPlan& replica) {
+    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+        replica.stages[s].kept_layers = most_kept_layers(job, view, s);
+    }
+}
+
+std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const CostModel& costs,
+                                 const MicrobatchLoad& usual, std::int64_t longest,
+                                 std::int64_t most) {
+    constexpr double least_gain = 1.03;
+    constexpr std::int64_t granule = 128;
+    const auto seconds_of_token = [&](std::int64_t tokens) {
+        ReplicaPlan trial = view.replica;
+        trial.microbatch_tokens = tokens;
+        trial.recompute = Recompute::layer;
+        keep_what_fits(job, view.with(trial), trial);
+        return slowest_seconds(costs, trial.stages, scaled_to(usual, tokens), trial.recompute) /
+               static_cast<double>(tokens);
+    };
+    if (usual.tokens == 0) return most;
+    std::int64_t best = most;
+    double fastest = seconds_of_token(most);
+    for (const std::int64_t share : {6, 4, 3, 2, 1}) {
+        const std::int64_t tokens =
+            std::max(most * share / 8, longest + granule - 1) / granule * granule;
+        if (tokens >= best) continue;
+        const double seconds = seconds_of_token(tokens);
+        if (seconds * least_gain > fastest) continue;
+        fastest = seconds;
+        best = tokens;
+    }
+    return best;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/job.h"
+#include "plan/cost/costs.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+/// Which layers keep their activations where layers are recomputed (StagePlan::kept_layers): those
+/// that memory has room for, where the job leaves it open. No result depends on it.
+
+/// The stages with what the job says: all but recomputed_layers, or none.
+std::vector<StagePlan> with_kept_layers(std::vector<StagePlan> stages, const ParallelJob& parallel);
+
+/// Whether memory decides: recompute is auto, or layer as auto has come to it.
+bool keeps_what_fits(const ParallelJob& parallel);
+
+/// Lets as many layers of each stage keep their activations as fit beside all else; none where
+/// plan.bytes_per_rank is 0.
+void keep_what_fits(const Job& job, const ReplicaView& view, ReplicaPlan& replica);
+
+/// Tokens of the microbatches of a replica of one stage that recomputes: smaller ones let more
+/// layers keep their activations, larger ones make better products. Of `most` and of smaller sizes
+/// of at least `longest`, in 128s, those whose tokens take the least time by `costs`; a smaller
+/// size has to gain 3%. `usual`: what a microbatch has, of whatever size.
+std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const CostModel& costs,
+                                 const MicrobatchLoad& usual, std::int64_t longest,
+                                 std::int64_t most);
+
+}  // namespace loratrain
