@@ -396,15 +396,6 @@ class Planner {
         if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
             set_holders(plan.replicas, cluster_.ranks_per_node);
         }
-        for (std::size_t r = 0; r < planners.size(); ++r) {
-            const Job& job = planners[r]->job();
-            ReplicaPlan& replica = plan.replicas[r];
-            const bool found = keeps_what_fits(job.parallel) && sizes_ != Sizes::tried;
-            if (!found || replica.recompute != Recompute::layer) continue;
-            ReplicaPlan kept = replica;
-            keep_what_fits(job, view_of(plan, replica), kept);
-            replica = kept;
-        }
         set_memory(plan);
         if (sizes_ != Sizes::tried) check_host_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
@@ -414,7 +405,23 @@ class Planner {
             check_memory(*planners[r], view, fitting);
         }
         if (planners.size() > 1) check_limits(plan);
+        if (sizes_ != Sizes::tried) keep_layers(planners, plan);
         return planned;
+    }
+
+    void keep_layers(const std::vector<std::unique_ptr<ReplicaPlanner>>& planners,
+                     Plan& plan) const {
+        for (std::size_t r = 0; r < planners.size(); ++r) {
+            ReplicaPlan& replica = plan.replicas[r];
+            if (replica.recompute != Recompute::layer ||
+                !keeps_what_fits(planners[r]->job().parallel)) {
+                continue;
+            }
+            ReplicaPlan kept = replica;
+            keep_what_fits(planners[r]->job(), view_of(plan, replica), kept);
+            replica = kept;
+        }
+        set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.
