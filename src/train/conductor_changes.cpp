@@ -18,8 +18,8 @@ namespace loratrain {
 
 /// Nobody else has to know of an end before others train on, and no text is written at one.
 bool Conductor::changes_in_stream() const {
-    return evaluates_in_stream() && !parts_.job.sweep && parts_.desk == nullptr &&
-           !parts_.redeploys && !parts_.job.eval.generate.wanted();
+    return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys &&
+           !parts_.job.eval.generate.wanted();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
@@ -29,10 +29,7 @@ bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_.additions.empty() || !changes_in_stream() || round >= fixed_end_) return true;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
-        const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
-        const bool ends =
-            last_steps_.contains(adapter) || begin.steps + round - begin.round >= total;
-        if (!ends) staying.insert(adapter);
+        if (trains_beyond(adapter, round)) staying.insert(adapter);
     }
     for (const AdapterId a : adapters_.all()) {
         const std::string& name = parts_.job.adapter(a).name;
@@ -57,6 +54,7 @@ std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
     if (adapters_.any_waiting() && changes_in_stream() && !admit_in_stream(planned, change)) {
         return {};
     }
+    keep_evaluated(planned, change);
     return change;
 }
 

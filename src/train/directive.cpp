@@ -62,6 +62,12 @@ std::string write(const CopyStates& copy) {
     return write("copy", copy.adapters);
 }
 
+std::string write(const KeepParameters& keep) {
+    std::string text = "keep";
+    for (const auto& [adapter, step] : keep.adapters) text += cat(" ", number(adapter), " ", step);
+    return text + "\n";
+}
+
 std::string write(const AdmitAdapters& admit) {
     return write("admit", admit.adapters);
 }
@@ -133,6 +139,15 @@ std::vector<AdapterId> read_adapters(Numbers numbers) {
     return adapters;
 }
 
+KeepParameters read_keep(Numbers numbers) {
+    if (numbers.size() % 2 != 0) throw Error("an adapter without its step");
+    KeepParameters keep;
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+        keep.adapters.push_back({AdapterId{numbers[i]}, numbers[i + 1]});
+    }
+    return keep;
+}
+
 Finish read_finish(Numbers numbers) {
     if (numbers.size() != 2) throw Error("two numbers are expected");
     return {static_cast<ExitCode>(numbers[0]), numbers[1] != 0};
@@ -163,6 +178,7 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
     if (kind == "store") return StoreAdapters{read_adapters(numbers)};
     if (kind == "copy") return CopyStates{read_adapters(numbers)};
+    if (kind == "keep") return read_keep(numbers);
     if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
     if (kind == "generate") return GenerateTexts{AdapterId{only(numbers)}};

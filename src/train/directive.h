@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/plan.h"
+#include "train/adapter_parts.h"
 #include "train/orders/inbox.h"
 
 namespace loratrain {
@@ -56,6 +57,12 @@ struct CopyStates {
     std::vector<AdapterId> adapters;
 };
 
+/// The same of the parameters of these alone, which have been evaluated: whether they are the best
+/// is known later.
+struct KeepParameters {
+    std::vector<AdapterAtStep> adapters;  ///< with the steps that those windows come to
+};
+
 /// From now on these are in backend memory, and no others; nothing of those is under way.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
@@ -91,8 +98,8 @@ struct Finish {
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
 using Directive =
     std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences, SaveCheckpoint,
-                 StoreAdapters, GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
-                 ReleaseAdapter, LoadAdapter, AddAdapters, GenerateTexts, Finish>;
+                 StoreAdapters, GatherAdapter, SendAdapter, CopyStates, KeepParameters,
+                 AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, GenerateTexts, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path

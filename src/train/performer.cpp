@@ -183,8 +183,20 @@ std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::
     });
 }
 
+std::vector<NamedTensor> Performer::join_kept(AdapterId adapter,
+                                              const AdapterParts::ByRank& all) const {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters,
+                       [&](std::int32_t rank) { return all.at(rank); });
+}
+
 void Performer::copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver) {
     copies_.begin(adapters, parts_.run.runner(), std::move(deliver));
+}
+
+void Performer::keep_parameters(const std::vector<AdapterAtStep>& adapters,
+                                StateCopies::Deliver deliver) {
+    copies_.keep(adapters, parts_.run.runner(), std::move(deliver));
 }
 
 void Performer::admit(const std::vector<AdapterId>& adapters) {
@@ -227,10 +239,8 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
             tell(to_text(piece));
         }
     };
-    const auto copy = [&](const std::vector<AdapterId>& adapters) {
-        if (place_of(parts_.plan, parts_.mpi.rank()).replica > 0) return;  // the first has it all
-        copy_states(adapters, [tell](const AdapterPiece& piece) { tell(to_text(piece)); });
-    };
+    const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
+    const auto tell_piece = [tell](const AdapterPiece& piece) { tell(to_text(piece)); };
     const auto add_or_refuse = [this](const InboxFile& file) {
         try {
             add(file, {});
@@ -247,7 +257,12 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const StoreAdapters& d) { store(d.adapters, {}, ""); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },
-                   [&](const CopyStates& d) { copy(d.adapters); },
+                   [&](const CopyStates& d) {
+                       if (copies) copy_states(d.adapters, tell_piece);
+                   },
+                   [&](const KeepParameters& d) {
+                       if (copies) keep_parameters(d.adapters, tell_piece);
+                   },
                    [&](const AdmitAdapters& d) { admit(d.adapters); },
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const LoadAdapter& d) { load(d.adapter, d.directory); },

@@ -51,8 +51,11 @@ class Performer {
     std::vector<NamedTensor> gather(AdapterId adapter);
     /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.
     std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& others);
+    /// The same from what all ranks have sent (KeepParameters).
+    std::vector<NamedTensor> join_kept(AdapterId adapter, const AdapterParts::ByRank& all) const;
     /// Between two windows of a stream, see StateCopies.
     void copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver);
+    void keep_parameters(const std::vector<AdapterAtStep>& adapters, StateCopies::Deliver deliver);
     const StateCopies& copies() const { return copies_; }
     /// Also between two windows of a stream.
     void admit(const std::vector<AdapterId>& adapters);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/schedule/schedule_stream.h"
+#include "train/adapter_parts.h"
 
 namespace loratrain {
 
@@ -21,6 +22,7 @@ struct StreamChange {
     std::vector<AdapterId> begun;     ///< ScheduleStream::begin
     std::vector<AdapterId> resident;  ///< where any begin: all that are in backend memory then
     std::vector<AdapterId> released;  ///< before: whose memory is given back
+    std::vector<AdapterAtStep> kept;  ///< evaluated before: parameters of which copies are made
 };
 
 /// What has been planned, how long that took, and how much of it training had to wait for.

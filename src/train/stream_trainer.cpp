@@ -46,9 +46,9 @@ StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adap
       journal_(journal),
       makespan_(parts.job, parts.plan, MakespanCheck::most_microbatches, parts.met_shapes) {}
 
-std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const Hooks& hooks) {
+std::int32_t StreamTrainer::run(const Hooks& hooks) {
     StreamPlanner planner(parts_.job, parts_.plan, parts_.datasets, adapters_.progress(),
-                          planning_threads(), evaluations, planning_);
+                          planning_threads(), ScheduleStream::Evaluations::due, planning_);
     const Clock::time_point started = window_started_ = Clock::now();
     const PipelineRunner::Hooks while_training{
         [&](const BatchResult& result) {
@@ -75,7 +75,7 @@ std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const H
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
         export_complete(hooks);
         copy_states();
-        admit(change);
+        perform(change);
         note_ends(planned.window, change.ended);
         if (more) {
             plan_next_ = [&] { plan_next(planner, hooks); };
@@ -131,6 +131,13 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
         channel_.post(to_text(SendAdapter{adapter}));
     }
     change_before_posted_ = std::exchange(change_before_planned_, {});
+    for (const auto& [adapter, step] : change_before_posted_.kept) {
+        told_parts_.expect({adapter, StatePart::parameters, PartUse::best, step},
+                           ranks_that_copy());
+    }
+    if (!change_before_posted_.kept.empty()) {
+        channel_.post(to_text(KeepParameters{change_before_posted_.kept}));
+    }
     for (const AdapterId adapter : change_before_posted_.released) {
         channel_.post(to_text(ReleaseAdapter{adapter}));
     }
@@ -143,14 +150,18 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
 
 void StreamTrainer::post_copies(std::int32_t round, const Hooks& hooks) {
     copied_before_posted_ = hooks.begin_checkpoint(round);
-    const ReplicaPlan& replica = parts_.plan.replicas.front();
-    const auto ranks = static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
     for (const AdapterId adapter : copied_before_posted_) {
         for (const StoredPart& stored : stored_parts) {
-            told_parts_.expect({adapter, stored.part, true}, ranks);
+            told_parts_.expect({adapter, stored.part, PartUse::checkpoint}, ranks_that_copy());
         }
     }
     channel_.post(to_text(CopyStates{copied_before_posted_}));
+}
+
+/// Those of the first replica.
+std::int32_t StreamTrainer::ranks_that_copy() const {
+    const ReplicaPlan& replica = parts_.plan.replicas.front();
+    return static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
 }
 
 /// Rank 0's part of it, before the window.
@@ -161,7 +172,9 @@ void StreamTrainer::copy_states() {
 }
 
 /// Rank 0's part of it, before the window.
-void StreamTrainer::admit(const StreamChange& change) {
+void StreamTrainer::perform(const StreamChange& change) {
+    performer_.keep_parameters(change.kept,
+                               [this](const AdapterPiece& piece) { told_parts_.add(piece); });
     for (const AdapterId adapter : change.released) performer_.release(adapter);
     if (!change.begun.empty()) performer_.admit(change.resident);
 }
@@ -248,14 +261,17 @@ void StreamTrainer::take_told(const Hooks& hooks) {
         for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
     tell_complete_evaluations(hooks);
-    for (auto& [key, values] : told_parts_.take_complete(true)) {
+    for (auto& [key, values] : told_parts_.take_complete(PartUse::checkpoint)) {
         hooks.store_part(key, std::move(values));
+    }
+    for (auto& [key, values] : told_parts_.take_complete(PartUse::best)) {
+        hooks.store_kept(key, std::move(values));
     }
     hooks.go_on_saving();
 }
 
 void StreamTrainer::export_complete(const Hooks& hooks) {
-    for (const auto& [key, values] : told_parts_.take_complete(false)) {
+    for (const auto& [key, values] : told_parts_.take_complete(PartUse::exported)) {
         hooks.export_adapter(key.adapter, values);
     }
 }

@@ -53,6 +53,8 @@ class StreamTrainer {
         std::function<std::vector<AdapterId>(std::int32_t round)> begin_checkpoint;
         /// All ranks' values of a part of what is copied have come.
         std::function<void(const PartKey&, AdapterParts::ByRank)> store_part;
+        /// All ranks' copies of parameters that were evaluated (StreamChange::kept) have come.
+        std::function<void(const PartKey&, AdapterParts::ByRank)> store_kept;
         /// Between actions: goes on with the checkpoint, if one is being written.
         std::function<void()> go_on_saving;
         /// Asked before a window goes out, given those of whom all stages have taken the last step
@@ -65,7 +67,7 @@ class StreamTrainer {
     /// Trains those that are running, and those that come, to the run's round `last_round`, or to
     /// an earlier one where that is wanted; returns the round reached. All evaluations and exports
     /// have come by then.
-    std::int32_t run(ScheduleStream::Evaluations evaluations, const Hooks& hooks);
+    std::int32_t run(const Hooks& hooks);
 
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
@@ -98,7 +100,8 @@ class StreamTrainer {
     void post(PlannedWindow window, const Hooks& hooks);
     void post_copies(std::int32_t round, const Hooks& hooks);
     void copy_states();
-    void admit(const StreamChange& change);
+    std::int32_t ranks_that_copy() const;
+    void perform(const StreamChange& change);
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     void note_ends(const JointWindow& window, const std::vector<AdapterId>& ended);

@@ -72,6 +72,9 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());
     EXPECT_EQ(travelled(CopyStates{three}).adapters, three);
     EXPECT_EQ(travelled(StoreAdapters{three}).adapters, three);
+    const std::vector<AdapterAtStep> kept{{AdapterId{4}, 20}, {AdapterId{0}, 1200}};
+    EXPECT_EQ(travelled(KeepParameters{kept}).adapters, kept);
+    EXPECT_THROW(directive_from_text("keep 4 20 0\n"), Error);
 }
 
 TEST(Directive, TheRestTravels) {
