@@ -66,7 +66,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 49;
+inline constexpr std::size_t timed_op_count = 53;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {
