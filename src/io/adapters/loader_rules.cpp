@@ -165,7 +165,7 @@ Texts other_scales(const Export& of) {
 }
 
 /// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
-void add_experts(const Export& of, LoaderVerdict& verdict) {
+void judge_experts(const Export& of, LoaderVerdict& verdict) {
     const bool gate = of.linears.contains("gate_proj");
     const bool all = gate && of.linears.contains("up_proj") && of.linears.contains("down_proj");
     if (!all && (gate || of.linears.contains("up_proj"))) {
@@ -191,7 +191,7 @@ LoaderVerdict peft(const Export& of, const Texts& faults, const ModelSpec& model
     const bool in_experts = std::any_of(of.ranks.begin(), of.ranks.end(), [](const auto& module) {
         return expert_in_name(module.first) != no_expert;
     });
-    if (model.has_experts() && in_experts) add_experts(of, verdict);
+    if (model.has_experts() && in_experts) judge_experts(of, verdict);
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
         verdict.obstacles.push_back("peft_type is " + json_text(type) + ", not LORA or VERA");
