@@ -445,6 +445,8 @@ TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
 }
 
+namespace {
+
 /// Two adapters on a model with experts; the second on gate, up and down of them.
 Case case_of_experts() {
     Case test = uniform_case(2, 1, 8, 10, 8);
@@ -452,6 +454,8 @@ Case case_of_experts() {
     test.job.adapters[1].targets = {true, false, false, false, true, true, true};
     return test;
 }
+
+}  // namespace
 
 TEST(MakePlan, TakesLoraInExpertsWhereItIsNamed) {
     Case test = case_of_experts();
