@@ -29,7 +29,7 @@ std::size_t index_of(StatePart part) {
 
 std::uint64_t random_key(const AdapterJob& adapter, const PlacedTensor& tensor) {
     return tensor_key(adapter.seed, adapter.random_name(),
-                      cat(module_path(tensor.layer, tensor.linear), ".",
+                      cat(module_path(tensor.layer, tensor.linear, tensor.expert), ".",
                           on_linear(adapter.form.tensors[tensor.of_form], tensor.linear).name));
 }
 
@@ -304,7 +304,7 @@ void AdapterBank::start(const State& state, const AdapterJob& job,
     switch (form.initial) {
         case Initial::uniform:
             return backend_.draw_uniform(
-                uniform_start(key, tensor.cut, linear_shape(model_, tensor.linear).in,
+                uniform_start(key, tensor.cut, target_shape(model_, tensor.linear).in,
                               state.array(Part::parameters) + tensor.range.first));
         case Initial::normal:
             return put(state, tensor, normal_start(key, tensor.cut, 1.0F));
@@ -332,7 +332,8 @@ void AdapterBank::read_parameters(AdapterId adapter, const std::string& director
     const AdapterFile file(directory, job, model_);
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
         const FormTensor& form = job.form.tensors[tensor.of_form];
-        put(state, tensor, cut_out(tensor.cut, file.read(tensor.layer, tensor.linear, form)));
+        put(state, tensor,
+            cut_out(tensor.cut, file.read(tensor.layer, tensor.linear, form, tensor.expert)));
     }
     ++state.version;
 }

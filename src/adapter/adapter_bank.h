@@ -70,9 +70,10 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// A and B as an op's slot; `layer` counts from the stage's first layer, of Linear::head it is
-    /// their number, of Linear::embedding embedding_layer. Of VeRA B is what projected() makes,
-    /// with that gradient, and A has none.
+    /// A and B as an op's slot, in experts those of the first, which the others' follow; `layer`
+    /// counts from the stage's first layer, of Linear::head it is their number, of
+    /// Linear::embedding embedding_layer. Of VeRA B is what projected() makes, with that gradient,
+    /// and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
     /// linear there is one B, of one layer at a time.

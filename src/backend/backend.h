@@ -460,6 +460,31 @@ struct WeighExperts {
     ExpertRoutes routes;
 };
 
+/// x_place *= w of each of the T k rows. x: [T k, N].
+struct WeighRows {
+    TensorView x;
+    ExpertRoutes routes;
+};
+
+/// LoRA in experts, on rows in their order: those of expert e and of a row in a segment have the
+/// factor M_e of the segment's slot, of its A [rank, N], or with of_b of its B [N, rank]
+/// transposed. Slots have the first expert's A and B and their gradients; those of expert e lie e
+/// times as many values behind. No dropout. Each of
+///   narrow_experts:    narrow[p, column .. column + rank) = scale * wide_p M_eᵀ, all other columns
+///   0 widen_experts:     wide_p += narrow[p, column .. column + rank) M_e add_expert_grads:
+///   gradient of M_e += sum of narrow[p, column .. column + rank)ᵀ wide_p
+/// So S, S Bᵀ, dS, dS A and gradients as in LoraShrink, LoraExpand, LoraBackward, LoraGradA.
+/// wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. Without host synchronisation,
+/// sums in one order.
+struct ExpertLora {
+    TensorView wide;
+    TensorView narrow;
+    std::span<const LoraSlot> slots;  ///< [host]
+    LoraRows rows;
+    ExpertRoutes routes;
+    bool of_b = false;
+};
+
 /// d_logits [T, E] = gradient of Route's weights with respect to its logits.
 struct RouteBackward {
     TensorView d_logits;
@@ -472,6 +497,8 @@ struct RouteBackward {
 void check_shapes(const Route& op);
 void check_shapes(const CombineExperts& op);
 void check_shapes(const WeighExperts& op);
+void check_shapes(const WeighRows& op);
+void check_shapes(const ExpertLora& op);
 void check_shapes(const RouteBackward& op);
 
 /// `right` are the columns behind `left` in the same rows.
@@ -735,6 +762,10 @@ class Backend {
     virtual void route(const Route& op) = 0;
     virtual void combine_experts(const CombineExperts& op) = 0;
     virtual void weigh_experts(const WeighExperts& op) = 0;
+    virtual void weigh_rows(const WeighRows& op) = 0;
+    virtual void narrow_experts(const ExpertLora& op) = 0;
+    virtual void widen_experts(const ExpertLora& op) = 0;
+    virtual void add_expert_grads(const ExpertLora& op) = 0;
     virtual void route_backward(const RouteBackward& op) = 0;
     virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;

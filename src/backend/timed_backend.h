@@ -194,6 +194,18 @@ class TimedBackend final : public Backend {
     void weigh_experts(const WeighExperts& op) override {
         timed(TimedOp::weigh_experts, [&] { inner_.weigh_experts(op); });
     }
+    void weigh_rows(const WeighRows& op) override {
+        timed(TimedOp::weigh_rows, [&] { inner_.weigh_rows(op); });
+    }
+    void narrow_experts(const ExpertLora& op) override {
+        timed(TimedOp::narrow_experts, [&] { inner_.narrow_experts(op); });
+    }
+    void widen_experts(const ExpertLora& op) override {
+        timed(TimedOp::widen_experts, [&] { inner_.widen_experts(op); });
+    }
+    void add_expert_grads(const ExpertLora& op) override {
+        timed(TimedOp::add_expert_grads, [&] { inner_.add_expert_grads(op); });
+    }
     void route_backward(const RouteBackward& op) override {
         timed(TimedOp::route_backward, [&] { inner_.route_backward(op); });
     }

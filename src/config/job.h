@@ -312,6 +312,13 @@ struct AdapterJob {
     double scaling(std::int64_t layer, Linear linear) const;
 };
 
+/// Its rank on a linear of a model, 0 where it has no LoRA there: of those in experts on the ones
+/// that it names, as all-linear means none of them.
+int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                Linear linear);
+/// Some in experts.
+bool targets_experts(const AdapterJob& adapter, const ModelSpec& model);
+
 /// The tensors that an adapter's keys ask for.
 AdapterForm form_of(const AdapterJob& adapter);
 

@@ -129,8 +129,9 @@ class DecoderLayer {
     TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved);
     /// The same with experts.
-    void make_expert_rows(LayerWeights& weights, const LayerActivations& saved);
-    void experts_backward(LayerWeights& weights, const LayerRows& rows,
+    void make_expert_rows(const ExpertMlp::Site& at, const LayerWeights& weights,
+                          const LayerActivations& saved);
+    void experts_backward(const ExpertMlp::Site& at, const LayerWeights& weights,
                           const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                       const LayerActivations& saved);

@@ -27,6 +27,11 @@ class Workspace {
     TensorView expert_product(std::int64_t rows) const;
     TensorView expert_inner(std::int64_t rows) const;
     TensorView expert_gradient(std::int64_t rows) const;
+    /// With Plan::expert_lora: the input of gate and up [rows, H]; S and dS of either, or of
+    /// down as the first [rows, R].
+    TensorView expert_input(std::int64_t rows) const;
+    TensorView expert_s(std::int64_t rows, int linear) const;
+    TensorView expert_ds(std::int64_t rows, int linear) const;
     float* expert_weights() const { return expert_weights_.as<float>(); }
     void* staged() const { return staged_.data(); }
     /// Codes of a linear's input, or of its output's gradient; only with Plan::fp8_linears.
@@ -40,6 +45,8 @@ class Workspace {
     TensorView head_rows(int part, std::int64_t rows) const;
 
   private:
+    TensorView expert_columns(const Buffer& buffer, std::int64_t rows, int linear) const;
+
     ReplicaView view_;
     DType dtype_;
     Buffer input_;
@@ -54,6 +61,9 @@ class Workspace {
     Buffer expert_inner_;
     Buffer expert_gradient_;
     Buffer expert_weights_;
+    Buffer expert_input_;
+    Buffer expert_s_;
+    Buffer expert_ds_;
     Buffer staged_;
     Buffer codes_;
     Buffer code_scales_;

@@ -179,6 +179,8 @@ struct Plan {
     /// Their codes lie in one order alone, and each backward transposes a group's into scratch:
     /// where both orders do not fit.
     bool fp8_one_order = false;
+    /// Some adapter of the beginning has LoRA in experts; only then later ones may.
+    bool expert_lora = false;
     /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
     /// the one that it began on, so that packings repeat.
     std::string device;

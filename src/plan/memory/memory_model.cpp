@@ -69,14 +69,16 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
 
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
-    const int rank = adapter.rank(layer, linear);
-    if (rank == 0 || !has_linear(model, linear)) return;
-    const LinearShape shape = linear_shape(model, linear);
+    const int rank = target_rank(adapter, model, layer, linear);
+    if (rank == 0) return;
+    const LinearShape shape = target_shape(model, linear);
+    StateSizes one;
     for (const FormTensor& tensor : adapter.form.tensors) {
-        sizes.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
-                  optim_on(adapter, linear));
+        one.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
+                optim_on(adapter, linear));
     }
-    if (adapter.form.keeps_norms) sizes.norms += shape.out;
+    if (adapter.form.keeps_norms) one.norms += shape.out;
+    sizes += one.times(target_experts(model, linear).count);
 }
 
 StateSizes layer_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
@@ -140,6 +142,14 @@ LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
         shape.out += linear_shape(model, linear).out;
     }
     return shape;
+}
+
+std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
+    std::vector<Linear> targets;
+    for (const Linear linear : candidates(group)) {
+        if (has_target(model, linear)) targets.push_back(linear);
+    }
+    return targets;
 }
 
 std::int32_t padded_columns(std::int32_t columns) {
@@ -355,8 +365,9 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 
 std::uint64_t WorkspaceLayout::total() const {
     return input + gradient + residual + inner + branch + layer + router + expert_rows +
-           expert_product + expert_inner + expert_gradient + expert_weights + staged + logits +
-           head_rows + statistics + codes + code_scales + messages + links + exchange + scalars;
+           expert_product + expert_inner + expert_gradient + expert_weights + expert_input +
+           expert_s + expert_ds + staged + logits + head_rows + statistics + codes + code_scales +
+           messages + links + exchange + scalars;
 }
 
 namespace {
@@ -372,6 +383,10 @@ void add_experts(const ReplicaView& view, WorkspaceLayout& layout) {
     layout.expert_inner = layout.expert_product;
     layout.expert_gradient = bytes_of(copies * 2 * model.experts.size, e);
     layout.expert_weights = bytes_of(copies, size_of(DType::f32));
+    if (!view.plan.expert_lora) return;
+    layout.expert_input = layout.expert_rows;
+    layout.expert_s = bytes_of(copies * 2 * view.replica.saved_columns, e);
+    layout.expert_ds = layout.expert_s;
 }
 
 }  // namespace

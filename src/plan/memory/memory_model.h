@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/alignment.h"
 #include "plan/replica_view.h"
@@ -22,6 +23,8 @@ struct LinearGroupShape {
     std::int64_t out = 0;  ///< sum of N over the group
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
+/// What LoRA may be on in a group: its linears, or those in experts.
+std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group);
 
 /// LoRA columns that make a product no longer: one step of a GEMM kernel along its inner dimension.
 inline constexpr std::int32_t free_columns = 64;
@@ -161,6 +164,10 @@ struct WorkspaceLayout {
     std::uint64_t expert_inner = 0;
     std::uint64_t expert_gradient = 0;  ///< [T k, 2F]
     std::uint64_t expert_weights = 0;   ///< gradient of weights [T, k] fp32
+    /// With Plan::expert_lora: what goes into gate and up [T k, H], S of both [T k, 2R], dS.
+    std::uint64_t expert_input = 0;
+    std::uint64_t expert_s = 0;
+    std::uint64_t expert_ds = 0;
     std::uint64_t staged =
         0;  ///< one group's augmented matrix or codes transposed, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]

@@ -561,6 +561,7 @@ void read_number_types(const Map& map, Plan& plan) {
         if (map.has("fp8_linears")) map.read("fp8_linears", types.fp8_linears);
         if (map.has("fp8_one_order")) map.read("fp8_one_order", plan.fp8_one_order);
     }
+    if (map.has("expert_lora")) map.read("expert_lora", plan.expert_lora);
     plan.compute = types.compute;
     plan.weights = types.weights;
     plan.fp8_linears = types.fp8_linears;
@@ -603,6 +604,7 @@ std::string to_text(const Plan& plan) {
                 "\nweight_format: ", traits_of(plan.weights).name,
                 plan.fp8_linears ? "\nfp8_linears: true" : "",
                 plan.fp8_one_order ? "\nfp8_one_order: true" : "",
+                plan.expert_lora ? "\nexpert_lora: true" : "",
                 "\ndevice: ", in_quotes(packing_device(plan)),
                 "\nsample_bounds: {longest: ", plan.samples.longest,
                 ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,

@@ -79,6 +79,17 @@ TEST(StageMemory, QueryAndKeyNorms) {
     for (const int ranks : {1, 3}) expect_exact({model, three_adapters(), ranks});
 }
 
+TEST(StageMemory, Experts) {
+    ModelSpec model = small_model();
+    model.experts = {5, 2, 12, true};
+    expect_exact({model, {small_adapter("a", 5)}, 2});
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[0].targets = {true, false, false, false, true, true, true};
+    adapters[1].targets = {false, false, false, false, false, false, true};
+    adapters[1].optim = Optim::adamw_8bit;
+    for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks});
+}
+
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.qkv_bias = model.o_bias = model.mlp_bias = true;

@@ -298,6 +298,9 @@ TEST(PlanText, KeepsExperts) {
     plan.replicas[0].tensor = 1;
     plan.model.experts = {128, 8, 768, true};
     EXPECT_EQ(plan_from_text(to_text(plan)).model.experts, plan.model.experts);
+    EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
+    plan.expert_lora = true;
+    EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
 }
 
 TEST(PlanText, KeepsYarn) {
