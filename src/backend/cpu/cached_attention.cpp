@@ -14,14 +14,6 @@ namespace loratrain {
 namespace {
 
 LORATRAIN_VECTOR_CODE
-float dot(const float* x, const float* y, std::int64_t count) {
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < count; ++j) sum += x[j] * y[j];
-    return sum;
-}
-
-LORATRAIN_VECTOR_CODE
 void add_scaled(float* y, const float* x, float factor, std::int64_t count) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
