@@ -9,7 +9,7 @@ namespace {
 using reference::ExpertFactors;
 using reference::HostMatrix;
 
-constexpr std::int64_t columns = 24;  // of S
+constexpr std::int64_t columns_of_s = 24;
 
 /// Adapters of rank 3 and 9 and one that is not on the linear, with rows between them that nobody
 /// has and a segment of one row.
@@ -90,9 +90,9 @@ TEST_P(ExpertLoraTest, NarrowsAsLoops) {
     for_each_case([&](std::int64_t rows, std::int64_t cols) {
         const HostMatrix wide = random(rows, cols, 6);
         const DeviceMatrix device_wide(backend(), wide, 8);
-        const DeviceMatrix narrow(backend(), HostMatrix(rows, columns, 7.0), 8);
+        const DeviceMatrix narrow(backend(), HostMatrix(rows, columns_of_s, 7.0), 8);
         backend().narrow_experts(op(device_wide, narrow));
-        expect_close(narrow, reference::narrow_experts(*expected_, adapters_, wide, columns),
+        expect_close(narrow, reference::narrow_experts(*expected_, adapters_, wide, columns_of_s),
                      "narrow_experts");
     });
 }
@@ -100,7 +100,7 @@ TEST_P(ExpertLoraTest, NarrowsAsLoops) {
 TEST_P(ExpertLoraTest, WidensAsLoops) {
     for_each_case([&](std::int64_t rows, std::int64_t cols) {
         const HostMatrix wide = random(rows, cols, 6);
-        const HostMatrix narrow = random(rows, columns, 7);
+        const HostMatrix narrow = random(rows, columns_of_s, 7);
         const DeviceMatrix device_wide(backend(), wide, 8);
         const DeviceMatrix device_narrow(backend(), narrow, 8);
         backend().widen_experts(op(device_wide, device_narrow));
@@ -112,7 +112,7 @@ TEST_P(ExpertLoraTest, WidensAsLoops) {
 TEST_P(ExpertLoraTest, AddsGradientsAsLoopsAndRepeatsToTheBit) {
     for_each_case([&](std::int64_t rows, std::int64_t cols) {
         const HostMatrix wide = random(rows, cols, 6);
-        const HostMatrix narrow = random(rows, columns, 7);
+        const HostMatrix narrow = random(rows, columns_of_s, 7);
         const DeviceMatrix device_wide(backend(), wide, 8);
         const DeviceMatrix device_narrow(backend(), narrow, 8);
         backend().add_expert_grads(op(device_wide, device_narrow));
@@ -141,7 +141,7 @@ TEST_P(ExpertLoraTest, AddsGradientsAsLoopsAndRepeatsToTheBit) {
 TEST_P(ExpertLoraTest, RefusesWhatDoesNotFit) {
     make({4, 4, 2, true}, 6, false);
     const DeviceMatrix wide(backend(), HostMatrix(8, 6));
-    const DeviceMatrix narrow(backend(), HostMatrix(7, columns));
+    const DeviceMatrix narrow(backend(), HostMatrix(7, columns_of_s));
     EXPECT_THROW(backend().narrow_experts(op(wide, narrow)), std::exception);
     const DeviceMatrix slim(backend(), HostMatrix(8, 10));
     EXPECT_THROW(backend().widen_experts(op(wide, slim)), std::exception);

@@ -21,9 +21,13 @@ def convert(sources, base, out):
     import convert_hf_to_gguf
     get_class = convert_hf_to_gguf.get_model_class
 
+    def without_words(model):
+        model._set_vocab_none()
+        model.gguf_writer.add_vocab_size(model.hparams["vocab_size"])
+
     def without_vocabulary(*arguments, **options):
         model = get_class(*arguments, **options)
-        model.set_vocab = lambda self: self._set_vocab_none()
+        model.set_vocab = without_words
         return model
 
     convert_hf_to_gguf.get_model_class = without_vocabulary
@@ -35,7 +39,9 @@ def context_of(llama, base, adapter):
     model_parameters = llama.llama_model_default_params()
     model_parameters.use_mmap = False
     model = llama.llama_model_load_from_file(base.encode(), model_parameters)
-    lora = llama.llama_adapter_lora_init(model, adapter.encode()) if model else None
+    if not model:
+        raise SystemExit("the loader refuses the base")
+    lora = llama.llama_adapter_lora_init(model, adapter.encode())
     if not lora:
         raise SystemExit("the loader refuses it")
     parameters = llama.llama_context_default_params()
