@@ -127,7 +127,13 @@ TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
         EXPECT_LE(fitting.none, 255);
         EXPECT_GT(fitting.layer, 255);
         const std::int64_t whole = fitting.layer / 128 * 128;
-        expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
+        if (ranks > 1) {
+            expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
+            continue;
+        }
+        // Smaller ones, beside which most layers need not be recomputed.
+        expect_choice(test, bytes, {256, Recompute::layer});
+        EXPECT_GE(test.plan().replicas[0].stages[0].kept_layers, 3);
     }
 }
 
