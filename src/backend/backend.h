@@ -469,10 +469,10 @@ struct WeighRows {
 /// LoRA in experts, on rows in their order: those of expert e and of a row in a segment have the
 /// factor M_e of the segment's slot, of its A [rank, N], or with of_b of its B [N, rank]
 /// transposed. Slots have the first expert's A and B and their gradients; those of expert e lie e
-/// times as many values behind. No dropout. Each of
-///   narrow_experts:    narrow[p, column .. column + rank) = scale * wide_p M_eᵀ, all other columns
-///   0 widen_experts:     wide_p += narrow[p, column .. column + rank) M_e add_expert_grads:
-///   gradient of M_e += sum of narrow[p, column .. column + rank)ᵀ wide_p
+/// times as many values behind. No dropout. Columns c of a row of narrow: column .. column + rank.
+/// - narrow_experts: narrow[p, c] = scale * wide_p M_eᵀ, all other columns 0
+/// - widen_experts: wide_p += narrow[p, c] M_e
+/// - add_expert_grads: gradient of M_e += sum of narrow[p, c]ᵀ wide_p
 /// So S, S Bᵀ, dS, dS A and gradients as in LoraShrink, LoraExpand, LoraBackward, LoraGradA.
 /// wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. Without host synchronisation,
 /// sums in one order.

@@ -164,11 +164,21 @@ Texts other_scales(const Export& of) {
     return texts;
 }
 
+bool is_in_experts(const Export& of) {
+    return std::any_of(of.ranks.begin(), of.ranks.end(), [](const auto& module) {
+        return expert_in_name(module.first) != no_expert;
+    });
+}
+
+bool is_on_all_of_experts(const Export& of) {
+    return of.linears.contains("gate_proj") && of.linears.contains("up_proj") &&
+           of.linears.contains("down_proj");
+}
+
 /// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
 void judge_experts(const Export& of, LoaderVerdict& verdict) {
     const bool gate = of.linears.contains("gate_proj");
-    const bool all = gate && of.linears.contains("up_proj") && of.linears.contains("down_proj");
-    if (!all && (gate || of.linears.contains("up_proj"))) {
+    if (!is_on_all_of_experts(of) && (gate || of.linears.contains("up_proj"))) {
         verdict.obstacles.emplace_back(
             "LoRA in experts is neither on gate_proj, up_proj and down_proj nor on down_proj "
             "alone");
@@ -185,13 +195,10 @@ void judge_experts(const Export& of, LoaderVerdict& verdict) {
     verdict.advice.emplace_back("LoRA in experts was tried with PEFT 0.21 and transformers 5.24");
 }
 
-LoaderVerdict peft(const Export& of, const Texts& faults, const ModelSpec& model) {
+LoaderVerdict peft(const Export& of, const Texts& faults) {
     LoaderVerdict verdict{"PEFT", {}, {}};
     add_limited(verdict.obstacles, faults);
-    const bool in_experts = std::any_of(of.ranks.begin(), of.ranks.end(), [](const auto& module) {
-        return expert_in_name(module.first) != no_expert;
-    });
-    if (model.has_experts() && in_experts) judge_experts(of, verdict);
+    if (is_in_experts(of)) judge_experts(of, verdict);
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
         verdict.obstacles.push_back("peft_type is " + json_text(type) + ", not LORA or VERA");
@@ -231,6 +238,11 @@ LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model
         no.push_back(cat("init_lora_weights is ", json_text(init), ", which changes the base"));
     }
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
+    if (is_in_experts(of) && !is_on_all_of_experts(of)) {
+        no.emplace_back(
+            "LoRA in experts is not on gate_proj, up_proj and down_proj, which it packs "
+            "together");
+    }
     const std::int64_t rank = of.largest_rank();
     const auto* const fitting = std::find_if(vllm_ranks.begin(), vllm_ranks.end(),
                                              [rank](std::int64_t most) { return rank <= most; });
@@ -280,7 +292,7 @@ LoaderVerdict llama_cpp(const Export& of, const Texts& faults, const ModelSpec& 
 std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model) {
     const Export found = read_export(dir);
     const Texts faults = faults_of_tensors(found, model);
-    return {peft(found, faults, model), vllm(found, faults, model), sglang(found, faults),
+    return {peft(found, faults), vllm(found, faults, model), sglang(found, faults),
             llama_cpp(found, faults, model)};
 }
 
