@@ -164,7 +164,7 @@ Texts other_scales(const Export& of) {
     return texts;
 }
 
-bool is_in_experts(const Export& of) {
+bool has_lora_in_experts(const Export& of) {
     return std::any_of(of.ranks.begin(), of.ranks.end(), [](const auto& module) {
         return expert_in_name(module.first) != no_expert;
     });
@@ -198,7 +198,7 @@ void judge_experts(const Export& of, LoaderVerdict& verdict) {
 LoaderVerdict peft(const Export& of, const Texts& faults) {
     LoaderVerdict verdict{"PEFT", {}, {}};
     add_limited(verdict.obstacles, faults);
-    if (is_in_experts(of)) judge_experts(of, verdict);
+    if (has_lora_in_experts(of)) judge_experts(of, verdict);
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
         verdict.obstacles.push_back("peft_type is " + json_text(type) + ", not LORA or VERA");
@@ -238,7 +238,7 @@ LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model
         no.push_back(cat("init_lora_weights is ", json_text(init), ", which changes the base"));
     }
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
-    if (is_in_experts(of) && !is_on_all_of_experts(of)) {
+    if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
         no.emplace_back(
             "LoRA in experts is not on gate_proj, up_proj and down_proj, which it packs "
             "together");
