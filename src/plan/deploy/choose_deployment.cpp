@@ -31,6 +31,17 @@ Job sized_as(const Job& job, const Workload& work, const ReplicaPlan* former) {
     return sized;
 }
 
+std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job) {
+    return with_kept_layers(with_residency(std::move(stages), job), job.parallel);
+}
+
+std::vector<StagePlan> split_of(const DeploymentInputs& in, std::int32_t stages,
+                                const AdapterLoads& loads, Recompute recompute) {
+    return as_job_says(choose_split(static_cast<std::int32_t>(in.constants.model.layers), stages,
+                                    in.built_in, in.constants.costs, loads, recompute),
+                       in.job);
+}
+
 class Chooser {
   public:
     explicit Chooser(const DeploymentInputs& inputs)
@@ -69,16 +80,10 @@ class Chooser {
     }
 
     std::vector<StagePlan> split(const AdapterLoads& loads, Recompute recompute) const {
-        return as_job_says(choose_split(static_cast<std::int32_t>(in_.constants.model.layers),
-                                        in_.stages, in_.built_in, in_.constants.costs, loads,
-                                        recompute));
+        return split_of(in_, in_.stages, loads, recompute);
     }
 
-    std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages) const {
-        return with_kept_layers(with_residency(std::move(stages), job_), job_.parallel);
-    }
-
-    std::vector<StagePlan> former_stages() const { return as_job_says(alike_->stages); }
+    std::vector<StagePlan> former_stages() const { return as_job_says(alike_->stages, job_); }
 
     /// Whole layers, by cost.
     Candidate of_whole_layers(Recompute recompute, const Adapters& adapters) const {
@@ -249,12 +254,7 @@ Plan plan_with(const Plan& constants, const Candidate& candidate) {
 
 LayerSplit layer_split(const DeploymentInputs& inputs) {
     return [&inputs](std::int32_t stages, Recompute recompute) {
-        return with_kept_layers(
-            with_residency(choose_split(static_cast<std::int32_t>(inputs.constants.model.layers),
-                                        stages, inputs.built_in, inputs.constants.costs,
-                                        inputs.work.usual.total, recompute),
-                           inputs.job),
-            inputs.job.parallel);
+        return split_of(inputs, stages, inputs.work.usual.total, recompute);
     };
 }
 

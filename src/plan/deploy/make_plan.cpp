@@ -416,6 +416,7 @@ class Planner {
 
     void keep_layers(const std::vector<std::unique_ptr<ReplicaPlanner>>& planners,
                      Plan& plan) const {
+        bool any = false;
         for (std::size_t r = 0; r < planners.size(); ++r) {
             ReplicaPlan& replica = plan.replicas[r];
             if (replica.recompute != Recompute::layer ||
@@ -425,8 +426,9 @@ class Planner {
             ReplicaPlan kept = replica;
             keep_what_fits(planners[r]->job(), view_of(plan, replica), kept);
             replica = kept;
+            any = true;
         }
-        set_memory(plan);
+        if (any) set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.
