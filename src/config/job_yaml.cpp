@@ -1,6 +1,7 @@
 #include "config/job_yaml.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -59,39 +60,44 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
     return std::move(*root);
 }
 
-/// auto, all, stream, shared or {resident_layers: N}.
-void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
-    const std::string key = "residency";
+/// A word, or of a mapping with nothing but `number_key` its number.
+template <class E, std::size_t N>
+std::optional<int> read_word_or_number(SectionReader& section, const std::string& key, E& word,
+                                       const std::array<Word<E>, N>& words,
+                                       const std::string& number_key, const std::string& hint,
+                                       ProblemLog& log) {
     const YamlNode* node = section.find(key);
-    if (node == nullptr) return;
-    if (node->kind != YamlNode::Kind::map) {
-        section.read_word(key, residency.kind, residency_words);
-        return;
+    if (node == nullptr || node->kind != YamlNode::Kind::map) {
+        section.read_word(key, word, words);
+        return std::nullopt;
     }
     SectionReader entry(node, node->place, cat(section.path(), ".", key), log);
-    entry.require("resident_layers", "give the layers that stay on each rank");
-    entry.read("resident_layers", residency.layers, 0);
-    residency.kind = Residency::Kind::some;
+    entry.require(number_key, hint);
+    int number = 0;
+    entry.read(number_key, number, 0);
     entry.finish();
+    return number;
+}
+
+/// auto, all, stream, shared or {resident_layers: N}.
+void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
+    const auto layers =
+        read_word_or_number(section, "residency", residency.kind, residency_words,
+                            "resident_layers", "give the layers that stay on each rank", log);
+    if (!layers) return;
+    residency.kind = Residency::Kind::some;
+    residency.layers = *layers;
 }
 
 /// auto, none, layer or {layers: N}.
 template <class Parallel>
 void read_recompute(SectionReader& section, Parallel& parallel, ProblemLog& log) {
-    const std::string key = "recompute";
-    const YamlNode* node = section.find(key);
-    if (node == nullptr) return;
-    if (node->kind != YamlNode::Kind::map) {
-        section.read_word(key, parallel.recompute, recompute_words);
-        return;
-    }
-    SectionReader entry(node, node->place, cat(section.path(), ".", key), log);
-    entry.require("layers", "give the layers of each rank that are computed again");
-    int layers = 0;
-    entry.read("layers", layers, 0);
+    const auto layers =
+        read_word_or_number(section, "recompute", parallel.recompute, recompute_words, "layers",
+                            "give the layers of each rank that are computed again", log);
+    if (!layers) return;
     parallel.recompute = Recompute::layer;
     parallel.recomputed_layers = layers;
-    entry.finish();
 }
 
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
