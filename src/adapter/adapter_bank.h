@@ -134,6 +134,10 @@ class AdapterBank {
     void set_counters(AdapterId adapter, const Counters& counters);
 
   private:
+    static constexpr StatePart suspended_parts[] = {StatePart::parameters, StatePart::first_moments,
+                                                    StatePart::second_moments};
+    static std::size_t index_of(StatePart part) { return static_cast<std::size_t>(part); }
+
     struct HostState {
         std::array<std::vector<float>, state_parts - 1> arrays;  ///< all but the gradients
         Counters counters;
@@ -152,7 +156,7 @@ class AdapterBank {
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
         std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
         std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
-        float* array(Part part) const { return arrays[static_cast<std::size_t>(part)].as<float>(); }
+        float* array(Part part) const { return arrays[index_of(part)].as<float>(); }
         std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
         /// fp32 words of an array.
         std::size_t words(Part part) const {
