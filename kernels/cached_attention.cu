@@ -51,22 +51,22 @@ __global__ void __launch_bounds__(warp_lanes* warps)
     __shared__ float of_warps[warps][attention_max_head_dim];
     __shared__ float largest_of[warps];
     __shared__ float sum_of[warps];
-    const int dim = p.head_dim;
-    const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.heads);
-    const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.heads));
-    const int group = p.heads / p.kv_heads;
+    const int dim = p.of.head_dim;
+    const std::int64_t row = blockIdx.x / static_cast<unsigned>(p.of.heads);
+    const int head = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.of.heads));
+    const int group = p.of.heads / p.of.kv_heads;
     const int kv_head = head / group;
     const int lane = static_cast<int>(threadIdx.x) % warp_lanes;
     const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
     const int last = p.positions[row];
     const std::int64_t first = p.first[row];
-    const T* new_key = head_of<T>(p.k, row, kv_head, dim);
-    const T* new_value = head_of<T>(p.v, row, kv_head, dim);
+    const T* new_key = head_of<T>(p.of.k, row, kv_head, dim);
+    const T* new_value = head_of<T>(p.of.v, row, kv_head, dim);
 
     float q[columns];
-    load_head(q, head_of<T>(p.q, row, head, dim), dim, lane);
+    load_head(q, head_of<T>(p.of.q, row, head, dim), dim, lane);
     RunningSum own;
-    for (int key = max(0, last - p.window + 1) + warp; key <= last; key += warps) {
+    for (int key = max(0, last - p.of.window + 1) + warp; key <= last; key += warps) {
         // The newest is not read from the cache: another block writes it there.
         const T* key_row = key == last ? new_key : head_of<T>(p.keys, first + key, kv_head, dim);
         const T* value_row =
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(warp_lanes* warps)
         float part = 0.0F;
 #pragma unroll
         for (int j = 0; j < columns; ++j) part = fmaf(q[j], k[j], part);
-        float score = warp_sum(part) * p.scale;
-        if (p.soft_cap != 0.0F) score = p.soft_cap * tanhf(score / p.soft_cap);
+        float score = warp_sum(part) * p.of.scale;
+        if (p.of.soft_cap != 0.0F) score = p.of.soft_cap * tanhf(score / p.of.soft_cap);
         own.rescale(fmaxf(own.largest, score));
         const float weight = expf(score - own.largest);
         own.sum += weight;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(warp_lanes* warps)
     for (int w = 0; w < warps; ++w) largest = fmaxf(largest, largest_of[w]);
     float sum = 0.0F;
     for (int w = 0; w < warps; ++w) sum += sum_of[w] * expf(largest_of[w] - largest);
-    T* o = head_of<T>(p.o, row, head, dim);
+    T* o = head_of<T>(p.of.o, row, head, dim);
     for (int column = static_cast<int>(threadIdx.x); column < dim; column += warp_lanes * warps) {
         float value = 0.0F;
         for (int w = 0; w < warps; ++w) {
@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(warp_lanes* warps)
 }  // namespace
 
 cudaError_t cached_attention(cudaStream_t stream, const CachedAttentionParams& params) {
-    const std::int64_t blocks = params.q.rows * params.heads;
+    const std::int64_t blocks = params.of.q.rows * params.of.heads;
     if (blocks == 0) return cudaSuccess;
-    return with_type(params.q.type, [&](auto type) {
+    return with_type(params.of.q.type, [&](auto type) {
         using T = decltype(type);
         cached_attention_kernel<T>
             <<<static_cast<unsigned>(blocks), warp_lanes * warps, 0, stream>>>(params);

@@ -157,11 +157,9 @@ void CudaAttention::backward(const AttentionBackward& op) {
 
 void CudaAttention::cached(const CachedAttention& op) const {
     check_shapes(op.of);
-    const kernels::AttentionParams of = params_of(op.of);
-    CUDA_CHECK(kernels::cached_attention(
-        stream_, {of.q, of.k, of.v, of.o, matrix_of(op.keys), matrix_of(op.values), op.first,
-                  op.of.rows.positions, of.heads, of.kv_heads, of.head_dim, of.scale, of.window,
-                  of.soft_cap}));
+    CUDA_CHECK(
+        kernels::cached_attention(stream_, {params_of(op.of), matrix_of(op.keys),
+                                            matrix_of(op.values), op.first, op.of.rows.positions}));
 }
 
 void CudaAttention::own_forward(const Attention& op) {
