@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/shape.h"
+#include "base/task_progress.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/peft_modules.h"
 #include "io/adapters/tokenizer_files.h"
@@ -187,7 +188,7 @@ void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file)
 }
 
 void write_shard(const std::string& path, const std::vector<Piece>& pieces,
-                 const WeightSource& base) {
+                 const WeightSource& base, TaskProgress& progress) {
     Json header;
     header["__metadata__"]["format"] = "pt";
     std::uint64_t begin = 0;
@@ -204,7 +205,10 @@ void write_shard(const std::string& path, const std::vector<Piece>& pieces,
     OutputFile file(path);
     file.write(&bytes, sizeof(bytes));
     file.write(text.data(), text.size());
-    for (const Piece& piece : pieces) write_piece(piece, base, file);
+    for (const Piece& piece : pieces) {
+        write_piece(piece, base, file);
+        progress.add(piece.bytes());
+    }
     file.close();
 }
 
@@ -233,12 +237,14 @@ void write_weights(const std::string& dir, const std::vector<std::vector<Piece>>
                    const WeightSource& base, MergeReport& report) {
     Json map = Json::object();
     for (std::size_t i = 0; i < shards.size(); ++i) {
-        const std::string name = shard_name(i, shards.size());
-        write_shard(cat(dir, "/", name), shards[i], base);
         for (const Piece& piece : shards[i]) {
-            map[piece.name] = name;
+            map[piece.name] = shard_name(i, shards.size());
             report.bytes += piece.bytes();
         }
+    }
+    TaskProgress progress("writing " + dir, report.bytes);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        write_shard(cat(dir, "/", shard_name(i, shards.size())), shards[i], base, progress);
     }
     report.files = std::ssize(shards);
     if (shards.size() == 1) return;
