@@ -215,6 +215,9 @@ std::string costs_text(const CostModel& c) {
                ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
                ", message: ", pair_text(c.message_fixed, c.message_per_byte),
                c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
+               c.offload_per_token == 0.0
+                   ? ""
+                   : ", offload_per_token: " + format_exact(c.offload_per_token),
                ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
                ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
 }
@@ -255,6 +258,7 @@ std::string replica_text(const ReplicaPlan& replica) {
             stage.resident_layers == all_layers ? ""
                                                 : cat(", resident_layers: ", stage.resident_layers),
             stage.kept_layers == 0 ? "" : cat(", kept_layers: ", stage.kept_layers),
+            stage.offloaded_layers == 0 ? "" : cat(", offloaded_layers: ", stage.offloaded_layers),
             holders_text(stage), "}\n");
     }
     return text;
@@ -408,6 +412,7 @@ StagePlan read_stage(const Map& map) {
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
     if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
     if (map.has("kept_layers")) map.read("kept_layers", stage.kept_layers);
+    if (map.has("offloaded_layers")) map.read("offloaded_layers", stage.offloaded_layers);
     if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }
@@ -443,6 +448,7 @@ MemoryPlan read_memory(const Map& map) {
     map.read("workspace", memory.workspace);
     map.read("engine", memory.engine);
     if (map.has("host")) map.read("host", memory.host);
+    if (map.has("host_activations")) map.read("host_activations", memory.host_activations);
     return memory;
 }
 
@@ -510,6 +516,7 @@ CostModel read_costs(const Map& map) {
     costs.message_fixed = message[0];
     costs.message_per_byte = message[1];
     if (map.has("layer_transfer")) map.read("layer_transfer", costs.layer_transfer);
+    if (map.has("offload_per_token")) map.read("offload_per_token", costs.offload_per_token);
     map.read("full_speed_ranks", costs.full_speed_ranks);
     map.read("ranks_per_host", costs.ranks_per_host);
     map.read("source", costs.source);
@@ -625,10 +632,13 @@ std::string to_text(const Plan& plan) {
                 "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
-        text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
-                    ", activations: ", memory.activations, ", workspace: ", memory.workspace,
-                    ", engine: ", memory.engine,
-                    memory.host == 0 ? "" : cat(", host: ", memory.host), "}\n");
+        text +=
+            cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
+                ", activations: ", memory.activations, ", workspace: ", memory.workspace,
+                ", engine: ", memory.engine, memory.host == 0 ? "" : cat(", host: ", memory.host),
+                memory.host_activations == 0 ? ""
+                                             : cat(", host_activations: ", memory.host_activations),
+                "}\n");
     }
     return text;
 }
