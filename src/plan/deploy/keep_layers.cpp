@@ -11,7 +11,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr double least_gain = 1.03;
+constexpr double worthwhile_gain = 1.03;
 
 /// On the CPU what goes to the host stays in the rank's memory.
 bool fits_rank(const Plan& plan, const MemoryPlan& memory) {
@@ -66,7 +66,7 @@ void offload_what_gains(const Job& job, const ReplicaView& view, const CostModel
     const MicrobatchLoad load = scaled_to(usual, replica.microbatch_tokens);
     for (std::size_t s = 0; s < replica.stages.size(); ++s) {
         StagePlan best = replica.stages[s];
-        double fastest = stage_seconds(costs, best, load, replica.recompute) / least_gain;
+        double fastest = stage_seconds(costs, best, load, replica.recompute) / worthwhile_gain;
         ReplicaPlan trial = replica;
         for (std::int32_t layers = 1; layers <= best.layer_count; ++layers) {
             StagePlan& stage = trial.stages[s];
@@ -104,7 +104,7 @@ std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const 
             std::max(most * share / 8, longest + granule - 1) / granule * granule;
         if (tokens >= best) continue;
         const double seconds = seconds_of_token(tokens);
-        if (seconds * least_gain > fastest) continue;
+        if (seconds * worthwhile_gain > fastest) continue;
         fastest = seconds;
         best = tokens;
     }

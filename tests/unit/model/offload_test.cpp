@@ -7,7 +7,7 @@
 namespace loratrain::test {
 namespace {
 
-constexpr std::int32_t layers = 5;
+constexpr std::int32_t stage_layers = 5;
 
 struct Offloaded {
     std::int32_t kept = 0;
@@ -42,7 +42,7 @@ void evaluate(WholeStage& whole, std::int32_t slot) {
 
 /// Microbatches of several sizes, one of them of one token an adapter, with evaluations between;
 /// with two in flight backward comes after the forward of the next one too.
-Gradients train(SmallCase test_case, Recompute recompute, const Offloaded& of) {
+Gradients train_offloading(SmallCase test_case, Recompute recompute, const Offloaded& of) {
     ReplicaPlan& replica = test_case.plan.replicas[0];
     replica.recompute = recompute;
     replica.stages[0].kept_layers = of.kept;
@@ -86,10 +86,10 @@ void expect_bits_of_kept(const SmallCase& test_case,
                                                                 {5, 2, 2}}) {
     Gradients kept[2];
     for (const std::int32_t in_flight : {1, 2}) {
-        kept[in_flight - 1] = train(test_case, Recompute::none, {0, 0, in_flight});
+        kept[in_flight - 1] = train_offloading(test_case, Recompute::none, {0, 0, in_flight});
     }
     for (const Offloaded& of : cases) {
-        EXPECT_EQ(train(test_case, Recompute::layer, of), kept[of.in_flight - 1])
+        EXPECT_EQ(train_offloading(test_case, Recompute::layer, of), kept[of.in_flight - 1])
             << of.kept << " kept, " << of.offloaded << " offloaded, " << of.in_flight
             << " in flight";
     }
@@ -98,7 +98,7 @@ void expect_bits_of_kept(const SmallCase& test_case,
     }
 }
 
-std::vector<AdapterJob> all_forms() {
+std::vector<AdapterJob> offload_adapters() {
     std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_adapter("some", 3)};
     adapters[1].targets = {true, false, true, false, false, true, false};
     adapters.push_back(small_dora("dora", 2, 0.3));
@@ -107,23 +107,23 @@ std::vector<AdapterJob> all_forms() {
 }
 
 TEST(Offload, EqualsKeptActivationsToTheBit) {
-    expect_bits_of_kept({small_model(layers), all_forms()});
-    expect_bits_of_kept({small_model(layers), all_forms(), 1, Precision::bf16});
+    expect_bits_of_kept({small_model(stage_layers), offload_adapters()});
+    expect_bits_of_kept({small_model(stage_layers), offload_adapters(), 1, Precision::bf16});
 }
 
 TEST(Offload, NormsBiasesAndSegments) {
-    ModelSpec model = small_model(layers);
+    ModelSpec model = small_model(stage_layers);
     model.qk_norm = true;
     model.qkv_bias = model.o_bias = model.mlp_bias = true;
     model.norms = NormPlacement::both;
-    SmallCase test_case(model, all_forms());
+    SmallCase test_case(model, offload_adapters());
     expect_bits_of_kept(test_case, {{0, 3, 1}, {1, 4, 2}});
     test_case.plan.replicas[0].pad_columns = 0;
     expect_bits_of_kept(test_case, {{0, 3, 1}, {1, 4, 2}});
 }
 
 TEST(Offload, Experts) {
-    ModelSpec model = small_model(layers);
+    ModelSpec model = small_model(stage_layers);
     model.experts = {5, 2, 12, true};
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
     adapters[1].targets = {true, false, false, false, false, false, true};
@@ -131,7 +131,7 @@ TEST(Offload, Experts) {
 }
 
 TEST(Offload, OneLayer) {
-    expect_bits_of_kept({small_model(1), all_forms()}, {{0, 1, 1}, {0, 1, 2}, {0, 3, 1}});
+    expect_bits_of_kept({small_model(1), offload_adapters()}, {{0, 1, 1}, {0, 1, 2}, {0, 3, 1}});
 }
 
 /// Stages that share a layer, some of whose microbatches have no rows in it.
@@ -141,7 +141,7 @@ Gradients of_shared_stages(SmallCase test_case, Recompute recompute, std::int32_
     test_case.plan.replicas[0].max_in_flight = in_flight;
     for (StagePlan& stage : test_case.plan.replicas[0].stages) stage.offloaded_layers = offloaded;
     StageChain chain(test_case);
-    test_case.plan.replicas[0].stages = cut_layers(layers, {});
+    test_case.plan.replicas[0].stages = cut_layers(stage_layers, {});
     WholeStage batch(test_case);
     const std::vector<Segment> all = batch.microbatch.segments;
     const std::vector<std::vector<Segment>> microbatches{all, {all[0]}, {all[1]}, all};
@@ -164,8 +164,9 @@ Gradients of_shared_stages(SmallCase test_case, Recompute recompute, std::int32_
 
 TEST(Offload, SharedLayers) {
     for (const auto& cuts : {std::vector<Cut>{{2, up_to(1)}}, {{3, from(1)}}}) {
-        SmallCase test_case(small_model(layers), {small_adapter("a", 5), small_adapter("b", 3)});
-        test_case.plan.replicas[0].stages = cut_layers(layers, cuts);
+        SmallCase test_case(small_model(stage_layers),
+                            {small_adapter("a", 5), small_adapter("b", 3)});
+        test_case.plan.replicas[0].stages = cut_layers(stage_layers, cuts);
         const Gradients kept = of_shared_stages(test_case, Recompute::none, 0, 3);
         for (const std::int32_t offloaded : {1, 2, 3, 4}) {
             EXPECT_EQ(of_shared_stages(test_case, Recompute::layer, offloaded, 3), kept)
