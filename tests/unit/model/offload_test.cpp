@@ -1,5 +1,9 @@
 #include "plan/memory/offload.h"
 
+#include <cstring>
+#include <utility>
+
+#include "backend/cpu/cpu_backend.h"
 #include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 #include "unit/model/stage_chain.h"
@@ -8,6 +12,69 @@ namespace loratrain::test {
 namespace {
 
 constexpr std::int32_t stage_layers = 5;
+
+/// Copies that are made as late as can be, in their order: when one of their place is waited for.
+/// Buffers are spoilt until what they wait for has come.
+class LateCopies final : public HostCopies {
+  public:
+    explicit LateCopies(std::unique_ptr<HostCopies> inner) : inner_(std::move(inner)) {}
+    ~LateCopies() override { run_first(due_.size()); }
+    LateCopies(const LateCopies&) = delete;
+    LateCopies& operator=(const LateCopies&) = delete;
+
+    void pin(void* data, std::size_t bytes) override { inner_->pin(data, bytes); }
+    void save(std::span<const HostCopy> copies) override { inner_->save(copies); }
+    void load(std::int32_t place, std::span<const HostCopy> copies,
+              StreamClock* /*clock*/) override {
+        run_of(place);  // what is stored from the buffer goes before
+        for (const HostCopy& copy : copies) std::memset(copy.device, 0xff, copy.row_bytes);  // NaN
+        add(place, copies, true);
+    }
+    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+        for (const HostCopy& copy : copies) std::memset(copy.host, 0xff, copy.row_bytes);
+        add(place, copies, false);
+    }
+    void await(std::int32_t place) override { run_of(place); }
+    std::unique_ptr<StreamClock> make_clock() override { return inner_->make_clock(); }
+
+  private:
+    struct Due {
+        std::int32_t place = 0;
+        std::vector<HostCopy> copies;
+        bool to_device = false;
+    };
+    void add(std::int32_t place, std::span<const HostCopy> copies, bool to_device) {
+        due_.push_back({place, {copies.begin(), copies.end()}, to_device});
+    }
+    void run_of(std::int32_t place) {
+        std::size_t count = 0;
+        for (std::size_t i = 0; i < due_.size(); ++i) {
+            if (due_[i].place == place) count = i + 1;
+        }
+        run_first(count);
+    }
+    void run_first(std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            if (due_[i].to_device) {
+                inner_->load(due_[i].place, due_[i].copies);
+            } else {
+                inner_->store(due_[i].place, due_[i].copies);
+            }
+        }
+        due_.erase(due_.begin(), due_.begin() + static_cast<std::ptrdiff_t>(count));
+    }
+
+    std::unique_ptr<HostCopies> inner_;
+    std::vector<Due> due_;
+};
+
+class LateBackend final : public CpuBackend {
+  public:
+    LateBackend() : CpuBackend(1) {}
+    std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) override {
+        return std::make_unique<LateCopies>(CpuBackend::make_host_copies(places));
+    }
+};
 
 struct Offloaded {
     std::int32_t kept = 0;
@@ -42,7 +109,8 @@ void evaluate(WholeStage& whole, std::int32_t slot) {
 
 /// Microbatches of several sizes, one of them of one token an adapter, with evaluations between;
 /// with two in flight backward comes after the forward of the next one too.
-Gradients train_offloading(SmallCase test_case, Recompute recompute, const Offloaded& of) {
+Gradients train_offloading(SmallCase test_case, Recompute recompute, const Offloaded& of,
+                           bool late = false) {
     ReplicaPlan& replica = test_case.plan.replicas[0];
     replica.recompute = recompute;
     replica.stages[0].kept_layers = of.kept;
@@ -50,6 +118,12 @@ Gradients train_offloading(SmallCase test_case, Recompute recompute, const Offlo
     replica.max_in_flight = 2;
     if (recompute == Recompute::layer) replica.max_in_flight = of.in_flight;
     WholeStage whole(test_case);
+    if (late) {
+        whole.stage.reset();
+        whole.backend = std::make_unique<LateBackend>();
+        whole.stage = test_case.stage(*whole.backend);
+        fill_factors(whole.job, whole.stage->bank());
+    }
     for (const std::int32_t tokens : {12, 5, 12}) {
         set_tokens(whole, tokens);
         whole.forward_in_slot(0);
@@ -92,6 +166,11 @@ void expect_bits_of_kept(const SmallCase& test_case,
         EXPECT_EQ(train_offloading(test_case, Recompute::layer, of), kept[of.in_flight - 1])
             << of.kept << " kept, " << of.offloaded << " offloaded, " << of.in_flight
             << " in flight";
+        if (test_case.job.model.precision == Precision::fp32) {
+            EXPECT_EQ(train_offloading(test_case, Recompute::layer, of, true),
+                      kept[of.in_flight - 1])
+                << "copied late";
+        }
     }
     for (const auto& gradient : kept[0]) {
         EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }));

@@ -57,6 +57,7 @@ Plan odd_plan() {
         12,
         13,
         0.125,
+        0.375,
         1.5,
         4,
         "\"x\": #"};
@@ -68,7 +69,6 @@ Plan odd_plan() {
     plan.replicas[0].stages[0].resident_layers = 7;
     plan.replicas[0].stages[1].kept_layers = 3;
     plan.replicas[0].stages[1].offloaded_layers = 2;
-    plan.costs.offload_per_token = 0.375;
     plan.memory[1].host_activations = 77;
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     return plan;
