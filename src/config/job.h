@@ -72,6 +72,19 @@ enum class Speculation : std::uint8_t {
 /// How trials are ended early (plan/rungs.h).
 enum class TrialScheduler : std::uint8_t { none, halving, asha, median };
 
+/// Which of the layers that would be computed again have their activations copied to host memory
+/// instead (plan/memory/offload.h).
+struct Offload {
+    enum class Kind : std::uint8_t {
+        automatic,  ///< on GPUs as many as make a microbatch fastest by costs
+        none,
+        some,  ///< `layers` of every rank
+    };
+    Kind kind = Kind::none;
+    int layers = 0;  ///< of Kind::some
+    friend bool operator==(const Offload&, const Offload&) = default;
+};
+
 /// Which layers' frozen weights stay in a rank's own memory; those of the others come from the
 /// host's for each use (plan/memory/residency.h).
 struct Residency {
@@ -134,6 +147,7 @@ struct ParallelJob {
     std::optional<int> recomputed_layers;
     /// Layer is what auto has come to: of as few layers as memory asks.
     bool recomputes_least = false;
+    Offload offload = {};
     /// Empty = one pipeline as pipeline_stages says.
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.

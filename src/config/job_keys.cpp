@@ -58,6 +58,10 @@ constexpr JobKey keys[] = {
     {"parallel", "recompute",
      "`auto`, `none`, `layer` (keep only the layers' inputs), `{layers: N}` (of N layers of each "
      "rank); auto: where memory is short, of as few layers as it asks"},
+    {"parallel", "offload",
+     "of the layers that `recompute` is of, whose activations go to pinned host memory and back "
+     "instead: `none`, `{layers: N}` (at most N of each rank), `auto`: on GPUs with a known link "
+     "as many as are fastest by costs, else none"},
     {"parallel", "dispatch",
      "samples to replicas: `balanced` (all end together), `length` (each to the kind that takes "
      "the "
@@ -71,6 +75,9 @@ constexpr JobKey keys[] = {
      "and that pays, the run goes on in it; `never`"},
 
     {"recompute", "layers", "layers of each rank that are computed again", "required"},
+
+    {"offload", "layers", "layers of each rank whose activations go to the host, spread evenly",
+     "required"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},
@@ -293,6 +300,7 @@ std::string shown_section(const std::string& section) {
     if (section == "file") return "datasets.NAME.files[0]";
     if (section == "generate") return "eval.generate";
     if (section == "kwargs") return "lr_scheduler_kwargs";
+    if (section == "offload") return "parallel.offload";
     if (section == "recompute") return "parallel.recompute";
     if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
@@ -320,6 +328,7 @@ std::span<const JobKey> job_keys() {
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
     if (path.starts_with("parallel.") && path.ends_with(".recompute")) return "recompute";
+    if (path == "parallel.offload") return "offload";
     if (path.starts_with("parallel.deployment[")) return "deployment";
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
@@ -343,6 +352,7 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "file") return cat("datasets.NAME.files[0].", key);
     if (section == "generate") return cat("eval.generate.", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
+    if (section == "offload") return cat("parallel.offload.", key);
     if (section == "recompute") return cat("parallel.recompute.", key);
     if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);

@@ -48,6 +48,16 @@ inline std::optional<Residency> residency_of(std::string_view text) {
     if (parsed.ec != std::errc{} || parsed.ptr != end || some.layers < 0) return std::nullopt;
     return some;
 }
+/// Of --offload: a word, or the number of layers; none for any other text.
+inline std::optional<Offload> offload_of(std::string_view text) {
+    if (text == "auto") return Offload{Offload::Kind::automatic, 0};
+    if (text == "none") return Offload{};
+    Offload some{Offload::Kind::some, 0};
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, some.layers);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || some.layers < 0) return std::nullopt;
+    return some;
+}
 /// None for any other word.
 inline std::optional<WeightFormat> quantized_format(std::string_view word) {
     for (const auto& known : quantize_words) {
@@ -73,6 +83,10 @@ inline constexpr std::array<Word<Recompute>, 3> recompute_words{{
     {"auto", Recompute::automatic},
     {"none", Recompute::none},
     {"layer", Recompute::layer},
+}};
+inline constexpr std::array<Word<Offload::Kind>, 2> offload_words{{
+    {"auto", Offload::Kind::automatic},
+    {"none", Offload::Kind::none},
 }};
 inline constexpr std::array<Word<SchedulePolicy>, 4> schedule_policy_words{{
     {"sequential", SchedulePolicy::sequential},

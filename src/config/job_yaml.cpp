@@ -100,6 +100,31 @@ void read_recompute(SectionReader& section, Parallel& parallel, ProblemLog& log)
     parallel.recomputed_layers = layers;
 }
 
+/// auto, none or {layers: N}.
+void read_offload(SectionReader& section, const Residency& residency, ParallelJob& parallel,
+                  ProblemLog& log) {
+    Offload& offload = parallel.offload;
+    const auto layers =
+        read_word_or_number(section, "offload", offload.kind, offload_words, "layers",
+                            "give the layers of each rank whose activations go to the host", log);
+    if (layers) offload = {Offload::Kind::some, *layers};
+    if (offload.kind == Offload::Kind::none) return;
+    const Place place = section.find("offload")->place;
+    if (parallel.recompute == Recompute::none) {
+        section.problem(place, "offload",
+                        "is given together with recompute: none, which keeps all activations",
+                        "use recompute: auto or layer, of whose layers these are, or offload: "
+                        "none");
+    }
+    using Kind = Residency::Kind;
+    if (residency.kind != Kind::automatic && residency.kind != Kind::all) {
+        section.problem(place, "offload",
+                        "is given together with a model.residency whose layers come over the "
+                        "same link",
+                        "use residency: all, or offload: none");
+    }
+}
+
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
     ModelJob model;
     SectionReader section = top.section("model");
@@ -192,7 +217,7 @@ void read_sharing(SectionReader& section, ParallelJob& parallel) {
     }
 }
 
-ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
+ParallelJob read_parallel(SectionReader& top, const Residency& residency, ProblemLog& log) {
     ParallelJob parallel;
     SectionReader section = top.section("parallel");
     section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
@@ -201,6 +226,7 @@ ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     section.read_auto("microbatch_tokens", tokens, 1);
     parallel.microbatch_tokens = tokens;
     read_recompute(section, parallel, log);
+    read_offload(section, residency, parallel, log);
     read_sharing(section, parallel);
     section.finish();
     return parallel;
@@ -343,7 +369,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     SectionReader top(&root, root.place, "", log);
     job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
-    job.parallel = read_parallel(top, log);
+    job.parallel = read_parallel(top, job.model.residency, log);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
     std::optional<SweepSpace> space;

@@ -72,6 +72,16 @@ class Writer {
         put("layers", *parallel.recomputed_layers);
         end_map();
     }
+    /// none, or {layers: 8}.
+    void put_offload(const char* key, const Offload& offload) {
+        if (offload.kind != Offload::Kind::some) {
+            return put(key, std::string(word_of(offload_words, offload.kind)));
+        }
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
+        begin_map();
+        put("layers", offload.layers);
+        end_map();
+    }
     /// stream, or {resident_layers: 8}.
     void put_residency(const char* key, const Residency& residency) {
         if (residency.kind != Residency::Kind::some) {
@@ -158,6 +168,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
     out.put_recompute(parallel);
+    out.put_offload("offload", parallel.offload);
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
     out.put("assignment", word_of(assignment_words, parallel.assignment));
     out.put("redeploy", word_of(redeploy_words, parallel.redeploy));

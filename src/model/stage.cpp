@@ -11,6 +11,16 @@
 
 namespace loratrain {
 
+namespace {
+
+std::int32_t last_layer(const std::vector<LayerKeeping>& layers, Keeping how) {
+    const auto found = std::find_if(layers.rbegin(), layers.rend(),
+                                    [&](const LayerKeeping& layer) { return layer.how == how; });
+    return static_cast<std::int32_t>(std::distance(found, layers.rend())) - 1;
+}
+
+}  // namespace
+
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
              const WeightSource& source, Backend& backend, ObjectiveOf objective_of,
              const StageLanes& lanes, LayerHomes* homes)
@@ -35,10 +45,15 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                   matrix(w.data(), DType::f32, shape.out, shape.in));
                  return w;
              }}),
+      keeping_(layer_keeping(view, stage_)),
+      last_recomputed_(last_layer(keeping_, Keeping::recomputed)),
       layer_(view, bank_, workspace_, weights_.rotary_tables(), backend, lanes),
       embedding_lora_(bank_, workspace_, source.spec(), backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
+    }
+    if (offloaded_layers(view, stage_) > 0) {
+        offload_.emplace(view, stage_index, workspace_, backend);
     }
     auto doubles = [&](std::size_t count) {
         sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
@@ -100,9 +115,12 @@ void Stage::forward_layers(std::int32_t slot_index, Pass next) {
         const LayerRows& computed = tables.in_layer(l);
         pass_others(slot, l);
         if (computed.tokens == 0) continue;
-        layer_.forward(l, use_layer(l, computed), computed, slot.layer(l),
+        LayerWeights& weights = use_layer(l, computed);
+        if (offload_) offload_->begin_forward(slot_index, l);
+        layer_.forward(l, weights, computed, slot.layer(l),
                        slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
         weights_.done(l);
+        if (offload_ && next == Pass::backward) offload_->end_forward(l, computed.tokens);
         if (between_layers_) between_layers_();
     }
     resident_slot_ = slot_index;
@@ -229,8 +247,8 @@ void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
 }
 
 bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
-    if (l < kept_layers(view_, stage_)) return false;
-    return l != stage_.layer_count - 1 || slot != resident_slot_;
+    if (keeping_[static_cast<std::size_t>(l)].how != Keeping::recomputed) return false;
+    return l != last_recomputed_ || slot != resident_slot_;
 }
 
 void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
@@ -240,6 +258,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     const TensorView gradient = workspace_.residual(0, tables.tokens());
     backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
     expect_layers(tables, Pass::backward, Pass::forward);
+    if (offload_) offload_->begin_backward(slot_index, tables);
     pack_factors(tables);
     const bool to_embedding = stage_.has_embedding && embedding_lora_.is_wanted(tables.all_rows());
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
@@ -253,8 +272,10 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
             const Range again(backend_, "layer recompute", stage_.first_layer + l);
             layer_.recompute(l, weights, computed, saved);
         }
+        if (offload_) offload_->use(l);
         layer_.backward(l, weights, computed, saved, need_dx);
         weights_.done(l);
+        if (offload_) offload_->done(l);
         if (between_layers_) between_layers_();
     }
     resident_slot_ = -1;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adapter/adapter_bank.h"
+#include "model/activation_offload.h"
 #include "model/activation_slot.h"
 #include "model/decoder_layer.h"
 #include "model/embedding_lora.h"
@@ -121,8 +122,11 @@ class Stage {
     Workspace workspace_;
     AdapterBank bank_;
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
-    /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
+    std::vector<LayerKeeping> keeping_;
+    std::int32_t last_recomputed_ = -1;  ///< layer of the stage, -1 = none
+    /// The slot whose last recomputed layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
+    std::optional<ActivationOffload> offload_;  ///< where layers' activations go to the host
     std::optional<Pass> next_pass_;
     std::function<void()> between_layers_;
     std::vector<std::int32_t> own_ids_;

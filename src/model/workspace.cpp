@@ -11,6 +11,7 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
     branch_ = backend.allocate(layout.branch, "gradient before a norm");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
+    offload_ = backend.allocate(layout.offload, "activations on their way to and from the host");
     router_ = backend.allocate(layout.router, "logits of a router");
     expert_rows_ = backend.allocate(layout.expert_rows, "rows of experts");
     expert_product_ = backend.allocate(layout.expert_product, "products of experts");
@@ -30,6 +31,11 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
 
 TensorView Workspace::input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {
     return {input_.data(), dtype_, tokens, columns, ld};
+}
+
+void* Workspace::offload(std::int32_t buffer) const {
+    return offload_.as<char>() +
+           static_cast<std::uint64_t>(buffer) * layer_slot_layout(view_).bytes;
 }
 
 TensorView Workspace::gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {

@@ -20,6 +20,8 @@ class Workspace {
     TensorView residual(std::int64_t first, std::int64_t tokens) const;
     /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them.
     void* layer() const { return layer_.data(); }
+    /// The same for each buffer of layers whose activations go to the host (offload.h).
+    void* offload(std::int32_t buffer) const;
     /// With experts: logits of the router [tokens, E]; rows in their order [rows, H] and [rows, F]
     /// or [rows, 2 F]; the gradient of weights.
     TensorView router(std::int64_t tokens) const;
@@ -55,6 +57,7 @@ class Workspace {
     Buffer inner_;
     Buffer branch_;
     Buffer layer_;
+    Buffer offload_;
     Buffer router_;
     Buffer expert_rows_;
     Buffer expert_product_;

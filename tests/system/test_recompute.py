@@ -1,4 +1,4 @@
-"""Recomputed activations train to the same bits as kept ones, and need less memory."""
+"""Recomputed and offloaded activations train to the same bits as kept ones, and need less memory."""
 
 import re
 import unittest

@@ -11,11 +11,19 @@ namespace loratrain {
 
 namespace {
 
+constexpr double worthwhile_gain = 1.03;
+
+/// On the CPU what goes to the host stays in the rank's memory.
+bool fits_rank(const Plan& plan, const MemoryPlan& memory) {
+    const bool cpu = plan.backend == BackendKind::cpu;
+    return memory.total() + (cpu ? memory.host_activations : 0) <= plan.bytes_per_rank;
+}
+
 std::int32_t most_kept_layers(const Job& job, const ReplicaView& view, std::size_t s) {
     const auto fits = [&](std::int64_t kept) {
         ReplicaPlan trial = view.replica;
         trial.stages[s].kept_layers = static_cast<std::int32_t>(kept);
-        return stage_memory(job, view.with(trial), s).total() <= view.plan.bytes_per_rank;
+        return fits_rank(view.plan, stage_memory(job, view.with(trial), s));
     };
     if (view.plan.bytes_per_rank == 0 || !fits(0)) return 0;
     return static_cast<std::int32_t>(
@@ -39,6 +47,8 @@ std::vector<StagePlan> with_kept_layers(std::vector<StagePlan> stages,
     for (StagePlan& stage : stages) {
         const int again = parallel.recomputed_layers.value_or(stage.layer_count);
         stage.kept_layers = std::max(0, stage.layer_count - again);
+        stage.offloaded_layers =
+            parallel.offload.kind == Offload::Kind::some ? parallel.offload.layers : 0;
     }
     return stages;
 }
@@ -49,10 +59,34 @@ void keep_what_fits(const Job& job, const ReplicaView& view, ReplicaPlan& replic
     }
 }
 
+void offload_what_gains(const Job& job, const ReplicaView& view, const CostModel& costs,
+                        const MicrobatchLoad& usual, std::uint64_t host_bytes, bool kept_is_free,
+                        ReplicaPlan& replica) {
+    if (costs.offload_per_token <= 0.0 || usual.tokens == 0) return;
+    const MicrobatchLoad load = scaled_to(usual, replica.microbatch_tokens);
+    for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+        StagePlan best = replica.stages[s];
+        double fastest = stage_seconds(costs, best, load, replica.recompute) / worthwhile_gain;
+        ReplicaPlan trial = replica;
+        for (std::int32_t layers = 1; layers <= best.layer_count; ++layers) {
+            StagePlan& stage = trial.stages[s];
+            stage.offloaded_layers = layers;
+            if (kept_is_free) stage.kept_layers = most_kept_layers(job, view.with(trial), s);
+            const MemoryPlan memory = stage_memory(job, view.with(trial), s);
+            const bool fits = view.plan.bytes_per_rank == 0 || fits_rank(view.plan, memory);
+            if (!fits || (host_bytes > 0 && memory.host_activations > host_bytes)) continue;
+            const double seconds = stage_seconds(costs, stage, load, replica.recompute);
+            if (seconds >= fastest) continue;
+            fastest = seconds;
+            best = stage;
+        }
+        replica.stages[s] = best;
+    }
+}
+
 std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const CostModel& costs,
                                  const MicrobatchLoad& usual, std::int64_t longest,
                                  std::int64_t most) {
-    constexpr double least_gain = 1.03;
     constexpr std::int64_t granule = 128;
     const auto seconds_of_token = [&](std::int64_t tokens) {
         ReplicaPlan trial = view.replica;
@@ -70,7 +104,7 @@ std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const 
             std::max(most * share / 8, longest + granule - 1) / granule * granule;
         if (tokens >= best) continue;
         const double seconds = seconds_of_token(tokens);
-        if (seconds * least_gain > fastest) continue;
+        if (seconds * worthwhile_gain > fastest) continue;
         fastest = seconds;
         best = tokens;
     }

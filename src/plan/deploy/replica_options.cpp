@@ -11,6 +11,7 @@
 #include "plan/cost/device.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/choose_split.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/residency.h"
@@ -125,10 +126,11 @@ class OptionList {
         Plan plan = plan_;
         ReplicaPlan& replica = plan.replicas.front();
         replica.tensor = tensor;
-        replica.stages =
+        replica.stages = with_kept_layers(
             with_residency(choose_split(static_cast<std::int32_t>(plan_.model.layers), stages,
                                         costs, costs, work_.usual.total, assumed),
-                           job_);
+                           job_),
+            job_.parallel);
         replica.max_in_flight = stages;
         plan.replicas.resize(1);
         return plan;

@@ -7,6 +7,7 @@
 #include "base/shape.h"
 #include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
+#include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/stage_layers.h"
@@ -364,7 +365,7 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + branch + layer + router + expert_rows +
+    return input + gradient + residual + inner + branch + layer + offload + router + expert_rows +
            expert_product + expert_inner + expert_gradient + expert_weights + expert_input +
            expert_s + expert_ds + staged + logits + head_rows + statistics + codes + code_scales +
            messages + links + exchange + scalars;
@@ -424,7 +425,12 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_linear, e);
     if (model.has_norms_after()) layout.branch = bytes_of(t * (model.hidden_size + r), e);
-    if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
+    if (view.replica.recompute == Recompute::layer) {
+        const std::uint64_t one = layer_slot_layout(view).bytes;
+        const auto buffers = static_cast<std::uint64_t>(offload_buffers(view, stage));
+        if (buffers == 0 || recomputed_layers(view, stage) > 0) layout.layer = one;
+        layout.offload = buffers * one;
+    }
     if (view.plan.fp8_linears) {
         layout.codes = bytes_of(t * widest_codes, 1);
         layout.code_scales = bytes_of(t, size_of(DType::f32));
@@ -536,6 +542,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.weights = layer_weight_bytes(view, stage);
     memory.host =
         static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
+    memory.host_activations = offload_host_bytes(view, stage_index);
     const std::uint64_t matrix = vocabulary_bytes(view);
     if (stage.has_embedding) memory.weights += matrix;
     if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));

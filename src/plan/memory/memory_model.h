@@ -158,6 +158,7 @@ struct WorkspaceLayout {
     std::uint64_t inner = 0;           ///< dX of a group, Y of a linear: [T, max K or N]
     std::uint64_t branch = 0;          ///< gradient before a branch's norm, with pad: [T, H + R]
     std::uint64_t layer = 0;           ///< activations of one layer, with recomputation
+    std::uint64_t offload = 0;         ///< the same for each of offload_buffers()
     std::uint64_t router = 0;          ///< with experts: logits, or their gradient [T, E]
     std::uint64_t expert_rows = 0;     ///< rows in the order of experts [T k, H]
     std::uint64_t expert_product = 0;  ///< [T k, F], as expert_inner

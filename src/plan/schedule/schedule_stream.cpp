@@ -69,6 +69,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.costs = built_in_costs(plan.model, plan.compute, packing_device(plan),
                                  view.replica.tensor, plan.fp8_linears);
     rules.recompute = Recompute::none;  // recomputation must not change results
+    for (StagePlan& stage : rules.stages) stage.offloaded_layers = 0;
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
     if (rules.packing == Packing::milp) rules.changes_per_item = thorough_changes;

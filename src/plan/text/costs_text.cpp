@@ -82,6 +82,9 @@ std::string costs_text(const CostModel& c) {
                ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
                ", message: ", pair_text(c.message_fixed, c.message_per_byte),
                c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
+               c.offload_per_token == 0.0
+                   ? ""
+                   : ", offload_per_token: " + format_exact(c.offload_per_token),
                ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
                ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
 }
@@ -112,6 +115,7 @@ CostModel read_costs(const Map& map) {
     costs.message_fixed = message[0];
     costs.message_per_byte = message[1];
     if (map.has("layer_transfer")) map.read("layer_transfer", costs.layer_transfer);
+    if (map.has("offload_per_token")) map.read("offload_per_token", costs.offload_per_token);
     map.read("full_speed_ranks", costs.full_speed_ranks);
     map.read("ranks_per_host", costs.ranks_per_host);
     map.read("source", costs.source);

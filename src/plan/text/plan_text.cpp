@@ -68,6 +68,7 @@ std::string replica_text(const ReplicaPlan& replica) {
             stage.resident_layers == all_layers ? ""
                                                 : cat(", resident_layers: ", stage.resident_layers),
             stage.kept_layers == 0 ? "" : cat(", kept_layers: ", stage.kept_layers),
+            stage.offloaded_layers == 0 ? "" : cat(", offloaded_layers: ", stage.offloaded_layers),
             holders_text(stage), "}\n");
     }
     return text;
@@ -92,6 +93,7 @@ StagePlan read_stage(const Map& map) {
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
     if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
     if (map.has("kept_layers")) map.read("kept_layers", stage.kept_layers);
+    if (map.has("offloaded_layers")) map.read("offloaded_layers", stage.offloaded_layers);
     if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }
@@ -127,6 +129,7 @@ MemoryPlan read_memory(const Map& map) {
     map.read("workspace", memory.workspace);
     map.read("engine", memory.engine);
     if (map.has("host")) map.read("host", memory.host);
+    if (map.has("host_activations")) map.read("host_activations", memory.host_activations);
     return memory;
 }
 
@@ -239,10 +242,13 @@ std::string to_text(const Plan& plan) {
                 "\nfirst_admitted: ", numbers(numbers_of(plan.first_admitted)), "\n");
     text += "memory:  # bytes of each rank\n";
     for (const MemoryPlan& memory : plan.memory) {
-        text += cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
-                    ", activations: ", memory.activations, ", workspace: ", memory.workspace,
-                    ", engine: ", memory.engine,
-                    memory.host == 0 ? "" : cat(", host: ", memory.host), "}\n");
+        text +=
+            cat("  - {weights: ", memory.weights, ", adapters: ", memory.adapters,
+                ", activations: ", memory.activations, ", workspace: ", memory.workspace,
+                ", engine: ", memory.engine, memory.host == 0 ? "" : cat(", host: ", memory.host),
+                memory.host_activations == 0 ? ""
+                                             : cat(", host_activations: ", memory.host_activations),
+                "}\n");
     }
     return text;
 }

@@ -62,6 +62,11 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
          "parallel.recompute: auto -> layer"});
     expect_harmless(
         [](Job& job) {
+            job.parallel.offload = {Offload::Kind::some, 3};
+        },
+        {"parallel.offload: none -> {layers: 3}"});
+    expect_harmless(
+        [](Job& job) {
             job.parallel.deployment = {{2, 1, 1}, {1, 3, 2}};
         },
         {"parallel.deployment: pipeline -> [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto, "

@@ -375,6 +375,33 @@ TEST_F(JobProblems, RecomputedLayers) {
                  "layers");
 }
 
+TEST_F(JobProblems, Offload) {
+    const auto found = [&](const std::string& value, const std::string& rest = "",
+                           const std::string& residency = "auto") {
+        return problems("model: {weights: base.h5, residency: " + residency +
+                        "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
+                        "adapters: [{name: a}]\nparallel: {offload: " +
+                        value + rest + "}\n");
+    };
+    expect_among(found("{}"), at(5), "parallel.offload.layers: is missing",
+                 "give the layers of each rank whose activations go to the host");
+    expect_among(found("{layers: -1}"), at(5), "parallel.offload.layers: -1 is out of range",
+                 "at least 0");
+    expect_among(found("much"), at(5), "parallel.offload: 'much' is not known here", "auto, none");
+    expect_among(found("auto", ", recompute: none"), at(5),
+                 "parallel.offload: is given together with recompute: none", "offload: none");
+    for (const char* residency : {"stream", "shared", "{resident_layers: 4}"}) {
+        expect_among(found("{layers: 4}", "", residency), at(5),
+                     "parallel.offload: is given together with a model.residency",
+                     "residency: all");
+    }
+    for (const char* fine : {"none, recompute: none", "auto", "{layers: 4}, recompute: layer",
+                             "{layers: 4}, recompute: {layers: 5}"}) {
+        EXPECT_TRUE(found(fine, "", "all").empty()) << fine;
+    }
+    EXPECT_TRUE(found("none", "", "stream").empty());
+}
+
 TEST_F(JobProblems, Residency) {
     const auto found = [&](const std::string& value) {
         return problems("model: {weights: base.h5, residency: " + value +

@@ -22,6 +22,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_FALSE(job.parallel.pipeline_stages);
     EXPECT_FALSE(job.parallel.microbatch_tokens);
     EXPECT_EQ(job.parallel.recompute, Recompute::automatic);
+    EXPECT_EQ(job.parallel.offload, Offload{});
     ASSERT_EQ(job.datasets.size(), 1U);
     EXPECT_EQ(job.datasets[0].name, "math");
     EXPECT_EQ(job.datasets[0].path, folder() + "/math.jsonl");

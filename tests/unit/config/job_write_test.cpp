@@ -233,6 +233,12 @@ TEST_F(JobWrite, RecomputedLayers) {
     EXPECT_NE(to_yaml(job).find("recompute: {layers: 12}"), std::string::npos);
     EXPECT_EQ(again(job).parallel.recomputed_layers, 12);
     job.parallel.recomputed_layers.reset();
+    job.parallel.offload = {Offload::Kind::some, 5};
+    EXPECT_NE(to_yaml(job).find("offload: {layers: 5}"), std::string::npos);
+    EXPECT_EQ(again(job).parallel.offload, job.parallel.offload);
+    job.parallel.offload.kind = Offload::Kind::automatic;
+    EXPECT_NE(to_yaml(job).find("offload: auto"), std::string::npos);
+    job.parallel.offload = {};
     EXPECT_NE(to_yaml(job).find("recompute: layer\n"), std::string::npos);
 }
 

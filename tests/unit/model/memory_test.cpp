@@ -34,6 +34,12 @@ void expect_exact(SmallCase test_case) {
         EXPECT_EQ(stage.kept_layers, stage.layer_count - 1);
     }
     expect_exact(test_case, Recompute::layer);
+    test_case.job.parallel.recomputed_layers.reset();
+    for (const int layers : {1, 2, 9}) {
+        test_case.job.parallel.offload = {Offload::Kind::some, layers};
+        test_case.make_plan_again();
+        expect_exact(test_case, Recompute::layer);
+    }
 }
 
 std::vector<AdapterJob> two_adapters() {

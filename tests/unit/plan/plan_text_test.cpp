@@ -57,6 +57,7 @@ Plan odd_plan() {
         12,
         13,
         0.125,
+        0.375,
         1.5,
         4,
         "\"x\": #"};
@@ -67,6 +68,8 @@ Plan odd_plan() {
     plan.replicas[0].stages[0].last_layer_adapters = {2};
     plan.replicas[0].stages[0].resident_layers = 7;
     plan.replicas[0].stages[1].kept_layers = 3;
+    plan.replicas[0].stages[1].offloaded_layers = 2;
+    plan.memory[1].host_activations = 77;
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     return plan;
 }
@@ -207,6 +210,11 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
     EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);
     EXPECT_EQ(read.replicas[0].stages[1].kept_layers, 3);
+    EXPECT_EQ(read.replicas[0].stages[0].offloaded_layers, 0);
+    EXPECT_EQ(read.replicas[0].stages[1].offloaded_layers, 2);
+    EXPECT_EQ(read.costs.offload_per_token, 0.375);
+    EXPECT_EQ(read.memory[0].host_activations, 0U);
+    EXPECT_EQ(read.memory[1].host_activations, 77U);
     EXPECT_EQ(read.replicas[0].stages[1].resident_layers, all_layers);
     EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
     EXPECT_EQ(read.costs.ranks_per_host, 4);
