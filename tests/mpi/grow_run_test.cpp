@@ -177,7 +177,7 @@ TEST_F(GrowRun, WhatIsCheckedIsTakenOneByOne) {
                      InputError);
     }
     growth.check({"c.yaml", "adapters: [{name: three, dataset: b}]\n"});
-    growth.check({"d.yaml", "adapters: [{name: four}]\n"});
+    growth.check({"d.yaml", "adapters: [{name: four, dataset: a}]\n"});
     ASSERT_EQ(growth.size(), 3U);
     EXPECT_EQ(to_yaml(job_) + to_text(plan_), before);
     for (int i = 0; i < 2; ++i)
