@@ -134,6 +134,10 @@ std::vector<AdapterId> Conductor::train_stream() {
          },
          [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
+         [this] { look_for_additions(); }, [this] { return waits_to_grow(); },
+         [this] { return grow(); },
+         [this](const AdditionsVerdict& verdict) { take_verdict(verdict); },
+         [this] { return awaits_verdicts(); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
              // Who waits for DONE reads metrics then.
              if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();

@@ -23,12 +23,12 @@ namespace loratrain {
 
 /// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
-/// on as one stream of windows until something needs an empty pipeline: adapters that are added, a
-/// stop of the run. Evaluations go on in the stream, beside what others train, and adapters end in
-/// it, also as ordered, and make room for those that wait, unless trials or workers are told of
-/// ends. Where the result of an evaluation may end an adapter early, the stream waits for it.
-/// Checkpoints and the best states of adapters are written while it goes on, unless there is no
-/// memory for copies.
+/// on as one stream of windows until something needs an empty pipeline, as a stop of the run.
+/// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
+/// ordered, and make room for those that wait, and for those that are added, unless trials or
+/// workers are told of ends. Where the result of an evaluation may end an adapter early, the stream
+/// waits for it. Checkpoints and the best states of adapters are written while it goes on, unless
+/// there is no memory for copies.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -83,6 +83,20 @@ class Conductor {
     bool admit_in_stream(const Progress& planned, StreamChange& change);
     void take_memory_of_ended(StreamChange& change);
     void begin_in_stream(AdapterId adapter, const Progress& planned);
+
+    // Adapters that are added while the stream goes on (conductor_growth.cpp).
+    struct Additions {
+        std::vector<InboxFile> files;       ///< good, as far as this rank knows
+        std::vector<std::string> problems;  ///< per file, that others have told; "" = none
+        int verdicts_left = 0;              ///< of other ranks
+        bool answers_later = false;         ///< those come behind the window under way
+    };
+    void look_for_additions();
+    void take_verdict(const AdditionsVerdict& verdict);
+    bool waits_to_grow() const;
+    bool awaits_verdicts() const { return additions_ && additions_->verdicts_left > 0; }
+    bool grow();
+    bool take_addition(const InboxFile& file, std::string problem);
 
     // Evaluations that decide (conductor_best.cpp).
     struct Best {
@@ -173,9 +187,11 @@ class Conductor {
     void admit_adapters();
     std::vector<AdapterId> choose_adapters() const;
     bool finished();
+    bool are_looked_at(const InboxFile& file) const;
     bool orders_wait();
     void obey_orders();
     void add_adapters(const InboxFile& file);
+    void begin_added(const InboxFile& file, const JobTail& tail);
     std::optional<AdapterId> take_stop(const std::string& name);
     void stop_adapter(AdapterId adapter);
     void forget_obeyed(const std::set<std::string>& names);
@@ -230,7 +246,8 @@ class Conductor {
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;
-    std::set<std::string> stopping_;  ///< adapters whose stop files are obeyed
+    std::optional<Additions> additions_;  ///< that all ranks look at
+    std::set<std::string> stopping_;      ///< adapters whose stop files are obeyed
 
     // On a worker.
     std::set<AdapterId> told_;  ///< ended ones that the desk knows of

@@ -16,7 +16,11 @@
 
 namespace loratrain {
 
-/// Nobody else has to know of an end before others train on, and no text is written at one.
+/// Who trains may change, and adapters may be added, while others train: nobody else has to know of
+/// an end before they train on, and no text is written at one. Trials of a sweep are judged,
+/// workers get their adapters, and runs are deployed anew with the pipeline empty. What needs that
+/// of single adapters (admit_in_stream): a place that others have to leave, for a higher priority;
+/// references that are not known; more memory than there is beside what is resident, or for copies.
 bool Conductor::changes_in_stream() const {
     return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys &&
            !parts_.job.eval.generate.wanted();
@@ -26,7 +30,8 @@ bool Conductor::changes_in_stream() const {
 /// memory.
 bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_wait()) return false;
-    if (!orders_.additions.empty() || !changes_in_stream() || round >= fixed_end_) return true;
+    if (!changes_in_stream() || round >= fixed_end_) return true;
+    if (orders_.stops.empty()) return false;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
         if (trains_beyond(adapter, round)) staying.insert(adapter);

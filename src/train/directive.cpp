@@ -84,6 +84,24 @@ std::string write(const AddAdapters& add) {
     return cat("add ", add.file.path.size(), "\n") + add.file.path + add.file.text;
 }
 
+std::string write(const CheckAdditions& check) {
+    std::string text = "check";
+    for (const InboxFile& file : check.files) {
+        text += cat(" ", file.path.size(), " ", file.text.size());
+    }
+    text += "\n";
+    for (const InboxFile& file : check.files) text += file.path + file.text;
+    return text;
+}
+
+std::string write(const TakeAddition& take) {
+    return "take\n" + take.plan;
+}
+
+std::string write(const DropAdditions&) {
+    return "drop\n";
+}
+
 std::string write(const GenerateTexts& generate) {
     return cat("generate ", number(generate.adapter), "\n");
 }
@@ -158,6 +176,24 @@ AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
     return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
 }
 
+CheckAdditions read_check(Numbers numbers, std::string_view rest) {
+    if (numbers.size() % 2 != 0) throw Error("a path without its text");
+    const auto cut = [&rest](std::int32_t bytes) {
+        const auto size = static_cast<std::size_t>(bytes);
+        if (size > rest.size()) throw Error("a file is cut off");
+        std::string text(rest.substr(0, size));
+        rest.remove_prefix(size);
+        return text;
+    };
+    CheckAdditions check;
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+        std::string path = cut(numbers[i]);
+        check.files.push_back({std::move(path), cut(numbers[i + 1])});
+    }
+    expect_end(rest);
+    return check;
+}
+
 KnownReferences read_known(std::int32_t adapter, const std::string& rest) {
     KnownReferences known{AdapterId{adapter}, {}};
     std::istringstream lines(rest);
@@ -173,6 +209,8 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "refer") return ReferWindow{read_window(numbers, rest)};
     if (kind == "known") return read_known(only(numbers), rest);
     if (kind == "load") return LoadAdapter{AdapterId{only(numbers)}, rest};
+    if (kind == "check") return read_check(numbers, rest);
+    if (kind == "take") return expect_none(numbers), TakeAddition{rest};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
@@ -183,8 +221,9 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
     if (kind == "generate") return GenerateTexts{AdapterId{only(numbers)}};
     if (kind == "finish") return read_finish(numbers);
-    if (kind != "checkpoint") throw Error("no such kind");
+    if (kind != "checkpoint" && kind != "drop") throw Error("no such kind");
     expect_none(numbers);
+    if (kind == "drop") return DropAdditions{};
     return SaveCheckpoint{};
 }
 

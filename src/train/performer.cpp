@@ -12,7 +12,6 @@
 #include "measure/measured_trace.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/orders/grow_run.h"
 
 namespace loratrain {
 
@@ -222,11 +221,45 @@ void Performer::load(AdapterId adapter, const std::string& directory) {
 void Performer::add(const InboxFile& file, const std::function<void()>& accept) {
     activity::begin(activity::Task::admit);
     parts_.run.loader().stop();
-    grow_run(parts_.mpi,
-             {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
-              reads_tokens(parts_.run.stage().plan()), accept, parts_.keeps_records},
-             file.text, file.path);
+    grow_run(parts_.mpi, growing_run(accept), file.text, file.path);
     parts_.run.loader().restart(datasets_of_adapters(parts_.job));
+    parts_.run.stage().bank().add_adapters();
+}
+
+GrowingRun Performer::growing_run(const std::function<void()>& accept) const {
+    return {parts_.job,      parts_.plan,         parts_.files,
+            parts_.datasets, parts_.identity,     reads_tokens(parts_.run.stage().plan()),
+            accept,          parts_.keeps_records};
+}
+
+void Performer::check(const InboxFile& file) {
+    activity::begin(activity::Task::admit);
+    if (!growth_) growth_.emplace(growing_run({}), parts_.mpi.is_root());
+    growth_->check(file);
+}
+
+/// On another rank; what an order before has left is gone.
+AdditionsVerdict Performer::check_all(const std::vector<InboxFile>& files) {
+    growth_.reset();
+    AdditionsVerdict verdict;
+    for (const InboxFile& file : files) {
+        std::string& problem = verdict.problems.emplace_back();
+        try {
+            check(file);
+        } catch (const InputError& error) {
+            problem = error.what();
+        }
+    }
+    return verdict;
+}
+
+void Performer::take_addition(const std::string& plan) {
+    activity::begin(activity::Task::admit);
+    LORATRAIN_CHECK(growth_ && growth_->size() > 0, "no checked addition is left");
+    parts_.run.loader().grow([&] {
+        growth_->take(plan);
+        return datasets_of_adapters(parts_.job);
+    });
     parts_.run.stage().bank().add_adapters();
 }
 
@@ -267,6 +300,9 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const LoadAdapter& d) { load(d.adapter, d.directory); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },
+                   [&](const CheckAdditions& d) { tell(to_text(check_all(d.files))); },
+                   [&](const TakeAddition& d) { take_addition(d.plan); },
+                   [&](const DropAdditions&) { drop_additions(); },
                    [&](const GenerateTexts& d) { generate(d.adapter, {}); },
                    [](const Finish&) {},
                },

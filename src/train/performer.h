@@ -1,11 +1,15 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "train/adapter_parts.h"
 #include "train/directive.h"
 #include "train/generation.h"
+#include "train/orders/additions_verdict.h"
+#include "train/orders/grow_run.h"
 #include "train/state_copies.h"
 #include "train/trainer_parts.h"
 
@@ -65,13 +69,24 @@ class Performer {
     /// InputError on all ranks, and nothing has changed, where the file is refused (grow_run.h);
     /// rank 0's `accept` may refuse it too.
     void add(const InboxFile& file, const std::function<void()>& accept);
+    /// Between two windows of a stream, each rank for itself: RunGrowth::check, and what it keeps.
+    void check(const InboxFile& file);
+    /// Rank 0: the plan with the first that is kept.
+    const std::string& plan_with_addition() const { return growth_->plan_text(); }
+    /// RunGrowth::take of that one, between two windows while none is planned.
+    void take_addition(const std::string& plan);
+    void drop_additions() { growth_.reset(); }
 
   private:
     const Window& own_part(const JointWindow& window) const;
     std::vector<float> own_parameters(AdapterId adapter);
 
+    AdditionsVerdict check_all(const std::vector<InboxFile>& files);
+    GrowingRun growing_run(const std::function<void()>& accept) const;
+
     const TrainerParts& parts_;
     StateCopies copies_;
+    std::optional<RunGrowth> growth_;  ///< checked and not taken
 };
 
 }  // namespace loratrain

@@ -17,6 +17,7 @@ namespace {
 constexpr std::int32_t first_rounds = 2;  // nothing is known of their time
 constexpr std::int32_t most_rounds = 64;
 constexpr double window_seconds = 2.0;  // an order or a stop waits for about two windows
+constexpr double asking_seconds = 0.5;  // adapters that are added wait for the end
 constexpr int most_planning_threads = 4;
 constexpr double long_window = 2.0 * window_seconds;
 constexpr double shortest_lead = 1.0;
@@ -79,6 +80,7 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
         note_ends(planned.window, change.ended);
         if (more) {
             plan_next_ = [&] { plan_next(planner, hooks); };
+            looked_for_additions_ = false;
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -86,6 +88,7 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
             look_after(planner, hooks);
         }
         train(planned.window, while_training);
+        if (plan_next_ && hooks.grow()) planner.grow(parts_.datasets);
         if (plan_next_) std::exchange(plan_next_, {})();
     }
     wait_for_told(hooks);
@@ -103,13 +106,15 @@ void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
     const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
     if (left == 0) return planner.start(0, true);
     save_before_planned_ = hooks.save_wanted(round);
-    const std::int32_t rounds = std::min(rounds_of_next(), hooks.most_rounds(planner.progress()));
+    const double seconds = hooks.awaits_verdicts() ? asking_seconds : window_seconds;
+    const std::int32_t rounds =
+        std::min(rounds_of_next(seconds), hooks.most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
-std::int32_t StreamTrainer::rounds_of_next() const {
+std::int32_t StreamTrainer::rounds_of_next(double most_seconds) const {
     if (seconds_per_round_ <= 0) return first_rounds;
-    const double seconds = std::min(window_seconds, parts_.stop.seconds_left());
+    const double seconds = std::min(most_seconds, parts_.stop.seconds_left());
     return static_cast<std::int32_t>(
         std::clamp(seconds / seconds_per_round_, 1.0, double{most_rounds}));
 }
@@ -184,8 +189,14 @@ void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     channel_.progress();
     journal_.beat();
     take_told(hooks);
-    if (plan_next_ && Clock::now() >= plan_next_at_) std::exchange(plan_next_, {})();
+    plan_next_in_time(hooks);
     if (planner.ready()) post(planner.take(), hooks);
+}
+
+void StreamTrainer::plan_next_in_time(const Hooks& hooks) {
+    if (!plan_next_ || Clock::now() < plan_next_at_) return;
+    if (!std::exchange(looked_for_additions_, true)) hooks.look_for_additions();
+    if (!hooks.waits_to_grow()) std::exchange(plan_next_, {})();
 }
 
 /// The window is about to train. `ended`: from it on; those have no batches in it.
@@ -258,6 +269,10 @@ void StreamTrainer::take_told(const Hooks& hooks) {
             told_parts_.add(adapter_piece_from_text(*told));
             continue;
         }
+        if (is_additions_verdict(*told)) {
+            hooks.on_verdict(additions_verdict_from_text(*told));
+            continue;
+        }
         for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
     tell_complete_evaluations(hooks);
@@ -281,7 +296,7 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
         take_told(hooks);
         export_complete(hooks);
         journal_.beat();
-        return open_evaluations_.empty() && told_parts_.empty();
+        return open_evaluations_.empty() && told_parts_.empty() && !hooks.awaits_verdicts();
     };
     const activity::Waiting waiting;
     while (!take()) std::this_thread::sleep_for(told_interval);

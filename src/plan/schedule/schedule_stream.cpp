@@ -113,6 +113,12 @@ struct ScheduleStream::State {
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
+        take_adapters();
+    }
+
+    void take_adapters() {
+        sources.clear();
+        shared.clear();
         for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
             sources.emplace_back(job, plan, AdapterId{static_cast<std::int32_t>(a)}, orders);
             if (replicas.size() > 1) shared.push_back(shared_adapter(a));
@@ -417,6 +423,21 @@ void ScheduleStream::end(AdapterId adapter) {
     const int every = state.job.eval.every_steps;
     const bool evaluated = every > 0 && state.progress.round % every == 0;
     if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
+}
+
+void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {
+    State& state = *state_;
+    LORATRAIN_CHECK(state.known_blocks == nullptr, "a stream that shares its blocks cannot grow");
+    state.datasets = datasets;
+    for (std::size_t a = state.progress.steps.size(); a < state.plan.adapters.size(); ++a) {
+        state.progress.steps.push_back(0);
+        state.progress.stopped.push_back(true);
+        if (!state.progress.stops.empty()) {
+            state.progress.stops.push_back(state.plan.adapters[a].total_steps);
+        }
+    }
+    state.per_block = rounds_per_block(state.job, state.plan, datasets);
+    state.take_adapters();
 }
 
 const Progress& ScheduleStream::progress() const {

@@ -96,6 +96,25 @@ TEST(Directive, InboxFilesTravelAsTheyAre) {
     }
 }
 
+TEST(Directive, CheckedAdditionsTravel) {
+    const std::vector<InboxFile> files{{"a name\nof two lines 7.yaml", "adapters: [{name: a}]\n"},
+                                       {"empty.yaml", ""},
+                                       {"", "finish 0\n"},
+                                       {"last.yaml", "\n\nno end"}};
+    const CheckAdditions read = travelled(CheckAdditions{files});
+    ASSERT_EQ(read.files.size(), files.size());
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        EXPECT_EQ(read.files[i].path, files[i].path);
+        EXPECT_EQ(read.files[i].text, files[i].text);
+    }
+    EXPECT_EQ(travelled(TakeAddition{"plan: {}\ntake 1\n"}).plan, "plan: {}\ntake 1\n");
+    EXPECT_NO_THROW(travelled(DropAdditions{}));
+    EXPECT_TRUE(has(failure_of("check 1\na"), "a path without its text"));
+    EXPECT_TRUE(has(failure_of("check 1 2\nab"), "a file is cut off"));
+    EXPECT_TRUE(has(failure_of("check 1 2\nabcd"), "text behind its end"));
+    EXPECT_TRUE(has(failure_of("take 1\n"), "no number is expected"));
+}
+
 TEST(Directive, ADamagedTextIsNamed) {
     EXPECT_TRUE(has(failure_of(""), "the directive \"\" cannot be read"));
     EXPECT_TRUE(has(failure_of("gather 1"), "its first line does not end"));
