@@ -376,30 +376,32 @@ TEST_F(JobProblems, RecomputedLayers) {
 }
 
 TEST_F(JobProblems, Offload) {
-    const auto found = [&](const std::string& value, const std::string& rest = "",
-                           const std::string& residency = "auto") {
-        return problems("model: {weights: base.h5, residency: " + residency +
-                        "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
-                        "adapters: [{name: a}]\nparallel: {offload: " +
-                        value + rest + "}\n");
+    const auto job = [](const std::string& value, const std::string& residency = "auto") {
+        return "model: {weights: base.h5, residency: " + residency +
+               "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
+               "adapters: [{name: a}]\nparallel: {offload: " +
+               value + "}\n";
     };
-    expect_among(found("{}"), at(5), "parallel.offload.layers: is missing",
+    expect_among(problems(job("{}")), at(5), "parallel.offload.layers: is missing",
                  "give the layers of each rank whose activations go to the host");
-    expect_among(found("{layers: -1}"), at(5), "parallel.offload.layers: -1 is out of range",
-                 "at least 0");
-    expect_among(found("much"), at(5), "parallel.offload: 'much' is not known here", "auto, none");
-    expect_among(found("auto", ", recompute: none"), at(5),
-                 "parallel.offload: is given together with recompute: none", "offload: none");
+    expect_among(problems(job("{layers: -1}")), at(5),
+                 "parallel.offload.layers: -1 is out of range", "at least 0");
+    expect_among(problems(job("much")), at(5), "parallel.offload: 'much' is not known here",
+                 "auto, none");
+    expect_among(problems(job("auto, recompute: none")), at(5),
+                 "parallel.offload: is given together with recompute: none, which keeps all "
+                 "activations",
+                 "offload: none");
     for (const char* residency : {"stream", "shared", "{resident_layers: 4}"}) {
-        expect_among(found("{layers: 4}", "", residency), at(5),
-                     "parallel.offload: is given together with a model.residency",
+        expect_among(problems(job("{layers: 4}", residency)), at(5),
+                     "parallel.offload: is given together with a model.residency whose layers come "
+                     "over the same link",
                      "residency: all");
     }
-    for (const char* fine : {"none, recompute: none", "auto", "{layers: 4}, recompute: layer",
-                             "{layers: 4}, recompute: {layers: 5}"}) {
-        EXPECT_TRUE(found(fine, "", "all").empty()) << fine;
-    }
-    EXPECT_TRUE(found("none", "", "stream").empty());
+    EXPECT_EQ(read(job("none, recompute: none", "stream")).parallel.offload, Offload{});
+    EXPECT_EQ(read(job("auto")).parallel.offload.kind, Offload::Kind::automatic);
+    EXPECT_EQ(read(job("{layers: 4}, recompute: {layers: 5}", "all")).parallel.offload,
+              (Offload{Offload::Kind::some, 4}));
 }
 
 TEST_F(JobProblems, Residency) {
