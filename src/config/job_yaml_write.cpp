@@ -60,37 +60,27 @@ class Writer {
         }
         end_list();
     }
+    /// {layers: 8}.
+    void put_number(const char* key, const char* name, int number) {
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
+        begin_map();
+        put(name, number);
+        end_map();
+    }
     /// layer, or {layers: 8}; what is found is layer.
     template <class Parallel>
     void put_recompute(const Parallel& parallel) {
-        const char* key = "recompute";
-        if (parallel.recompute != Recompute::layer || !parallel.recomputed_layers) {
-            return put(key, word_of(recompute_words, parallel.recompute));
+        if (parallel.recompute == Recompute::layer && parallel.recomputed_layers) {
+            return put_number("recompute", "layers", *parallel.recomputed_layers);
         }
-        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
-        begin_map();
-        put("layers", *parallel.recomputed_layers);
-        end_map();
+        put("recompute", word_of(recompute_words, parallel.recompute));
     }
-    /// none, or {layers: 8}.
-    void put_offload(const char* key, const Offload& offload) {
-        if (offload.kind != Offload::Kind::some) {
-            return put(key, std::string(word_of(offload_words, offload.kind)));
-        }
-        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
-        begin_map();
-        put("layers", offload.layers);
-        end_map();
-    }
-    /// stream, or {resident_layers: 8}.
-    void put_residency(const char* key, const Residency& residency) {
-        if (residency.kind != Residency::Kind::some) {
-            return put(key, std::string(word_of(residency_words, residency.kind)));
-        }
-        out_ << YAML::Key << key << YAML::Value << YAML::Flow;
-        begin_map();
-        put("resident_layers", residency.layers);
-        end_map();
+    /// none, or {layers: 8}: of a `kind` that is no word, the number.
+    template <class Of, std::size_t size>
+    void put_layers(const char* key, const Of& of,
+                    const std::array<Word<typename Of::Kind>, size>& words, const char* name) {
+        if (of.kind == Of::Kind::some) return put_number(key, name, of.layers);
+        put(key, word_of(words, of.kind));
     }
     /// {min_lr_rate: 0.1}; nothing where nothing is given.
     void put_kwargs(const char* key, const LrSchedulerKwargs& kwargs) {
@@ -145,7 +135,7 @@ void write_model(Writer& out, const ModelJob& model) {
         out.put("synthetic", model.synthetic);
     }
     out.put("precision", word_of(precision_words, model.precision));
-    out.put_residency("residency", model.residency);
+    out.put_layers("residency", model.residency, residency_words, "resident_layers");
     out.put("base_model_name_or_path", model.base_model_name_or_path);
     out.end_map();
 }
@@ -168,7 +158,7 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
     out.put_recompute(parallel);
-    out.put_offload("offload", parallel.offload);
+    out.put_layers("offload", parallel.offload, offload_words, "layers");
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
     out.put("assignment", word_of(assignment_words, parallel.assignment));
     out.put("redeploy", word_of(redeploy_words, parallel.redeploy));

@@ -8,7 +8,6 @@
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/search_layout.h"
-#include "plan/memory/residency.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {
@@ -29,10 +28,6 @@ Job sized_as(const Job& job, const Workload& work, const ReplicaPlan* former) {
         sized.parallel.recompute = former->recompute;
     }
     return sized;
-}
-
-std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job) {
-    return with_kept_layers(with_residency(std::move(stages), job), job.parallel);
 }
 
 std::vector<StagePlan> split_of(const DeploymentInputs& in, std::int32_t stages,

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/bisect.h"
 #include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 
 namespace loratrain {
 
@@ -42,8 +44,9 @@ bool keeps_what_fits(const ParallelJob& parallel) {
     return parallel.recompute == Recompute::automatic || parallel.recomputes_least;
 }
 
-std::vector<StagePlan> with_kept_layers(std::vector<StagePlan> stages,
-                                        const ParallelJob& parallel) {
+std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job) {
+    const ParallelJob& parallel = job.parallel;
+    stages = with_residency(std::move(stages), job);
     for (StagePlan& stage : stages) {
         const int again = parallel.recomputed_layers.value_or(stage.layer_count);
         stage.kept_layers = std::max(0, stage.layer_count - again);

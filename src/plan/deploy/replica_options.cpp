@@ -14,7 +14,6 @@
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
@@ -126,11 +125,9 @@ class OptionList {
         Plan plan = plan_;
         ReplicaPlan& replica = plan.replicas.front();
         replica.tensor = tensor;
-        replica.stages = with_kept_layers(
-            with_residency(choose_split(static_cast<std::int32_t>(plan_.model.layers), stages,
-                                        costs, costs, work_.usual.total, assumed),
-                           job_),
-            job_.parallel);
+        replica.stages = as_job_says(choose_split(static_cast<std::int32_t>(plan_.model.layers),
+                                                  stages, costs, costs, work_.usual.total, assumed),
+                                     job_);
         replica.max_in_flight = stages;
         plan.replicas.resize(1);
         return plan;
