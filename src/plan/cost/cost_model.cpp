@@ -275,11 +275,18 @@ double device_forward(const CostModel& costs, const StagePlan& stage, const Adap
     return seconds;
 }
 
+std::int32_t kept_of(const StagePlan& stage) {
+    return std::min(stage.kept_layers, stage.layer_count);
+}
+
+std::int32_t offloaded_of(const StagePlan& stage) {
+    return std::min(stage.offloaded_layers, stage.layer_count - kept_of(stage));
+}
+
 double recomputed_share(const StagePlan& stage) {
     if (stage.layer_count == 0) return 0.0;
-    const std::int32_t kept = std::min(stage.kept_layers, stage.layer_count);
-    const std::int32_t offloaded = std::min(stage.offloaded_layers, stage.layer_count - kept);
-    return 1.0 - static_cast<double>(kept + offloaded) / static_cast<double>(stage.layer_count);
+    return 1.0 - static_cast<double>(kept_of(stage) + offloaded_of(stage)) /
+                     static_cast<double>(stage.layer_count);
 }
 
 double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
@@ -302,9 +309,7 @@ double device_seconds(const CostModel& costs, const StagePlan& stage, const Adap
 
 /// Of activations that go to the host or come from it in a pass.
 double offload_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    const std::int32_t kept = std::min(stage.kept_layers, stage.layer_count);
-    const std::int32_t offloaded = std::min(stage.offloaded_layers, stage.layer_count - kept);
-    return std::max(0, offloaded - most_offload_buffers) * costs.offload_per_token *
+    return std::max(0, offloaded_of(stage) - most_offload_buffers) * costs.offload_per_token *
            static_cast<double>(loads.total.tokens);
 }
 

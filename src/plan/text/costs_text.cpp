@@ -114,8 +114,8 @@ CostModel read_costs(const Map& map) {
     const std::vector<double> message = read_doubles(map.at("message"), 2);
     costs.message_fixed = message[0];
     costs.message_per_byte = message[1];
-    if (map.has("layer_transfer")) map.read("layer_transfer", costs.layer_transfer);
-    if (map.has("offload_per_token")) map.read("offload_per_token", costs.offload_per_token);
+    map.read_any("layer_transfer", costs.layer_transfer);
+    map.read_any("offload_per_token", costs.offload_per_token);
     map.read("full_speed_ranks", costs.full_speed_ranks);
     map.read("ranks_per_host", costs.ranks_per_host);
     map.read("source", costs.source);

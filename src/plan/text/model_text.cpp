@@ -142,15 +142,12 @@ std::optional<Quantization> read_quantization(const Map& model) {
 }
 
 void read_multipliers(const Map& model, ModelSpec& m) {
-    const auto read = [&](const char* key, double& value) {
-        if (model.has(key)) model.read(key, value);
-    };
-    read("embedding_multiplier", m.embedding_multiplier);
-    read("attention_multiplier", m.attention_multiplier);
-    read("residual_multiplier", m.residual_multiplier);
-    read("logits_scaling", m.logits_scaling);
-    read("attention_soft_cap", m.attention_soft_cap);
-    read("logits_soft_cap", m.logits_soft_cap);
+    model.read_any("embedding_multiplier", m.embedding_multiplier);
+    model.read_any("attention_multiplier", m.attention_multiplier);
+    model.read_any("residual_multiplier", m.residual_multiplier);
+    model.read_any("logits_scaling", m.logits_scaling);
+    model.read_any("attention_soft_cap", m.attention_soft_cap);
+    model.read_any("logits_soft_cap", m.logits_soft_cap);
 }
 
 void read_arithmetic(const Map& model, ModelSpec& m) {
@@ -158,18 +155,15 @@ void read_arithmetic(const Map& model, ModelSpec& m) {
     if (model.has("activation")) {
         m.activation = parse_word(activation_words, model.text("activation"));
     }
-    const auto read = [&](const char* key, bool& value) {
-        if (model.has(key)) model.read(key, value);
-    };
-    read("qk_norm_whole", m.qk_norm_whole);
-    read("norm_plus_one", m.norm_plus_one);
-    read("fused_qkv", m.fused_qkv);
-    read("fused_gate_up", m.fused_gate_up);
+    model.read_any("qk_norm_whole", m.qk_norm_whole);
+    model.read_any("norm_plus_one", m.norm_plus_one);
+    model.read_any("fused_qkv", m.fused_qkv);
+    model.read_any("fused_gate_up", m.fused_gate_up);
     if (model.has("norm_names")) {
         m.norm_names = parse_word(norm_name_words, model.text("norm_names"));
     }
-    read("embeds_scaled", m.embeds_scaled);
-    if (model.has("wrapper")) model.read("wrapper", m.wrapper);
+    model.read_any("embeds_scaled", m.embeds_scaled);
+    model.read_any("wrapper", m.wrapper);
 }
 
 void read_experts_of(const Map& model, ModelSpec& m) {
@@ -188,10 +182,10 @@ RopeSpec read_rope(const Map& rope) {
     rope.read("low_freq_factor", spec.low_freq_factor);
     rope.read("high_freq_factor", spec.high_freq_factor);
     rope.read("original_max_position", spec.original_max_position);
-    if (rope.has("query_beta")) rope.read("query_beta", spec.query_beta);
-    if (rope.has("rotated")) rope.read("rotated", spec.rotated);
-    if (rope.has("interleaved")) rope.read("interleaved", spec.interleaved);
-    if (rope.has("attention_factor")) rope.read("attention_factor", spec.attention_factor);
+    rope.read_any("query_beta", spec.query_beta);
+    rope.read_any("rotated", spec.rotated);
+    rope.read_any("interleaved", spec.interleaved);
+    rope.read_any("attention_factor", spec.attention_factor);
     if (rope.has("short_factors")) {
         spec.short_factors = parse_numbers<double>(rope.at("short_factors"));
     }

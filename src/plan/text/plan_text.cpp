@@ -91,9 +91,9 @@ StagePlan read_stage(const Map& map) {
     map.read("has_head", stage.has_head);
     stage.first_layer_adapters = read_span(map.at("first_layer_adapters"));
     stage.last_layer_adapters = read_span(map.at("last_layer_adapters"));
-    if (map.has("resident_layers")) map.read("resident_layers", stage.resident_layers);
-    if (map.has("kept_layers")) map.read("kept_layers", stage.kept_layers);
-    if (map.has("offloaded_layers")) map.read("offloaded_layers", stage.offloaded_layers);
+    map.read_any("resident_layers", stage.resident_layers);
+    map.read_any("kept_layers", stage.kept_layers);
+    map.read_any("offloaded_layers", stage.offloaded_layers);
     if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }
@@ -112,7 +112,7 @@ AdapterPlan read_adapter(const Map& map) {
     AdapterPlan adapter;
     map.read("name", adapter.name);
     map.read("samples", adapter.samples);
-    if (map.has("group_samples")) map.read("group_samples", adapter.group_samples);
+    map.read_any("group_samples", adapter.group_samples);
     map.read("steps_per_epoch", adapter.steps_per_epoch);
     map.read("total_steps", adapter.total_steps);
     if (map.has("files")) adapter.files = read_files(map.at("files"));
@@ -128,8 +128,8 @@ MemoryPlan read_memory(const Map& map) {
     map.read("activations", memory.activations);
     map.read("workspace", memory.workspace);
     map.read("engine", memory.engine);
-    if (map.has("host")) map.read("host", memory.host);
-    if (map.has("host_activations")) map.read("host_activations", memory.host_activations);
+    map.read_any("host", memory.host);
+    map.read_any("host_activations", memory.host_activations);
     return memory;
 }
 
@@ -175,10 +175,10 @@ void read_number_types(const Map& map, Plan& plan) {
     } else {
         types.compute = parse_word(compute_words, map.text("compute"));
         types.weights = read_format(map.text("weight_format"));
-        if (map.has("fp8_linears")) map.read("fp8_linears", types.fp8_linears);
-        if (map.has("fp8_one_order")) map.read("fp8_one_order", plan.fp8_one_order);
+        map.read_any("fp8_linears", types.fp8_linears);
+        map.read_any("fp8_one_order", plan.fp8_one_order);
     }
-    if (map.has("expert_lora")) map.read("expert_lora", plan.expert_lora);
+    map.read_any("expert_lora", plan.expert_lora);
     plan.compute = types.compute;
     plan.weights = types.weights;
     plan.fp8_linears = types.fp8_linears;
@@ -191,7 +191,7 @@ Plan read_plan(const YAML::Node& root) {
     plan.backend = parse_word(backend_words, map.text("backend"));
     read_number_types(map, plan);
     plan.device = usual_device(plan.backend);
-    if (map.has("device")) map.read("device", plan.device);  // plans of before have the usual one
+    map.read_any("device", plan.device);  // plans of before have the usual one
     const YAML::Node samples = map.at("sample_bounds");
     plan.samples = read_samples(Map(samples));
     map.read("bytes_per_rank", plan.bytes_per_rank);

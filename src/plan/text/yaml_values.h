@@ -70,6 +70,11 @@ class Map {
     void read(const char* key, Number& value) const {
         value = parse_number<Number>(text(key));
     }
+    /// Where the key is there.
+    template <class Value>
+    void read_any(const char* key, Value& value) const {
+        if (has(key)) read(key, value);
+    }
 
   private:
     const YAML::Node& node_;
