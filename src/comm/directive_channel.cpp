@@ -19,24 +19,30 @@ namespace {
 constexpr int root = 0;
 constexpr std::chrono::microseconds poll_interval{50};
 
-bool all_done(std::vector<MPI_Request>& requests) {
+bool is_done(MPI_Request& request) {
     int done = 0;
-    MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
-                          MPI_STATUSES_IGNORE));
+    MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     return done != 0;
 }
 
-std::optional<std::string> arrived_text(MPI_Comm comm, int source, int tag) {
-    int arrived = 0;
+/// A message that has begun to arrive, and memory for its text.
+struct Begun {
     MPI_Message message = MPI_MESSAGE_NULL;
+    std::string text;
+
+    int size() const { return static_cast<int>(text.size()); }
+};
+
+std::optional<Begun> begun_text(MPI_Comm comm, int source, int tag) {
+    Begun begun;
+    int arrived = 0;
     MPI_Status status;
-    MPI_CHECK(MPI_Improbe(source, tag, comm, &arrived, &message, &status));
+    MPI_CHECK(MPI_Improbe(source, tag, comm, &arrived, &begun.message, &status));
     if (arrived == 0) return std::nullopt;
     int size = 0;
     MPI_CHECK(MPI_Get_count(&status, MPI_CHAR, &size));
-    std::string text(static_cast<std::size_t>(size), '\0');
-    MPI_CHECK(MPI_Mrecv(text.data(), size, MPI_CHAR, &message, MPI_STATUS_IGNORE));
-    return text;
+    begun.text.resize(static_cast<std::size_t>(size));
+    return begun;
 }
 
 }  // namespace
@@ -46,23 +52,37 @@ DirectiveChannel::DirectiveChannel(const MpiSession& mpi) : mpi_(mpi) {
 }
 
 DirectiveChannel::~DirectiveChannel() {
+    for (Arriving& arriving : arriving_) MPI_Wait(&arriving.request, MPI_STATUS_IGNORE);
     MPI_Comm_free(&comm_);
 }
 
-void DirectiveChannel::post(std::string text) {
+std::int64_t DirectiveChannel::post(std::string text) {
     LORATRAIN_CHECK(text.size() <= INT_MAX, "a directive of ", text.size(), " bytes");
     progress();
     Posted& posted = posted_.emplace_back();
+    posted.number = ++newest_;
     posted.text = std::make_unique<std::string>(std::move(text));
     for (int rank = 1; rank < mpi_.size(); ++rank) {
         posted.requests.push_back(MPI_REQUEST_NULL);
         MPI_CHECK(MPI_Isend(posted.text->data(), static_cast<int>(posted.text->size()), MPI_CHAR,
                             rank, tags::directive, comm_, &posted.requests.back()));
     }
+    return newest_;
 }
 
 void DirectiveChannel::progress() {
-    while (!posted_.empty() && all_done(posted_.front().requests)) posted_.pop_front();
+    const auto reached_all = [](Posted& posted) {
+        return std::all_of(posted.requests.begin(), posted.requests.end(), is_done);
+    };
+    while (!posted_.empty() && reached_all(posted_.front())) posted_.pop_front();
+}
+
+bool DirectiveChannel::has_reached(int rank, std::int64_t number) {
+    for (Posted& posted : posted_) {
+        if (posted.number > number) break;
+        if (!is_done(posted.requests[static_cast<std::size_t>(rank - 1)])) return false;
+    }
+    return true;
 }
 
 void DirectiveChannel::finish() {
@@ -77,8 +97,7 @@ void DirectiveChannel::finish() {
 std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
     const activity::Waiting waiting;
     for (;;) {
-        std::optional<std::string> text = arrived_text(comm_, root, tags::directive);
-        if (text) return *std::move(text);
+        if (std::optional<std::string> text = arrived()) return *std::move(text);
         meanwhile();
         work_while_waiting();
         std::this_thread::sleep_for(poll_interval);
@@ -86,15 +105,15 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
 }
 
 std::optional<std::string> DirectiveChannel::arrived() {
-    return arrived_text(comm_, root, tags::directive);
+    std::optional<Begun> begun = begun_text(comm_, root, tags::directive);
+    if (!begun) return std::nullopt;
+    MPI_CHECK(
+        MPI_Mrecv(begun->text.data(), begun->size(), MPI_CHAR, &begun->message, MPI_STATUS_IGNORE));
+    return std::move(begun->text);
 }
 
 void DirectiveChannel::tell(std::string text) {
-    int done = 1;
-    while (!telling_.empty() && done != 0) {
-        MPI_CHECK(MPI_Test(&telling_.front().second, &done, MPI_STATUS_IGNORE));
-        if (done != 0) telling_.pop_front();
-    }
+    while (!telling_.empty() && is_done(telling_.front().second)) telling_.pop_front();
     telling_.emplace_back(std::make_unique<std::string>(std::move(text)), MPI_REQUEST_NULL);
     auto& [kept, request] = telling_.back();
     MPI_CHECK(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_CHAR, root,
@@ -102,7 +121,16 @@ void DirectiveChannel::tell(std::string text) {
 }
 
 std::optional<std::string> DirectiveChannel::told() {
-    return arrived_text(comm_, MPI_ANY_SOURCE, tags::directive_told);
+    while (auto begun = begun_text(comm_, MPI_ANY_SOURCE, tags::directive_told)) {
+        Arriving& arriving = arriving_.emplace_back();
+        arriving.text = std::make_unique<std::string>(std::move(begun->text));
+        MPI_CHECK(MPI_Imrecv(arriving.text->data(), static_cast<int>(arriving.text->size()),
+                             MPI_CHAR, &begun->message, &arriving.request));
+    }
+    if (arriving_.empty() || !is_done(arriving_.front().request)) return std::nullopt;
+    std::string text = std::move(*arriving_.front().text);
+    arriving_.pop_front();
+    return text;
 }
 
 void DirectiveChannel::report(int number) {

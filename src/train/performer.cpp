@@ -56,6 +56,7 @@ void Performer::train(const JointWindow& window, const PipelineRunner::Hooks& ho
 std::vector<EvalResult> Performer::evaluate(const JointWindow& window, const Meanwhile& meanwhile) {
     std::vector<EvalResult> mine;
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
+    hooks.has_window = has_posted_;
     hooks.on_evaluation = [&](const EvalResult& result) { mine.push_back(result); };
     train(window, hooks);
     std::map<AdapterId, EvalResult> sums;
@@ -76,6 +77,7 @@ void Performer::refer(const JointWindow& window, const Meanwhile& meanwhile) {
     const BatchPlan& batch = window.common().batches.front();
     std::vector<std::pair<std::int32_t, double>> mine;
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
+    hooks.has_window = has_posted_;
     hooks.on_reference = [&](std::span<const SampleRef> samples, std::span<const double> losses) {
         for (std::size_t s = 0; s < samples.size(); ++s) {
             mine.emplace_back(samples[s].index, losses[s]);

@@ -27,6 +27,11 @@ class Performer {
 
     /// `parts` outlive it.
     explicit Performer(const TrainerParts& parts);
+    /// Rank 0: `has_posted` says whether all that it has posted has reached a rank; of evaluations
+    /// and references (PipelineRunner::Hooks::has_window).
+    void ask_for_posted(std::function<bool(int rank)> has_posted) {
+        has_posted_ = std::move(has_posted);
+    }
 
     /// Other ranks. `hooks`: of the streams that train; `tell` sends a text to rank 0, which does
     /// not wait for it.
@@ -86,6 +91,7 @@ class Performer {
 
     const TrainerParts& parts_;
     StateCopies copies_;
+    std::function<bool(int rank)> has_posted_;
     std::optional<RunGrowth> growth_;  ///< checked and not taken
 };
 

@@ -1,5 +1,9 @@
 #include "train/pipeline_runner.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "backend/range.h"
 #include "base/activity.h"
 #include "base/error.h"
@@ -9,6 +13,12 @@
 #include "train/learning_rate.h"
 
 namespace loratrain {
+
+namespace {
+
+constexpr std::chrono::microseconds poll_interval{20};
+
+}  // namespace
 
 PipelineRunner::PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                Stage& stage, Communicator& communicator, Backend& backend,
@@ -50,6 +60,8 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         if (action.kind == ActionKind::recv_forward) forward_receives_.push_back(action);
         if (action.kind == ActionKind::recv_backward) backward_receives_.push_back(action);
     }
+    window_arrived_ = !on_device_ || !hooks_.has_window;
+    wait_for_lanes();
     const std::vector<Action>& actions = window.actions[stage_index_];
     for (std::size_t i = 0; i < actions.size(); ++i) {
         const Action& action = actions[i];
@@ -57,6 +69,7 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         activity::begin(task, number_of(action), on_device_);
         const Range range(backend_, activity::words_of(task), number_of(action));
         const RecordedAction recorded(recorder_, action, under_way_);
+        stay_near();
         post_receives();
         if (stage_.streams())
             expect_pass({actions.begin() + static_cast<std::ptrdiff_t>(i) + 1, actions.end()});
@@ -71,6 +84,54 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
     activity::begin(activity::Task::end_window, -1, on_device_);
     drain();
     hooks_ = {};
+}
+
+/// Rank 0. A device's queue of kernels holds so many; whoever adds more waits in the driver, where
+/// rank 0 lets no window travel on to the ranks that its device waits for. Lanes sum from their
+/// first kernels on; what they have yet to do before this window, rank 0 has done.
+void PipelineRunner::wait_for_lanes() {
+    if (window_arrived_ || view_.replica.tensor == 1) return;
+    wait_until([this] { return lanes_have_window(view_.replica, stage_index_); });
+}
+
+/// The others may need this window's first messages to end the one before: rank 0 goes on, an
+/// action ahead of its device.
+void PipelineRunner::stay_near() {
+    if (window_arrived_) return;
+    const std::unique_ptr<Readback> here = backend_.read_later({});
+    wait_until([&] {
+        window_arrived_ = all_have_window();
+        return window_arrived_ || here->ready();
+    });
+}
+
+bool PipelineRunner::lanes_have_window(const ReplicaPlan& replica, std::size_t stage) const {
+    const int first = replica.stages[stage].rank;
+    for (int rank = std::max(first, 1); rank < first + replica.tensor; ++rank) {
+        if (!hooks_.has_window(rank)) return false;
+    }
+    return true;
+}
+
+bool PipelineRunner::all_have_window() const {
+    for (const ReplicaPlan& replica : view_.plan.replicas) {
+        for (std::size_t stage = 0; stage < replica.stages.size(); ++stage) {
+            if (!lanes_have_window(replica, stage)) return false;
+        }
+    }
+    return true;
+}
+
+template <class Condition>
+void PipelineRunner::wait_until(const Condition& holds) {
+    const activity::Waiting waiting;
+    while (!holds()) {
+        communicator_.check();
+        communicator_.progress();
+        work_while_waiting();
+        if (hooks_.between_actions) hooks_.between_actions();
+        std::this_thread::sleep_for(poll_interval);
+    }
 }
 
 /// The next forward or backward of `later`, where there is one.

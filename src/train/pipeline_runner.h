@@ -54,6 +54,9 @@ class PipelineRunner {
         /// Of a stream of evaluations: this is called on the last stage with the z of samples
         /// (ReferenceLosses) instead of on_evaluation.
         std::function<void(std::span<const SampleRef>, std::span<const double>)> on_reference = {};
+        /// Rank 0: whether the window that begins has reached a rank, which can take it then
+        /// without rank 0. Empty on other ranks.
+        std::function<bool(int rank)> has_window = {};
         bool base_alone = false;  ///< evaluations are of the base model without adapters
     };
 
@@ -83,6 +86,12 @@ class PipelineRunner {
     };
 
     void begin_stream();
+    void wait_for_lanes();
+    void stay_near();
+    bool lanes_have_window(const ReplicaPlan& replica, std::size_t stage) const;
+    bool all_have_window() const;
+    template <class Condition>
+    void wait_until(const Condition& holds);
     void expect_pass(std::span<const Action> later);
     void perform(const Action& action, Loader& loader);
     void post_receives();
@@ -145,6 +154,7 @@ class PipelineRunner {
     std::vector<Buffer> gradient_out_;
 
     Hooks hooks_;
+    bool window_arrived_ = true;  ///< on every rank, as far as this one has to know
     UnderWay under_way_;
     std::deque<Action> forward_receives_;  ///< not posted yet
     std::deque<Action> backward_receives_;

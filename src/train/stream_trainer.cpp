@@ -57,7 +57,11 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
             newest_round_ = std::max(newest_round_, result.batch.round);
             hooks.on_batch(result);
         },
-        [&] { look_after(planner, hooks); }, [&](const EvalResult& part) { take_part(part); }};
+        [&] { look_after(planner, hooks); },
+        [&](const EvalResult& part) { take_part(part); },
+        {},
+        {},
+        [this](int rank) { return channel_.has_reached(rank, window_number_); }};
     journal_.stream_started();
     const std::int32_t first_round = adapters_.round();
     newest_round_ = first_round - 1;
@@ -122,6 +126,7 @@ std::int32_t StreamTrainer::rounds_of_next(double most_seconds) const {
 PlannedWindow StreamTrainer::next_window(StreamPlanner& planner, const Hooks& hooks) {
     activity::begin(activity::Task::plan);
     if (!posted_) post(planner.take(), hooks);
+    window_number_ = posted_number_;
     PlannedWindow next = std::move(*posted_);
     posted_.reset();
     return next;
@@ -149,7 +154,7 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
     if (!change_before_posted_.begun.empty()) {
         channel_.post(to_text(AdmitAdapters{change_before_posted_.resident}));
     }
-    channel_.post(window.directive);
+    posted_number_ = channel_.post(window.directive);
     posted_ = std::move(window);
 }
 

@@ -134,6 +134,8 @@ class StreamTrainer {
     MakespanCheck makespan_;
     PlanningRecord planning_;
     std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
+    std::int64_t posted_number_ = 0;       ///< of the newest window's directive
+    std::int64_t window_number_ = 0;       ///< of that which trains
     bool save_before_planned_ = false;     ///< a checkpoint, of the window that is being planned
     std::vector<AdapterId> copied_before_posted_;  ///< for a checkpoint
     StreamChange change_before_planned_;

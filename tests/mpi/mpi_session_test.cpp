@@ -1,12 +1,16 @@
 #include "comm/mpi_session.h"
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/directive_channel.h"
 #include "mpi/mpi_main.h"
+#include "mpi/shared_temp_dir.h"
 
 namespace loratrain::mpi_test {
 namespace {
@@ -105,6 +109,33 @@ TEST_P(TwoSessions, FollowTheirOwnDirectives) {
     while (channel.reported() < last) {
     }
     EXPECT_EQ(channel.reported(), last);
+}
+
+/// Once a text has reached them the root may do something else for good, as the driver of a GPU
+/// makes it.
+TEST_P(TwoSessions, TakeWithoutTheRootWhatHasReachedThem) {
+    const SharedTempDir folder;
+    DirectiveChannel channel(mine_);
+    const std::string text(200000, 'x');
+    const auto taken = [&](int rank) { return cat(folder.path(), "/taken", color(), ".", rank); };
+    if (!mine_.is_root()) {
+        EXPECT_EQ(channel.next([] {}), text);
+        std::ofstream(taken(number())) << "taken";
+        EXPECT_EQ(channel.next([] {}), "end");
+        barrier(mine_);
+        return;
+    }
+    const std::int64_t number = channel.post(text);
+    for (int rank = 1; rank < count(); ++rank) {
+        while (!channel.has_reached(rank, number)) channel.progress();
+    }
+    for (int rank = 1; rank < count(); ++rank) {
+        while (!std::filesystem::exists(taken(rank))) std::this_thread::yield();
+    }
+    EXPECT_EQ(channel.post("end"), number + 1);
+    channel.finish();
+    EXPECT_TRUE(channel.has_reached(count() - 1) || count() == 1);
+    barrier(mine_);
 }
 
 TEST_P(TwoSessions, TellTheirOwnRootInOrder) {
