@@ -33,12 +33,13 @@ class Sample:
     @property
     def targets(self) -> int:
         """How many predictions are trained; the first token is never one."""
-        return sum(label != IGNORE for label in self.labels[1:])
+        labels = self.labels
+        return len(labels) - labels.count(IGNORE) - (1 if labels and labels[0] != IGNORE else 0)
 
 
 def make_sample(where: str, ids: list[int], weights: list[float], straddles: bool = False) -> Sample:
     """A sample whose tokens of weight 0 are not trained."""
-    plain = all(weight in (0, 1) for weight in weights)
+    plain = set(weights) <= {0, 1}
     return Sample(where, ids, [i if weight else IGNORE for i, weight in zip(ids, weights)], straddles,
                   weights=None if plain else [int(w) if w == int(w) else w for w in weights])
 
@@ -86,10 +87,12 @@ class HfTokenizer:
 
     def __init__(self, directory: Path, eos_token: str | None = None) -> None:
         try:
+            import numpy
             import tokenizers
         except ImportError as error:
-            raise InputError("--tokenizer needs the Python package tokenizers (see scripts/requirements.txt); "
-                             "`--tokenizer bytes` needs none") from error
+            raise InputError("--tokenizer needs the Python packages tokenizers and numpy (see "
+                             "scripts/requirements.txt); `--tokenizer bytes` needs none") from error
+        self._numpy = numpy
         path = directory / "tokenizer.json"
         if not path.is_file():
             raise InputError(f"{path}: no such file; --tokenizer takes a Hugging Face directory, or the word bytes")
@@ -127,37 +130,43 @@ class HfTokenizer:
         return [result[i] for i in range(len(batch))]
 
     def _sample(self, rendered: Rendered, ids: list[int], offsets: list[tuple[int, int]]) -> Sample:
-        touched = [_overlapping(offset, rendered.spans) for offset in offsets]
-        straddles = any(start < span.start < end for start, end in offsets for span in rendered.spans)
-        ids, weights = list(ids), [max((span.weight for span in spans), default=0.0) for spans in touched]
+        numpy = self._numpy
+        starts, ends = numpy.array(offsets, dtype=int).reshape(-1, 2).T
+        weights, last, straddles = numpy.zeros(len(ids)), -1, False
+        for span in rendered.spans:
+            touched = _touched(starts, ends, span).nonzero()[0]
+            weights[touched] = numpy.maximum(weights[touched], span.weight)
+            last = max(last, *touched[-1:].tolist()) if touched.size else last
+            straddles = straddles or bool(((starts < span.start) & (span.start < ends)).any())
+        turns = tuple(int((starts < end).nonzero()[0][-1]) + 1 for end in rendered.turns)
+        closed = rendered.is_chat and last >= 0 and ids[last] in self._end_ids
+        ids, weights = self._between_ends(rendered, list(ids), weights.tolist(), closed)
+        return replace(make_sample(rendered.where, ids, weights, straddles), turns=turns)
+
+    def _between_ends(self, rendered: Rendered, ids: list[int], weights: list[float],
+                      closed: bool) -> tuple[list[int], list[float]]:
+        """With BOS and EOS where they belong; closed: by the last token of the last span."""
         if self._bos is not None and not rendered.is_chat and ids[:1] != [self._bos]:
-            ids, weights, touched = [self._bos, *ids], [0.0, *weights], [[], *touched]
+            ids, weights = [self._bos, *ids], [0.0, *weights]
         if ids and ids[-1] == self._eos:
             weights[-1] = rendered.end_weight
-        elif not (rendered.is_chat and self._closed(ids, touched)):
+        elif not closed:
             if self._eos is None:
                 raise InputError("the tokenizer directory names no eos_token; say which with --eos-token TEXT")
             ids.append(self._eos)
             weights.append(rendered.end_weight)
-        turns = tuple(max(i for i, (start, _) in enumerate(offsets, 1) if start < end) for end in rendered.turns)
-        return replace(make_sample(rendered.where, ids, weights, straddles), turns=turns)
-
-    def _closed(self, ids: list[int], touched: list[list[Span]]) -> bool:
-        """Is the last token of the last span a special one, such as <|im_end|>?"""
-        last = max((i for i, spans in enumerate(touched) if spans), default=None)
-        return last is not None and ids[last] in self._end_ids
+        return ids, weights
 
     def decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _overlapping(offset: tuple[int, int], spans: list[Span]) -> list[Span]:
-    """Those that the token holds characters of. Byte-level tokenizers trim blanks off their offsets, so
-    a token of blanks only has an empty range at its end."""
-    start, end = offset
-    if start == end:
-        return [span for span in spans if span.start < end <= span.end]
-    return [span for span in spans if start < span.end and end > span.start]
+def _touched(starts: Any, ends: Any, span: Span) -> Any:
+    """Which tokens hold characters of the span. Byte-level tokenizers trim blanks off their offsets, so a
+    token of blanks only has an empty range at its end."""
+    overlapping = (starts < span.end) & (ends > span.start)
+    blank = (span.start < ends) & (ends <= span.end)
+    return overlapping & (starts < ends) | blank & (starts == ends)
 
 
 def _read_json(path: Path) -> dict:
