@@ -90,6 +90,12 @@ double lane_efficiency(std::int32_t tensor) {
     return 1.0 - 0.01 * doublings * (doublings + 2.0);
 }
 
+/// The share of transfers that does not make a stage slower; all in seconds.
+double hidden(double transfers, double stage, double stage_without) {
+    if (transfers <= 0.0) return 1.0;
+    return std::clamp(1.0 - (stage - stage_without) / transfers, 0.0, 1.0);
+}
+
 }  // namespace
 
 CostLine lane_sums(const ModelSpec& model, DType compute, std::string_view device,
@@ -378,24 +384,20 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
 
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute) {
-    const double transfers = 2.0 * streaming_seconds(costs, stage);
-    if (transfers <= 0.0) return 1.0;
     StagePlan resident = stage;
     resident.resident_layers = all_layers;
-    const double waits = stage_seconds(costs, stage, loads, recompute) -
-                         stage_seconds(costs, resident, loads, recompute);
-    return std::clamp(1.0 - waits / transfers, 0.0, 1.0);
+    return hidden(2.0 * streaming_seconds(costs, stage),
+                  stage_seconds(costs, stage, loads, recompute),
+                  stage_seconds(costs, resident, loads, recompute));
 }
 
 double hidden_offload_share(const CostModel& costs, const StagePlan& stage,
                             const AdapterLoads& loads, Recompute recompute) {
-    const double transfers = 2.0 * offload_seconds(costs, stage, loads);
-    if (transfers <= 0.0) return 1.0;
     CostModel at_once = costs;
     at_once.offload_per_token = 0.0;
-    const double waits = stage_seconds(costs, stage, loads, recompute) -
-                         stage_seconds(at_once, stage, loads, recompute);
-    return std::clamp(1.0 - waits / transfers, 0.0, 1.0);
+    return hidden(2.0 * offload_seconds(costs, stage, loads),
+                  stage_seconds(costs, stage, loads, recompute),
+                  stage_seconds(at_once, stage, loads, recompute));
 }
 
 HostCosts scaled(HostCosts host, double factor) {

@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "plan/cost/device.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
+#include "plan/deploy/check_host_memory.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"
@@ -425,7 +425,7 @@ class Planner {
         if (planners.size() > 1) check_limits(plan);
         if (sizes_ != Sizes::tried) {
             keep_layers(planners, plan);
-            check_host_memory(plan);
+            check_host_memory(job_, cluster_, plan, problems_);
         }
         return planned;
     }
@@ -443,7 +443,7 @@ class Planner {
             if (keeps) keep_what_fits(planners[r]->job(), view_of(plan, replica), kept);
             if (offloads) {
                 offload_what_gains(planners[r]->job(), view_of(plan, replica), planners[r]->costs(),
-                                   planners[r]->usual_load(), host_room(), keeps, kept);
+                                   planners[r]->usual_load(), host_room(cluster_), keeps, kept);
             }
             replica = kept;
             any = true;
@@ -499,62 +499,6 @@ class Planner {
         const auto room = smallest_replica_for(job_, plan, datasets_, cluster_, longest);
         if (!room) return "give a replica of parallel.deployment microbatch_tokens: #";
         return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
-    }
-
-    /// What layers that stream take of each host's memory, which CPU ranks have no other than.
-    void check_host_memory(const Plan& plan) {
-        const auto ranks = static_cast<std::int32_t>(plan.memory.size());
-        const std::int32_t per_host = std::max(1, cluster_.ranks_per_node);
-        for (std::int32_t first = 0; first < ranks; first += per_host) {
-            check_host_memory(plan, first, std::min(per_host, ranks - first));
-        }
-    }
-
-    std::uint64_t host_room() const {
-        const bool cpu = cluster_.backend == BackendKind::cpu;
-        return cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank;
-    }
-
-    void check_host_memory(const Plan& plan, std::int32_t first, std::int32_t ranks) {
-        const bool cpu = cluster_.backend == BackendKind::cpu;
-        const std::uint64_t room = host_room() * static_cast<std::uint64_t>(ranks);
-        std::uint64_t copies = 0;
-        std::uint64_t activations = 0;
-        std::uint64_t other = 0;
-        std::set<std::int32_t> layers;
-        for (std::int32_t rank = first; rank < first + ranks; ++rank) {
-            const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
-            copies += memory.host;
-            activations += memory.host_activations;
-            if (cpu) other += memory.total();
-            const Place place = place_of(plan, rank);
-            const StagePlan& stage = plan.replicas[place.replica].stages[place.stage];
-            for (std::int32_t l = 0; l < stage.layer_count; ++l) {
-                if (is_streamed(stage, l)) layers.insert(stage.first_layer + l);
-            }
-        }
-        if (room == 0 || copies + activations == 0 || copies + activations + other <= room) return;
-        const std::string has = human_bytes(room - std::min(room, other + copies));
-        if (activations > 0) {
-            problems_.add(
-                where("parallel.offload"),
-                cat("activations of ", ranks_text(first, ranks), " take ", human_bytes(activations),
-                    " of the host's memory, of which it has ", has),
-                "use fewer layers, as in offload: {layers: 4}, smaller "
-                "microbatch_tokens, or offload: none");
-            return;
-        }
-        problems_.add(
-            where("model.residency"),
-            cat("the ", layers.size(), " layers that stream on ", ranks_text(first, ranks),
-                " need ", human_bytes(copies), " of the host's memory, of which it has ",
-                human_bytes(room - std::min(room, other))),
-            "use a smaller or quantised base, residency: all, or more ranks on other "
-            "hosts");
-    }
-
-    static std::string ranks_text(std::int32_t first, std::int32_t count) {
-        return count == 1 ? cat("rank ", first) : cat("ranks ", first, "-", first + count - 1);
     }
 
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
