@@ -16,7 +16,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::chrono::microseconds poll_interval{20};
+constexpr std::chrono::microseconds reach_interval{20};
 
 }  // namespace
 
@@ -130,7 +130,7 @@ void PipelineRunner::wait_until(const Condition& holds) {
         communicator_.progress();
         work_while_waiting();
         if (hooks_.between_actions) hooks_.between_actions();
-        std::this_thread::sleep_for(poll_interval);
+        std::this_thread::sleep_for(reach_interval);
     }
 }
 
