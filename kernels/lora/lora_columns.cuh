@@ -23,4 +23,13 @@ __device__ __forceinline__ void clear_outside(Bf16* row, int columns, int begin,
     }
 }
 
+/// Four ranks of a column of B, 0 outside of [0, ranks) and [0, columns).
+__device__ __forceinline__ float4 four_of_factor(const float* column, int first, int ranks,
+                                                 bool aligned) {
+    if (aligned && first + 4 <= ranks) return *reinterpret_cast<const float4*>(column + first);
+    return make_float4(
+        first < ranks ? column[first] : 0.0F, first + 1 < ranks ? column[first + 1] : 0.0F,
+        first + 2 < ranks ? column[first + 2] : 0.0F, first + 3 < ranks ? column[first + 3] : 0.0F);
+}
+
 }  // namespace loratrain::kernels

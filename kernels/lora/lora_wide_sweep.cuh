@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lora_columns.cuh"
 #include "lora_sweep.cuh"
 
 /// The sweep for slots of many ranks, without dropout: up to 64 of them in one pass over X or dY. A
@@ -66,15 +67,6 @@ struct WideFeeder {
         }
     }
 };
-
-/// Four ranks of a column of B, 0 outside of [0, ranks) and [0, columns).
-__device__ __forceinline__ float4 four_of_factor(const float* column, int first, int ranks,
-                                                 bool aligned) {
-    if (aligned && first + 4 <= ranks) return *reinterpret_cast<const float4*>(column + first);
-    return make_float4(
-        first < ranks ? column[first] : 0.0F, first + 1 < ranks ? column[first + 1] : 0.0F,
-        first + 2 < ranks ? column[first + 2] : 0.0F, first + 3 < ranks ? column[first + 3] : 0.0F);
-}
 
 /// B of `blocks` rank blocks as stage_factor() stages one; a thread has two neighbouring columns.
 template <int blocks>
