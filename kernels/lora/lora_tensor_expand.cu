@@ -367,6 +367,8 @@ template <bool with_dropout>
 __global__ void __launch_bounds__(threads, 2)
     expand_kernel(const __grid_constant__ LoraExpandParams p, BlockSpan span) {
     extern __shared__ uint4 memory[];
+    let_next_kernel_start();
+    wait_for_kernel_before();
     const Staging staging(memory, span.count, span.buffers);
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     const bool used = tile.segment >= 0;
@@ -448,11 +450,12 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
         const int targets = with_dropout ? p.tables.target_count : 0;
         span.buffers = buffers_of(span.count, targets, p.shared_limit);
         const int bytes = Staging::bytes(span.count, span.buffers, targets);
-        kernel<<<grid, threads, bytes, stream>>>(p, span);
+        const cudaError_t status = launch_early(stream, kernel, grid, threads, bytes, p, span);
+        if (status != cudaSuccess) return status;
         p.accumulate = true;
         span.first += span.count;
     } while (span.first < all_blocks);
-    return cudaGetLastError();
+    return cudaSuccess;
 }
 
 }  // namespace
