@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "kernels/dropout.cuh"
 #include "kernels/launch.cuh"
@@ -112,7 +113,6 @@ constexpr int blocks_at_once = 2;
 __device__ __forceinline__ void stage_b(const LoraExpandParams& p, const LoraSlotEntry& slot,
                                         int first, int count, const Lane& lane,
                                         std::uint32_t* target) {
-    const bool aligned = slot.rank % 4 == 0 && reinterpret_cast<std::uintptr_t>(slot.b) % 16 == 0;
     std::uint32_t* words =
         target + lane.warp * 4 * 2 * 32 + lane.q / 2 * 32 + lane.g * 4 + lane.q % 2 * 2;
     const float* columns =
@@ -121,27 +121,23 @@ __device__ __forceinline__ void stage_b(const LoraExpandParams& p, const LoraSlo
         static_cast<int>(p.y.cols - lane.column) - lane.g / 2 * 8 - lane.g % 2;
     for (int block = 0; block < count; block += blocks_at_once) {
         float4 values[blocks_at_once][4];
-        const auto load_with = [&](const auto& load) {
+        const auto load_four = [&](auto aligned) {
 #pragma unroll
             for (int i = 0; i < blocks_at_once; ++i) {
                 const int rank = (first + block + i) * block_ranks;
 #pragma unroll
                 for (int w = 0; w < 4; ++w) {
                     const bool inside = block + i < count && 2 * w < columns_left;
-                    values[i][w] = load(columns + 2 * w * slot.rank + (block + i) * block_ranks,
-                                        inside ? slot.rank - rank : 0);
+                    values[i][w] = four_of_factor<aligned.value>(
+                        columns + 2 * w * slot.rank + (block + i) * block_ranks, lane.q * 4,
+                        inside ? slot.rank - rank : 0);
                 }
             }
         };
-        if (aligned) {
-            load_with([&](const float* column, int ranks) {
-                return lane.q * 4 < ranks ? reinterpret_cast<const float4*>(column)[lane.q]
-                                          : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-            });
+        if (has_aligned_b(slot)) {
+            load_four(std::true_type{});
         } else {
-            load_with([&](const float* column, int ranks) {
-                return four_of_factor(column, lane.q * 4, ranks, false);
-            });
+            load_four(std::false_type{});
         }
 #pragma unroll
         for (int i = 0; i < blocks_at_once; ++i) {
