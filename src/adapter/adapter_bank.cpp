@@ -1,17 +1,10 @@
 #include "adapter/adapter_bank.h"
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
-#include <thread>
 #include <utility>
 
-#include "adapter/start_factors.h"
-#include "backend/make_backend.h"
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/rng.h"
-#include "io/adapters/adapter_file.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {
@@ -20,64 +13,6 @@ namespace {
 
 constexpr StatePart all_parts[] = {StatePart::parameters, StatePart::first_moments,
                                    StatePart::second_moments, StatePart::gradients};
-constexpr StatePart suspended_parts[] = {StatePart::parameters, StatePart::first_moments,
-                                         StatePart::second_moments};
-
-std::size_t index_of(StatePart part) {
-    return static_cast<std::size_t>(part);
-}
-
-std::uint64_t random_key(const AdapterJob& adapter, const PlacedTensor& tensor) {
-    return tensor_key(adapter.seed, adapter.random_name(),
-                      cat(module_path(tensor.layer, tensor.linear), ".",
-                          on_linear(adapter.form.tensors[tensor.of_form], tensor.linear).name));
-}
-
-/// [n, rows] of [rows, n].
-std::vector<float> transposed(const std::vector<float>& values, std::int64_t rows) {
-    std::vector<float> result(values.size());
-    const std::size_t count = static_cast<std::size_t>(rows);
-    const std::size_t n = values.size() / count;
-    for (std::size_t i = 0; i < values.size(); ++i) result[i % n * count + i / n] = values[i];
-    return result;
-}
-
-/// For weights that are not on the CPU backend.
-std::unique_ptr<Backend> host_backend() {
-    constexpr unsigned most_threads = 16;
-    const unsigned threads = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
-    return make_backend("cpu", {static_cast<int>(threads)});
-}
-
-/// Initial::uniform, of a tensor whose linear has so many inputs.
-DrawUniform uniform_start(std::uint64_t key, const TensorCut& cut, std::int64_t in, float* values) {
-    DrawUniform draw;
-    draw.values = values;
-    draw.rows = cut.outer;
-    draw.cols = cut.own.count * cut.inner;
-    draw.first = cut.own.first * cut.inner;
-    draw.stride = cut.extent * cut.inner;
-    draw.key = key;
-    draw.bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
-    return draw;
-}
-
-/// N(0, deviation^2): on the host, as devices have other logarithms.
-std::vector<float> normal_start(std::uint64_t key, const TensorCut& cut, float deviation) {
-    constexpr std::int64_t work_per_value = 16;  // beside copying one
-    const std::int64_t row = cut.own.count * cut.inner;
-    std::vector<float> values(static_cast<std::size_t>(cut.count()));
-    share_rows(cut.count(), work_per_value, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end;) {
-            const std::int64_t count = std::min(end - i, row - i % row);
-            const std::span<float> part(values.data() + i, static_cast<std::size_t>(count));
-            normal_floats(key, static_cast<std::uint64_t>(cut.whole_index(i)), part);
-            for (float& value : part) value *= deviation;
-            i += count;
-        }
-    });
-    return values;
-}
 
 /// Of the tensors for which `wanted` holds, neighbours as one.
 template <class Wanted>
@@ -258,91 +193,6 @@ const AdapterBank::State& AdapterBank::resident(AdapterId adapter) const {
     return state;
 }
 
-void AdapterBank::start_from_weights(AdapterId adapter) {
-    const AdapterJob& job = job_.adapter(adapter);
-    const State& state = states_[index(adapter)];
-    std::unique_ptr<Backend> own;
-    if (backend_.native_stream() != nullptr) own = host_backend();
-    for (const PlacedTensor& a : state.layout.tensors(Part::parameters)) {
-        const FormTensor& form = job.form.tensors[a.of_form];
-        if (form.role != TensorRole::a) continue;
-        StartRule rule{form.initial, job.pissa_niter};
-        rule.rank = job.rank(a.layer, a.linear);
-        rule.scaling = job.scaling(a.layer, a.linear);
-        rule.key = random_key(job, a);
-        const LinearShape shape = linear_shape(model_, a.linear);
-        const StartFactors start =
-            start_factors(rule, shape, base_.weights(a.layer, a.linear), own ? *own : backend_);
-        const auto tensor = [&](TensorRole role) -> const PlacedTensor& {
-            return *state.layout.find(a.layer, a.linear, role);
-        };
-        const auto put_cut = [&](const PlacedTensor& to, const std::vector<float>& whole) {
-            put(state, to, cut_out(to.cut, whole));
-        };
-        put_cut(a, start.a);
-        put_cut(tensor(TensorRole::start_a), start.a);
-        put_cut(tensor(TensorRole::start_b), start.b);
-        put_cut(tensor(TensorRole::b), transposed(start.b, rule.rank));
-    }
-}
-
-void AdapterBank::initialise(AdapterId adapter) {
-    const AdapterJob& job = job_.adapter(adapter);
-    if (is_difference(job.form)) return start_from_weights(adapter);
-    if (!job.init_from.empty()) return read_parameters(adapter, job.init_from);
-    const State& state = states_[index(adapter)];
-    for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
-        start(state, job, tensor);
-    }
-}
-
-/// An array is allocated with zeros.
-void AdapterBank::start(const State& state, const AdapterJob& job,
-                        const PlacedTensor& tensor) const {
-    const FormTensor form = on_linear(job.form.tensors[tensor.of_form], tensor.linear);
-    const std::uint64_t key = random_key(job, tensor);
-    switch (form.initial) {
-        case Initial::uniform:
-            return backend_.draw_uniform(
-                uniform_start(key, tensor.cut, linear_shape(model_, tensor.linear).in,
-                              state.array(Part::parameters) + tensor.range.first));
-        case Initial::normal:
-            return put(state, tensor, normal_start(key, tensor.cut, 1.0F));
-        case Initial::gaussian: {
-            const auto rank = static_cast<float>(job.rank(tensor.layer, tensor.linear));
-            return put(state, tensor, normal_start(key, tensor.cut, 1.0F / rank));
-        }
-        case Initial::constant:
-            return put(state, tensor,
-                       std::vector<float>(static_cast<std::size_t>(tensor.range.count),
-                                          static_cast<float>(form.value)));
-        case Initial::norms:
-            return put(state, tensor,
-                       base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear));
-        case Initial::zeros:
-        case Initial::pissa:
-        case Initial::olora:
-            return;
-    }
-}
-
-void AdapterBank::read_parameters(AdapterId adapter, const std::string& directory) {
-    const AdapterJob& job = job_.adapter(adapter);
-    State& state = states_[index(adapter)];
-    const AdapterFile file(directory, job, model_);
-    for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {
-        const FormTensor& form = job.form.tensors[tensor.of_form];
-        put(state, tensor, cut_out(tensor.cut, file.read(tensor.layer, tensor.linear, form)));
-    }
-    ++state.version;
-}
-
-void AdapterBank::put(const State& state, const PlacedTensor& tensor,
-                      const std::vector<float>& cut) const {
-    backend_.upload(state.array(Part::parameters) + tensor.range.first, cut.data(),
-                    cut.size() * sizeof(float));
-}
-
 LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear) const {
     const State& state = resident(adapter);
     const AdapterJob& job = job_.adapter(adapter);
@@ -490,89 +340,6 @@ void AdapterBank::step(AdapterId adapter, double learning_rate, const double* gr
             backend_.adamw(coded.step);
         }
     }
-}
-
-std::vector<float> AdapterBank::numbers(AdapterId adapter, Part part) const {
-    const State& state = states_[index(adapter)];
-    const bool on_host = state.residence == Residence::suspended;
-    if (on_host && part == Part::gradients) return std::vector<float>(state.count(part));
-    std::vector<float> array;
-    if (on_host) {
-        array = state.suspended.arrays[index_of(part)];
-    } else {
-        array.resize(state.words(part));
-        backend_.download(array.data(), resident(adapter).array(part), state.bytes(part));
-    }
-    const bool coded =
-        part != Part::parameters && part != Part::gradients && state.moments.any_coded();
-    return coded ? state.moments.decoded(part, array) : array;
-}
-
-std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {
-    const std::vector<float> values = numbers(adapter, part);
-    std::vector<NamedTensor> tensors;
-    for (const PlacedTensor& tensor : states_[index(adapter)].layout.tensors(part)) {
-        tensors.push_back(named_tensor(job_.adapter(adapter), tensor));
-        const auto first = values.begin() + tensor.range.first;
-        tensors.back().values.assign(first, first + tensor.range.count);
-    }
-    return tensors;
-}
-
-void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors) {
-    State& state = states_[index(adapter)];
-    std::vector<float> values;
-    for (const NamedTensor& tensor : tensors) {
-        values.insert(values.end(), tensor.values.begin(), tensor.values.end());
-    }
-    LORATRAIN_CHECK(values.size() == state.count(part), "adapter state has ", values.size(),
-                    " values instead of ", state.count(part));
-    const bool moments = part != Part::parameters && part != Part::gradients;
-    if (moments && state.moments.any_coded()) values = state.moments.encoded(part, values);
-    ++state.version;
-    if (state.residence == Residence::resident) {
-        backend_.upload(state.array(part), values.data(), state.bytes(part));
-        return;
-    }
-    LORATRAIN_CHECK(part != Part::gradients && state.residence != Residence::released, "adapter ",
-                    number(adapter), " is not in backend memory");
-    for (const Part other : suspended_parts) {
-        state.suspended.arrays[index_of(other)].resize(state.words(other));
-    }
-    state.suspended.arrays[index_of(part)] = std::move(values);
-    state.residence = Residence::suspended;
-}
-
-void AdapterBank::upload_cut(AdapterId adapter, Part part, std::vector<NamedTensor> whole) {
-    const std::span<const PlacedTensor> tensors = states_[index(adapter)].layout.tensors(part);
-    LORATRAIN_CHECK(whole.size() == tensors.size(), whole.size(), " tensors instead of ",
-                    tensors.size());
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-        if (tensors[i].cut.is_whole()) continue;
-        whole[i].values = cut_out(tensors[i].cut, whole[i].values);
-        whole[i].shape = tensors[i].shape;
-    }
-    upload(adapter, part, whole);
-}
-
-AdapterBank::Counters AdapterBank::counters(AdapterId adapter) const {
-    const State& state = states_[index(adapter)];
-    if (state.residence == Residence::suspended) return state.suspended.counters;
-    resident(adapter);
-    std::int64_t values[2];
-    backend_.download(values, counters_of(adapter), sizeof(values));
-    return {values[0], values[1]};
-}
-
-void AdapterBank::set_counters(AdapterId adapter, const Counters& counters) {
-    State& state = states_[index(adapter)];
-    if (state.residence == Residence::suspended) {
-        state.suspended.counters = counters;
-        return;
-    }
-    resident(adapter);
-    const std::int64_t values[2] = {counters.applied_steps, counters.skipped_steps};
-    backend_.upload(counters_of(adapter), values, sizeof(values));
 }
 
 }  // namespace loratrain

@@ -70,9 +70,10 @@ class AdapterBank {
     /// The job has got more adapters; they are absent.
     void add_adapters();
 
-    /// A and B as an op's slot; `layer` counts from the stage's first layer, of Linear::head it is
-    /// their number, of Linear::embedding embedding_layer. Of VeRA B is what projected() makes,
-    /// with that gradient, and A has none.
+    /// A and B as an op's slot, in experts those of the first, which the others' follow; `layer`
+    /// counts from the stage's first layer, of Linear::head it is their number, of
+    /// Linear::embedding embedding_layer. Of VeRA B is what projected() makes, with that gradient,
+    /// and A has none.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
     /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
     /// linear there is one B, of one layer at a time.
@@ -133,6 +134,10 @@ class AdapterBank {
     void set_counters(AdapterId adapter, const Counters& counters);
 
   private:
+    static constexpr StatePart suspended_parts[] = {StatePart::parameters, StatePart::first_moments,
+                                                    StatePart::second_moments};
+    static std::size_t index_of(StatePart part) { return static_cast<std::size_t>(part); }
+
     struct HostState {
         std::array<std::vector<float>, state_parts - 1> arrays;  ///< all but the gradients
         Counters counters;
@@ -151,7 +156,7 @@ class AdapterBank {
         std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
         std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
         std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
-        float* array(Part part) const { return arrays[static_cast<std::size_t>(part)].as<float>(); }
+        float* array(Part part) const { return arrays[index_of(part)].as<float>(); }
         std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
         /// fp32 words of an array.
         std::size_t words(Part part) const {

@@ -28,12 +28,11 @@ void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int
         return;
     }
     for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+        const std::vector<Linear> targets = group_targets(model, static_cast<LinearGroup>(g));
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
             if (!wanted(adapter.form.tensors[t])) continue;
-            for (int i = 0; i < group.count; ++i) {
-                const Linear linear = group.linears[static_cast<std::size_t>(i)];
-                if (adapter.targets_linear(layer, linear)) visit(linear, t);
+            for (const Linear linear : targets) {
+                if (target_rank(adapter, model, layer, linear) > 0) visit(linear, t);
             }
         }
     }
@@ -70,12 +69,20 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
     const auto place_all = [&](auto wanted) {
         for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
             for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
-                const LinearShape whole = linear_shape(model, linear);
+                const LinearShape whole = target_shape(model, linear);
                 const LinearSlice slice = lane_slice(model, linear, lane);
                 const LinearShape own{slice.in.count, slice.out.count};
                 const int rank = adapter.rank(l, linear);
-                place(l, linear, t, tensor_shape(form.tensors[t], rank, own),
-                      cut_of(form.tensors[t], rank, whole, slice));
+                const TargetExperts experts = target_experts(model, linear);
+                for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
+                    place({l,
+                           linear,
+                           e,
+                           t,
+                           tensor_shape(form.tensors[t], rank, own),
+                           {},
+                           cut_of(form.tensors[t], rank, whole, slice)});
+                }
             });
         }
     };
@@ -88,12 +95,12 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
     place_all([](const FormTensor& t) { return !t.trained; });
 }
 
-void AdapterLayout::place(std::int32_t layer, Linear linear, std::size_t of_form,
-                          std::vector<std::int64_t> shape, const TensorCut& cut) {
-    index_[slot(layer, linear, of_form)] = static_cast<std::int32_t>(tensors_.size());
-    const std::int64_t count = element_count(shape);
-    tensors_.push_back({layer, linear, of_form, std::move(shape), {total_, count}, cut});
-    total_ += count;
+void AdapterLayout::place(PlacedTensor tensor) {
+    std::int32_t& first = index_[slot(tensor.layer, tensor.linear, tensor.of_form)];
+    if (first < 0) first = static_cast<std::int32_t>(tensors_.size());
+    tensor.range = {total_, element_count(tensor.shape)};
+    total_ += tensor.range.count;
+    tensors_.push_back(std::move(tensor));
 }
 
 std::size_t AdapterLayout::slot(std::int32_t layer, Linear linear, std::size_t of_form) const {
@@ -113,7 +120,7 @@ const PlacedTensor* AdapterLayout::find(std::int32_t layer, Linear linear, Tenso
 
 NamedTensor named_tensor(const AdapterJob& adapter, const PlacedTensor& tensor) {
     const FormTensor& form = adapter.form.tensors[tensor.of_form];
-    return {peft_tensor_name(tensor.layer, tensor.linear, form), tensor.shape, {}};
+    return {peft_tensor_name(tensor.layer, tensor.linear, form, tensor.expert), tensor.shape, {}};
 }
 
 std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,

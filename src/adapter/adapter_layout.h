@@ -27,7 +27,8 @@ struct ArrayRange {
 struct PlacedTensor {
     std::int32_t layer = 0;  ///< of the model
     Linear linear{};
-    std::size_t of_form = 0;  ///< index in AdapterForm::tensors
+    std::int32_t expert = no_expert;  ///< whose linear (is_in_experts)
+    std::size_t of_form = 0;          ///< index in AdapterForm::tensors
     std::vector<std::int64_t> shape;
     ArrayRange range;
     TensorCut cut;  ///< what of the whole tensor this is: all of it unless there are lanes
@@ -37,7 +38,8 @@ struct PlacedTensor {
 /// first, rate group by rate group, so that an optimizer step is one op per group; then those that
 /// are frozen, which only the parameters have. In each of these parts layers ascend; in a layer the
 /// linear groups are in order; in a group the tensors of the form, each for all of its linears. So
-/// the arrays of LoRA have in a group first every A, then every B.
+/// the arrays of LoRA have in a group first every A, then every B; of linears in experts one after
+/// another that of each expert.
 ///
 /// Of several lanes each has its part of the axis along which W is cut (lane_slice), of A for o and
 /// down and of B for the others; the tensor without that axis is whole on all of them, and what a
@@ -61,11 +63,11 @@ class AdapterLayout {
     std::span<const ArrayRange> rate_groups() const { return rate_groups_; }
     bool is_trained(const PlacedTensor& tensor) const { return tensor.range.first < trained_; }
     /// Null where the layer is none of these, the linear no target or the role none of the form's.
+    /// Of linears in experts that of the first, which the others follow.
     const PlacedTensor* find(std::int32_t layer, Linear linear, TensorRole role) const;
 
   private:
-    void place(std::int32_t layer, Linear linear, std::size_t of_form,
-               std::vector<std::int64_t> shape, const TensorCut& cut);
+    void place(PlacedTensor tensor);
     std::size_t slot(std::int32_t layer, Linear linear, std::size_t of_form) const;
 
     LayerRange layers_;

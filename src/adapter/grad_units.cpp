@@ -19,7 +19,7 @@ struct Piece {
     PlacedTensor tensor;
 };
 
-using TensorKey = std::tuple<std::int32_t, Linear, std::size_t>;
+using TensorKey = std::tuple<std::int32_t, Linear, std::size_t, std::int32_t>;
 using Pieces = std::map<TensorKey, std::vector<Piece>>;
 
 Pieces pieces_of(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
@@ -30,7 +30,7 @@ Pieces pieces_of(const AdapterJob& adapter, AdapterId id, const Plan& plan) {
                 const AdapterLayout layout(adapter, plan.model, state_layers(stage, id),
                                            {lane, replica.tensor});
                 for (const PlacedTensor& tensor : layout.tensors(StatePart::gradients)) {
-                    pieces[{tensor.layer, tensor.linear, tensor.of_form}].push_back(
+                    pieces[{tensor.layer, tensor.linear, tensor.of_form, tensor.expert}].push_back(
                         {stage.rank + lane, tensor});
                 }
             }

@@ -383,6 +383,17 @@ struct Attention {
     float soft_cap = 0.0F;    ///< 0: none
 };
 
+/// Attention of the next token of each of T samples, whose tokens before it are in a cache: row t
+/// puts its k and v into row first[t] + positions[t] of `keys` and `values`, then its query sees
+/// the rows from first[t] to there, as Attention says. of.rows: T samples of one row, with their
+/// positions; lse is not written. Samples have disjoint rows of the cache.
+struct CachedAttention {
+    Attention of;
+    TensorView keys;  ///< [rows of the cache, G*D], as values
+    TensorView values;
+    const std::int32_t* first = nullptr;  ///< [T]
+};
+
 /// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
 struct AttentionBackward {
     Attention forward;
@@ -449,6 +460,31 @@ struct WeighExperts {
     ExpertRoutes routes;
 };
 
+/// x_place *= w of each of the T k rows. x: [T k, N].
+struct WeighRows {
+    TensorView x;
+    ExpertRoutes routes;
+};
+
+/// LoRA in experts, on rows in their order: those of expert e and of a row in a segment have the
+/// factor M_e of the segment's slot, of its A [rank, N], or with of_b of its B [N, rank]
+/// transposed. Slots have the first expert's A and B and their gradients; those of expert e lie e
+/// times as many values behind. No dropout. Columns c of a row of narrow: column .. column + rank.
+/// - narrow_experts: narrow[p, c] = scale * wide_p M_eᵀ, all other columns 0
+/// - widen_experts: wide_p += narrow[p, c] M_e
+/// - add_expert_grads: gradient of M_e += sum of narrow[p, c]ᵀ wide_p
+/// So S, S Bᵀ, dS, dS A and gradients as in LoraShrink, LoraExpand, LoraBackward, LoraGradA.
+/// wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. Without host synchronisation,
+/// sums in one order.
+struct ExpertLora {
+    TensorView wide;
+    TensorView narrow;
+    std::span<const LoraSlot> slots;  ///< [host]
+    LoraRows rows;
+    ExpertRoutes routes;
+    bool of_b = false;
+};
+
 /// d_logits [T, E] = gradient of Route's weights with respect to its logits.
 struct RouteBackward {
     TensorView d_logits;
@@ -461,6 +497,8 @@ struct RouteBackward {
 void check_shapes(const Route& op);
 void check_shapes(const CombineExperts& op);
 void check_shapes(const WeighExperts& op);
+void check_shapes(const WeighRows& op);
+void check_shapes(const ExpertLora& op);
 void check_shapes(const RouteBackward& op);
 
 /// `right` are the columns behind `left` in the same rows.
@@ -716,6 +754,7 @@ class Backend {
     virtual void rope(const Rope& op) = 0;
     virtual void attention(const Attention& op) = 0;
     virtual void attention_backward(const AttentionBackward& op) = 0;
+    virtual void cached_attention(const CachedAttention& op) = 0;
     virtual void swiglu(const SwiGlu& op) = 0;
     virtual void swiglu_backward(const SwiGluBackward& op) = 0;
     virtual void xielu(const Xielu& op) = 0;
@@ -723,6 +762,10 @@ class Backend {
     virtual void route(const Route& op) = 0;
     virtual void combine_experts(const CombineExperts& op) = 0;
     virtual void weigh_experts(const WeighExperts& op) = 0;
+    virtual void weigh_rows(const WeighRows& op) = 0;
+    virtual void narrow_experts(const ExpertLora& op) = 0;
+    virtual void widen_experts(const ExpertLora& op) = 0;
+    virtual void add_expert_grads(const ExpertLora& op) = 0;
     virtual void route_backward(const RouteBackward& op) = 0;
     virtual void soft_cap(const SoftCap& op) = 0;
     virtual void cross_entropy(const CrossEntropy& op) = 0;

@@ -52,6 +52,23 @@ void check_shapes(const WeighExperts& op) {
                     " rows, not ", op.routes.copies());
 }
 
+void check_shapes(const WeighRows& op) {
+    LORATRAIN_CHECK(op.x.rows == op.routes.copies(), "weigh_rows of ", op.x.rows, " rows, not ",
+                    op.routes.copies());
+}
+
+void check_shapes(const ExpertLora& op) {
+    LORATRAIN_CHECK(op.wide.rows == op.routes.copies() && op.narrow.rows == op.routes.copies(),
+                    "LoRA in experts of [", op.wide.rows, ", ", op.wide.cols, "] and [",
+                    op.narrow.rows, ", ", op.narrow.cols, "] for ", op.routes.copies(), " rows");
+    for (const LoraSlot& slot : op.slots) {
+        LORATRAIN_CHECK(
+            slot.rank == 0 || (slot.dropout == 0 && slot.column + slot.rank <= op.narrow.cols),
+            "LoRA in experts of rank ", slot.rank, " in column ", slot.column, " of ",
+            op.narrow.cols);
+    }
+}
+
 void check_shapes(const RouteBackward& op) {
     LORATRAIN_CHECK(op.d_logits.rows == op.routes.tokens && op.d_logits.cols == op.routes.experts,
                     "route_backward to [", op.d_logits.rows, ", ", op.d_logits.cols, "]");

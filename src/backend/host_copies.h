@@ -23,9 +23,9 @@ struct HostCopy {
 };
 
 /// Copies between host memory and a backend's beside its stream (Backend::make_host_copies): on
-/// CUDA on a stream of their own, by the copy engines; on the CPU at once. Loads are done in the
-/// order of the calls; they read what other processes of the host have opened to this one as well.
-/// Its end waits for all of them.
+/// CUDA on a stream of their own, by the copy engines; on the CPU at once. Loads and stores are
+/// done in the order of the calls; loads read what other processes of the host have opened to this
+/// one as well. Its end waits for all of them.
 class HostCopies {
   public:
     virtual ~HostCopies() = default;
@@ -39,8 +39,11 @@ class HostCopies {
     /// `clock`, one of make_clock(), gets a point there and one at the end; null: none.
     virtual void load(std::int32_t place, std::span<const HostCopy> copies,
                       StreamClock* clock = nullptr) = 0;
-    /// What is queued on the backend's stream from now on begins when the last load to `place` has
-    /// ended.
+    /// To pinned memory; begins when what is queued on the backend's stream has ended. await(place)
+    /// tells when the backend's memory may be written again.
+    virtual void store(std::int32_t place, std::span<const HostCopy> copies) = 0;
+    /// What is queued on the backend's stream from now on begins when the last load to `place`, or
+    /// store from it, has ended.
     virtual void await(std::int32_t place) = 0;
     /// A clock of the copies' own stream; it must not outlive this object.
     virtual std::unique_ptr<StreamClock> make_clock() = 0;
@@ -51,7 +54,7 @@ class HostCopies {
     /// Memory of another process, by its offer: to load from, until close() or this object's end,
     /// and no longer than the other keeps it. Throws Error where the system refuses.
     virtual void* open(const std::string& offer);
-    /// Waits for all loads, and lets go of what was opened.
+    /// Waits for all loads and stores, and lets go of what was opened.
     virtual void close() {}
 };
 

@@ -42,6 +42,10 @@ enum class TimedOp : std::uint8_t {
     route,
     combine_experts,
     weigh_experts,
+    weigh_rows,
+    narrow_experts,
+    widen_experts,
+    add_expert_grads,
     route_backward,
     rope,
     copy,
@@ -62,7 +66,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 49;
+inline constexpr std::size_t timed_op_count = 53;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

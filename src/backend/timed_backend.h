@@ -18,6 +18,9 @@ class TimedHostCopies final : public HostCopies {
     void load(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
         inner_->load(place, copies, clock);
     }
+    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+        inner_->store(place, copies);
+    }
     std::unique_ptr<StreamClock> make_clock() override { return inner_->make_clock(); }
     void await(std::int32_t place) override {
         timer_.begin(TimedOp::wait_weights);
@@ -170,6 +173,9 @@ class TimedBackend final : public Backend {
     void attention_backward(const AttentionBackward& op) override {
         timed(TimedOp::attention_backward, [&] { inner_.attention_backward(op); });
     }
+    void cached_attention(const CachedAttention& op) override {
+        timed(TimedOp::attention, [&] { inner_.cached_attention(op); });
+    }
     void swiglu(const SwiGlu& op) override {
         timed(TimedOp::swiglu, [&] { inner_.swiglu(op); });
     }
@@ -190,6 +196,18 @@ class TimedBackend final : public Backend {
     }
     void weigh_experts(const WeighExperts& op) override {
         timed(TimedOp::weigh_experts, [&] { inner_.weigh_experts(op); });
+    }
+    void weigh_rows(const WeighRows& op) override {
+        timed(TimedOp::weigh_rows, [&] { inner_.weigh_rows(op); });
+    }
+    void narrow_experts(const ExpertLora& op) override {
+        timed(TimedOp::narrow_experts, [&] { inner_.narrow_experts(op); });
+    }
+    void widen_experts(const ExpertLora& op) override {
+        timed(TimedOp::widen_experts, [&] { inner_.widen_experts(op); });
+    }
+    void add_expert_grads(const ExpertLora& op) override {
+        timed(TimedOp::add_expert_grads, [&] { inner_.add_expert_grads(op); });
     }
     void route_backward(const RouteBackward& op) override {
         timed(TimedOp::route_backward, [&] { inner_.route_backward(op); });

@@ -65,6 +65,8 @@ const char* words_of(Task task) {
             return "writing a checkpoint";
         case Task::export_adapter:
             return "exporting adapter";
+        case Task::generate:
+            return "writing texts with adapter";
         case Task::finish:
             return "finishing";
     }

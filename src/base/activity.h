@@ -28,6 +28,7 @@ enum class Task : std::uint8_t {
     admit,
     checkpoint,
     export_adapter,
+    generate,
     finish,
 };
 

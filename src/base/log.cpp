@@ -88,6 +88,10 @@ void set_rank(int rank) {
     state().rank = rank;
 }
 
+bool is_root() {
+    return state().rank == 0;
+}
+
 void open_file(const std::string& path) {
     State& all = state();
     if (all.rank != 0) return;

@@ -14,6 +14,7 @@ namespace loratrain {
 namespace log {
 
 void set_rank(int rank);
+bool is_root();
 /// Appends everything from now on to `path` too (root rank only); throws Error if not writable.
 void open_file(const std::string& path);
 void info(std::string_view text);

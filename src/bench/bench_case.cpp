@@ -27,6 +27,7 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
     job.path = "bench";
     job.model.precision = value_of(precision_words, bench.precision);
     job.parallel.recompute = value_of(recompute_words, bench.recompute);
+    job.parallel.offload = offload_of(bench.offload).value_or(Offload{});
     job.model.residency = residency_of(bench.residency).value_or(Residency{});
     job.schedule.policy = value_of(schedule_policy_words, bench.policy);
     job.schedule.packing = value_of(packing_words, bench.packing);

@@ -14,6 +14,7 @@
 #include "measure/profile_costs.h"
 #include "measure/profile_ranks.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
@@ -45,10 +46,13 @@ class BenchCommand {
         result.fp8_linears = with_lora.plan.fp8_linears;
         result.model = bench_model(bench_);
         result.microbatch_tokens = tokens;
-        result.recompute = only_replica(with_lora.plan).replica.recompute == Recompute::layer;
-        for (const StagePlan& stage : only_replica(with_lora.plan).replica.stages) {
+        const ReplicaView view = only_replica(with_lora.plan);
+        for (const StagePlan& stage : view.replica.stages) {
             result.streamed_layers += streamed_layers(stage);
+            result.kept_layers += kept_layers(view, stage);
+            result.offloaded_layers += offloaded_layers(view, stage);
         }
+        result.recompute = view.replica.recompute == Recompute::layer;
         measure_window(with_lora, result);
         if (bench_.quick) return result;
         result.lora_off = measure_without(lora_off);

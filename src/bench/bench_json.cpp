@@ -61,6 +61,9 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"weights", bench.weights},
             {"microbatch_tokens", result.microbatch_tokens},
             {"recompute", result.recompute},
+            {"offload", bench.offload},
+            {"kept_layers", result.kept_layers},
+            {"offloaded_layers", result.offloaded_layers},
             {"residency", bench.residency},
             {"streamed_layers", result.streamed_layers},
             {"steps", bench.steps}};

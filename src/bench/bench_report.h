@@ -34,6 +34,8 @@ struct BenchResult {
     std::optional<double> fastest_step;  ///< seconds, of windows of one round; one rank only
     std::optional<double> gemm_seconds;  ///< of the base GEMMs of one microbatch on all layers
     std::int32_t streamed_layers = 0;    ///< of all ranks
+    std::int32_t kept_layers = 0;        ///< with recomputation, as offloaded_layers
+    std::int32_t offloaded_layers = 0;
     std::vector<std::uint64_t> planned_bytes;       ///< per rank
     std::vector<std::uint64_t> planned_host_bytes;  ///< per rank: MemoryPlan::host
     std::vector<std::uint64_t> allocated_bytes;     ///< per rank, after the window

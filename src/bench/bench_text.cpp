@@ -192,13 +192,20 @@ std::string stream_lines(const BenchResult& result) {
                                 human_bytes(bytes), " of host memory"));
 }
 
+std::string offload_line(const BenchResult& result) {
+    if (result.offloaded_layers == 0) return "";
+    const std::int64_t again = result.model.layers - result.kept_layers - result.offloaded_layers;
+    return line("offloaded", cat(result.offloaded_layers, " of ", result.model.layers, " layers, ",
+                                 result.kept_layers, " kept, ", again, " recomputed"));
+}
+
 }  // namespace
 
 std::string bench_text(const CommandLine::Bench& bench, const BenchResult& result) {
     const BenchSummary summary(bench, result);
     std::string text = head_lines(bench, result, summary) + rate_lines(bench, result, summary) +
                        prediction_lines(bench, result, summary) + memory_line(result, summary) +
-                       stream_lines(result);
+                       stream_lines(result) + offload_line(result);
     if (result.profile) {
         const BenchProfile& profile = *result.profile;
         const double slower = profile.seconds / profile.rounds / summary.seconds_per_step - 1.0;

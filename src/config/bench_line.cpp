@@ -65,6 +65,13 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
         problems.add("--residency", "'" + bench.residency + "' is not known",
                      "give auto, all, stream, or the layers that stay, as in 60");
     }
+    if (!offload_of(bench.offload)) {
+        problems.add("--offload", "'" + bench.offload + "' is not known",
+                     "give none, auto, or the layers, as in 8");
+    } else if (bench.offload != "none" && bench.recompute == "none") {
+        problems.add("--offload", "'" + bench.offload + "' goes with no --recompute none",
+                     "give --recompute auto or layer");
+    }
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);
     check_word("--packing", bench.packing, word_texts(packing_words), problems);

@@ -88,6 +88,7 @@ struct CommandLine {
         std::string weights;             ///< --weights nf4|int8|fp8: linears quantised; "" = dense
         std::string recompute = "auto";  ///< --recompute auto|none|layer
         std::string residency = "auto";  ///< --residency auto|all|stream|N, as model.residency
+        std::string offload = "none";    ///< --offload none|auto|N, as parallel.offload
         bool predict = false;            ///< --predict: simulate the window with measured costs
         bool quick = false;              ///< --quick: that window alone
         bool json = false;               ///< --json: one JSON line per case

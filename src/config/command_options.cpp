@@ -108,6 +108,7 @@ po::options_description bench_options(CommandLine::Bench& bench) {
     add("weights", po::value(&bench.weights));
     add("recompute", po::value(&bench.recompute));
     add("residency", po::value(&bench.residency));
+    add("offload", po::value(&bench.offload));
     add("predict", po::bool_switch(&bench.predict));
     add("quick", po::bool_switch(&bench.quick));
     add("json", po::bool_switch(&bench.json));

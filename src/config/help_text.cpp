@@ -34,7 +34,7 @@ Options for bench, with their defaults:
   --model PRESET  --dora|--vera  --optim adamw_8bit  --dropout 0  --microbatch-tokens N
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8  --predict
   --lengths fixed|xsum|cnn|wikisum|mix  --policy, --packing  --recompute auto|none|layer
-  --residency auto|all|stream|LAYERS  --json  --quick
+  --residency auto|all|stream|LAYERS  --offload none|auto|LAYERS  --json  --quick
 
 Other options: -h, --help, --keys (all keys of a job file), --version (and build)
 

@@ -32,6 +32,21 @@ double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
     return use_rslora ? alpha / std::sqrt(static_cast<double>(of_linear)) : alpha / of_linear;
 }
 
+int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                Linear linear) {
+    const bool unnamed = is_in_experts(model, linear) && adapter.targets == all_linears();
+    return has_target(model, linear) && !unnamed ? adapter.rank(layer, linear) : 0;
+}
+
+bool targets_experts(const AdapterJob& adapter, const ModelSpec& model) {
+    if (adapter.targets == all_linears()) return false;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (is_in_experts(model, linear) && adapter.targets_linear(linear)) return true;
+    }
+    return false;
+}
+
 std::vector<std::string> AdapterJob::directories() const {
     std::vector<std::string> found;
     if (!init_from.empty()) found.push_back(init_from);

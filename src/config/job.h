@@ -72,6 +72,19 @@ enum class Speculation : std::uint8_t {
 /// How trials are ended early (plan/rungs.h).
 enum class TrialScheduler : std::uint8_t { none, halving, asha, median };
 
+/// Which of the layers that would be computed again have their activations copied to host memory
+/// instead (plan/memory/offload.h).
+struct Offload {
+    enum class Kind : std::uint8_t {
+        automatic,  ///< on GPUs as many as make a microbatch fastest by costs
+        none,
+        some,  ///< `layers` of every rank
+    };
+    Kind kind = Kind::none;
+    int layers = 0;  ///< of Kind::some
+    friend bool operator==(const Offload&, const Offload&) = default;
+};
+
 /// Which layers' frozen weights stay in a rank's own memory; those of the others come from the
 /// host's for each use (plan/memory/residency.h).
 struct Residency {
@@ -118,6 +131,8 @@ struct ReplicaJob {
     int count = 1;   ///< replicas
     std::optional<std::int64_t> microbatch_tokens = {};  ///< none = auto: as ParallelJob's
     Recompute recompute = Recompute::automatic;          ///< auto: as ParallelJob's
+    std::optional<int> recomputed_layers = {};           ///< as ParallelJob's, of theirs
+    bool recomputes_least = false;                       ///< likewise
 };
 
 struct ParallelJob {
@@ -126,8 +141,13 @@ struct ParallelJob {
     /// continued keeps the size that it had (make_plan.h, search_layout.h).
     std::optional<std::int64_t> microbatch_tokens;
     /// layer: keep only the layers' inputs of a microbatch and run each layer's forward once more
-    /// before its backward; auto: only where memory is short.
+    /// before its backward; auto: only where memory is short, and then of as few layers as it asks.
     Recompute recompute = Recompute::automatic;
+    /// With layer: of so many of a stage's layers, the others keep their activations. None = all.
+    std::optional<int> recomputed_layers;
+    /// Layer is what auto has come to: of as few layers as memory asks.
+    bool recomputes_least = false;
+    Offload offload = {};
     /// Empty = one pipeline as pipeline_stages says.
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.
@@ -306,6 +326,13 @@ struct AdapterJob {
     double scaling(std::int64_t layer, Linear linear) const;
 };
 
+/// Its rank on a linear of a model, 0 where it has no LoRA there: of those in experts on the ones
+/// that it names, as all-linear means none of them.
+int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                Linear linear);
+/// Some in experts.
+bool targets_experts(const AdapterJob& adapter, const ModelSpec& model);
+
 /// The tensors that an adapter's keys ask for.
 AdapterForm form_of(const AdapterJob& adapter);
 
@@ -321,6 +348,17 @@ struct CheckpointJob {
     int keep = 2;
 };
 
+inline constexpr std::int64_t usual_new_tokens = 256;
+
+/// Texts that adapters write behind the prompts of their evaluation data when they end.
+struct GenerateJob {
+    std::int64_t samples = 0;  ///< the first so many; 0 = none
+    std::int64_t max_new_tokens = usual_new_tokens;
+    std::vector<std::int32_t> stop_tokens{};  ///< that end a text, beside those that the base names
+
+    bool wanted() const { return samples > 0; }
+};
+
 struct EvalJob {
     int every_steps = 0;     ///< 0 = only before the first and after the last step
     bool keep_best = false;  ///< export an adapter's state of lowest eval loss as best/ too
@@ -328,6 +366,7 @@ struct EvalJob {
                                       ///< none do
     double early_stopping_threshold = 0.0;  ///< a smaller decrease is no improvement
     EvalSplit split{};  ///< eval_split of datasets that have neither that nor an eval_path
+    GenerateJob generate{};
 };
 
 /// How exports tell what adapters are scaled by: as the job has it, with use_rslora and patterns

@@ -56,7 +56,12 @@ constexpr JobKey keys[] = {
      "cut over ranks: `[{tp: 2, pp: 2}]`"},
     {"parallel", "microbatch_tokens", "tokens of a microbatch; `auto`: the fastest that fits"},
     {"parallel", "recompute",
-     "`auto`, `none`, `layer` (keep only the layers' inputs); auto: where memory is short"},
+     "`auto`, `none`, `layer` (keep only the layers' inputs), `{layers: N}` (of N layers of each "
+     "rank); auto: where memory is short, of as few layers as it asks"},
+    {"parallel", "offload",
+     "of the layers that `recompute` is of, whose activations go to pinned host memory and back "
+     "instead: `none`, `{layers: N}` (at most N of each rank), `auto`: on GPUs with a known link "
+     "as many as are fastest by costs, else none"},
     {"parallel", "dispatch",
      "samples to replicas: `balanced` (all end together), `length` (each to the kind that takes "
      "the "
@@ -68,6 +73,11 @@ constexpr JobKey keys[] = {
      "`auto`: where `deployment: auto` finds a faster one for what is left, as adapters end or "
      "come, "
      "and that pays, the run goes on in it; `never`"},
+
+    {"recompute", "layers", "layers of each rank that are computed again", "required"},
+
+    {"offload", "layers", "layers of each rank whose activations go to the host, spread evenly",
+     "required"},
 
     {"deployment", "tp", "lanes that share a stage (tensor parallelism)", "1"},
     {"deployment", "pp", "stages", "1"},
@@ -210,6 +220,14 @@ constexpr JobKey keys[] = {
      "evaluations without improvement that end an adapter; 0 = none do"},
     {"eval", "early_stopping_threshold", "a smaller decrease is no improvement"},
     {"eval", "split", "`eval_split` of datasets without that and without `eval_path`", "none"},
+    {"eval", "generate", "texts that adapters write when they end: below", "none"},
+
+    {"generate", "samples",
+     "prompts of the evaluation data, from its first on, that a text is written behind",
+     "required"},
+    {"generate", "max_new_tokens", "where a text ends that has come to no stop token", "256"},
+    {"generate", "stop_tokens", "ids that end a text beside the `eos_token_id` of the base",
+     "none"},
 
     {"export", "scaling",
      "`peft`: use_rslora, ranks and alphas as in the job; `plain`: all in lora_alpha, r and B, "
@@ -280,7 +298,10 @@ std::string shown_section(const std::string& section) {
     if (section == "datasets") return "datasets.NAME";
     if (section == "deployment") return "parallel.deployment[0]";
     if (section == "file") return "datasets.NAME.files[0]";
+    if (section == "generate") return "eval.generate";
     if (section == "kwargs") return "lr_scheduler_kwargs";
+    if (section == "offload") return "parallel.offload";
+    if (section == "recompute") return "parallel.recompute";
     if (section == "residency") return "model.residency";
     if (section == "space") return "sweep.space.KEY";
     return section == "adapters" ? "adapters, defaults" : section;
@@ -306,10 +327,13 @@ std::span<const JobKey> job_keys() {
 
 std::string key_section(const std::string& path) {
     if (path.empty()) return "";
+    if (path.starts_with("parallel.") && path.ends_with(".recompute")) return "recompute";
+    if (path == "parallel.offload") return "offload";
     if (path.starts_with("parallel.deployment[")) return "deployment";
     if (path.starts_with("datasets.") && path.ends_with(']')) return "file";
     if (path.ends_with(".lr_scheduler_kwargs")) return "kwargs";
     if (path == "model.residency") return "residency";
+    if (path == "eval.generate") return "generate";
     if (path == "sweep.space" || path == "sweep.configurations") return "adapters";
     if (path.starts_with("sweep.space.")) return "space";
     const std::string section = path.substr(0, path.find_first_of(".["));
@@ -326,7 +350,10 @@ std::string key_place(const std::string& section, const std::string& key) {
     if (section == "datasets") return cat("datasets.NAME.", key);
     if (section == "deployment") return cat("parallel.deployment[0].", key);
     if (section == "file") return cat("datasets.NAME.files[0].", key);
+    if (section == "generate") return cat("eval.generate.", key);
     if (section == "kwargs") return cat("lr_scheduler_kwargs.", key);
+    if (section == "offload") return cat("parallel.offload.", key);
+    if (section == "recompute") return cat("parallel.recompute.", key);
     if (section == "residency") return cat("model.residency.", key);
     if (section == "space") return cat("sweep.space.KEY.", key);
     return section.empty() ? key : cat(section, ".", key);

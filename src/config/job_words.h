@@ -37,16 +37,30 @@ inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{
     {"int8", WeightFormat::int8},
     {"fp8", WeightFormat::e4m3},
 }};
-/// Of --residency: a word, or the number of layers that stay; none for any other text.
-inline std::optional<Residency> residency_of(std::string_view text) {
-    for (const auto& known : residency_words) {
-        if (text == known.text) return Residency{known.value, 0};
+inline constexpr std::array<Word<Offload::Kind>, 2> offload_words{{
+    {"auto", Offload::Kind::automatic},
+    {"none", Offload::Kind::none},
+}};
+/// A word, or the number of layers of Kind::some; none for any other text.
+template <class Of, std::size_t size>
+std::optional<Of> word_or_layers(std::string_view text,
+                                 const std::array<Word<typename Of::Kind>, size>& words) {
+    for (const auto& known : words) {
+        if (text == known.text) return Of{known.value, 0};
     }
-    Residency some{Residency::Kind::some, 0};
+    Of some{Of::Kind::some, 0};
     const char* end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data(), end, some.layers);
     if (parsed.ec != std::errc{} || parsed.ptr != end || some.layers < 0) return std::nullopt;
     return some;
+}
+/// Of --residency.
+inline std::optional<Residency> residency_of(std::string_view text) {
+    return word_or_layers<Residency>(text, residency_words);
+}
+/// Of --offload.
+inline std::optional<Offload> offload_of(std::string_view text) {
+    return word_or_layers<Offload>(text, offload_words);
 }
 /// None for any other word.
 inline std::optional<WeightFormat> quantized_format(std::string_view word) {

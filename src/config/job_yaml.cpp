@@ -1,11 +1,14 @@
 #include "config/job_yaml.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 #include "config/adapter_reader.h"
@@ -57,20 +60,69 @@ YamlNode read_tree(const std::string& path, ProblemLog& log) {
     return std::move(*root);
 }
 
-/// auto, all, stream, shared or {resident_layers: N}.
-void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
-    const std::string key = "residency";
+/// A word, or of a mapping with nothing but `number_key` its number.
+template <class E, std::size_t N>
+std::optional<int> read_word_or_number(SectionReader& section, const std::string& key, E& word,
+                                       const std::array<Word<E>, N>& words,
+                                       const std::string& number_key, const std::string& hint,
+                                       ProblemLog& log) {
     const YamlNode* node = section.find(key);
-    if (node == nullptr) return;
-    if (node->kind != YamlNode::Kind::map) {
-        section.read_word(key, residency.kind, residency_words);
-        return;
+    if (node == nullptr || node->kind != YamlNode::Kind::map) {
+        section.read_word(key, word, words);
+        return std::nullopt;
     }
     SectionReader entry(node, node->place, cat(section.path(), ".", key), log);
-    entry.require("resident_layers", "give the layers that stay on each rank");
-    entry.read("resident_layers", residency.layers, 0);
-    residency.kind = Residency::Kind::some;
+    entry.require(number_key, hint);
+    int number = 0;
+    entry.read(number_key, number, 0);
     entry.finish();
+    return number;
+}
+
+/// auto, all, stream, shared or {resident_layers: N}.
+void read_residency(SectionReader& section, Residency& residency, ProblemLog& log) {
+    const auto layers =
+        read_word_or_number(section, "residency", residency.kind, residency_words,
+                            "resident_layers", "give the layers that stay on each rank", log);
+    if (!layers) return;
+    residency.kind = Residency::Kind::some;
+    residency.layers = *layers;
+}
+
+/// auto, none, layer or {layers: N}.
+template <class Parallel>
+void read_recompute(SectionReader& section, Parallel& parallel, ProblemLog& log) {
+    const auto layers =
+        read_word_or_number(section, "recompute", parallel.recompute, recompute_words, "layers",
+                            "give the layers of each rank that are computed again", log);
+    if (!layers) return;
+    parallel.recompute = Recompute::layer;
+    parallel.recomputed_layers = layers;
+}
+
+/// auto, none or {layers: N}.
+void read_offload(SectionReader& section, const Residency& residency, ParallelJob& parallel,
+                  ProblemLog& log) {
+    Offload& offload = parallel.offload;
+    const auto layers =
+        read_word_or_number(section, "offload", offload.kind, offload_words, "layers",
+                            "give the layers of each rank whose activations go to the host", log);
+    if (layers) offload = {Offload::Kind::some, *layers};
+    if (offload.kind == Offload::Kind::none) return;
+    const Place place = section.find("offload")->place;
+    if (parallel.recompute == Recompute::none) {
+        section.problem(place, "offload",
+                        "is given together with recompute: none, which keeps all activations",
+                        "use recompute: auto or layer, of whose layers these are, or offload: "
+                        "none");
+    }
+    using Kind = Residency::Kind;
+    if (residency.kind != Kind::automatic && residency.kind != Kind::all) {
+        section.problem(place, "offload",
+                        "is given together with a model.residency whose layers come over the "
+                        "same link",
+                        "use residency: all, or offload: none");
+    }
 }
 
 ModelJob read_model(SectionReader& top, const std::string& folder, ProblemLog& log) {
@@ -137,7 +189,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
         std::optional<int> tokens;
         entry.read_auto("microbatch_tokens", tokens, 1);
         replica.microbatch_tokens = tokens;
-        entry.read_word("recompute", replica.recompute, recompute_words);
+        read_recompute(entry, replica, log);
         entry.finish();
     }
     if (parallel.pipeline_stages) {
@@ -165,7 +217,7 @@ void read_sharing(SectionReader& section, ParallelJob& parallel) {
     }
 }
 
-ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
+ParallelJob read_parallel(SectionReader& top, const Residency& residency, ProblemLog& log) {
     ParallelJob parallel;
     SectionReader section = top.section("parallel");
     section.read_auto("pipeline_stages", parallel.pipeline_stages, 1);
@@ -173,7 +225,8 @@ ParallelJob read_parallel(SectionReader& top, ProblemLog& log) {
     std::optional<int> tokens;  // products with it must fit in 64 bits
     section.read_auto("microbatch_tokens", tokens, 1);
     parallel.microbatch_tokens = tokens;
-    section.read_word("recompute", parallel.recompute, recompute_words);
+    read_recompute(section, parallel, log);
+    read_offload(section, residency, parallel, log);
     read_sharing(section, parallel);
     section.finish();
     return parallel;
@@ -218,6 +271,42 @@ ExportJob read_export(SectionReader& top, Job& job) {
     return exports;
 }
 
+std::vector<std::int32_t> read_stop_tokens(SectionReader& section) {
+    const YamlNode* node = section.find("stop_tokens");
+    if (node == nullptr) return {};
+    constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
+    if (node->kind == YamlNode::Kind::map) {
+        section.problem(node->place, "stop_tokens", "is a mapping", hint);
+        return {};
+    }
+    std::vector<YamlNode> items = node->children;
+    if (node->kind == YamlNode::Kind::scalar) items = {*node};
+    std::vector<std::int32_t> tokens;
+    for (const YamlNode& item : items) {
+        const std::optional<double> token =
+            item.kind == YamlNode::Kind::scalar ? number_in(item.text) : std::nullopt;
+        constexpr double most = std::numeric_limits<std::int32_t>::max();
+        if (token && *token >= 0 && *token <= most && *token == std::floor(*token)) {
+            tokens.push_back(static_cast<std::int32_t>(*token));
+            continue;
+        }
+        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is no token id"), hint);
+    }
+    return tokens;
+}
+
+GenerateJob read_generate(SectionReader& eval) {
+    GenerateJob generate;
+    if (!eval.has("generate")) return generate;
+    SectionReader section = eval.section("generate");
+    section.require("samples", "as in generate: {samples: 64, max_new_tokens: 256}");
+    section.read("samples", generate.samples, 1);
+    section.read("max_new_tokens", generate.max_new_tokens, 1);
+    generate.stop_tokens = read_stop_tokens(section);
+    section.finish();
+    return generate;
+}
+
 /// Its split goes to the datasets.
 EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, ProblemLog& log) {
     EvalJob eval;
@@ -227,11 +316,14 @@ EvalJob read_eval(SectionReader& top, std::vector<DatasetJob>& datasets, Problem
     section.read("early_stopping_patience", eval.early_stopping_patience, 0);
     section.read("early_stopping_threshold", eval.early_stopping_threshold, at_least(0.0));
     section.read("split", eval.split);
+    eval.generate = read_generate(section);
     section.finish();
     split_by_default(eval.split, datasets);
-    if (!eval.keep_best && eval.early_stopping_patience == 0) return eval;
-    const std::string key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
-    if (eval.every_steps == 0) {
+    const bool looks_at_loss = eval.keep_best || eval.early_stopping_patience > 0;
+    if (!looks_at_loss && !eval.generate.wanted()) return eval;
+    std::string key = "eval.generate";
+    if (looks_at_loss) key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
+    if (looks_at_loss && eval.every_steps == 0) {
         log.add(section.place(), key + ": needs evaluations during training",
                 "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
     }
@@ -277,7 +369,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     SectionReader top(&root, root.place, "", log);
     job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
-    job.parallel = read_parallel(top, log);
+    job.parallel = read_parallel(top, job.model.residency, log);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
     std::optional<SweepSpace> space;

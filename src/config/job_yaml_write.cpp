@@ -55,20 +55,32 @@ class Writer {
             put("pp", replica.stages);
             put("count", replica.count);
             put("microbatch_tokens", replica.microbatch_tokens);
-            put("recompute", word_of(recompute_words, replica.recompute));
+            put_recompute(replica);
             end_map();
         }
         end_list();
     }
-    /// stream, or {resident_layers: 8}.
-    void put_residency(const char* key, const Residency& residency) {
-        if (residency.kind != Residency::Kind::some) {
-            return put(key, std::string(word_of(residency_words, residency.kind)));
-        }
+    /// {layers: 8}.
+    void put_number(const char* key, const char* name, int number) {
         out_ << YAML::Key << key << YAML::Value << YAML::Flow;
         begin_map();
-        put("resident_layers", residency.layers);
+        put(name, number);
         end_map();
+    }
+    /// layer, or {layers: 8}; what is found is layer.
+    template <class Parallel>
+    void put_recompute(const Parallel& parallel) {
+        if (parallel.recompute == Recompute::layer && parallel.recomputed_layers) {
+            return put_number("recompute", "layers", *parallel.recomputed_layers);
+        }
+        put("recompute", word_of(recompute_words, parallel.recompute));
+    }
+    /// none, or {layers: 8}: of a `kind` that is no word, the number.
+    template <class Of, std::size_t size>
+    void put_layers(const char* key, const Of& of,
+                    const std::array<Word<typename Of::Kind>, size>& words, const char* name) {
+        if (of.kind == Of::Kind::some) return put_number(key, name, of.layers);
+        put(key, word_of(words, of.kind));
     }
     /// {min_lr_rate: 0.1}; nothing where nothing is given.
     void put_kwargs(const char* key, const LrSchedulerKwargs& kwargs) {
@@ -123,7 +135,7 @@ void write_model(Writer& out, const ModelJob& model) {
         out.put("synthetic", model.synthetic);
     }
     out.put("precision", word_of(precision_words, model.precision));
-    out.put_residency("residency", model.residency);
+    out.put_layers("residency", model.residency, residency_words, "resident_layers");
     out.put("base_model_name_or_path", model.base_model_name_or_path);
     out.end_map();
 }
@@ -145,7 +157,8 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.put("pipeline_stages", parallel.pipeline_stages);
     out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
-    out.put("recompute", word_of(recompute_words, parallel.recompute));
+    out.put_recompute(parallel);
+    out.put_layers("offload", parallel.offload, offload_words, "layers");
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
     out.put("assignment", word_of(assignment_words, parallel.assignment));
     out.put("redeploy", word_of(redeploy_words, parallel.redeploy));
@@ -340,6 +353,18 @@ void write_eval(Writer& out, const EvalJob& eval) {
     out.put("early_stopping_patience", eval.early_stopping_patience);
     out.put("early_stopping_threshold", eval.early_stopping_threshold);
     put_split(out, "split", eval.split);
+    if (eval.generate.wanted()) {
+        out.begin_section("generate");
+        out.begin_map();
+        out.put("samples", eval.generate.samples);
+        out.put("max_new_tokens", eval.generate.max_new_tokens);
+        std::vector<std::string> tokens;
+        for (const std::int32_t token : eval.generate.stop_tokens) {
+            tokens.push_back(std::to_string(token));
+        }
+        if (!tokens.empty()) out.put_list("stop_tokens", tokens);
+        out.end_map();
+    }
     out.end_map();
 }
 

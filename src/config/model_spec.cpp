@@ -34,6 +34,11 @@ std::string module_path(std::int64_t layer, Linear linear) {
     return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
 }
 
+std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert) {
+    if (expert == no_expert) return module_path(layer, linear);
+    return cat("model.layers.", layer, ".mlp.experts.", expert, ".", module_name(linear));
+}
+
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
     if (!has_linear(spec, linear)) return {};
     switch (linear) {
@@ -91,6 +96,15 @@ std::vector<std::string> linear_names(const ModelSpec& spec) {
     return names;
 }
 
+std::vector<std::string> target_names(const ModelSpec& spec) {
+    std::vector<std::string> names;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (has_target(spec, linear)) names.emplace_back(module_name(linear));
+    }
+    return names;
+}
+
 bool has_bias(const ModelSpec& spec, Linear linear) {
     if (!has_linear(spec, linear)) return false;
     switch (linear) {
@@ -107,6 +121,26 @@ bool has_bias(const ModelSpec& spec, Linear linear) {
         default:
             return spec.mlp_bias;
     }
+}
+
+bool is_in_experts(const ModelSpec& spec, Linear linear) {
+    const bool gated = linear == Linear::gate || linear == Linear::up || linear == Linear::down;
+    return spec.has_experts() && gated;
+}
+
+bool has_target(const ModelSpec& spec, Linear linear) {
+    return has_linear(spec, linear) || is_in_experts(spec, linear);
+}
+
+LinearShape target_shape(const ModelSpec& spec, Linear linear) {
+    if (!is_in_experts(spec, linear)) return linear_shape(spec, linear);
+    if (linear == Linear::down) return {spec.experts.size, spec.hidden_size};
+    return {spec.hidden_size, spec.experts.size};
+}
+
+TargetExperts target_experts(const ModelSpec& spec, Linear linear) {
+    if (!is_in_experts(spec, linear)) return {};
+    return {0, static_cast<std::int32_t>(spec.experts.count)};
 }
 
 std::int64_t layer_parameters(const ModelSpec& spec, std::int64_t experts) {

@@ -168,6 +168,9 @@ const char* module_name(Linear linear);
 /// Its module in Hugging Face's models, also its key for random numbers:
 /// "model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens".
 std::string module_path(std::int64_t layer, Linear linear);
+/// That of an expert's: "model.layers.3.mlp.experts.17.gate_proj"; as above where there is none.
+inline constexpr std::int32_t no_expert = -1;
+std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert);
 
 /// In- and out-features of a linear; 0 of one that the model's layers do not have.
 struct LinearShape {
@@ -178,7 +181,22 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 bool has_linear(const ModelSpec& spec, Linear linear);
 /// Names of those that the layers have.
 std::vector<std::string> linear_names(const ModelSpec& spec);
+/// And of those in experts.
+std::vector<std::string> target_names(const ModelSpec& spec);
 bool has_bias(const ModelSpec& spec, Linear linear);
+
+/// gate, up or down of a model with experts, which has one in each of them.
+bool is_in_experts(const ModelSpec& spec, Linear linear);
+/// What LoRA may be on: has_linear() and is_in_experts(), with the shape of one.
+bool has_target(const ModelSpec& spec, Linear linear);
+LinearShape target_shape(const ModelSpec& spec, Linear linear);
+/// Of each layer, linears of that name that LoRA is on: those of the experts from 0 on, or the one
+/// of no_expert.
+struct TargetExperts {
+    std::int32_t first = no_expert;
+    std::int32_t count = 1;
+};
+TargetExperts target_experts(const ModelSpec& spec, Linear linear);
 
 /// Parameters in matrix products per token: all linears and the head, without the embedding; of
 /// experts those that a token goes to, and the router.

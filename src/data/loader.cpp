@@ -19,7 +19,7 @@ constexpr std::int32_t pad_token = 0;
 /// The order of reading and the queue between the two threads.
 class Reader {
   public:
-    Reader(const DatasetFiles& files, std::span<const DatasetId> dataset_of_adapter,
+    Reader(const DatasetFiles& files, const std::vector<DatasetId>& dataset_of_adapter,
            bool with_tokens, Loader::Evaluates evaluates, std::size_t depth)
         : files_(files),
           dataset_of_adapter_(dataset_of_adapter),
@@ -47,6 +47,9 @@ class Reader {
     }
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
+
+    /// While files and datasets may change.
+    std::unique_lock<std::mutex> pause() { return std::unique_lock(files_mutex_); }
 
     PackedBatch next() {
         std::unique_lock lock(mutex_);
@@ -110,6 +113,7 @@ class Reader {
     PackedBatch read(const Microbatch& microbatch) const {
         PackedBatch batch = pack_layout(microbatch);
         if (!with_tokens_) return batch;
+        const std::lock_guard reading(files_mutex_);
         batch.token_ids.reserve(batch.positions.size());
         batch.targets.reserve(batch.positions.size());
         for (const Segment& segment : microbatch.segments) {
@@ -146,11 +150,12 @@ class Reader {
     }
 
     const DatasetFiles& files_;
-    std::span<const DatasetId> dataset_of_adapter_;
+    const std::vector<DatasetId>& dataset_of_adapter_;
     bool with_tokens_;
     Loader::Evaluates evaluates_;
     std::size_t depth_;
 
+    mutable std::mutex files_mutex_;
     std::mutex mutex_;
     std::condition_variable ready_;
     std::condition_variable room_;
@@ -198,6 +203,12 @@ void Loader::start(const Window& window, Evaluates evaluates) {
     }
     LORATRAIN_CHECK(state_->reader != nullptr, "the window continues none");
     state_->reader->add(window.microbatches);
+}
+
+void Loader::grow(const std::function<std::vector<DatasetId>()>& add) {
+    std::unique_lock<std::mutex> paused;
+    if (state_->reader) paused = state_->reader->pause();
+    state_->dataset_of_adapter = add();
 }
 
 void Loader::stop() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -54,6 +55,9 @@ class Loader {
     void start(const Window& window, Evaluates evaluates = Evaluates::eval_samples);
     PackedBatch next();
 
+    /// Between two windows of a stream: `add` adds files, while none is read, and returns the
+    /// dataset of each AdapterId there is then.
+    void grow(const std::function<std::vector<DatasetId>()>& add);
     /// Stops reading, so that files can be added; the next window must be one that begins.
     void stop();
     /// Stops reading; `dataset_of_adapter` as at construction, for the adapters there are now.

@@ -13,6 +13,15 @@ std::string layer_path(std::int64_t layer) {
     return cat("model.layers.", layer, ".");
 }
 
+/// -1 = none.
+std::int64_t number_behind(std::string_view before, const std::string& name) {
+    const std::size_t found = name.find(before);
+    if (found == std::string::npos) return -1;
+    std::int64_t number = -1;
+    std::from_chars(name.data() + found + before.size(), name.data() + name.size(), number);
+    return number;
+}
+
 }  // namespace
 
 std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec) {
@@ -53,7 +62,7 @@ std::string router_name(std::int64_t layer) {
 }
 
 std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear linear) {
-    return cat(layer_path(layer), "mlp.experts.", expert, ".", module_name(linear), ".weight");
+    return module_path(layer, linear, static_cast<std::int32_t>(expert)) + ".weight";
 }
 
 std::string weight_name(std::int64_t layer, Linear linear) {
@@ -86,12 +95,11 @@ bool is_stored_table_name(const std::string& name) {
 }
 
 std::int64_t layer_in_name(const std::string& name) {
-    constexpr std::string_view before = "model.layers.";
-    const std::size_t found = name.find(before);
-    if (found == std::string::npos) return -1;
-    std::int64_t layer = -1;
-    std::from_chars(name.data() + found + before.size(), name.data() + name.size(), layer);
-    return layer;
+    return number_behind("model.layers.", name);
+}
+
+std::int32_t expert_in_name(const std::string& name) {
+    return static_cast<std::int32_t>(number_behind(".mlp.experts.", name));
 }
 
 std::string name_in_text_model(const std::string& name) {
@@ -120,8 +128,9 @@ std::string peft_name_in_text_model(const std::string& name) {
     return text.empty() ? name : cat(base, text);
 }
 
-std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor) {
-    return cat("base_model.model.", module_path(layer, linear), ".",
+std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor,
+                             std::int32_t expert) {
+    return cat("base_model.model.", module_path(layer, linear, expert), ".",
                on_linear(tensor, linear).peft_suffix);
 }
 

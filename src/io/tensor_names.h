@@ -58,6 +58,9 @@ bool is_stored_table_name(const std::string& name);
 /// 3 of "...model.layers.3.self_attn..."; -1 = the name has no layer.
 std::int64_t layer_in_name(const std::string& name);
 
+/// 17 of "...mlp.experts.17.up_proj..."; no_expert = the name has none.
+std::int32_t expert_in_name(const std::string& name);
+
 /// Of a tensor in the files of a model around a text model (ModelSpec::wrapper), its name in the
 /// text model: "model.layers.0..." of "language_model.model.layers.0..." and of
 /// "model.language_model.layers.0...". "" = no tensor of the text model.
@@ -70,7 +73,8 @@ std::string peft_name_in_text_model(const std::string& name);
 std::string module_path_in_wrapper(const std::string& path);
 
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", and what tensors are called on
-/// an embedding (on_linear).
-std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor);
+/// an embedding (on_linear). Of an expert "...layers.3.mlp.experts.17.up_proj.lora_A.weight".
+std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor,
+                             std::int32_t expert = no_expert);
 
 }  // namespace loratrain

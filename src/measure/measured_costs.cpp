@@ -111,6 +111,14 @@ std::string numbers_text(const std::vector<std::size_t>& numbers) {
     return text;
 }
 
+/// What no profile measures.
+double offload_of(const Plan& plan, std::int32_t tensor) {
+    for (const DegreeCosts& other : plan.other_costs) {
+        if (other.tensor == tensor) return other.costs.offload_per_token;
+    }
+    return plan.costs.offload_per_token;
+}
+
 std::vector<std::size_t> numbers_from(const std::string& text) {
     std::istringstream in(text);
     return {std::istream_iterator<std::size_t>(in), {}};
@@ -122,8 +130,13 @@ void MeasuredCosts::tell(Plan& plan) const {
     if (!known()) return;
     if (has_built_in_costs(plan)) {
         plan.measured = costs;
+        for (DegreeCosts& of : plan.measured) {
+            of.costs.offload_per_token = offload_of(plan, of.tensor);
+        }
     } else {
+        const double offload = plan.costs.offload_per_token;
         plan.costs = of_first();
+        plan.costs.offload_per_token = offload;
     }
 }
 

@@ -1,7 +1,5 @@
 #include "model/activation_slot.h"
 
-#include <algorithm>
-
 namespace loratrain {
 
 ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
@@ -10,10 +8,13 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       dtype_(backend.compute_dtype()),
       layer_count_(stage.layer_count),
       kept_layers_(kept_layers(view, stage)),
+      offloaded_layers_(offloaded_layers(view, stage)),
+      offload_buffers_(offload_buffers(view, stage)),
+      keeping_(layer_keeping(view, stage)),
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
       expert_offsets_(std::make_unique<std::int32_t[]>(static_cast<std::size_t>(
-          std::max(1, kept_layers_) * (view.lane_model.experts.count + 1)))),
+          (kept_layers_ + offloaded_layers_ + 1) * (view.lane_model.experts.count + 1)))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -22,10 +23,22 @@ TensorView ActivationSlot::view(std::uint64_t offset, std::int64_t tokens, std::
     return {memory_.as<char>() + offset, dtype_, tokens, columns, ld};
 }
 
-std::uint64_t ActivationSlot::layer_offset(std::int32_t local) const {
+std::uint64_t ActivationSlot::layer_offset(std::int32_t kept) const {
     return table_bytes(view_) +
            static_cast<std::uint64_t>(layer_count_ + 1) * boundary_bytes(view_) +
-           static_cast<std::uint64_t>(local) * layout_.bytes;
+           static_cast<std::uint64_t>(kept) * layout_.bytes;
+}
+
+char* ActivationSlot::start_of(const LayerKeeping& keeping) const {
+    switch (keeping.how) {
+        case Keeping::kept:
+            return memory_.as<char>() + layer_offset(keeping.place);
+        case Keeping::offloaded:
+            return static_cast<char*>(workspace_.offload(keeping.place % offload_buffers_));
+        case Keeping::recomputed:
+            break;
+    }
+    return static_cast<char*>(workspace_.layer());
 }
 
 TensorView ActivationSlot::boundary(std::int32_t i, std::int64_t tokens) const {
@@ -39,11 +52,14 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
                 view_.lane_model.hidden_size);
 }
 
-ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_t tokens) const {
+ExpertRoutes ActivationSlot::routes(char* start, const LayerKeeping& keeping,
+                                    std::int64_t tokens) const {
     const ExpertSpec& experts = view_.lane_model.experts;
     if (experts.count == 0) return {};
     const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
-    const auto kept = static_cast<std::size_t>(kept_layers_ > 0 ? local : 0);
+    std::int32_t own = kept_layers_ + offloaded_layers_;
+    if (keeping.how == Keeping::kept) own = keeping.place;
+    if (keeping.how == Keeping::offloaded) own = kept_layers_ + keeping.place;
     const auto floats = [&](std::uint64_t offset) {
         return reinterpret_cast<float*>(start + offset);
     };
@@ -59,15 +75,16 @@ ExpertRoutes ActivationSlot::routes(char* start, std::int32_t local, std::int64_
             numbers(layout.places),
             numbers(layout.rows),
             numbers(layout.offsets),
-            expert_offsets_.get() + kept * static_cast<std::size_t>(experts.count + 1)};
+            expert_offsets_.get() +
+                static_cast<std::size_t>(own) * static_cast<std::size_t>(experts.count + 1)};
 }
 
 LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const ModelSpec& model = view_.lane_model;
     const LayerRows& rows = tables_.in_layer(local);
     const std::int64_t tokens = rows.tokens;
-    char* start = kept_layers_ > 0 ? memory_.as<char>() + layer_offset(local)
-                                   : static_cast<char*>(workspace_.layer());
+    const LayerKeeping& keeping = keeping_[static_cast<std::size_t>(local)];
+    char* start = start_of(keeping);
     const auto part = [&](std::uint64_t offset, std::int64_t columns, std::int64_t ld) {
         return TensorView{start + offset, dtype_, tokens, columns, ld};
     };
@@ -92,7 +109,7 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     if (model.has_experts()) {
         saved.gate_up = matrix(start + layout_.gate_up, dtype_, tokens * model.experts.per_token,
                                2 * model.experts.size);
-        saved.routes = routes(start + layout_.routes, local, tokens);
+        saved.routes = routes(start + layout_.routes, keeping, tokens);
     }
     saved.s_qkv = part(layout_.s_qkv, of_qkv, of_qkv);
     saved.s_gate_up = part(layout_.s_gate_up, of_gate_up, of_gate_up);

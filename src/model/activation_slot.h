@@ -7,6 +7,7 @@
 #include "model/microbatch_tables.h"
 #include "model/workspace.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/offload.h"
 
 namespace loratrain {
 
@@ -36,8 +37,9 @@ class ActivationSlot {
 
     MicrobatchTables& tables() { return tables_; }
     const MicrobatchTables& tables() const { return tables_; }
-    /// Of the rows that the layer computes; with recomputation all but `x` is Workspace::layer, the
-    /// same for all layers and slots.
+    /// Of the rows that the layer computes; of a layer that is recomputed all but `x` is
+    /// Workspace::layer, the same for all of them and of all slots, and of one whose activations
+    /// go to the host a buffer of Workspace::offload, of all slots too.
     LayerActivations layer(std::int32_t local) const;
     /// Boundary 0 = the stage's input, boundary layer_count = its output. [T, H], contiguous.
     TensorView boundary(std::int32_t i, std::int64_t tokens) const;
@@ -47,16 +49,21 @@ class ActivationSlot {
   private:
     TensorView view(std::uint64_t offset, std::int64_t tokens, std::int64_t columns,
                     std::int64_t ld) const;
-    std::uint64_t layer_offset(std::int32_t local) const;
-    ExpertRoutes routes(char* start, std::int32_t local, std::int64_t tokens) const;
+    /// Behind so many kept layers.
+    std::uint64_t layer_offset(std::int32_t kept) const;
+    char* start_of(const LayerKeeping& keeping) const;
+    ExpertRoutes routes(char* start, const LayerKeeping& keeping, std::int64_t tokens) const;
 
     ReplicaView view_;
     DType dtype_;
     std::int32_t layer_count_;
     std::int32_t kept_layers_;
+    std::int32_t offloaded_layers_;
+    std::int32_t offload_buffers_;
+    std::vector<LayerKeeping> keeping_;
     const Workspace& workspace_;
     LayerSlotLayout layout_;
-    /// ExpertRoutes::host_offsets of kept layers, or of one.
+    /// ExpertRoutes::host_offsets of kept and offloaded layers, and of one that is recomputed.
     std::unique_ptr<std::int32_t[]> expert_offsets_;
     Buffer memory_;
     MicrobatchTables tables_;

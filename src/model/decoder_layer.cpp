@@ -19,7 +19,7 @@ DecoderLayer::DecoderLayer(const ReplicaView& view, const AdapterBank& bank,
       backend_(backend),
       lanes_(lanes),
       linear_(view, bank, workspace, backend, lanes),
-      experts_(view, workspace, backend) {}
+      experts_(view, bank, workspace, backend) {}
 
 DecoderLayer::Heads DecoderLayer::split_heads(const TensorView& qkv) const {
     const std::int64_t q = view_.lane_model.q_size();
@@ -83,6 +83,11 @@ Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivatio
     op.window = spec.window;
     op.soft_cap = static_cast<float>(view_.lane_model.attention_soft_cap);
     return op;
+}
+
+void DecoderLayer::attend(std::int32_t layer, const Attention& op) {
+    if (cache_ != nullptr) return cache_->attend(layer, op, cached_rows_);
+    backend_.attention(op);
 }
 
 void DecoderLayer::make_input(const TensorView& x, const Buffer& weight, const TensorView& y,
@@ -214,7 +219,7 @@ void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& 
 void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                                    const LayerActivations& saved) {
     project_qkv(site(layer, weights, LinearGroup::qkv, rows), weights, saved);
-    backend_.attention(attention_op(weights.spec, saved, rows));
+    attend(layer, attention_op(weights.spec, saved, rows));
     add_over_lanes(site(layer, weights, LinearGroup::o, rows), saved.o,
                    {saved.x, saved.x2, saved.attention_made, weights.after_attention},
                    pad_of(saved.o, rows.width), LoraLinear::Codes::to_make);
@@ -265,8 +270,9 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
                            const LayerActivations& saved, const TensorView& y) {
     attention_block(layer, weights, rows, saved);
     if (view_.lane_model.has_experts()) {
-        make_expert_rows(weights, saved);
-        return experts_.forward(weights.experts, saved, y);
+        const ExpertMlp::Site at{weights.experts, layer, rows};
+        make_expert_rows(at, weights, saved);
+        return experts_.forward(at, saved, y);
     }
     const TensorView product = gated_product(layer, weights, rows, saved);
     add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
@@ -277,7 +283,9 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved) {
     attention_block(layer, weights, rows, saved);
-    if (view_.lane_model.has_experts()) return make_expert_rows(weights, saved);
+    if (view_.lane_model.has_experts()) {
+        return make_expert_rows({weights.experts, layer, rows}, weights, saved);
+    }
     const TensorView product = gated_product(layer, weights, rows, saved);
     if (view_.lane_model.has_norms_after()) {
         add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
@@ -292,25 +300,28 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                             const LayerActivations& saved, bool need_dx) {
     if (view_.lane_model.has_experts()) {
-        experts_backward(weights, rows, saved);
+        experts_backward({weights.experts, layer, rows}, weights, saved);
     } else {
         mlp_backward(layer, weights, rows, saved);
     }
     attention_block_backward(layer, weights, rows, saved, need_dx);
 }
 
-void DecoderLayer::make_expert_rows(LayerWeights& weights, const LayerActivations& saved) {
+void DecoderLayer::make_expert_rows(const ExpertMlp::Site& at, const LayerWeights& weights,
+                                    const LayerActivations& saved) {
     const TensorView h2 = normed_input(saved.x2.rows);
     make_input(saved.x2, weights.mlp_norm, h2);
-    experts_.make_gate_up(weights.experts, h2, saved);
+    experts_.make_gate_up(at, h2, saved);
 }
 
-void DecoderLayer::experts_backward(LayerWeights& weights, const LayerRows& rows,
+void DecoderLayer::experts_backward(const ExpertMlp::Site& at, const LayerWeights& weights,
                                     const LayerActivations& saved) {
     const std::int64_t t = saved.x2.rows;
-    const TensorView dx = workspace_.residual(rows.first_row, t);
+    const TensorView dx = workspace_.residual(at.rows.first_row, t);
     const TensorView dh2 = workspace_.inner(t, saved.x2.cols);
-    experts_.backward(weights.experts, saved, dx, dh2);
+    const TensorView h2 = normed_input(t);
+    if (experts_.needs_input(at, saved)) make_input(saved.x2, weights.mlp_norm, h2);
+    experts_.backward(at, saved, h2, dx, dh2);
     norm_backward(saved.x2, weights.mlp_norm, dh2, dx, {});
 }
 

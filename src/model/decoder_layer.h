@@ -3,6 +3,7 @@
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/expert_mlp.h"
+#include "model/key_value_cache.h"
 #include "model/lora_linear.h"
 
 namespace loratrain {
@@ -35,6 +36,12 @@ class DecoderLayer {
     };
     void pack(std::span<const Computed> layers);
 
+    /// Until it is called again, forward() attends through `cache` (null: not).
+    void use_cache(KeyValueCache* cache, KeyValueCache::Rows rows) {
+        cache_ = cache;
+        cached_rows_ = rows;
+    }
+
     /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
     void forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                  const LayerActivations& saved, const TensorView& y);
@@ -64,6 +71,7 @@ class DecoderLayer {
                           const LayerRows& rows) const;
     Attention attention_op(const LayerSpec& spec, const LayerActivations& saved,
                            const LayerRows& rows) const;
+    void attend(std::int32_t layer, const Attention& op);
     float norm_offset() const { return view_.lane_model.norm_plus_one ? 1.0F : 0.0F; }
     /// y = the norm of x, or x where there is no norm (and no codes).
     void make_input(const TensorView& x, const Buffer& weight, const TensorView& y,
@@ -121,8 +129,9 @@ class DecoderLayer {
     TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                              const LayerActivations& saved);
     /// The same with experts.
-    void make_expert_rows(LayerWeights& weights, const LayerActivations& saved);
-    void experts_backward(LayerWeights& weights, const LayerRows& rows,
+    void make_expert_rows(const ExpertMlp::Site& at, const LayerWeights& weights,
+                          const LayerActivations& saved);
+    void experts_backward(const ExpertMlp::Site& at, const LayerWeights& weights,
                           const LayerActivations& saved);
     void mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                       const LayerActivations& saved);
@@ -141,6 +150,8 @@ class DecoderLayer {
     LoraLinear linear_;
     ExpertMlp experts_;
     std::vector<LoraLinear::Site> packed_;
+    KeyValueCache* cache_ = nullptr;
+    KeyValueCache::Rows cached_rows_{};
 };
 
 }  // namespace loratrain

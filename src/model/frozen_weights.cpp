@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/task_progress.h"
 #include "io/tensor_names.h"
 #include "model/rope_frequencies.h"
 
@@ -90,7 +91,10 @@ void FrozenWeights::make_room(LayerHomes& homes) {
 
 void FrozenWeights::load_layers() {
     char* room = room_;
+    TaskProgress progress("loading base weights",
+                          static_cast<std::uint64_t>(stage_.layer_count) * streamed_.host_bytes);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
+        if (l > 0) progress.add(streamed_.host_bytes);
         LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
         load_vectors(stage_.first_layer + l, weights);
         load_experts(stage_.first_layer + l, weights.experts);

@@ -74,13 +74,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView rows = workspace_.head_rows(0, chunk.labels);
         const TensorView normed = workspace_.head_rows(1, chunk.labels);
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
-        const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(),
-                                         chunk.labels, weights_.vocabulary().count);
-        backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids, 1.0F);
-        norm(rows, normed);
-        project(normed, logits);
-        lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
-        cap(logits);
+        const TensorView logits = logits_of(tables, chunk, x);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
                        gradient, chunk.weights, chunk.form,
                        static_cast<float>(view_.lane_model.logits_soft_cap)});
@@ -91,6 +85,37 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         norm_backward(rows, d_rows);
         backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
     }
+}
+
+TensorView Head::logits_of(const MicrobatchTables& tables,
+                           const MicrobatchTables::LabelChunk& chunk, const TensorView& x) {
+    const TensorView rows = workspace_.head_rows(0, chunk.labels);
+    const TensorView normed = workspace_.head_rows(1, chunk.labels);
+    const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(), chunk.labels,
+                                     weights_.vocabulary().count);
+    backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids, 1.0F);
+    norm(rows, normed);
+    project(normed, logits);
+    lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
+    cap(logits);
+    return logits;
+}
+
+std::vector<LikelyToken> Head::likely_tokens(const MicrobatchTables& tables, const TensorView& x) {
+    std::vector<LikelyToken> tokens;
+    const Slice vocabulary = weights_.vocabulary();
+    for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
+        const TensorView logits = logits_of(tables, chunk, x);
+        std::vector<float> host(static_cast<std::size_t>(logits.numel()));
+        download_floats(logits, host.data());
+        for (std::int64_t row = 0; row < logits.rows; ++row) {
+            const float* values = host.data() + row * logits.cols;
+            const float* most = std::max_element(values, values + logits.cols);
+            tokens.push_back(
+                {*most, static_cast<std::int32_t>(vocabulary.first + (most - values))});
+        }
+    }
+    return tokens;
 }
 
 std::vector<float> Head::hidden_ends(const MicrobatchTables& tables, const TensorView& x) {

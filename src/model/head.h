@@ -11,6 +11,12 @@
 
 namespace loratrain {
 
+/// The most likely token of those that a lane has.
+struct LikelyToken {
+    float logit = 0.0F;
+    std::int32_t token = 0;
+};
+
 /// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
 /// target; other rows are skipped (design decision 5). The head is frozen, so d-logits are made in
 /// place and used at once: an objective whose scales depend on sums of all rows has the chunks run
@@ -25,6 +31,9 @@ class Head {
     /// data it becomes the gradient of sum over rows of scale * loss with respect to x.
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
               double* wrong_counts, const TensorView& dx);
+
+    /// Of each row that has a target, the first of equal ones.
+    std::vector<LikelyToken> likely_tokens(const MicrobatchTables& tables, const TensorView& x);
 
     /// What the head multiplies, behind the final norm, of the tables' ends: [ends, H].
     std::vector<float> hidden_ends(const MicrobatchTables& tables, const TensorView& x);
@@ -43,6 +52,9 @@ class Head {
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
+    /// Logits of a chunk's rows, which are in head_rows 0 then, and behind the norm in 1.
+    TensorView logits_of(const MicrobatchTables& tables, const MicrobatchTables::LabelChunk& chunk,
+                         const TensorView& x);
     void cross_entropy(const CrossEntropy& op);
     void norm_backward(const TensorView& x, const TensorView& d);
     void download_floats(const TensorView& values, float* host);

@@ -11,6 +11,16 @@
 
 namespace loratrain {
 
+namespace {
+
+std::int32_t last_layer(const std::vector<LayerKeeping>& layers, Keeping how) {
+    const auto found = std::find_if(layers.rbegin(), layers.rend(),
+                                    [&](const LayerKeeping& layer) { return layer.how == how; });
+    return static_cast<std::int32_t>(std::distance(found, layers.rend())) - 1;
+}
+
+}  // namespace
+
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
              const WeightSource& source, Backend& backend, ObjectiveOf objective_of,
              const StageLanes& lanes, LayerHomes* homes)
@@ -35,10 +45,15 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                                   matrix(w.data(), DType::f32, shape.out, shape.in));
                  return w;
              }}),
+      keeping_(layer_keeping(view, stage_)),
+      last_recomputed_(last_layer(keeping_, Keeping::recomputed)),
       layer_(view, bank_, workspace_, weights_.rotary_tables(), backend, lanes),
       embedding_lora_(bank_, workspace_, source.spec(), backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
+    }
+    if (offloaded_layers(view, stage_) > 0) {
+        offload_.emplace(view, stage_index, workspace_, backend);
     }
     auto doubles = [&](std::size_t count) {
         sum_buffers_.push_back(backend.allocate(aligned(count * sizeof(double)), "adapter sums"));
@@ -59,6 +74,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
+    if (job.eval.generate.wanted()) cache_.emplace(job, view, stage_, backend);
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.cudnn_workspace, engine.cudnn_tables});
@@ -80,8 +96,18 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     own.token_ids = own_ids(rows.token_ids);
     tables.set(job_, microbatch, own, terms);
     if (loss_) loss_->set_labels(microbatch, rows, terms, tables);
+    forward_layers(slot_index, terms.evaluation ? Pass::forward : Pass::backward);
+    if (!loss_) return;
     const std::int64_t t = tables.tokens();
-    expect_layers(tables, Pass::forward, terms.evaluation ? Pass::forward : Pass::backward);
+    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
+               slot.loss_gradient(t));
+}
+
+void Stage::forward_layers(std::int32_t slot_index, Pass next) {
+    const ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
+    const MicrobatchTables& tables = slot.tables();
+    const std::int64_t t = tables.tokens();
+    expect_layers(tables, Pass::forward, next);
     if (stage_.has_embedding) embed(slot);
     pack_factors(tables);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
@@ -89,15 +115,39 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
         const LayerRows& computed = tables.in_layer(l);
         pass_others(slot, l);
         if (computed.tokens == 0) continue;
-        layer_.forward(l, use_layer(l, computed), computed, slot.layer(l),
+        LayerWeights& weights = use_layer(l, computed);
+        if (offload_) offload_->begin_forward(slot_index, l);
+        layer_.forward(l, weights, computed, slot.layer(l),
                        slot.boundary(l + 1, t).row_range(computed.first_row, computed.tokens));
         weights_.done(l);
+        if (offload_ && next == Pass::backward) offload_->end_forward(l, computed.tokens);
         if (between_layers_) between_layers_();
     }
     resident_slot_ = slot_index;
-    if (!loss_) return;
-    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
-               slot.loss_gradient(t));
+}
+
+void Stage::forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
+                          KeyValueCache::Rows what) {
+    MicrobatchTables& tables = slots_.front()->tables();
+    MicrobatchRows own = rows;
+    own.token_ids = own_ids(rows.token_ids);
+    LossTerms terms;
+    terms.evaluation = true;
+    tables.set(job_, microbatch, own, terms);
+    if (head_) {
+        const std::vector<float> scales(static_cast<std::size_t>(tables.samples()), 1.0F);
+        const std::vector<TokenLoss> forms(microbatch.segments.size());
+        tables.set_labels(microbatch, rows, scales, forms, LabelBins::samples);
+    }
+    layer_.use_cache(&*cache_, what);
+    forward_layers(0, Pass::forward);
+    layer_.use_cache(nullptr, what);
+}
+
+std::vector<LikelyToken> Stage::likely_tokens() {
+    const ActivationSlot& slot = *slots_.front();
+    return head_->likely_tokens(slot.tables(),
+                                slot.boundary(stage_.layer_count, slot.tables().tokens()));
 }
 
 void Stage::pack_factors(const MicrobatchTables& tables) {
@@ -197,8 +247,8 @@ void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
 }
 
 bool Stage::is_lost(std::int32_t slot, std::int32_t l) const {
-    if (view_.replica.recompute != Recompute::layer) return false;
-    return l != stage_.layer_count - 1 || slot != resident_slot_;
+    if (keeping_[static_cast<std::size_t>(l)].how != Keeping::recomputed) return false;
+    return l != last_recomputed_ || slot != resident_slot_;
 }
 
 void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
@@ -208,6 +258,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     const TensorView gradient = workspace_.residual(0, tables.tokens());
     backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
     expect_layers(tables, Pass::backward, Pass::forward);
+    if (offload_) offload_->begin_backward(slot_index, tables);
     pack_factors(tables);
     const bool to_embedding = stage_.has_embedding && embedding_lora_.is_wanted(tables.all_rows());
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
@@ -221,8 +272,10 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
             const Range again(backend_, "layer recompute", stage_.first_layer + l);
             layer_.recompute(l, weights, computed, saved);
         }
+        if (offload_) offload_->use(l);
         layer_.backward(l, weights, computed, saved, need_dx);
         weights_.done(l);
+        if (offload_) offload_->done(l);
         if (between_layers_) between_layers_();
     }
     resident_slot_ = -1;

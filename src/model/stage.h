@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "adapter/adapter_bank.h"
+#include "model/activation_offload.h"
 #include "model/activation_slot.h"
 #include "model/decoder_layer.h"
 #include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
+#include "model/key_value_cache.h"
 #include "model/objective/loss_passes.h"
 #include "model/stage_sums.h"
 
@@ -41,6 +43,17 @@ class Stage {
     /// input(slot). Last stage: also the loss, and unless terms.evaluation its gradient.
     void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
                  const LossTerms& terms);
+
+    // Texts that an adapter writes (GenerateJob), a token of each at a time. A stage holds the
+    // whole of them between begin_texts() and the next one; slot 0 is theirs.
+    /// Text i has room for rooms[i] tokens (KeyValueCache::begin).
+    void begin_texts(std::span<const std::int64_t> rooms) { cache_->begin(rooms); }
+    /// As forward() of an evaluation; rows: a sample for each text. Last stage: logits of the rows
+    /// that have a target are asked for (likely_tokens).
+    void forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
+                       KeyValueCache::Rows what);
+    /// After it, of the last stage: for each row with a target.
+    std::vector<LikelyToken> likely_tokens();
 
     /// What a stage does with a microbatch.
     enum class Pass : std::uint8_t { forward, backward };
@@ -82,6 +95,8 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    /// Tables are set. From the slot's input, or token ids, to its output.
+    void forward_layers(std::int32_t slot, Pass next);
     void embed(const ActivationSlot& slot);
     /// What has changed of the factors, for all resident layers at once.
     void pack_factors(const MicrobatchTables& tables);
@@ -107,8 +122,11 @@ class Stage {
     Workspace workspace_;
     AdapterBank bank_;
     std::vector<std::unique_ptr<ActivationSlot>> slots_;
-    /// With recomputation: the slot whose last layer is in Workspace::layer, -1 = none.
+    std::vector<LayerKeeping> keeping_;
+    std::int32_t last_recomputed_ = -1;  ///< layer of the stage, -1 = none
+    /// The slot whose last recomputed layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
+    std::optional<ActivationOffload> offload_;  ///< where layers' activations go to the host
     std::optional<Pass> next_pass_;
     std::function<void()> between_layers_;
     std::vector<std::int32_t> own_ids_;
@@ -119,6 +137,7 @@ class Stage {
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;
+    std::optional<KeyValueCache> cache_;  ///< of a job whose adapters write texts
 };
 
 }  // namespace loratrain

@@ -11,12 +11,16 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     inner_ = backend.allocate(layout.inner, "inner gradient scratch");
     branch_ = backend.allocate(layout.branch, "gradient before a norm");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
+    offload_ = backend.allocate(layout.offload, "activations on their way to and from the host");
     router_ = backend.allocate(layout.router, "logits of a router");
     expert_rows_ = backend.allocate(layout.expert_rows, "rows of experts");
     expert_product_ = backend.allocate(layout.expert_product, "products of experts");
     expert_inner_ = backend.allocate(layout.expert_inner, "inner gradients of experts");
     expert_gradient_ = backend.allocate(layout.expert_gradient, "gradients of experts");
     expert_weights_ = backend.allocate(layout.expert_weights, "gradients of a router's weights");
+    expert_input_ = backend.allocate(layout.expert_input, "inputs of experts");
+    expert_s_ = backend.allocate(layout.expert_s, "LoRA columns of experts");
+    expert_ds_ = backend.allocate(layout.expert_ds, "LoRA gradients of experts");
     staged_ = backend.allocate(layout.staged, "widened weights");
     codes_ = backend.allocate(layout.codes, "codes of activations");
     code_scales_ = backend.allocate(layout.code_scales, "scales of activations");
@@ -27,6 +31,11 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
 
 TensorView Workspace::input(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {
     return {input_.data(), dtype_, tokens, columns, ld};
+}
+
+void* Workspace::offload(std::int32_t buffer) const {
+    return offload_.as<char>() +
+           static_cast<std::uint64_t>(buffer) * layer_slot_layout(view_).bytes;
 }
 
 TensorView Workspace::gradient(std::int64_t tokens, std::int64_t columns, std::int64_t ld) const {
@@ -67,6 +76,23 @@ TensorView Workspace::expert_inner(std::int64_t rows) const {
 
 TensorView Workspace::expert_gradient(std::int64_t rows) const {
     return matrix(expert_gradient_.data(), dtype_, rows, 2 * view_.lane_model.experts.size);
+}
+
+TensorView Workspace::expert_input(std::int64_t rows) const {
+    return matrix(expert_input_.data(), dtype_, rows, view_.lane_model.hidden_size);
+}
+
+TensorView Workspace::expert_columns(const Buffer& buffer, std::int64_t rows, int linear) const {
+    const std::int64_t columns = view_.replica.saved_columns;
+    return matrix(buffer.data(), dtype_, rows, 2 * columns).col_range(linear * columns, columns);
+}
+
+TensorView Workspace::expert_s(std::int64_t rows, int linear) const {
+    return expert_columns(expert_s_, rows, linear);
+}
+
+TensorView Workspace::expert_ds(std::int64_t rows, int linear) const {
+    return expert_columns(expert_ds_, rows, linear);
 }
 
 TensorView Workspace::head_rows(int part, std::int64_t rows) const {

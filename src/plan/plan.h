@@ -73,7 +73,8 @@ struct Cluster {
     int ranks = 1;
     int ranks_per_node = 1;
     std::uint64_t bytes_per_rank = 0;  ///< memory one rank may use; 0 = unknown, not checked
-    /// Of the host's memory, on GPUs, what one rank may take for layers that stream; 0 as above.
+    /// Of the host's memory, on GPUs, what one rank may take for layers that stream and for
+    /// activations; 0 as above.
     std::uint64_t host_bytes_per_rank = 0;
     BackendKind backend = BackendKind::cpu;
     /// "h200" and so on (cost_model.h), for the costs built in; "" = "cpu" or "h100" by backend.
@@ -98,10 +99,15 @@ struct StagePlan {
     /// Most layers whose frozen weights stay in the rank's memory; others stream from the host's
     /// (plan/memory/residency.h).
     std::int32_t resident_layers = all_layers;
+    /// With ReplicaPlan::recompute: the first so many layers keep their activations all the same.
+    std::int32_t kept_layers = 0;
     /// Ranks (of lane 0) that hold these layers once between them: layer l is resident on the rank
     /// with number l modulo their count, the others read it there. Empty: none do
     /// (plan/memory/holders.h).
     std::vector<std::int32_t> holders = {};
+    /// With ReplicaPlan::recompute: of the layers that do not keep their activations, at most so
+    /// many have them in host memory between forward and backward (plan/memory/offload.h).
+    std::int32_t offloaded_layers = 0;
 };
 
 /// One pipeline that holds the whole model: stages of `tensor` lanes each. Every lane is a rank.
@@ -109,8 +115,9 @@ struct ReplicaPlan {
     std::int32_t tensor = 1;             ///< lanes per stage (tensor_shard.h)
     std::vector<StagePlan> stages;       ///< at least one
     std::int64_t microbatch_tokens = 0;  ///< most tokens of a microbatch
-    /// Never automatic. layer: a slot keeps only the inputs of its layers, and backward runs each
-    /// layer's forward again into activations that all layers and microbatches share.
+    /// Never automatic. layer: a slot keeps only the inputs of its layers but the kept ones, and
+    /// backward runs each of the others' forward again into activations that they and all
+    /// microbatches share, unless it is one of StagePlan::offloaded_layers.
     Recompute recompute = Recompute::none;
     std::int32_t max_in_flight = 1;  ///< forwarded, not yet backwarded microbatches at stage 0
     /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
@@ -146,6 +153,8 @@ struct MemoryPlan {
     /// Of the host's memory, beside all these: frozen weights of layers that stream, of which the
     /// ranks of a host have one copy; of each its share.
     std::uint64_t host = 0;
+    /// Of the host's memory too: activations that layers have there (offload.h).
+    std::uint64_t host_activations = 0;
     std::uint64_t total() const { return weights + adapters + activations + workspace + engine; }
 };
 
@@ -176,6 +185,8 @@ struct Plan {
     /// Their codes lie in one order alone, and each backward transposes a group's into scratch:
     /// where both orders do not fit.
     bool fp8_one_order = false;
+    /// Some adapter of the beginning has LoRA in experts; only then later ones may.
+    bool expert_lora = false;
     /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
     /// the one that it began on, so that packings repeat.
     std::string device;

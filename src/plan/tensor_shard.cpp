@@ -73,7 +73,7 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
 }
 
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane) {
-    const LinearShape whole = linear_shape(model, linear);
+    const LinearShape whole = target_shape(model, linear);
     LinearSlice slice{{0, whole.out}, {0, whole.in}};
     if (is_cut_by_columns(linear)) {
         slice.in = even_slice(whole.in, lane);

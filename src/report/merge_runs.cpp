@@ -179,6 +179,9 @@ RunRecord merge_runs(const std::string& dir, const std::vector<RunRecord>& runs)
         const auto id = static_cast<AdapterId>(merged.job.adapters.size());
         merged.job.adapters.push_back(member.job());
         merged.metrics.push_back(member.run->metrics[index(member.adapter)]);
+        const std::vector<std::string>& texts = member.run->generations;
+        const std::size_t place = index(member.adapter);
+        merged.generations.push_back(place < texts.size() ? texts[place] : "");
         for (const AdapterResult& result : member.run->results) {
             if (result.adapter != member.adapter) continue;
             AdapterResult& taken = merged.results.emplace_back(result);

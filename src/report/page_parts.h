@@ -15,6 +15,8 @@ std::string summary(const RunRecord& run, const Pulse& pulse);
 std::string adapters(const RunRecord& run, const Pulse& pulse);
 /// Leaderboard, parallel coordinates, and what each key matters, per dataset.
 std::string sweep(const RunRecord& run);
+/// What adapters have written (io/run_files/generations_file.h).
+std::string generations(const RunRecord& run);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
 std::string timeline(const RunRecord& run);

@@ -9,6 +9,7 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "io/json_text.h"
+#include "io/run_files/generations_file.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {
@@ -127,10 +128,13 @@ RunRecord read_run(const std::string& dir) {
     read_memory(run);
     read_trace(run);
     for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
-        const std::string path = dir + "/adapters/" + run.job.adapters[i].name + "/metrics.jsonl";
+        const std::string folder = dir + "/adapters/" + run.job.adapters[i].name + "/";
         run.metrics.emplace_back();
-        read_record(path,
+        read_record(folder + "metrics.jsonl",
                     [&](const std::string& text) { run.metrics.back() = metrics_rows(text); });
+        run.generations.emplace_back();
+        read_record(folder + generations_file_name,
+                    [&](const std::string& text) { run.generations.back() = text; });
         AdapterResult result{static_cast<AdapterId>(i), status_of(run, i), {}};
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);

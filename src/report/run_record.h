@@ -32,9 +32,10 @@ struct RunRecord {
     std::optional<RunStatus> status;               ///< none before the first heartbeat
     std::string provenance_json;                   ///< "" = none
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
-    std::vector<AdapterResult> results;            ///< sorted (io/run_files/results_file.h)
-    std::vector<MeasuredMemory> memory;            ///< per rank; empty = none measured
-    std::vector<TraceSpan> trace;                  ///< measured, else simulated before the start
+    std::vector<std::string> generations;  ///< per AdapterId: its generations.jsonl; "" = none
+    std::vector<AdapterResult> results;    ///< sorted (io/run_files/results_file.h)
+    std::vector<MeasuredMemory> memory;    ///< per rank; empty = none measured
+    std::vector<TraceSpan> trace;          ///< measured, else simulated before the start
     bool trace_measured = false;
 };
 

@@ -9,6 +9,7 @@
 #include "config/job_yaml.h"
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
+#include "data/prompts.h"
 #include "io/adapters/adapter_file.h"
 #include "plan/file_share.h"
 
@@ -116,6 +117,12 @@ JobInputs open_job_inputs(const Job& job) {
                 AdapterFile(directory, adapter, inputs.weights->spec()).check_values();
             });
         }
+    }
+    for (std::size_t i = 0; i < inputs.files.eval.size() && job.eval.generate.wanted(); ++i) {
+        const Dataset* data = inputs.files.eval[i].get();
+        if (data == nullptr) continue;
+        collect(problems,
+                [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
     problems.throw_if_any();
     inputs.infos = infos_of(job, inputs.files);

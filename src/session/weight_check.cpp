@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/shape.h"
 #include "base/system.h"
+#include "base/task_progress.h"
 #include "base/warn_at_failure.h"
 #include "comm/collective.h"
 #include "io/files.h"
@@ -77,11 +78,14 @@ std::uint64_t element_count_of(const BaseTensor& tensor) {
     return static_cast<std::uint64_t>(element_count(tensor.shape));
 }
 
-/// The tensors that lie in this rank's share of all elements.
-void check_share(const MpiSession& mpi, const WeightSource& weights) {
+/// The tensors that lie in this rank's share of all elements, of a file of so many bytes.
+void check_share(const MpiSession& mpi, const WeightSource& weights, const std::string& what,
+                 std::uint64_t bytes) {
     const std::vector<BaseTensor> tensors = base_tensors(weights.spec());
     std::uint64_t all = 0;
     for (const BaseTensor& tensor : tensors) all += element_count_of(tensor);
+    const double element_bytes = static_cast<double>(bytes) / static_cast<double>(all);
+    TaskProgress progress("comparing " + what, bytes / static_cast<std::uint64_t>(mpi.size()));
     Problems problems;
     std::uint64_t before = 0;
     for (const BaseTensor& tensor : tensors) {
@@ -93,6 +97,8 @@ void check_share(const MpiSession& mpi, const WeightSource& weights) {
         } catch (const InputError& error) {
             problems.add(error);
         }
+        progress.add(static_cast<std::uint64_t>(element_bytes *
+                                                static_cast<double>(element_count_of(tensor))));
     }
     problems.throw_if_any();
 }
@@ -111,7 +117,7 @@ std::string check_weights(const MpiSession& mpi, const Job& job, const WeightSou
     agree(mpi, [&] {
         std::unique_ptr<WeightSource> mine;
         if (weights == nullptr) mine = open_base_weights(job.model.weights);
-        check_share(mpi, weights == nullptr ? *mine : *weights);
+        check_share(mpi, weights == nullptr ? *mine : *weights, what, bytes);
     });
     if (!mpi.is_root()) return "";
     note(job, *weights);

@@ -105,7 +105,10 @@ Job job_of_worker(Job job, const WorkerShape& shape, int worker) {
     parallel.assignment = Assignment::each;
     const ReplicaJob& replica = shape.replica;
     if (replica.microbatch_tokens) parallel.microbatch_tokens = replica.microbatch_tokens;
-    if (parallel.recompute == Recompute::automatic) parallel.recompute = shape.recompute;
+    if (parallel.recompute == Recompute::automatic) {
+        parallel.recompute = shape.recompute;
+        parallel.recomputes_least = true;
+    }
     parallel.deployment.clear();
     parallel.pipeline_stages.reset();
     if (replica.tensor > 1) {

@@ -29,9 +29,9 @@ std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
 }
 
 std::string to_text(const AdapterPiece& piece) {
-    std::string text =
-        cat(piece_word, number(piece.key.adapter), " ", static_cast<int>(piece.key.part), " ",
-            piece.key.of_checkpoint ? 1 : 0, " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
+    std::string text = cat(piece_word, number(piece.key.adapter), " ",
+                           static_cast<int>(piece.key.part), " ", static_cast<int>(piece.key.use),
+                           " ", piece.key.step, " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
     const std::size_t line = text.size();
     text.resize(line + piece.values.size() * sizeof(float));
     std::memcpy(text.data() + line, piece.values.data(), text.size() - line);
@@ -49,11 +49,14 @@ AdapterPiece adapter_piece_from_text(const std::string& text) {
     AdapterPiece piece;
     std::int32_t adapter = 0;
     std::uint32_t part = 0;
-    numbers >> adapter >> part >> piece.key.of_checkpoint >> piece.rank >> piece.last;
-    LORATRAIN_CHECK(numbers && part < state_parts && (text.size() - line) % sizeof(float) == 0,
+    std::uint32_t use = 0;
+    numbers >> adapter >> part >> use >> piece.key.step >> piece.rank >> piece.last;
+    const bool known = part < state_parts && use <= static_cast<std::uint32_t>(PartUse::best);
+    LORATRAIN_CHECK(numbers && known && (text.size() - line) % sizeof(float) == 0,
                     "a part of an adapter is damaged");
     piece.key.adapter = AdapterId{adapter};
     piece.key.part = static_cast<StatePart>(part);
+    piece.key.use = static_cast<PartUse>(use);
     piece.values.resize((text.size() - line) / sizeof(float));
     std::memcpy(piece.values.data(), text.data() + line, text.size() - line);
     return piece;
@@ -72,11 +75,10 @@ void AdapterParts::add(const AdapterPiece& piece) {
     if (piece.last) --found->second.ranks_left;
 }
 
-std::map<PartKey, AdapterParts::ByRank> AdapterParts::take_complete(bool of_checkpoint) {
+std::map<PartKey, AdapterParts::ByRank> AdapterParts::take_complete(PartUse use) {
     std::map<PartKey, ByRank> complete;
     std::erase_if(parts_, [&](auto& entry) {
-        const bool wanted = entry.first.of_checkpoint == of_checkpoint;
-        if (!wanted || entry.second.ranks_left > 0) return false;
+        if (entry.first.use != use || entry.second.ranks_left > 0) return false;
         complete[entry.first] = std::move(entry.second.values);
         return true;
     });

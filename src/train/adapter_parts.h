@@ -1,10 +1,10 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "adapter/adapter_layout.h"
@@ -12,17 +12,27 @@
 
 namespace loratrain {
 
-/// What ranks send of an adapter: its parameters for an export, or a part of its state for a
-/// checkpoint that is written while others train.
+/// An adapter after so many of its steps.
+struct AdapterAtStep {
+    AdapterId adapter{};
+    std::int32_t step = 0;
+    auto operator<=>(const AdapterAtStep&) const = default;
+};
+
+/// What ranks send a part of an adapter for.
+enum class PartUse : std::uint8_t {
+    exported,    ///< parameters of one that has ended
+    checkpoint,  ///< one that is written while others train
+    best,        ///< parameters as they were evaluated: its best state, if it turns out to be
+};
+
+/// What ranks send of an adapter.
 struct PartKey {
     AdapterId adapter{};
     StatePart part = StatePart::parameters;
-    bool of_checkpoint = false;
-    bool operator==(const PartKey&) const = default;
-    bool operator<(const PartKey& other) const {
-        return std::tie(adapter, part, of_checkpoint) <
-               std::tie(other.adapter, other.part, other.of_checkpoint);
-    }
+    PartUse use = PartUse::exported;
+    std::int32_t step = 0;  ///< of PartUse::best: steps it had taken
+    auto operator<=>(const PartKey&) const = default;
 };
 
 /// Some of the values that a rank has of it, those behind the pieces before.
@@ -52,8 +62,8 @@ class AdapterParts {
 
     /// Values by rank.
     using ByRank = std::map<std::int32_t, std::vector<float>>;
-    /// Those that are complete, for checkpoints or for exports; they leave.
-    std::map<PartKey, ByRank> take_complete(bool of_checkpoint);
+    /// Those of a use that are complete; they leave.
+    std::map<PartKey, ByRank> take_complete(PartUse use);
 
   private:
     struct Part {

@@ -8,11 +8,10 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "io/files.h"
+#include "io/run_files/generations_file.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
-#include "train/early_stopping.h"
 #include "train/orders/stop_request.h"
-#include "train/records/best_adapter.h"
 #include "train/records/exports.h"
 #include "train/records/kept_references.h"
 
@@ -110,8 +109,6 @@ ExitCode Conductor::end() {
 std::vector<AdapterId> Conductor::train_stream() {
     saves_in_stream_ = saves_in_stream();
     fixed_end_ = adapters_.round() + rounds_to_event();
-    const auto evaluations = evaluates_in_stream() ? ScheduleStream::Evaluations::due
-                                                   : ScheduleStream::Evaluations::none;
     exported_.clear();
     written_.clear();
     evaluated_.clear();
@@ -121,7 +118,6 @@ std::vector<AdapterId> Conductor::train_stream() {
         begun_[a] = {adapters_.round(), adapters_[a].state.steps};
     }
     adapters_.reached(stream_.run(
-        evaluations,
         {[this](const BatchResult& result) { on_batch(result); },
          [this](const EvalResult& result) { on_evaluation(result); },
          [this](std::int32_t round) { return drain_wanted(round); },
@@ -133,32 +129,38 @@ std::vector<AdapterId> Conductor::train_stream() {
          [this](const PartKey& key, AdapterParts::ByRank values) {
              store_part(key, std::move(values));
          },
+         [this](const PartKey& key, AdapterParts::ByRank values) {
+             store_kept({key.adapter, key.step}, {std::move(values), {}});
+         },
          [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
+         [this] { look_for_additions(); }, [this] { return waits_to_grow(); },
+         [this] { return grow(); },
+         [this](const AdditionsVerdict& verdict) { take_verdict(verdict); },
+         [this] { return awaits_verdicts(); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
              // Who waits for DONE reads metrics then.
              if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();
-             write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter,
-                          performer_.join(adapter, others));
+             const AdapterState& state = adapters_[adapter].state;
+             std::vector<NamedTensor> tensors = performer_.join(adapter, others);
+             if (is_best(adapter, state.steps)) store_kept({adapter, state.steps}, {{}, tensors});
+             write_export(parts_.job, parts_.plan.model, state, adapter, tensors);
              written_.insert(adapter);
              note_ends({adapter});
          }}));
     for (const AdapterId a : adapters_.running()) settle(a);
+    write_bests(true);
     finish_saving();
+    write_bests(true);
     std::vector<AdapterId> trained;
     for (const auto& [adapter, begin] : begun_) trained.push_back(adapter);
     return trained;
 }
 
-/// Where no evaluation decides how training goes on.
-bool Conductor::evaluates_in_stream() const {
-    return !parts_.job.eval.keep_best && parts_.job.eval.early_stopping_patience == 0;
-}
-
-/// Whether an adapter that ends makes room for one that cannot come while others train, lets the
-/// run be deployed anew, or is evaluated with the pipeline empty.
+/// Whether an adapter that ends makes room for one that cannot come while others train, or lets the
+/// run be deployed anew.
 bool Conductor::ends_need_drain() const {
-    if (search_.active() || parts_.redeploys || !evaluates_in_stream()) return true;
+    if (search_.active() || parts_.redeploys || parts_.job.eval.generate.wanted()) return true;
     return adapters_.any_waiting() && !changes_in_stream();
 }
 
@@ -166,11 +168,8 @@ bool Conductor::ends_need_drain() const {
 std::int32_t Conductor::rounds_to_event() const {
     const std::int32_t round = adapters_.round();
     std::int32_t rounds = std::numeric_limits<std::int32_t>::max() - round;
-    const int eval_every = evaluates_in_stream() ? 0 : parts_.job.eval.every_steps;
     const int save_every = saves_in_stream_ ? 0 : parts_.job.checkpoint.every_steps;
-    for (const int every : {save_every, eval_every}) {
-        if (every > 0) rounds = std::min(rounds, every - round % every);
-    }
+    if (save_every > 0) rounds = save_every - round % save_every;
     rounds = std::min(rounds, parts_.stop.rounds_left(round).value_or(rounds));
     if (ends_need_drain()) {
         for (const AdapterId a : adapters_.running()) {
@@ -192,11 +191,15 @@ std::int32_t Conductor::last_round(const Progress& planned) const {
     return std::min(fixed_end_, planned.round + most);
 }
 
-/// Of a window, so that one begins where a checkpoint is due or a place becomes free.
+/// Of a window, so that one begins where a checkpoint is due, a place becomes free, or states that
+/// are evaluated are kept or awaited.
 std::int32_t Conductor::most_rounds(const Progress& planned) const {
     std::int32_t most = std::numeric_limits<std::int32_t>::max();
-    const int every = parts_.job.checkpoint.every_steps;
-    if (every > 0) most = every - planned.round % every;
+    const EvalJob& eval = parts_.job.eval;
+    const bool awaits = eval.keep_best || eval.early_stopping_patience > 0;
+    for (const int every : {parts_.job.checkpoint.every_steps, awaits ? eval.every_steps : 0}) {
+        if (every > 0) most = std::min(most, every - planned.round % every);
+    }
     if (!adapters_.any_waiting()) return most;
     for (const AdapterId a : adapters_.all()) {
         const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
@@ -211,7 +214,8 @@ bool Conductor::drain_wanted(std::int32_t round) {
     const bool can_save = saves_in_stream_ && !saving_;
     if (parts_.desk != nullptr && desk_wants_drain()) return true;
     return orders_need_drain(round) || must_give_up_any() || budget_spent() ||
-           (checkpoint_due_at(round) && !can_save) || !reason_to_stop().empty();
+           evaluations_need_drain(round) || (checkpoint_due_at(round) && !can_save) ||
+           !reason_to_stop().empty();
 }
 
 void Conductor::on_batch(const BatchResult& result) {
@@ -243,6 +247,7 @@ void Conductor::note_evaluations() {
         note_evaluation_of(result);
         if (result.step > 0) judge_evaluation(result.adapter, result.step);
         evaluated_[result.adapter] = result.step;
+        if (!is_best(result.adapter, result.step)) kept_.erase({result.adapter, result.step});
         const bool begins_behind =
             saving_ && begun_.at(result.adapter).round == saving_->state.round();
         if (saving_ && !(result.step == 0 && begins_behind)) {
@@ -251,6 +256,7 @@ void Conductor::note_evaluations() {
         }
         return true;
     });
+    write_bests(false);
 }
 
 /// Of those whose last step is taken everywhere, the ones whose results have come and are good.
@@ -270,13 +276,12 @@ std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& s
 bool Conductor::is_evaluated_behind(const BatchPlan& batch) const {
     const int every = parts_.job.eval.every_steps;
     const bool regular = every > 0 && (batch.round + 1) % every == 0;
-    return evaluates_in_stream() && (regular || batch.last_of_adapter) &&
+    return (regular || batch.last_of_adapter) &&
            has_eval_samples(parts_.job, parts_.datasets, batch.adapter);
 }
 
-/// After its last step, where its stream does that.
+/// After its last step.
 bool Conductor::is_evaluated(AdapterId adapter) const {
-    if (!evaluates_in_stream()) return false;
     if (!has_eval_samples(parts_.job, parts_.datasets, adapter)) return true;
     const auto evaluated = evaluated_.find(adapter);
     return evaluated != evaluated_.end() && evaluated->second == adapters_[adapter].state.steps;
@@ -371,15 +376,12 @@ bool Conductor::regular_evaluation() const {
     return every > 0 && adapters_.round() % every == 0;
 }
 
-/// Evaluates and exports those that trained, as it is due and not done in the stream.
+/// Evaluates and exports those that trained, where that is not done in the stream.
 void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
     std::vector<AdapterId> evaluated;
     for (const AdapterId a : trained) {
-        const AdapterStatus status = adapters_[a].state.status;
-        const bool regular = status == AdapterStatus::running && regular_evaluation();
-        const bool due = status == AdapterStatus::done || regular;
-        const bool stopped = status == AdapterStatus::stopped && !is_evaluated(a);
-        if (evaluates_in_stream() ? stopped : due) evaluated.push_back(a);
+        const bool stopped = adapters_[a].state.status == AdapterStatus::stopped;
+        if (stopped && !is_evaluated(a)) evaluated.push_back(a);
     }
     evaluate(evaluated);
     judge_evaluations(evaluated);
@@ -390,6 +392,7 @@ void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
         const bool complete = is_complete(adapters_[a].state.status);
         if (complete && !exported && sweep_.is_wanted(a)) export_adapter(a);
     }
+    if (parts_.job.eval.generate.wanted()) write_texts(trained);
     parts_.stop.window_took(stream_.seconds_since_last_window());
 }
 
@@ -418,34 +421,29 @@ void Conductor::note_evaluation_of(const EvalResult& result) {
     journal_.evaluated(result);
 }
 
-void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {
-    for (const AdapterId a : adapters) {
-        if (!has_eval_samples(parts_.job, parts_.datasets, a)) continue;
-        judge_evaluation(a, adapters_[a].state.steps);
-    }
-}
-
-void Conductor::judge_evaluation(AdapterId adapter, std::int32_t step) {
-    const EvalJob& eval = parts_.job.eval;
-    AdapterState& state = adapters_[adapter].state;
-    if (note_evaluation(eval, step, state) && eval.keep_best) keep_best(adapter);
-    const std::string reason = early_stop_reason(eval, state);
-    if (reason.empty() || state.status != AdapterStatus::running) return;
-    state.status = AdapterStatus::stopped_early;
-    log::info(cat("adapter ", parts_.job.adapter(adapter).name, " stopped early at step ",
-                  state.steps, ": ", reason));
+std::vector<NamedTensor> Conductor::gather(AdapterId adapter) {
+    post(GatherAdapter{adapter});
+    return performer_.gather(adapter);
 }
 
 void Conductor::export_adapter(AdapterId adapter) {
-    post(GatherAdapter{adapter});
-    const std::vector<NamedTensor> tensors = performer_.gather(adapter);
-    write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, tensors);
+    write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, gather(adapter));
 }
 
-void Conductor::keep_best(AdapterId adapter) {
-    post(GatherAdapter{adapter});
-    const std::vector<NamedTensor> tensors = performer_.gather(adapter);
-    write_best_adapter(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, tensors);
+/// Of those that have ended, while their memory is not given up.
+void Conductor::write_texts(const std::vector<AdapterId>& trained) {
+    for (const AdapterId a : trained) {
+        const bool ended = is_complete(adapters_[a].state.status) && sweep_.is_wanted(a);
+        if (!ended || !has_eval_samples(parts_.job, parts_.datasets, a)) continue;
+        const auto start = std::chrono::steady_clock::now();
+        post(GenerateTexts{a});
+        const std::vector<GeneratedText> texts =
+            performer_.generate(a, [this] { journal_.beat(); });
+        const std::string& name = parts_.job.adapter(a).name;
+        write_text_atomic(cat(parts_.job.run.dir, "/adapters/", name, "/", generations_file_name),
+                          to_text(texts));
+        log::info(texts_notice(name, texts, seconds_since(start)));
+    }
 }
 
 bool Conductor::checkpoint_due_by_time() const {

@@ -23,11 +23,12 @@ namespace loratrain {
 
 /// Decides, on rank 0 alone, who trains, and when to evaluate, to save, to export, to take orders
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
-/// on as one stream of windows until something needs an empty pipeline: adapters that are added, a
-/// stop of the run. Evaluations go on in the stream, beside what others train, and adapters end in
-/// it, also as ordered, and make room for those that wait, unless an evaluation may end an adapter
-/// or keep its state, or trials or workers are told of ends. Checkpoints are written while it goes
-/// on, unless there is no memory for copies.
+/// on as one stream of windows until something needs an empty pipeline, as a stop of the run.
+/// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
+/// ordered, and make room for those that wait, and for those that are added, unless trials or
+/// workers are told of ends. Where the result of an evaluation may end an adapter early, the stream
+/// waits for it. Checkpoints and the best states of adapters are written while it goes on, unless
+/// there is no memory for copies.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -69,7 +70,6 @@ class Conductor {
     std::vector<AdapterId> choose_exports(const std::vector<AdapterId>& stepped);
     bool must_give_up_any() const;
     void settle(AdapterId adapter);
-    bool evaluates_in_stream() const;
     bool ends_need_drain() const;
     bool is_evaluated_behind(const BatchPlan& batch) const;
     bool is_evaluated(AdapterId adapter) const;
@@ -84,6 +84,42 @@ class Conductor {
     void take_memory_of_ended(StreamChange& change);
     void begin_in_stream(AdapterId adapter, const Progress& planned);
 
+    // Adapters that are added while the stream goes on (conductor_growth.cpp).
+    struct Additions {
+        std::vector<InboxFile> files;       ///< good, as far as this rank knows
+        std::vector<std::string> problems;  ///< per file, that others have told; "" = none
+        int verdicts_left = 0;              ///< of other ranks
+        bool answers_later = false;         ///< those come behind the window under way
+    };
+    void look_for_additions();
+    void take_verdict(const AdditionsVerdict& verdict);
+    bool waits_to_grow() const;
+    bool awaits_verdicts() const { return additions_ && additions_->verdicts_left > 0; }
+    bool grow();
+    bool take_addition(const InboxFile& file, std::string problem);
+
+    // Evaluations that decide (conductor_best.cpp).
+    struct Best {
+        AdapterId adapter{};
+        AdapterState state;  ///< as it was found: best_step, best_eval_loss
+    };
+    /// What an adapter was when it was evaluated, either way.
+    struct Kept {
+        AdapterParts::ByRank by_rank;
+        std::vector<NamedTensor> tensors;
+    };
+    bool trains_beyond(AdapterId adapter, std::int32_t round) const;
+    std::int32_t evaluations_pending(AdapterId adapter, std::int32_t round) const;
+    bool evaluations_need_drain(std::int32_t round) const;
+    void keep_evaluated(const Progress& planned, StreamChange& change) const;
+    void store_kept(const AdapterAtStep& which, Kept kept);
+    bool is_best(AdapterId adapter, std::int32_t step) const;
+    void judge_evaluations(const std::vector<AdapterId>& adapters);
+    void judge_evaluation(AdapterId adapter, std::int32_t step);
+    void write_bests(bool pipeline_is_empty);
+    bool saving_has(const Best& best) const;
+    void write_best(const Best& best);
+
     // A checkpoint while the stream goes on (conductor_saving.cpp).
     bool is_held(AdapterId adapter) const;
     std::vector<AdapterId> adapters_held() const;
@@ -93,6 +129,7 @@ class Conductor {
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
     void store_part(const PartKey& key, AdapterParts::ByRank values);
     bool ends_are_settled() const;
+    bool bests_are_written() const;
     void go_on_saving();
     void finish_saving();
     void end_saving();
@@ -104,10 +141,9 @@ class Conductor {
     void end_adapters(const std::vector<AdapterId>& trained);
     void evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples = 0);
     void note_evaluation_of(const EvalResult& result);
-    void judge_evaluations(const std::vector<AdapterId>& adapters);
-    void judge_evaluation(AdapterId adapter, std::int32_t step);
+    std::vector<NamedTensor> gather(AdapterId adapter);
     void export_adapter(AdapterId adapter);
-    void keep_best(AdapterId adapter);
+    void write_texts(const std::vector<AdapterId>& trained);
     bool regular_evaluation() const;
     bool checkpoint_due_by_time() const;
     std::string reason_to_stop();
@@ -151,9 +187,11 @@ class Conductor {
     void admit_adapters();
     std::vector<AdapterId> choose_adapters() const;
     bool finished();
+    bool are_looked_at(const InboxFile& file) const;
     bool orders_wait();
     void obey_orders();
     void add_adapters(const InboxFile& file);
+    void begin_added(const InboxFile& file, const JobTail& tail);
     std::optional<AdapterId> take_stop(const std::string& name);
     void stop_adapter(AdapterId adapter);
     void forget_obeyed(const std::set<std::string>& names);
@@ -201,12 +239,15 @@ class Conductor {
     std::set<ReferenceId> referred_;               ///< whose losses are known
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
+    std::vector<Best> bests_;                      ///< whose files are not written yet
+    std::map<AdapterAtStep, Kept> kept_;           ///< in the stream, that may be or are the best
     std::set<AdapterId> exported_;                 ///< in the stream, or on the way
     std::set<AdapterId> written_;                  ///< of them: its files are
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;
-    std::set<std::string> stopping_;  ///< adapters whose stop files are obeyed
+    std::optional<Additions> additions_;  ///< that all ranks look at
+    std::set<std::string> stopping_;      ///< adapters whose stop files are obeyed
 
     // On a worker.
     std::set<AdapterId> told_;  ///< ended ones that the desk knows of

@@ -16,23 +16,25 @@
 
 namespace loratrain {
 
-/// Nobody else has to know of an end before others train on.
+/// Who trains may change, and adapters may be added, while others train: nobody else has to know of
+/// an end before they train on, and no text is written at one. Trials of a sweep are judged,
+/// workers get their adapters, and runs are deployed anew with the pipeline empty. What needs that
+/// of single adapters (admit_in_stream): a place that others have to leave, for a higher priority;
+/// references that are not known; more memory than there is beside what is resident, or for copies.
 bool Conductor::changes_in_stream() const {
-    return evaluates_in_stream() && !parts_.job.sweep && parts_.desk == nullptr &&
-           !parts_.redeploys;
+    return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys &&
+           !parts_.job.eval.generate.wanted();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
 /// memory.
 bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_wait()) return false;
-    if (!orders_.additions.empty() || !changes_in_stream() || round >= fixed_end_) return true;
+    if (!changes_in_stream() || round >= fixed_end_) return true;
+    if (orders_.stops.empty()) return false;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
-        const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
-        const bool ends =
-            last_steps_.contains(adapter) || begin.steps + round - begin.round >= total;
-        if (!ends) staying.insert(adapter);
+        if (trains_beyond(adapter, round)) staying.insert(adapter);
     }
     for (const AdapterId a : adapters_.all()) {
         const std::string& name = parts_.job.adapter(a).name;
@@ -57,6 +59,7 @@ std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
     if (adapters_.any_waiting() && changes_in_stream() && !admit_in_stream(planned, change)) {
         return {};
     }
+    keep_evaluated(planned, change);
     return change;
 }
 

@@ -47,11 +47,20 @@ bool Conductor::finished() {
     return adapters_.finished();
 }
 
+/// Whether ranks do so already.
+bool Conductor::are_looked_at(const InboxFile& file) const {
+    if (!additions_) return false;
+    return std::any_of(additions_->files.begin(), additions_->files.end(),
+                       [&](const InboxFile& known) { return known.path == file.path; });
+}
+
 /// Looks for orders where none are known yet.
 bool Conductor::orders_wait() {
     if (!inbox_) return false;
     if (orders_.additions.empty() && orders_.stops.empty()) {
         orders_ = inbox_->look();
+        std::erase_if(orders_.additions,
+                      [&](const InboxFile& file) { return are_looked_at(file); });
         std::erase_if(orders_.stops,
                       [&](const std::string& name) { return stopping_.contains(name); });
     }
@@ -59,6 +68,7 @@ bool Conductor::orders_wait() {
 }
 
 void Conductor::obey_orders() {
+    grow();
     if (!orders_wait()) return;
     for (const std::string& name : orders_.stops) {
         if (const std::optional<AdapterId> adapter = take_stop(name)) stop_adapter(*adapter);
@@ -75,6 +85,11 @@ void Conductor::add_adapters(const InboxFile& file) {
     } catch (const InputError& error) {
         return inbox_->reject(file, error.what());
     }
+    begin_added(file, tail);
+}
+
+/// The job has got what the file adds, behind the tail.
+void Conductor::begin_added(const InboxFile& file, const JobTail& tail) {
     const std::vector<AdapterId> added = adapters_.grow();
     journal_.begin(added);
     log::info(cat("took ", added.size(),

@@ -69,8 +69,8 @@ StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) con
     const std::int32_t steps = std::min(last, begin.steps + round - begin.round);
     const int every = parts_.job.eval.every_steps;
     const bool due = steps == last || (every > 0 && round % every == 0);
-    const bool evaluates = evaluates_in_stream() && round > begin.round &&
-                           has_eval_samples(parts_.job, parts_.datasets, adapter);
+    const bool evaluates =
+        round > begin.round && has_eval_samples(parts_.job, parts_.datasets, adapter);
     const std::int32_t awaited = due ? steps : 0;  // whoever came in the stream began with one
     const auto evaluated = evaluated_.find(adapter);
     const bool has_come = evaluated != evaluated_.end() && evaluated->second >= awaited;
@@ -91,11 +91,17 @@ bool Conductor::ends_are_settled() const {
                        [this](AdapterId a) { return steps_left(a) > 0; });
 }
 
+/// Of those that its state has found.
+bool Conductor::bests_are_written() const {
+    return std::none_of(bests_.begin(), bests_.end(),
+                        [this](const Best& best) { return saving_has(best); });
+}
+
 /// What can be done of it without waiting.
 void Conductor::go_on_saving() {
     if (!saving_) return;
     const bool all_have_come = saving_->parts_left == 0 && saving_->state.is_known();
-    if (!saving_->completing && all_have_come && ends_are_settled()) {
+    if (!saving_->completing && all_have_come && ends_are_settled() && bests_are_written()) {
         journal_.flush();  // a continued run has to find metrics of all steps before
         saving_->files.complete(saving_->state.state(state()));
         saving_->completing = true;
@@ -119,6 +125,7 @@ void Conductor::end_saving() {
     forget_obeyed(saving_->stops);
     saving_.reset();
     journal_.checkpointed();
+    write_bests(false);
 }
 
 }  // namespace loratrain

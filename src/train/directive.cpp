@@ -62,6 +62,12 @@ std::string write(const CopyStates& copy) {
     return write("copy", copy.adapters);
 }
 
+std::string write(const KeepParameters& keep) {
+    std::string text = "keep";
+    for (const auto& [adapter, step] : keep.adapters) text += cat(" ", number(adapter), " ", step);
+    return text + "\n";
+}
+
 std::string write(const AdmitAdapters& admit) {
     return write("admit", admit.adapters);
 }
@@ -76,6 +82,28 @@ std::string write(const LoadAdapter& load) {
 
 std::string write(const AddAdapters& add) {
     return cat("add ", add.file.path.size(), "\n") + add.file.path + add.file.text;
+}
+
+std::string write(const CheckAdditions& check) {
+    std::string text = "check";
+    for (const InboxFile& file : check.files) {
+        text += cat(" ", file.path.size(), " ", file.text.size());
+    }
+    text += "\n";
+    for (const InboxFile& file : check.files) text += file.path + file.text;
+    return text;
+}
+
+std::string write(const TakeAddition& take) {
+    return "take\n" + take.plan;
+}
+
+std::string write(const DropAdditions&) {
+    return "drop\n";
+}
+
+std::string write(const GenerateTexts& generate) {
+    return cat("generate ", number(generate.adapter), "\n");
 }
 
 std::string write(const Finish& finish) {
@@ -129,6 +157,15 @@ std::vector<AdapterId> read_adapters(Numbers numbers) {
     return adapters;
 }
 
+KeepParameters read_keep(Numbers numbers) {
+    if (numbers.size() % 2 != 0) throw Error("an adapter without its step");
+    KeepParameters keep;
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+        keep.adapters.push_back({AdapterId{numbers[i]}, numbers[i + 1]});
+    }
+    return keep;
+}
+
 Finish read_finish(Numbers numbers) {
     if (numbers.size() != 2) throw Error("two numbers are expected");
     return {static_cast<ExitCode>(numbers[0]), numbers[1] != 0};
@@ -137,6 +174,24 @@ Finish read_finish(Numbers numbers) {
 AddAdapters read_add(std::size_t path_bytes, const std::string& rest) {
     if (path_bytes > rest.size()) throw Error("the path is cut off");
     return {{rest.substr(0, path_bytes), rest.substr(path_bytes)}};
+}
+
+CheckAdditions read_check(Numbers numbers, std::string_view rest) {
+    if (numbers.size() % 2 != 0) throw Error("a path without its text");
+    const auto cut = [&rest](std::int32_t bytes) {
+        const auto size = static_cast<std::size_t>(bytes);
+        if (size > rest.size()) throw Error("a file is cut off");
+        std::string text(rest.substr(0, size));
+        rest.remove_prefix(size);
+        return text;
+    };
+    CheckAdditions check;
+    for (std::size_t i = 0; i < numbers.size(); i += 2) {
+        std::string path = cut(numbers[i]);
+        check.files.push_back({std::move(path), cut(numbers[i + 1])});
+    }
+    expect_end(rest);
+    return check;
 }
 
 KnownReferences read_known(std::int32_t adapter, const std::string& rest) {
@@ -154,16 +209,21 @@ Directive read(std::string_view kind, Numbers numbers, const std::string& rest) 
     if (kind == "refer") return ReferWindow{read_window(numbers, rest)};
     if (kind == "known") return read_known(only(numbers), rest);
     if (kind == "load") return LoadAdapter{AdapterId{only(numbers)}, rest};
+    if (kind == "check") return read_check(numbers, rest);
+    if (kind == "take") return expect_none(numbers), TakeAddition{rest};
     expect_end(rest);
     if (kind == "gather") return GatherAdapter{AdapterId{only(numbers)}};
     if (kind == "send") return SendAdapter{AdapterId{only(numbers)}};
     if (kind == "store") return StoreAdapters{read_adapters(numbers)};
     if (kind == "copy") return CopyStates{read_adapters(numbers)};
+    if (kind == "keep") return read_keep(numbers);
     if (kind == "admit") return AdmitAdapters{read_adapters(numbers)};
     if (kind == "release") return ReleaseAdapter{AdapterId{only(numbers)}};
+    if (kind == "generate") return GenerateTexts{AdapterId{only(numbers)}};
     if (kind == "finish") return read_finish(numbers);
-    if (kind != "checkpoint") throw Error("no such kind");
+    if (kind != "checkpoint" && kind != "drop") throw Error("no such kind");
     expect_none(numbers);
+    if (kind == "drop") return DropAdditions{};
     return SaveCheckpoint{};
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/plan.h"
+#include "train/adapter_parts.h"
 #include "train/orders/inbox.h"
 
 namespace loratrain {
@@ -56,6 +57,12 @@ struct CopyStates {
     std::vector<AdapterId> adapters;
 };
 
+/// The same of the parameters of these alone, which have been evaluated: whether they are the best
+/// is known later.
+struct KeepParameters {
+    std::vector<AdapterAtStep> adapters;  ///< with the steps that those windows come to
+};
+
 /// From now on these are in backend memory, and no others; nothing of those is under way.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
@@ -77,6 +84,25 @@ struct AddAdapters {
     InboxFile file;
 };
 
+/// Between two windows of a stream: ranks check what inbox files would add (RunGrowth::check), keep
+/// it and tell what is wrong (AdditionsVerdict). The run does not change.
+struct CheckAdditions {
+    std::vector<InboxFile> files;
+};
+
+/// The first of them that is kept belongs to the run from now on.
+struct TakeAddition {
+    std::string plan;  ///< with it, as text
+};
+
+/// What is still kept of them is not taken.
+struct DropAdditions {};
+
+/// Writes texts with an adapter that has ended and is resident (generation.h).
+struct GenerateTexts {
+    AdapterId adapter{};
+};
+
 /// The last one.
 struct Finish {
     ExitCode code = ExitCode::done;
@@ -86,13 +112,14 @@ struct Finish {
 /// What rank 0 decides (conductor.h) and every rank performs, in the same order (performer.h).
 using Directive =
     std::variant<TrainWindow, EvaluateWindow, ReferWindow, KnownReferences, SaveCheckpoint,
-                 StoreAdapters, GatherAdapter, SendAdapter, CopyStates, AdmitAdapters,
-                 ReleaseAdapter, LoadAdapter, AddAdapters, Finish>;
+                 StoreAdapters, GatherAdapter, SendAdapter, CopyStates, KeepParameters,
+                 AdmitAdapters, ReleaseAdapter, LoadAdapter, AddAdapters, CheckAdditions,
+                 TakeAddition, DropAdditions, GenerateTexts, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
-/// its text (plan/text/window_text.h), for a checkpoint its directory, for an inbox file its path
-/// and text as they are, the first number being the path's bytes. Reading what was written gives
-/// the same value; any other text is an Error that shows its first line.
+/// its text (plan/text/window_text.h), for a checkpoint its directory, for inbox files their
+/// paths and texts as they are, the numbers being the bytes of each, but of a last text. Reading
+/// what was written gives the same value; any other text is an Error that shows its first line.
 std::string to_text(const Directive& directive);
 Directive directive_from_text(const std::string& text);
 

@@ -138,7 +138,7 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
 }  // namespace
 
 BaseFacts BaseFacts::of(const WeightSource& weights) {
-    return {weights.max_positions(), weights.tokenizer()};
+    return {weights.max_positions(), weights.tokenizer(), weights.end_tokens()};
 }
 
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,

@@ -20,6 +20,8 @@ struct JobTail {
 struct BaseFacts {
     std::int64_t positions = 0;  ///< that the model was made for; 0 = not known
     std::string tokenizer;       ///< "" = not known
+    /// Its eos_token_id: where generate() of transformers ends.
+    std::vector<std::int32_t> end_tokens{};
 
     static BaseFacts of(const WeightSource& weights);
 };

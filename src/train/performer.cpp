@@ -8,10 +8,10 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/collective.h"
+#include "data/prompts.h"
 #include "measure/measured_trace.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/orders/grow_run.h"
 
 namespace loratrain {
 
@@ -111,6 +111,41 @@ const ReferenceLosses& Performer::references() const {
     return parts_.run.stage().references();
 }
 
+std::vector<GeneratedText> Performer::generate(AdapterId adapter, const Meanwhile& meanwhile) {
+    activity::begin(activity::Task::generate, number(adapter));
+    const GenerateJob& wanted = parts_.job.eval.generate;
+    std::vector<GeneratedText> all;
+    if (parts_.mpi.is_root()) {
+        const DatasetId dataset = parts_.job.adapter(adapter).dataset;
+        const Dataset& data = *parts_.files.eval.at(index(dataset));
+        for (Prompt& prompt : prompts_in(data, wanted.samples, parts_.job.dataset(dataset).name)) {
+            all.push_back({std::move(prompt), {}, false});
+        }
+    }
+    all = generated_from_text(broadcast_text(parts_.mpi, to_text(all)));
+    const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
+    const std::size_t replicas = parts_.plan.replicas.size();
+    std::vector<Prompt> own;
+    for (std::size_t i = replica; i < all.size(); i += replicas) own.push_back(all[i].prompt);
+    std::vector<std::int32_t> stop_tokens = wanted.stop_tokens;
+    stop_tokens.insert(stop_tokens.end(), parts_.base.end_tokens.begin(),
+                       parts_.base.end_tokens.end());
+    const MpiSession ranks = parts_.mpi.split(static_cast<int>(replica));
+    Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
+                         parts_.run.communicator(), stop_tokens, meanwhile},
+                        adapter);
+    const std::string written = to_text(generator.write(own));
+    for (std::size_t r = 0; r < replicas; ++r) {
+        const int rank = parts_.plan.replicas[r].stages.front().rank;
+        std::size_t i = r;
+        for (GeneratedText& text : generated_from_text(broadcast_text(parts_.mpi, written, rank))) {
+            all.at(i) = std::move(text);
+            i += replicas;
+        }
+    }
+    return all;
+}
+
 void Performer::save(const RunState& state) {
     activity::begin(activity::Task::checkpoint);
     if (parts_.job.logging.trace) {
@@ -147,8 +182,20 @@ std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::
     });
 }
 
+std::vector<NamedTensor> Performer::join_kept(AdapterId adapter,
+                                              const AdapterParts::ByRank& all) const {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters,
+                       [&](std::int32_t rank) { return all.at(rank); });
+}
+
 void Performer::copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver) {
     copies_.begin(adapters, parts_.run.runner(), std::move(deliver));
+}
+
+void Performer::keep_parameters(const std::vector<AdapterAtStep>& adapters,
+                                StateCopies::Deliver deliver) {
+    copies_.keep(adapters, parts_.run.runner(), std::move(deliver));
 }
 
 void Performer::admit(const std::vector<AdapterId>& adapters) {
@@ -174,11 +221,45 @@ void Performer::load(AdapterId adapter, const std::string& directory) {
 void Performer::add(const InboxFile& file, const std::function<void()>& accept) {
     activity::begin(activity::Task::admit);
     parts_.run.loader().stop();
-    grow_run(parts_.mpi,
-             {parts_.job, parts_.plan, parts_.files, parts_.datasets, parts_.identity,
-              reads_tokens(parts_.run.stage().plan()), accept, parts_.keeps_records},
-             file.text, file.path);
+    grow_run(parts_.mpi, growing_run(accept), file.text, file.path);
     parts_.run.loader().restart(datasets_of_adapters(parts_.job));
+    parts_.run.stage().bank().add_adapters();
+}
+
+GrowingRun Performer::growing_run(const std::function<void()>& accept) const {
+    return {parts_.job,      parts_.plan,         parts_.files,
+            parts_.datasets, parts_.identity,     reads_tokens(parts_.run.stage().plan()),
+            accept,          parts_.keeps_records};
+}
+
+void Performer::check(const InboxFile& file) {
+    activity::begin(activity::Task::admit);
+    if (!growth_) growth_.emplace(growing_run({}), parts_.mpi.is_root());
+    growth_->check(file);
+}
+
+/// On another rank; what an order before has left is gone.
+AdditionsVerdict Performer::check_all(const std::vector<InboxFile>& files) {
+    growth_.reset();
+    AdditionsVerdict verdict;
+    for (const InboxFile& file : files) {
+        std::string& problem = verdict.problems.emplace_back();
+        try {
+            check(file);
+        } catch (const InputError& error) {
+            problem = error.what();
+        }
+    }
+    return verdict;
+}
+
+void Performer::take_addition(const std::string& plan) {
+    activity::begin(activity::Task::admit);
+    LORATRAIN_CHECK(growth_ && growth_->size() > 0, "no checked addition is left");
+    parts_.run.loader().grow([&] {
+        growth_->take(plan);
+        return datasets_of_adapters(parts_.job);
+    });
     parts_.run.stage().bank().add_adapters();
 }
 
@@ -191,10 +272,8 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
             tell(to_text(piece));
         }
     };
-    const auto copy = [&](const std::vector<AdapterId>& adapters) {
-        if (place_of(parts_.plan, parts_.mpi.rank()).replica > 0) return;  // the first has it all
-        copy_states(adapters, [tell](const AdapterPiece& piece) { tell(to_text(piece)); });
-    };
+    const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
+    const auto tell_piece = [tell](const AdapterPiece& piece) { tell(to_text(piece)); };
     const auto add_or_refuse = [this](const InboxFile& file) {
         try {
             add(file, {});
@@ -211,11 +290,20 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                    [&](const StoreAdapters& d) { store(d.adapters, {}, ""); },
                    [&](const GatherAdapter& d) { gather(d.adapter); },
                    [&](const SendAdapter& d) { send(d.adapter); },
-                   [&](const CopyStates& d) { copy(d.adapters); },
+                   [&](const CopyStates& d) {
+                       if (copies) copy_states(d.adapters, tell_piece);
+                   },
+                   [&](const KeepParameters& d) {
+                       if (copies) keep_parameters(d.adapters, tell_piece);
+                   },
                    [&](const AdmitAdapters& d) { admit(d.adapters); },
                    [&](const ReleaseAdapter& d) { release(d.adapter); },
                    [&](const LoadAdapter& d) { load(d.adapter, d.directory); },
                    [&](const AddAdapters& d) { add_or_refuse(d.file); },
+                   [&](const CheckAdditions& d) { tell(to_text(check_all(d.files))); },
+                   [&](const TakeAddition& d) { take_addition(d.plan); },
+                   [&](const DropAdditions&) { drop_additions(); },
+                   [&](const GenerateTexts& d) { generate(d.adapter, {}); },
                    [](const Finish&) {},
                },
                directive);

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "train/adapter_parts.h"
 #include "train/directive.h"
+#include "train/generation.h"
+#include "train/orders/additions_verdict.h"
+#include "train/orders/grow_run.h"
 #include "train/state_copies.h"
 #include "train/trainer_parts.h"
 
@@ -37,6 +42,9 @@ class Performer {
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
     void set_references(AdapterId adapter, const std::vector<double>& losses);
     const ReferenceLosses& references() const;
+    /// What a resident adapter writes behind the prompts of its evaluation data (GenerateJob), in
+    /// their order; replicas share them.
+    std::vector<GeneratedText> generate(AdapterId adapter, const Meanwhile& meanwhile);
     /// `state` is rank 0's.
     void save(const RunState& state);
     /// Of these adapters alone, in a folder of checkpoints of its own; both arguments behind them
@@ -47,8 +55,11 @@ class Performer {
     std::vector<NamedTensor> gather(AdapterId adapter);
     /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.
     std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& others);
+    /// The same from what all ranks have sent (KeepParameters).
+    std::vector<NamedTensor> join_kept(AdapterId adapter, const AdapterParts::ByRank& all) const;
     /// Between two windows of a stream, see StateCopies.
     void copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver);
+    void keep_parameters(const std::vector<AdapterAtStep>& adapters, StateCopies::Deliver deliver);
     const StateCopies& copies() const { return copies_; }
     /// Also between two windows of a stream.
     void admit(const std::vector<AdapterId>& adapters);
@@ -58,13 +69,24 @@ class Performer {
     /// InputError on all ranks, and nothing has changed, where the file is refused (grow_run.h);
     /// rank 0's `accept` may refuse it too.
     void add(const InboxFile& file, const std::function<void()>& accept);
+    /// Between two windows of a stream, each rank for itself: RunGrowth::check, and what it keeps.
+    void check(const InboxFile& file);
+    /// Rank 0: the plan with the first that is kept.
+    const std::string& plan_with_addition() const { return growth_->plan_text(); }
+    /// RunGrowth::take of that one, between two windows while none is planned.
+    void take_addition(const std::string& plan);
+    void drop_additions() { growth_.reset(); }
 
   private:
     const Window& own_part(const JointWindow& window) const;
     std::vector<float> own_parameters(AdapterId adapter);
 
+    AdditionsVerdict check_all(const std::vector<InboxFile>& files);
+    GrowingRun growing_run(const std::function<void()>& accept) const;
+
     const TrainerParts& parts_;
     StateCopies copies_;
+    std::optional<RunGrowth> growth_;  ///< checked and not taken
 };
 
 }  // namespace loratrain

@@ -18,7 +18,8 @@ StageRun::StageRun(const Parts& parts, int rank, Record record)
 
 StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stage_index,
                    Record record)
-    : stage_(parts.job, view, stage_index, parts.weights, parts.backend, objective_of, parts.lanes,
+    : communicator_(parts.communicator),
+      stage_(parts.job, view, stage_index, parts.weights, parts.backend, objective_of, parts.lanes,
              parts.homes),
       recorder_(parts.job, view, stage_index, parts.backend, record == Record::spans,
                 parts.lanes.index()),

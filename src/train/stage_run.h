@@ -41,10 +41,13 @@ class StageRun {
     TraceRecorder& recorder() { return recorder_; }
     PipelineRunner& runner() { return runner_; }
     Loader& loader() { return loader_; }
+    /// Without a record.
+    Communicator& communicator() { return communicator_; }
 
   private:
     StageRun(const Parts& parts, const ReplicaView& view, std::size_t stage_index, Record record);
 
+    Communicator& communicator_;
     Stage stage_;
     TraceRecorder recorder_;
     RecordingCommunicator recording_;

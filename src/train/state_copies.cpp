@@ -1,5 +1,6 @@
 #include "train/state_copies.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/activity.h"
@@ -11,37 +12,53 @@ namespace loratrain {
 
 void StateCopies::begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner,
                         Deliver deliver) {
-    LORATRAIN_CHECK(awaited_.empty(), "adapter ", number(awaited_.begin()->first),
-                    " is still to be copied for the checkpoint before");
+    for (const Wanted& wanted : awaited_) {
+        LORATRAIN_CHECK(wanted.use != PartUse::checkpoint, "adapter ", number(wanted.adapter),
+                        " is still to be copied for the checkpoint before");
+    }
     runner_ = &runner;
     deliver_ = std::move(deliver);
     counters_.clear();
-    for (const AdapterId adapter : adapters) {
-        if (const auto step = runner.step_to_take(adapter)) {
-            awaited_[adapter] = *step;
-        } else {
-            copy(adapter);
-        }
-    }
+    for (const AdapterId adapter : adapters) want({adapter});
+}
+
+void StateCopies::keep(const std::vector<AdapterAtStep>& adapters, PipelineRunner& runner,
+                       Deliver deliver) {
+    runner_ = &runner;
+    deliver_ = std::move(deliver);
+    for (const auto& [adapter, step] : adapters) want({adapter, PartUse::best, step});
+}
+
+void StateCopies::want(Wanted wanted) {
+    const auto step = runner_->step_to_take(wanted.adapter);
+    if (!step) return copy(wanted);
+    wanted.last_step = *step;
+    awaited_.push_back(wanted);
 }
 
 void StateCopies::stepped(const BatchPlan& batch) {
-    const auto found = awaited_.find(batch.adapter);
-    if (found == awaited_.end() || found->second != batch.step) return;
-    awaited_.erase(found);
-    copy(batch.adapter);
+    std::erase_if(awaited_, [&](const Wanted& wanted) {
+        if (wanted.adapter != batch.adapter || wanted.last_step != batch.step) return false;
+        copy(wanted);
+        return true;
+    });
 }
 
-void StateCopies::copy(AdapterId adapter) {
+void StateCopies::copy(const Wanted& wanted) {
     activity::begin(activity::Task::checkpoint);
     runner_->settle();
-    for (const StoredPart& stored : stored_parts) {
-        const std::vector<float> values = own_values(bank_, adapter, stored.part);
-        for (const AdapterPiece& piece : pieces_of({adapter, stored.part, true}, rank_, values)) {
-            deliver_(piece);
-        }
+    if (wanted.use == PartUse::best) {
+        return deliver({wanted.adapter, StatePart::parameters, wanted.use, wanted.kept_step});
     }
-    counters_[adapter] = bank_.counters(adapter);
+    for (const StoredPart& stored : stored_parts) {
+        deliver({wanted.adapter, stored.part, wanted.use});
+    }
+    counters_[wanted.adapter] = bank_.counters(wanted.adapter);
+}
+
+void StateCopies::deliver(const PartKey& key) {
+    const std::vector<float> values = own_values(bank_, key.adapter, key.part);
+    for (const AdapterPiece& piece : pieces_of(key, rank_, values)) deliver_(piece);
 }
 
 }  // namespace loratrain

@@ -11,33 +11,44 @@
 
 namespace loratrain {
 
-/// Copies what this rank has of adapters' state, for a checkpoint between two rounds while the
-/// rounds behind it are under way: each adapter as soon as it has taken its last step before them.
+/// Copies what this rank has of adapters' state between two rounds, while the rounds behind are
+/// under way: each adapter as soon as it has taken its last step before them.
 class StateCopies {
   public:
-    /// Gets the parts that a checkpoint stores, in pieces.
+    /// Gets what is copied, in pieces.
     using Deliver = std::function<void(const AdapterPiece&)>;
 
     /// The bank outlives it.
     StateCopies(AdapterBank& bank, int rank) : bank_(bank), rank_(rank) {}
 
-    /// Between two windows of the runner's stream: those behind it belong to the rounds behind.
-    /// The copies asked for before must have been made.
+    /// All that a checkpoint stores. Between two windows of the runner's stream: those behind it
+    /// belong to the rounds behind. The copies of the checkpoint before must have been made.
     void begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner, Deliver deliver);
+    /// Parameters alone, for PartUse::best; between two windows as well.
+    void keep(const std::vector<AdapterAtStep>& adapters, PipelineRunner& runner, Deliver deliver);
     /// The stage has taken a step of a batch.
     void stepped(const BatchPlan& batch);
 
-    /// Of a copied adapter, as they were then.
+    /// Of an adapter copied for a checkpoint, as they were then.
     const AdapterBank::Counters& counters(AdapterId adapter) const { return counters_.at(adapter); }
 
   private:
-    void copy(AdapterId adapter);
+    struct Wanted {
+        AdapterId adapter{};
+        PartUse use = PartUse::checkpoint;
+        std::int32_t kept_step = 0;  ///< PartKey::step
+        std::int32_t last_step = 0;  ///< BatchPlan::step of the last one before the rounds behind
+    };
+
+    void want(Wanted wanted);
+    void copy(const Wanted& wanted);
+    void deliver(const PartKey& key);
 
     AdapterBank& bank_;
     int rank_;
     PipelineRunner* runner_ = nullptr;  ///< once begun
     Deliver deliver_;
-    std::map<AdapterId, std::int32_t> awaited_;  ///< the last step before the rounds behind
+    std::vector<Wanted> awaited_;  ///< in the order asked for
     std::map<AdapterId, AdapterBank::Counters> counters_;
 };
 

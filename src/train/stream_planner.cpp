@@ -32,6 +32,11 @@ void StreamPlanner::change(const StreamChange& change) {
     for (const AdapterId adapter : change.begun) stream_.begin(adapter);
 }
 
+void StreamPlanner::grow(std::span<const DatasetInfo> datasets) {
+    LORATRAIN_CHECK(!future_.valid(), "a window is under way");
+    stream_.grow(datasets);
+}
+
 void StreamPlanner::start(std::int32_t rounds, bool drain) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     future_ = std::async(std::launch::async, [this, rounds, drain] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plan/schedule/schedule_stream.h"
+#include "train/adapter_parts.h"
 
 namespace loratrain {
 
@@ -21,6 +22,7 @@ struct StreamChange {
     std::vector<AdapterId> begun;     ///< ScheduleStream::begin
     std::vector<AdapterId> resident;  ///< where any begin: all that are in backend memory then
     std::vector<AdapterId> released;  ///< before: whose memory is given back
+    std::vector<AdapterAtStep> kept;  ///< evaluated before: parameters of which copies are made
 };
 
 /// What has been planned, how long that took, and how much of it training had to wait for.
@@ -33,7 +35,7 @@ struct PlanningRecord {
 };
 
 /// Plans the windows of a stream, each on a thread of its own while the one before trains. What it
-/// is made of must not change as long as it lives.
+/// is made of must not change as long as it lives, but as grow() says.
 class StreamPlanner {
   public:
     StreamPlanner(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
@@ -45,6 +47,8 @@ class StreamPlanner {
 
     /// Before the next window; none may be under way, and it must have rounds.
     void change(const StreamChange& change);
+    /// ScheduleStream::grow; none may be under way.
+    void grow(std::span<const DatasetInfo> datasets);
     /// Starts on the next window (ScheduleStream::next); the one before must have been taken.
     void start(std::int32_t rounds, bool drain);
     /// The window under way is done: take() would not wait.

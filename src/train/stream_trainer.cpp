@@ -17,6 +17,7 @@ namespace {
 constexpr std::int32_t first_rounds = 2;  // nothing is known of their time
 constexpr std::int32_t most_rounds = 64;
 constexpr double window_seconds = 2.0;  // an order or a stop waits for about two windows
+constexpr double asking_seconds = 0.5;  // adapters that are added wait for the end
 constexpr int most_planning_threads = 4;
 constexpr double long_window = 2.0 * window_seconds;
 constexpr double shortest_lead = 1.0;
@@ -46,9 +47,9 @@ StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adap
       journal_(journal),
       makespan_(parts.job, parts.plan, MakespanCheck::most_microbatches, parts.met_shapes) {}
 
-std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const Hooks& hooks) {
+std::int32_t StreamTrainer::run(const Hooks& hooks) {
     StreamPlanner planner(parts_.job, parts_.plan, parts_.datasets, adapters_.progress(),
-                          planning_threads(), evaluations, planning_);
+                          planning_threads(), ScheduleStream::Evaluations::due, planning_);
     const Clock::time_point started = window_started_ = Clock::now();
     const PipelineRunner::Hooks while_training{
         [&](const BatchResult& result) {
@@ -75,10 +76,11 @@ std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const H
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
         export_complete(hooks);
         copy_states();
-        admit(change);
+        perform(change);
         note_ends(planned.window, change.ended);
         if (more) {
             plan_next_ = [&] { plan_next(planner, hooks); };
+            looked_for_additions_ = false;
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -86,6 +88,7 @@ std::int32_t StreamTrainer::run(ScheduleStream::Evaluations evaluations, const H
             look_after(planner, hooks);
         }
         train(planned.window, while_training);
+        if (plan_next_ && hooks.grow()) planner.grow(parts_.datasets);
         if (plan_next_) std::exchange(plan_next_, {})();
     }
     wait_for_told(hooks);
@@ -103,13 +106,15 @@ void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
     const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
     if (left == 0) return planner.start(0, true);
     save_before_planned_ = hooks.save_wanted(round);
-    const std::int32_t rounds = std::min(rounds_of_next(), hooks.most_rounds(planner.progress()));
+    const double seconds = hooks.awaits_verdicts() ? asking_seconds : window_seconds;
+    const std::int32_t rounds =
+        std::min(rounds_of_next(seconds), hooks.most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
-std::int32_t StreamTrainer::rounds_of_next() const {
+std::int32_t StreamTrainer::rounds_of_next(double most_seconds) const {
     if (seconds_per_round_ <= 0) return first_rounds;
-    const double seconds = std::min(window_seconds, parts_.stop.seconds_left());
+    const double seconds = std::min(most_seconds, parts_.stop.seconds_left());
     return static_cast<std::int32_t>(
         std::clamp(seconds / seconds_per_round_, 1.0, double{most_rounds}));
 }
@@ -131,6 +136,13 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
         channel_.post(to_text(SendAdapter{adapter}));
     }
     change_before_posted_ = std::exchange(change_before_planned_, {});
+    for (const auto& [adapter, step] : change_before_posted_.kept) {
+        told_parts_.expect({adapter, StatePart::parameters, PartUse::best, step},
+                           ranks_that_copy());
+    }
+    if (!change_before_posted_.kept.empty()) {
+        channel_.post(to_text(KeepParameters{change_before_posted_.kept}));
+    }
     for (const AdapterId adapter : change_before_posted_.released) {
         channel_.post(to_text(ReleaseAdapter{adapter}));
     }
@@ -143,14 +155,18 @@ void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
 
 void StreamTrainer::post_copies(std::int32_t round, const Hooks& hooks) {
     copied_before_posted_ = hooks.begin_checkpoint(round);
-    const ReplicaPlan& replica = parts_.plan.replicas.front();
-    const auto ranks = static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
     for (const AdapterId adapter : copied_before_posted_) {
         for (const StoredPart& stored : stored_parts) {
-            told_parts_.expect({adapter, stored.part, true}, ranks);
+            told_parts_.expect({adapter, stored.part, PartUse::checkpoint}, ranks_that_copy());
         }
     }
     channel_.post(to_text(CopyStates{copied_before_posted_}));
+}
+
+/// Those of the first replica.
+std::int32_t StreamTrainer::ranks_that_copy() const {
+    const ReplicaPlan& replica = parts_.plan.replicas.front();
+    return static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
 }
 
 /// Rank 0's part of it, before the window.
@@ -161,7 +177,9 @@ void StreamTrainer::copy_states() {
 }
 
 /// Rank 0's part of it, before the window.
-void StreamTrainer::admit(const StreamChange& change) {
+void StreamTrainer::perform(const StreamChange& change) {
+    performer_.keep_parameters(change.kept,
+                               [this](const AdapterPiece& piece) { told_parts_.add(piece); });
     for (const AdapterId adapter : change.released) performer_.release(adapter);
     if (!change.begun.empty()) performer_.admit(change.resident);
 }
@@ -171,8 +189,14 @@ void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     channel_.progress();
     journal_.beat();
     take_told(hooks);
-    if (plan_next_ && Clock::now() >= plan_next_at_) std::exchange(plan_next_, {})();
+    plan_next_in_time(hooks);
     if (planner.ready()) post(planner.take(), hooks);
+}
+
+void StreamTrainer::plan_next_in_time(const Hooks& hooks) {
+    if (!plan_next_ || Clock::now() < plan_next_at_) return;
+    if (!std::exchange(looked_for_additions_, true)) hooks.look_for_additions();
+    if (!hooks.waits_to_grow()) std::exchange(plan_next_, {})();
 }
 
 /// The window is about to train. `ended`: from it on; those have no batches in it.
@@ -245,17 +269,24 @@ void StreamTrainer::take_told(const Hooks& hooks) {
             told_parts_.add(adapter_piece_from_text(*told));
             continue;
         }
+        if (is_additions_verdict(*told)) {
+            hooks.on_verdict(additions_verdict_from_text(*told));
+            continue;
+        }
         for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
     tell_complete_evaluations(hooks);
-    for (auto& [key, values] : told_parts_.take_complete(true)) {
+    for (auto& [key, values] : told_parts_.take_complete(PartUse::checkpoint)) {
         hooks.store_part(key, std::move(values));
+    }
+    for (auto& [key, values] : told_parts_.take_complete(PartUse::best)) {
+        hooks.store_kept(key, std::move(values));
     }
     hooks.go_on_saving();
 }
 
 void StreamTrainer::export_complete(const Hooks& hooks) {
-    for (const auto& [key, values] : told_parts_.take_complete(false)) {
+    for (const auto& [key, values] : told_parts_.take_complete(PartUse::exported)) {
         hooks.export_adapter(key.adapter, values);
     }
 }
@@ -265,7 +296,7 @@ void StreamTrainer::wait_for_told(const Hooks& hooks) {
         take_told(hooks);
         export_complete(hooks);
         journal_.beat();
-        return open_evaluations_.empty() && told_parts_.empty();
+        return open_evaluations_.empty() && told_parts_.empty() && !hooks.awaits_verdicts();
     };
     const activity::Waiting waiting;
     while (!take()) std::this_thread::sleep_for(told_interval);

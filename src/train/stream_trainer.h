@@ -53,11 +53,25 @@ class StreamTrainer {
         std::function<std::vector<AdapterId>(std::int32_t round)> begin_checkpoint;
         /// All ranks' values of a part of what is copied have come.
         std::function<void(const PartKey&, AdapterParts::ByRank)> store_part;
+        /// All ranks' copies of parameters that were evaluated (StreamChange::kept) have come.
+        std::function<void(const PartKey&, AdapterParts::ByRank)> store_kept;
         /// Between actions: goes on with the checkpoint, if one is being written.
         std::function<void()> go_on_saving;
         /// Asked before a window goes out, given those of whom all stages have taken the last step
         /// by then: whom of them to export.
         std::function<std::vector<AdapterId>(const std::vector<AdapterId>&)> choose_exports;
+        /// Asked at the time when a window is to be planned: looks for adapters to be added, and
+        /// asks the other ranks about them.
+        std::function<void()> look_for_additions;
+        /// Then: whether the next window is planned as late as the one before has trained, so that
+        /// the run may grow before.
+        std::function<bool()> waits_to_grow;
+        /// Between two windows, none being planned: takes the adapters that all ranks have found
+        /// good; whether there were any.
+        std::function<bool()> grow;
+        /// What another rank has found of them, and whether any has still to tell.
+        std::function<void(const AdditionsVerdict&)> on_verdict;
+        std::function<bool()> awaits_verdicts;
         /// What the other ranks have of them has come, for Performer::join.
         std::function<void(AdapterId, const AdapterParts::ByRank&)> export_adapter;
     };
@@ -65,7 +79,7 @@ class StreamTrainer {
     /// Trains those that are running, and those that come, to the run's round `last_round`, or to
     /// an earlier one where that is wanted; returns the round reached. All evaluations and exports
     /// have come by then.
-    std::int32_t run(ScheduleStream::Evaluations evaluations, const Hooks& hooks);
+    std::int32_t run(const Hooks& hooks);
 
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
@@ -92,13 +106,15 @@ class StreamTrainer {
         std::map<std::int32_t, EvalResult> parts;
     };
 
+    void plan_next_in_time(const Hooks& hooks);
     void plan_next(StreamPlanner& planner, const Hooks& hooks);
-    std::int32_t rounds_of_next() const;
+    std::int32_t rounds_of_next(double most_seconds) const;
     PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
     void post(PlannedWindow window, const Hooks& hooks);
     void post_copies(std::int32_t round, const Hooks& hooks);
     void copy_states();
-    void admit(const StreamChange& change);
+    std::int32_t ranks_that_copy() const;
+    void perform(const StreamChange& change);
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     void note_ends(const JointWindow& window, const std::vector<AdapterId>& ended);
@@ -124,6 +140,7 @@ class StreamTrainer {
     StreamChange change_before_posted_;
     std::function<void()> plan_next_;  ///< what starts on the next window, until it has
     Clock::time_point plan_next_at_;
+    bool looked_for_additions_ = false;  ///< as that time came
     std::chrono::steady_clock::time_point window_started_;
     std::int64_t batches_done_ = 0;
     std::int32_t newest_round_ = 0;                             ///< of the batches done

@@ -110,6 +110,77 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
     }
 }
 
+TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
+    for (const Shape& shape : shapes) {
+        std::vector<std::int32_t> lengths = quick_lengths(shape.lengths);
+        std::erase(lengths, 0);
+        if (lengths.empty()) continue;
+        const PackedSamples samples(backend(), lengths);
+        const AttentionInput in = input(shape, samples);
+        const HostMatrix expected = reference::attention(in).o;
+        const auto texts = std::ssize(lengths);
+        // What is in the cache: samples in another order, rows apart, without their last tokens.
+        HostMatrix keys(in.k.rows + 3 * texts, in.k.cols, 7.0);
+        HostMatrix values = keys;
+        std::vector<std::int32_t> first;
+        std::vector<std::int32_t> positions;
+        std::int64_t place = keys.rows;
+        HostMatrix next[4] = {HostMatrix(texts, in.q.cols), HostMatrix(texts, in.k.cols),
+                              HostMatrix(texts, in.k.cols), HostMatrix(texts, in.q.cols)};
+        for (std::int64_t text = 0; text < texts; ++text) {
+            const std::int32_t length = lengths[static_cast<std::size_t>(text)];
+            const std::int64_t begin = in.offsets[static_cast<std::size_t>(text)];
+            place -= length + 3;
+            first.push_back(static_cast<std::int32_t>(place));
+            positions.push_back(length - 1);
+            for (std::int64_t column = 0; column < in.q.cols; ++column) {
+                next[0](text, column) = in.q(begin + length - 1, column);
+                next[3](text, column) = expected(begin + length - 1, column);
+            }
+            for (std::int64_t column = 0; column < in.k.cols; ++column) {
+                next[1](text, column) = in.k(begin + length - 1, column);
+                next[2](text, column) = in.v(begin + length - 1, column);
+                for (std::int64_t row = 0; row + 1 < length; ++row) {
+                    keys(place + row, column) = in.k(begin + row, column);
+                    values(place + row, column) = in.v(begin + row, column);
+                }
+            }
+        }
+        const DeviceMatrix q(backend(), next[0], shape.padding);
+        const DeviceMatrix k(backend(), next[1], shape.padding);
+        const DeviceMatrix v(backend(), next[2], shape.padding);
+        const DeviceMatrix o(backend(), HostMatrix(texts, in.q.cols, 1.0 / 0.0), 2);
+        const DeviceMatrix cached_keys(backend(), keys);
+        const DeviceMatrix cached_values(backend(), values);
+        const DeviceVector<std::int32_t> firsts(backend(), first);
+        const DeviceVector<std::int32_t> device_positions(backend(), positions);
+        PackedRows rows;
+        rows.tokens = rows.samples = texts;
+        rows.positions = device_positions.data();
+        const Attention of{q.view(),
+                           k.view(),
+                           v.view(),
+                           o.view(),
+                           nullptr,
+                           shape.head_dim,
+                           static_cast<float>(in.scale),
+                           rows,
+                           shape.window,
+                           shape.soft_cap};
+        backend().cached_attention({of, cached_keys.view(), cached_values.view(), firsts.data()});
+        expect_near(o, next[3], cat("next tokens of head_dim ", shape.head_dim));
+        for (std::int64_t text = 0; text < texts; ++text) {
+            const auto i = static_cast<std::size_t>(text);
+            for (std::int64_t column = 0; column < in.k.cols; ++column) {
+                keys(first[i] + positions[i], column) = next[1](text, column);
+                values(first[i] + positions[i], column) = next[2](text, column);
+            }
+        }
+        expect_near(cached_keys, keys, "keys with the next ones");
+        expect_near(cached_values, values, "values with the next ones");
+    }
+}
+
 TEST_P(AttentionTest, LongSampleNeedsLittleMemory) {
     const PackedSamples samples(backend(), {8192});
     const DeviceMatrix q(backend(), random(8192, 16, 1));

@@ -1,65 +1,12 @@
 #include "reference/experts.h"
 
 #include "support/backend_case.h"
-#include "support/device_data.h"
+#include "support/expert_routes.h"
 
 namespace loratrain {
 namespace {
 
 using reference::HostMatrix;
-
-struct Case {
-    std::int64_t tokens;
-    std::int64_t experts;
-    std::int64_t per_token;
-    bool normalised;
-};
-constexpr Case cases[] = {{1, 4, 2, true},      {37, 6, 2, true},      {50, 128, 8, true},
-                          {2100, 33, 3, false}, {70, 1024, 32, false}, {5, 3, 3, true}};
-
-/// Logits some of which are equal, of experts that few or no rows choose.
-HostMatrix logits_of(const Case& of, DType dtype) {
-    HostMatrix logits = reference::random_matrix(of.tokens, of.experts, 5, dtype);
-    for (std::int64_t t = 0; t < of.tokens; ++t) {
-        for (std::int64_t e = 0; e < of.experts; ++e) {
-            double& at = logits(t, e);
-            at = reference::rounded_to(dtype, 4.0 * at - (e % 5 == 3 ? 7.0 : 0.0));
-        }
-        if (t % 7 == 2) logits(t, of.experts - 1) = logits(t, 0);
-    }
-    return logits;
-}
-
-/// ExpertRoutes in a backend's memory.
-struct DeviceRoutes {
-    DeviceRoutes(Backend& backend, const Case& of)
-        : probabilities(backend, zeros<float>(of.tokens * of.experts)),
-          weights(backend, zeros<float>(of.tokens * of.per_token)),
-          chosen(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
-          places(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
-          rows(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
-          offsets(backend, zeros<std::int32_t>(of.experts + 1)),
-          host_offsets(static_cast<std::size_t>(of.experts) + 1),
-          routes{of.tokens,      of.experts,         of.per_token,  probabilities.data(),
-                 weights.data(), chosen.data(),      places.data(), rows.data(),
-                 offsets.data(), host_offsets.data()} {}
-    DeviceRoutes(const DeviceRoutes&) = delete;
-    DeviceRoutes& operator=(const DeviceRoutes&) = delete;
-
-    template <class T>
-    static std::vector<T> zeros(std::int64_t count) {
-        return std::vector<T>(static_cast<std::size_t>(count));
-    }
-
-    DeviceVector<float> probabilities;
-    DeviceVector<float> weights;
-    DeviceVector<std::int32_t> chosen;
-    DeviceVector<std::int32_t> places;
-    DeviceVector<std::int32_t> rows;
-    DeviceVector<std::int32_t> offsets;
-    std::vector<std::int32_t> host_offsets;
-    ExpertRoutes routes;
-};
 
 void expect_near(const std::vector<float>& found, const HostMatrix& expected, double limit,
                  const char* what) {
@@ -78,7 +25,7 @@ class ExpertsTest : public BackendTest {
 };
 
 TEST_P(ExpertsTest, RoutesAsLoops) {
-    for (const Case& of : cases) {
+    for (const RouterCase& of : router_cases) {
         const HostMatrix logits = logits_of(of, dtype());
         const DeviceMatrix device(backend(), logits, 8);
         DeviceRoutes found(backend(), of);
@@ -95,7 +42,7 @@ TEST_P(ExpertsTest, RoutesAsLoops) {
 }
 
 TEST_P(ExpertsTest, RoutesNoRows) {
-    const Case of{0, 4, 2, true};
+    const RouterCase of{0, 4, 2, true};
     const DeviceMatrix logits(backend(), HostMatrix(0, 4));
     DeviceRoutes found(backend(), of);
     backend().route({logits.view(), found.routes, true});
@@ -103,7 +50,7 @@ TEST_P(ExpertsTest, RoutesNoRows) {
 }
 
 TEST_P(ExpertsTest, CombinesAsLoops) {
-    for (const Case& of : cases) {
+    for (const RouterCase& of : router_cases) {
         for (const std::int64_t cols : {7, 64}) {
             const HostMatrix logits = logits_of(of, dtype());
             const DeviceMatrix device(backend(), logits);
@@ -135,7 +82,7 @@ TEST_P(ExpertsTest, CombinesAsLoops) {
 }
 
 TEST_P(ExpertsTest, WeighsAsLoops) {
-    for (const Case& of : cases) {
+    for (const RouterCase& of : router_cases) {
         const std::int64_t cols = of.experts == 6 ? 24 : 129;
         const HostMatrix logits = logits_of(of, dtype());
         const DeviceMatrix device(backend(), logits);
@@ -166,8 +113,28 @@ TEST_P(ExpertsTest, WeighsAsLoops) {
     }
 }
 
+TEST_P(ExpertsTest, WeighsRowsAsLoops) {
+    for (const RouterCase& of : router_cases) {
+        const HostMatrix logits = logits_of(of, dtype());
+        const DeviceMatrix device(backend(), logits);
+        DeviceRoutes found(backend(), of);
+        backend().route({device.view(), found.routes, of.normalised});
+        const reference::Routes routes(logits, of.per_token, of.normalised);
+        HostMatrix weighed = random(of.tokens * of.per_token, 5, 8);
+        const DeviceMatrix x(backend(), weighed, 3);
+        for (std::int64_t i = 0; i < weighed.rows; ++i) {
+            for (std::int64_t c = 0; c < weighed.cols; ++c) {
+                weighed(routes.places[static_cast<std::size_t>(i)], c) *=
+                    routes.weights.values[static_cast<std::size_t>(i)];
+            }
+        }
+        backend().weigh_rows({x.view(), found.routes});
+        expect_close(x, weighed, "weigh_rows");
+    }
+}
+
 TEST_P(ExpertsTest, RouteBackwardAgreesWithLoops) {
-    for (const Case& of : cases) {
+    for (const RouterCase& of : router_cases) {
         if (of.tokens > 1000) continue;
         const HostMatrix logits = logits_of(of, dtype());
         const DeviceMatrix device(backend(), logits);
@@ -185,7 +152,7 @@ TEST_P(ExpertsTest, RouteBackwardAgreesWithLoops) {
 }
 
 TEST_P(ExpertsTest, RefusesShapesThatDoNotFit) {
-    const Case of{4, 4, 2, true};
+    const RouterCase of{4, 4, 2, true};
     DeviceRoutes found(backend(), of);
     const DeviceMatrix logits(backend(), HostMatrix(4, 5));
     EXPECT_THROW(backend().route({logits.view(), found.routes, true}), std::exception);

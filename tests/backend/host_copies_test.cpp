@@ -38,6 +38,44 @@ TEST_P(HostCopiesTest, RowsGoThereAndBackAndLeavePadsAlone) {
     }
 }
 
+/// Each store takes what was there when it was called, and what is queued behind await() may write
+/// there again; a load behind a store brings what that took.
+TEST_P(HostCopiesTest, StoresKeepTheOrderOfTheStream) {
+    constexpr std::size_t bytes = std::size_t{66} << 20U;  // two copies on CUDA
+    constexpr std::int32_t stores = 4;
+    HostPages pages(stores * bytes);
+    const auto link = backend().make_host_copies(2);
+    link->pin(pages.data(), pages.bytes());
+    const std::array buffers{backend().allocate(bytes, "test"), backend().allocate(bytes, "test")};
+    for (std::int32_t i = 0; i < stores; ++i) {
+        const Buffer& buffer = buffers[static_cast<std::size_t>(i % 2)];
+        link->await(i % 2);
+        const std::vector<std::uint8_t> values(bytes, static_cast<std::uint8_t>(i + 1));
+        backend().upload(buffer.data(), values.data(), bytes);
+        link->store(i % 2, std::array{HostCopy{buffer.data(), bytes,
+                                               pages.data() + static_cast<std::size_t>(i) * bytes,
+                                               bytes, 1}});
+    }
+    for (const std::int32_t i : {3, 1, 2, 0}) {
+        const Buffer& buffer = buffers[static_cast<std::size_t>(i % 2)];
+        link->load(i % 2, std::array{HostCopy{buffer.data(), bytes,
+                                              pages.data() + static_cast<std::size_t>(i) * bytes,
+                                              bytes, 1}});
+        link->await(i % 2);
+        std::vector<std::uint8_t> seen(bytes);
+        backend().download(seen.data(), buffer.data(), bytes);
+        for (const std::size_t at : {std::size_t{0}, bytes / 2, bytes - 1}) {
+            ASSERT_EQ(seen[at], i + 1) << i << " at " << at;
+        }
+    }
+    link->close();
+    for (std::int32_t i = 0; i < stores; ++i) {
+        const char* stored = pages.data() + static_cast<std::size_t>(i) * bytes;
+        EXPECT_EQ(stored[0], i + 1);
+        EXPECT_EQ(stored[bytes - 1], i + 1);
+    }
+}
+
 /// As rows come from where another rank holds them, with pads between them there too.
 TEST_P(HostCopiesTest, RowsComeFromOtherMemoryOfTheBackend) {
     constexpr std::size_t rows = 300;

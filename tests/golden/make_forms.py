@@ -44,6 +44,9 @@ FORMS = {
                 "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"])},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "phi3": {"f_dora_fused": dict(PLAIN, r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], use_dora=True)},
+    "qwen3_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
+                  "f_experts_down": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "down_proj"], use_rslora=True, weight_decay=0.1,
+                                         lr_scheduler_type="linear", loraplus_lr_ratio=4.0)},
 }
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
@@ -55,7 +58,43 @@ def kind_of(keys):
     """Whose random numbers an adapter gets."""
     if keys.get("init_lora_weights") in DIFFERENCES: return "difference"
     targets = keys["target_modules"]
+    if keys in FORMS["qwen3_moe"].values(): return "experts"
     return "vera" if is_vera(keys) else "embedding" if "embed_tokens" in targets else "head" if "lm_head" in targets else "lora"
+
+
+class UnfusedExperts(torch.nn.ModuleList):
+    """Experts as modules of linears, as transformers 4 has them: PEFT's LoRA on each. Those of transformers 5 are two tensors, on
+    which PEFT would train gate and up with one A."""
+
+    def __init__(self, fused):
+        super().__init__(torch.nn.Module() for _ in range(fused.num_experts))
+        self.activate = fused.act_fn.forward
+        for expert, gate_up, down in zip(list(self), fused.gate_up_proj.detach(), fused.down_proj.detach()):
+            for name, weight in zip(("gate_proj", "up_proj", "down_proj"), (*gate_up.chunk(2), down)):
+                linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
+                linear.weight.data.copy_(weight)
+                setattr(expert, name, linear)
+
+    def forward(self, hidden, chosen, weights):
+        sums = torch.zeros_like(hidden)
+        for number, expert in enumerate(self):
+            rows, places = torch.where(chosen == number)
+            product = self.activate(expert.gate_proj(hidden[rows])) * expert.up_proj(hidden[rows])
+            sums.index_add_(0, rows, expert.down_proj(product) * weights[rows, places, None])
+        return sums
+
+
+def has_lora_on_experts(model, keys):
+    return model.config.model_type == "qwen3_moe" and bool({"gate_proj", "up_proj", "down_proj"} & set(keys["target_modules"]))
+
+
+def with_lora(base, config, unfused):
+    """get_peft_model, which would make of targets in experts those of transformers 5's tensors."""
+    if not unfused: return get_peft_model(base, config, autocast_adapter_dtype=False)
+    for layer in base.model.layers: layer.mlp.experts = UnfusedExperts(layer.mlp.experts)
+    kind, base.config.model_type = base.config.model_type, "qwen3"
+    try: return get_peft_model(base, config, autocast_adapter_dtype=False)
+    finally: base.config.model_type = kind
 
 
 def is_vera(keys): return keys.get("peft_type") == "vera"
@@ -102,7 +141,7 @@ def peft_model(base_dir, keys, generator):
         config = VeraConfig(task_type="CAUSAL_LM", **{k: keys[k] for k in VERA_CONFIG if k in keys})
     else:
         config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
-    model = get_peft_model(base, config, autocast_adapter_dtype=False).to(torch.float64)
+    model = with_lora(base, config, has_lora_on_experts(base, keys)).to(torch.float64)
     if difference:
         take_off_exactly(model, original)
         return model
@@ -180,7 +219,7 @@ def train(model, keys, samples, folder):
 
 def main():
     golden, wanted = sys.argv[1], set(sys.argv[2:])
-    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16))}
+    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16), ("experts", 17))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
         if wanted and not wanted & adapters.keys(): continue

@@ -195,7 +195,7 @@ TEST_F(Checkpoints, WrittenInTheBackgroundHaveTheSameFiles) {
         for (int rank = 1; rank < session().size(); ++rank) {
             values[rank] = receive_floats(session(), rank);
         }
-        background->add({AdapterId{1}, part, true}, std::move(values),
+        background->add({AdapterId{1}, part, PartUse::checkpoint}, std::move(values),
                         saved->counters(AdapterId{1}));
     }
     if (!background) return;

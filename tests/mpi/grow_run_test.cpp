@@ -162,6 +162,39 @@ TEST_F(GrowRun, ProblemsChangeNothing) {
     EXPECT_EQ(accepted_, 0);
 }
 
+/// Several files, one on the other; nothing is taken before it is wanted.
+TEST_F(GrowRun, WhatIsCheckedIsTakenOneByOne) {
+    const std::string before = to_yaml(job_) + to_text(plan_);
+    const bool root = session().is_root();
+    RunGrowth growth({job_, plan_, files_, datasets_, identity_, with_tokens_, {}}, root);
+    growth.check(
+        {"b.yaml", "datasets: {b: {path: b.jsonl}}\nadapters: [{name: two, dataset: b}]\n"});
+    EXPECT_THROW(growth.check({"bad.yaml", "adapters: [{name: two}]\n"}), InputError);
+    if (root) {
+        EXPECT_THROW(growth.check({"long.yaml",
+                                   "datasets: {c: {path: long.jsonl}}\n"
+                                   "adapters: [{name: long, dataset: c}]\n"}),
+                     InputError);
+    }
+    growth.check({"c.yaml", "adapters: [{name: three, dataset: b}]\n"});
+    growth.check({"d.yaml", "adapters: [{name: four, dataset: a}]\n"});
+    ASSERT_EQ(growth.size(), 3U);
+    EXPECT_EQ(to_yaml(job_) + to_text(plan_), before);
+    for (int i = 0; i < 2; ++i)
+        growth.take(broadcast_text(session(), root ? growth.plan_text() : ""));
+    EXPECT_EQ(growth.size(), 1U);
+    ASSERT_EQ(job_.adapters.size(), 3U);
+    EXPECT_EQ(job_.adapters[2].dataset, DatasetId{1});
+    ASSERT_EQ(plan_.adapters.size(), 3U);
+    for (const std::string& text : gather_texts(session(), to_yaml(job_) + to_text(plan_))) {
+        EXPECT_EQ(text, to_yaml(job_) + to_text(plan_));
+    }
+    EXPECT_EQ(files_.train.size(), root || with_tokens_ ? 2U : 0U);
+    if (!root) return;
+    EXPECT_EQ(datasets_.size(), 2U);
+    EXPECT_EQ(identity_.job_yaml, to_yaml(job_));
+}
+
 TEST_F(GrowRun, WhatIsRefusedChangesNothing) {
     refusal_ = "the disk is full";
     EXPECT_TRUE(has(problems("adapters: [{name: two}]\n"), "new.yaml: the disk is full"));

@@ -2,12 +2,13 @@
 """The part of loader_peers.py that runs llama.cpp's own converter and loader.
 
   llama_cpp_logits.py convert SOURCES BASE_HF_DIR BASE.gguf
-  llama_cpp_logits.py compare PACKAGES BASE.gguf ADAPTER.gguf GOLDEN_ADAPTER_DIR
+  llama_cpp_logits.py compare PACKAGES BASE.gguf ADAPTER.gguf BASE_HF_DIR GOLDEN_ADAPTER_DIR
 
 convert: SOURCES' convert_hf_to_gguf.py in float32, without a vocabulary (the golden bases have no
 tokenizer). compare: loads both with llama-cpp-python, installed in PACKAGES (pip install --target), and
-prints the largest difference of three samples' logits from the golden ones, over the largest logit. Keys
-and values are cached in float32."""
+prints two numbers: the largest difference of three samples' logits from the golden ones, over the largest
+logit, and the same without the adapter from transformers' logits of the base. Keys and values are cached in
+float32. Exit code 3: the base itself is refused."""
 from __future__ import annotations
 
 import ctypes
@@ -21,9 +22,13 @@ def convert(sources, base, out):
     import convert_hf_to_gguf
     get_class = convert_hf_to_gguf.get_model_class
 
+    def without_words(model):
+        model._set_vocab_none()
+        model.gguf_writer.add_vocab_size(model.hparams["vocab_size"])
+
     def without_vocabulary(*arguments, **options):
         model = get_class(*arguments, **options)
-        model.set_vocab = lambda self: self._set_vocab_none()
+        model.set_vocab = without_words
         return model
 
     convert_hf_to_gguf.get_model_class = without_vocabulary
@@ -31,22 +36,34 @@ def convert(sources, base, out):
     convert_hf_to_gguf.main()
 
 
-def context_of(llama, base, adapter):
-    model_parameters = llama.llama_model_default_params()
-    model_parameters.use_mmap = False
-    model = llama.llama_model_load_from_file(base.encode(), model_parameters)
-    lora = llama.llama_adapter_lora_init(model, adapter.encode()) if model else None
-    if not lora:
-        raise SystemExit("the loader refuses it")
+BASE_REFUSED = 3
+
+
+def model_of(llama, base):
+    parameters = llama.llama_model_default_params()
+    parameters.use_mmap = False
+    model = llama.llama_model_load_from_file(base.encode(), parameters)
+    if not model:
+        print("the loader refuses the base", file=sys.stderr)
+        raise SystemExit(BASE_REFUSED)
+    return model
+
+
+def context_of(llama, model):
     parameters = llama.llama_context_default_params()
     parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = 128
     parameters.flash_attn_type = 0
     parameters.type_k = parameters.type_v = 0  # float32
-    context = llama.llama_init_from_model(model, parameters)
+    return llama.llama_init_from_model(model, parameters)
+
+
+def set_adapter(llama, model, context, adapter):
+    lora = llama.llama_adapter_lora_init(model, adapter.encode())
+    if not lora:
+        raise SystemExit("the loader refuses it")
     handles = (llama.llama_adapter_lora_p_ctypes * 1)(ctypes.cast(lora, llama.llama_adapter_lora_p_ctypes))
     if llama.llama_set_adapters_lora(context, handles, 1, (ctypes.c_float * 1)(1.0)) != 0:
         raise SystemExit("the context refuses it")
-    return context
 
 
 def logits_of(llama, context, ids, vocabulary):
@@ -65,18 +82,31 @@ def logits_of(llama, context, ids, vocabulary):
     return numpy.stack(rows)
 
 
-def compare(packages, base, adapter, golden):
+def logits_of_transformers(base, samples):
+    import torch
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return [model(input_ids=torch.tensor([ids])).logits[0].numpy() for ids in samples]
+
+
+def compare(packages, base, adapter, base_hf, golden):
     sys.path.insert(0, packages)
     import llama_cpp
     from safetensors.numpy import load_file
-    context = context_of(llama_cpp, base, adapter)
-    wanted = load_file(f"{golden}/eval_logits.safetensors")
-    worst = 0.0
-    for i, line in zip(range(3), Path(golden, "data.jsonl").read_text().splitlines()):
-        want = wanted[f"sample{i}"]
-        got = logits_of(llama_cpp, context, json.loads(line)["input_ids"], want.shape[1])
-        worst = max(worst, float(abs(got - want).max() / abs(want).max()))
-    print(f"{worst:.1e}")
+    lines = Path(golden, "data.jsonl").read_text().splitlines()[:3]
+    samples = [json.loads(line)["input_ids"] for line in lines]
+
+    def difference(wanted):
+        return max(float(abs(logits_of(llama_cpp, context, ids, want.shape[1]) - want).max() / abs(want).max())
+                   for ids, want in zip(samples, wanted))
+
+    model = model_of(llama_cpp, base)
+    context = context_of(llama_cpp, model)
+    of_base = difference(logits_of_transformers(base_hf, samples))
+    set_adapter(llama_cpp, model, context, adapter)
+    golden_logits = load_file(f"{golden}/eval_logits.safetensors")
+    print(f"{difference([golden_logits[f'sample{i}'] for i in range(len(samples))]):.1e} {of_base:.1e}")
 
 
 if __name__ == "__main__":

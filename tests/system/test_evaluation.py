@@ -96,6 +96,9 @@ class Evaluation(JobTest):
         self.succeed(run([path, "--restart", "never", "--stop-after", 1]), STOPPED)
         self.assertFalse((run_dir / "adapters/calm/best").exists())
 
+    def assert_one_stream(self, output):
+        self.assertRegex(output, r"planned \d+ windows of 1 stream in")
+
     def uneven_job(self, run_dir, steps, **evaluation):
         job = json.loads(self.job(run_dir, **evaluation).read_text())
         for adapter in job["adapters"]:
@@ -103,12 +106,16 @@ class Evaluation(JobTest):
         del job["checkpoint"]
         return self.write_job(job, f"{run_dir}.yaml")
 
+    def run_in_starts(self, path, stops):
+        """The pipeline is empty behind these rounds."""
+        for stop in stops:
+            self.succeed(run([path, "--stop-after", stop], 2), STOPPED)
+        self.succeed(run([path], 2))
+
     def test_in_the_stream_as_with_an_empty_pipeline(self):
-        """A patience that is never tried has the pipeline emptied for every evaluation and end."""
         steps = {"calm": 7, "wild": 20}
         self.succeed(run([self.uneven_job("stream", steps)], 2))
-        drained = self.uneven_job("drained", steps, early_stopping_patience=1000)
-        self.succeed(run([drained], 2))
+        self.run_in_starts(self.uneven_job("drained", steps), (3, 7, 9, 15, 18))
         self.assert_same_bits("stream", "drained", ADAPTERS)
         for name, last in steps.items():
             found, wanted = (evaluations(self.dir / run_dir, name)
@@ -133,19 +140,16 @@ class Evaluation(JobTest):
             job["parallel"]["deployment"] = deployment
         return self.write_job(job, f"{run_dir}.yaml")
 
-    def assert_one_stream(self, output):
-        self.assertRegex(output, r"planned \d+ windows of 1 stream in")
-
     def test_those_that_wait_come_as_others_end(self):
-        """Beside a run that empties the pipeline for it, and runs that stop and go on."""
+        """Beside a run with the pipeline empty then."""
         waiting = {"one": 5, "two": 11, "three": 7, "four": 1, "five": 4}
         for case, deployment in (("pipeline", None), ("replicas", [{"count": 2}])):
             with self.subTest(case):
                 stream, drained = f"{case}-stream", f"{case}-drained"
                 path = self.waiting_job(stream, waiting, deployment=deployment)
                 self.assert_one_stream(self.succeed(run([path], 2)).stdout)
-                self.succeed(run([self.waiting_job(drained, waiting, deployment=deployment,
-                                                   early_stopping_patience=1000)], 2))
+                self.run_in_starts(self.waiting_job(drained, waiting, deployment=deployment),
+                                   (5, 9, 11, 12))
                 self.assert_same_bits(stream, drained, waiting)
                 for name, steps in waiting.items():
                     found = [step for step, _ in evaluations(self.dir / stream, name)]
@@ -159,8 +163,7 @@ class Evaluation(JobTest):
     def test_checkpoints_while_those_that_wait_come(self):
         waiting = {"one": 5, "two": 11, "three": 7, "four": 1, "five": 4}
         self.succeed(run([self.waiting_job("stream", waiting, saved=True)], 2))
-        self.succeed(run([self.waiting_job("drained", waiting, saved=True,
-                                           early_stopping_patience=1000)], 2))
+        self.run_in_starts(self.waiting_job("drained", waiting, saved=True), (6, 9, 15))
         stored = sorted((self.dir / "drained/ckpt").glob("*/*.safetensors"))
         self.assertTrue(stored)
         for path in stored:
@@ -172,6 +175,29 @@ class Evaluation(JobTest):
         self.succeed(run([path], 2))
         self.assertEqual(self.contents(self.dir / "cut", waiting),
                          self.contents(self.dir / "stream", waiting))
+
+    def test_best_states_are_kept_in_one_stream(self):
+        """A patience that ends nobody and best states: beside a run with the pipeline empty then."""
+        waiting = {"one": 5, "two": 16, "three": 7, "four": 1, "five": 4}
+        options = {"keep_best": True, "early_stopping_patience": 6}
+        for case, saved in (("alone", False), ("beside-checkpoints", True)):
+            with self.subTest(case):
+                stream, drained = f"{case}-stream", f"{case}-drained"
+                path = self.waiting_job(stream, waiting, saved, **options)
+                output = self.succeed(run([path], 2)).stdout
+                if not saved:  # one checkpoint may wait for the one before
+                    self.assert_one_stream(output)
+                self.run_in_starts(self.waiting_job(drained, waiting, saved, **options),
+                                   (3, 6, 9, 12, 13, 15))
+                self.assertEqual(self.contents(self.dir / stream, waiting),
+                                 self.contents(self.dir / drained, waiting))
+                for path in sorted((self.dir / stream / "ckpt").glob("*/*.best")):
+                    same = self.dir / drained / path.relative_to(self.dir / stream)
+                    self.assertEqual(same.read_bytes(), path.read_bytes(), path)
+                for name in waiting:
+                    best = min(evaluations(self.dir / stream, name), key=lambda pair: pair[1])
+                    text = (self.dir / stream / f"adapters/{name}/best/BEST").read_text()
+                    self.assertTrue(text.startswith(f"step {best[0]}, eval loss "), text)
 
     def test_an_ordered_stop_while_others_train(self):
         adapters = {"stays": ENDLESS, "goes": ENDLESS, "comes": ENDLESS}

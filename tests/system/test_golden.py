@@ -2,7 +2,7 @@
 
 import unittest
 
-from harness import GOLDEN_FORMS, GOLDEN_LAYERS, EachFamily, JobTest, run, shared_layers
+from harness import GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, EachFamily, JobTest, run, shared_layers
 
 SHARING = ("llama", "qwen2", "qwen3", "smollm3", "granite", "seed_oss", "qwen2_window",
            "olmo2", "olmo3", "gemma2", "gemma3_text", "glm4", "phi3",
@@ -30,6 +30,17 @@ class Forms(JobTest):
             job["parallel"] = {"deployment": [{"tp": 1, "pp": 2}, {"tp": 2, "pp": 1}]}
             job["schedule"] = {"costs": "built-in"}
             self.assertEqual(self.check_first_gradients(job, 4), checked)
+
+    def test_experts_in_replicas_stopped_between(self):
+        names = ("a_r4_all", *GOLDEN_FORMS["qwen3_moe"])
+        job = self.golden_job("qwen3_moe", "run", 300, names)
+        job["parallel"]["deployment"] = [{"pp": 2}, {"microbatch_tokens": 64}]
+        job["schedule"] = {"costs": "built-in"}
+        job["checkpoint"] = {"every_steps": 1}
+        stopped = run([self.write_job(job), "--stop-after", "2"], 3)
+        self.assertEqual(stopped.returncode, STOPPED, stopped.stderr)
+        self.succeed(run([self.write_job(job)], 3))
+        self.check_golden("qwen3_moe", "run", LIMITS, names)
 
     def test_weights_of_tokens(self):
         names = ("a_r4_all", "w_tokens")

@@ -153,6 +153,17 @@ class Gpu(JobTest):
                 self.succeed(run([self.write_job(job)]))
             self.assert_same_bits(f"{precision}-layer", f"{precision}-none", ADAPTERS)
 
+    def test_offloading_is_equal_to_the_bit(self):
+        for precision in ("bf16", "fp32"):
+            for layers in (0, 1, 3, 4):  # of 4, without copies up to 2
+                job = self.golden_job("llama", f"{precision}-offload-{layers}", 64, lora_dropout=0.1)
+                job["run"]["backend"] = "cuda"
+                job["model"]["precision"] = precision
+                job["parallel"].update({"recompute": "layer", "offload": {"layers": layers}})
+                self.succeed(run([self.write_job(job)]))
+                self.assert_same_bits(f"{precision}-offload-{layers}", f"{precision}-offload-0",
+                                      ADAPTERS)
+
     def test_memory_stays_within_the_plan(self):
         for precision in ("bf16", "fp32"):
             process = self.succeed(run([self.gpu_job("llama", f"memory-{precision}", precision)]))

@@ -3,13 +3,16 @@ preempted ends as if it had been left alone."""
 
 import json
 import math
+import signal
+import subprocess
 import time
 import unittest
 
-from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, direct, read_metrics, run,
-                     shared_layers, start, step_metrics, write_samples)
+from harness import (ENDLESS, STOPPED, JobTest, adapter_weights, children, direct, frobenius,
+                     mpirun_command, read_metrics, run, send, shared_layers, start, step_metrics, write_samples)
 
 STEPS = 700  # some seconds
+UNDISTURBED = 100  # behind more, differences of rounding have grown
 
 
 class Orders(JobTest):
@@ -184,6 +187,169 @@ class Orders(JobTest):
         for name in ("first", "late", "last"):
             self.assertEqual(len(read_metrics(self.dir / "run", name)), 8)
         self.succeed(run([path], 2))
+
+
+class WhileOthersTrain(JobTest):
+    """Adapters that are added come into the running stream: the pipeline is not emptied for them."""
+
+    def job(self, run_dir, adapters, **schedule):
+        job = self.tiny_job(run_dir, adapters, max_steps=STEPS, global_batch_size=3)
+        job["parallel"]["microbatch_tokens"] = 128
+        job["schedule"] = {"costs": "built-in", **schedule}
+        job["checkpoint"] = {"every_steps": 0, "every_minutes": 0}
+        return job
+
+    late = {"dataset": "b", "max_steps": 40, "r": 6}
+
+    def check_streams(self, output, number):
+        self.assertRegex(output, rf"planned \d+ windows? of {number} streams?")
+
+    def check_equal(self, got, want, names, limit=2e-6):
+        """Weights of two run directories, tensor by tensor."""
+        for name in names:
+            values, wanted = (adapter_weights(self.dir / run_dir, name) for run_dir in (got, want))
+            self.assertEqual(sorted(values), sorted(wanted))
+            for tensor, numbers in wanted.items():
+                self.assertLess(frobenius(values[tensor], numbers), limit, (name, tensor))
+
+    def check_addition(self, ranks, deployment=None):
+        """Beside a bad one; as a job that has it from the start."""
+        few = {"first": {}}
+        job = self.job("run", few)
+        for dataset in "ab":
+            job["datasets"][dataset]["eval_path"] = write_samples(
+                self.dir / f"eval_{dataset}.jsonl", 5, 17)
+        if deployment:
+            job["parallel"]["deployment"] = deployment
+        process = start([self.write_job(job)], ranks)
+        self.wait_for_step("run", "first", 3)
+        self.drop("run", "bad", {"adapters": [{"name": "first", "dataset": "nowhere"}]},
+                  seconds_ago=9)
+        self.drop("run", "good", {"adapters": [{"name": "late", **self.late}]}, seconds_ago=8)
+        output = self.finish(process)
+        self.assertIn("bad.yaml is rejected", output)
+        self.assertIn("took 1 more adapter from", output)
+        self.check_streams(output, 1)
+        for name, steps in (("first", STEPS), ("late", 40)):
+            taken = [line["step"] for line in step_metrics(self.dir / "run", name)]
+            self.assertEqual(taken, list(range(1, steps + 1)), name)
+            evaluated = [line["step"] for line in read_metrics(self.dir / "run", name)
+                         if "eval_loss" in line]
+            self.assertEqual(evaluated, [0, steps], name)
+        self.succeed(run([self.write_job(self.job("alone", {"late": self.late}), "alone.json")]))
+        self.check_equal("run", "alone", ["late"])
+        path = self.write_job(self.job("undisturbed", few), "undisturbed.json")
+        self.succeed(run([path, "--stop-after", UNDISTURBED]), STOPPED)
+        for got, want in zip(step_metrics(self.dir / "run", "first")[:UNDISTURBED],
+                             step_metrics(self.dir / "undisturbed", "first"), strict=True):
+            self.assertLess(abs(got["loss"] / want["loss"] - 1), 1e-5, want["step"])
+
+    def test_one_rank(self):
+        self.check_addition(1)
+
+    def test_two_ranks(self):
+        self.check_addition(2)
+
+    def test_four_ranks(self):
+        self.check_addition(4)
+
+    def test_two_replicas(self):
+        self.check_addition(2, [{"count": 2}])
+
+    def test_two_lanes(self):
+        self.check_addition(2, [{"tp": 2}])
+
+    def test_it_waits_for_its_place(self):
+        """What trains alone, one after the other, comes to the same bits."""
+        adapters = {"first": {}, "late": {**self.late, "dataset": "b"}}
+        self.succeed(run([self.write_job(self.job("at_once", adapters, max_adapters=1))], 2))
+        process = start([self.write_job(self.job("run", {"first": {}}, max_adapters=1))], 2)
+        self.wait_for_step("run", "first", 3)
+        self.drop("run", "good", {"adapters": [{"name": "late", **self.late}]}, seconds_ago=8)
+        self.check_streams(self.finish(process), 1)
+        self.assert_same_bits("run", "at_once", adapters)
+
+    def test_killed_behind_a_checkpoint_that_has_it(self):
+        job = self.job("run", {"first": {}})
+        job["checkpoint"] = {"every_steps": 10, "keep": 2}
+        process = start([self.write_job(job)], 2)
+        self.wait_for_step("run", "first", 3)
+        self.drop("run", "good", {"adapters": [{"name": "late", **self.late, "max_steps": 200}]},
+                  seconds_ago=9)
+        self.wait_for_step("run", "late", 45)
+        ranks = children(process.pid)
+        self.assertEqual(len(ranks), 2)
+        send(ranks, signal.SIGKILL)
+        process.communicate(timeout=120)
+        output = self.succeed(run([self.dir / "job.yaml"], 2)).stdout
+        self.assertIn("continuing from", output)
+        steps = [line["step"] for line in step_metrics(self.dir / "run", "late")]
+        self.assertEqual(steps, list(range(1, 201)))
+        alone = {"late": {**self.late, "max_steps": 200}}
+        self.succeed(run([self.write_job(self.job("alone", alone), "alone.json")]))
+        self.assertLess(self.compare_losses("run", "alone", ["late"], 1e-4), 1e-4)
+
+    def test_another_rank_refuses_it(self):
+        """Where not all see the same files; what came beside it is taken."""
+        process = self.start_in_folders(self.write_job(self.job("run", {"first": {}})))
+        write_samples(self.dir / "here/late.jsonl", 9, 5)
+        self.wait_for_step("run", "first", 3)
+        self.drop("run", "a", {
+            "datasets": {"odd": {"path": "/proc/self/cwd/late.jsonl"}},
+            "adapters": [{"name": "odd", "dataset": "odd", "max_steps": 8}]}, seconds_ago=9)
+        self.drop("run", "b", {"adapters": [{"name": "late", **self.late}]}, seconds_ago=8)
+        output = self.finish(process)
+        self.assertIn("a.yaml is rejected", output)
+        error = (self.dir / "run/inbox/rejected/a.yaml.error").read_text()
+        self.assertIn("late.jsonl", error)
+        self.assertFalse((self.dir / "run/adapters/odd").exists())
+        self.assertEqual(len(step_metrics(self.dir / "run", "late")), 40)
+        self.check_streams(output, 1)
+
+    def start_in_folders(self, job):
+        """Two ranks, each in a folder of its own."""
+        command, environment = mpirun_command([job], 2)
+        program = command[command.index("2") + 1:]
+        binding, program = program[:-2], program[-2:]
+        parts = []
+        for folder in ("here", "there"):
+            (self.dir / folder).mkdir()
+            parts.append(["-np", "1", "-wdir", str(self.dir / folder), *program])
+        return subprocess.Popen([command[0], *binding, *parts[0], ":", *parts[1]], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+
+    def test_several_at_once_and_one_after_the_other(self):
+        """The second of them uses data that the first one brings."""
+        process = start([self.write_job(self.job("run", {"first": {}}))], 2)
+        self.wait_for_step("run", "first", 3)
+        write_samples(self.dir / "more.jsonl", 9, 5)
+        self.drop("run", "a", {"datasets": {"more": {"path": str(self.dir / "more.jsonl")}},
+                               "adapters": [{"name": "a", **self.late, "dataset": "more"}]},
+                  seconds_ago=9)
+        self.drop("run", "b", {"adapters": [{"name": "b", **self.late, "dataset": "more"}]},
+                  seconds_ago=8)
+        self.wait_for_step("run", "b", 1)
+        self.drop("run", "c", {"adapters": [{"name": "c", **self.late}]}, seconds_ago=7)
+        output = self.finish(process)
+        for name in "abc":
+            self.assertEqual(len(step_metrics(self.dir / "run", name)), 40)
+        self.assertEqual(output.count("took 1 more adapter from"), 3)
+
+    def test_just_as_the_stream_ends(self):
+        """Each comes while the one before has few steps left, or none."""
+        process = start([self.write_job(self.job("run", {"first": {"max_steps": 60}}))], 2)
+        names = ["first"]
+        for number in range(4):
+            self.wait_for_step("run", names[-1], 20 * number)
+            names.append(f"late{number}")
+            self.drop("run", names[-1], {"adapters": [
+                {"name": names[-1], **self.late, "max_steps": 60}]}, seconds_ago=5)
+            if process.poll() is not None:
+                break
+        self.finish(process)
+        self.succeed(run([self.dir / "job.yaml"], 2))  # whatever came behind its end
+        for name in names:
+            self.assertEqual(len(step_metrics(self.dir / "run", name)), 60, name)
 
 
 if __name__ == "__main__":

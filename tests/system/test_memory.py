@@ -29,11 +29,13 @@ def resident(pid):
 class Growth(JobTest):
     def test_thousands_of_steps(self):
         keys = {"lora_dropout": 0.1, "max_steps": 100000, "lr_scheduler_type": "constant"}
-        job = self.tiny_job("run", {"one": {**keys, "r": 4}, "two": {**keys, "r": 7},
+        job = self.tiny_job("run", {"one": {**keys, "r": 4, "learning_rate": 1e-5},
+                                    "two": {**keys, "r": 7},
                                     "three": {**keys, "target_modules": ["o_proj"]}})
-        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 6, 99)
-        # keep_best ends a stream at each: what is kept of a long one (MakespanCheck) has its own bound.
-        job["eval"] = {"every_steps": 100, "keep_best": True}
+        # Evaluations that may end `one` end a stream each, and it gains in all of them: what is kept
+        # of a long one (MakespanCheck) has its own bound.
+        job["datasets"]["a"]["eval_path"] = job["datasets"]["a"]["path"]
+        job["eval"] = {"every_steps": 100, "keep_best": True, "early_stopping_patience": 1}
         job["checkpoint"] = {"every_steps": 250}
         process = start([self.write_job(job)], 2)
         self.addCleanup(process.stdout.close)

@@ -21,7 +21,7 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"], "ministral3": ["a_r4_all"],
             "gemma3": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
-            "qwen3_moe": ["a_r4_all"]}
+            "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"]}
 
 
 def setUpModule():

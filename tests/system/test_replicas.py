@@ -101,7 +101,7 @@ class Layout(test_invariance.InvarianceTest):
     def test_an_adapter_that_blows_up(self):
         """Every rank sees the same norm: it skips the same steps."""
         good = {name: {**test_invariance.MIXED[name], "max_steps": 12} for name in ("one", "two")}
-        bad = {"r": 4, "learning_rate": 1e30, "warmup_steps": 0, "max_steps": 12}
+        bad = test_invariance.BLOWS_UP
         self.train_on("good", UNLIKE, adapters={**good, "bad": {**bad, "learning_rate": 1e-3}})
         process = self.train_on("run", UNLIKE, adapters={**good, "bad": bad}, code=3)
         self.assert_same_bits("run", "good", good)

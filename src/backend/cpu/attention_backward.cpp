@@ -5,20 +5,13 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
 #include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
-
-LORATRAIN_VECTOR_CODE
-float dot(const float* x, const float* y, std::int64_t count) {
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < count; ++j) sum += x[j] * y[j];
-    return sum;
-}
 
 void zero_head(const TensorView& x, const AttentionBlock& sample, std::int64_t head,
                std::int64_t head_dim) {

@@ -69,14 +69,6 @@ void add_scaled(const float* x, std::int64_t count, float factor, float* y) {
     for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
 }
 
-LORATRAIN_VECTOR_CODE
-float product_of(const float* a, const float* b, std::int64_t count) {
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < count; ++j) sum += a[j] * b[j];
-    return sum;
-}
-
 }  // namespace
 
 void CpuBackend::route(const Route& op) {
@@ -124,10 +116,21 @@ void CpuBackend::weigh_experts(const WeighExperts& op) {
                       for (std::int64_t i = begin; i < end; ++i) {
                           float* inner = row_of_experts(op.inner, routes.places[i]);
                           const float* product = row_of_experts(op.product, routes.places[i]);
-                          op.d_weights[i] = product_of(inner, product, op.inner.cols);
+                          op.d_weights[i] = dot(inner, product, op.inner.cols);
                           scale_values(inner, op.inner.cols, routes.weights[i]);
                       }
                   });
+}
+
+void CpuBackend::weigh_rows(const WeighRows& op) {
+    check_shapes(op);
+    require_f32({&op.x});
+    const ExpertRoutes& routes = op.routes;
+    parallel_rows(threads_, routes.copies(), op.x.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            scale_values(row_of_experts(op.x, routes.places[i]), op.x.cols, routes.weights[i]);
+        }
+    });
 }
 
 void CpuBackend::route_backward(const RouteBackward& op) {

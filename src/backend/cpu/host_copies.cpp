@@ -38,6 +38,7 @@ class CpuHostCopies final : public HostCopies {
         }
         if (clock != nullptr) clock->mark();
     }
+    void store(std::int32_t /*place*/, std::span<const HostCopy> copies) override { save(copies); }
     void await(std::int32_t /*place*/) override {}
     std::unique_ptr<StreamClock> make_clock() override { return backend_.make_clock(); }
 

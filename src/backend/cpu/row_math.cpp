@@ -13,6 +13,14 @@ float largest_of(const float* x, std::int64_t count, float start) {
 }
 
 LORATRAIN_VECTOR_CODE
+float dot(const float* x, const float* y, std::int64_t count) {
+    float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t j = 0; j < count; ++j) sum += x[j] * y[j];
+    return sum;
+}
+
+LORATRAIN_VECTOR_CODE
 void scale_values(float* x, std::int64_t count, float factor) {
 #pragma omp simd
     for (std::int64_t j = 0; j < count; ++j) x[j] *= factor;

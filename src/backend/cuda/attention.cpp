@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/attention_launch.h"
+#include "kernels/cached_attention.h"
 
 namespace loratrain {
 
@@ -152,6 +153,13 @@ void CudaAttention::backward(const AttentionBackward& op) {
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
     own_backward(op);
+}
+
+void CudaAttention::cached(const CachedAttention& op) const {
+    check_shapes(op.of);
+    CUDA_CHECK(
+        kernels::cached_attention(stream_, {params_of(op.of), matrix_of(op.keys),
+                                            matrix_of(op.values), op.first, op.of.rows.positions}));
 }
 
 void CudaAttention::own_forward(const Attention& op) {

@@ -33,6 +33,7 @@ class CudaAttention {
     FirstUses first_uses() const;
     void forward(const Attention& op);
     void backward(const AttentionBackward& op);
+    void cached(const CachedAttention& op) const;
 
     /// "own kernels" or "cuDNN 9.19.0"
     const char* description() const;

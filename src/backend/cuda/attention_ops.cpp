@@ -11,4 +11,8 @@ void CudaBackend::attention_backward(const AttentionBackward& op) {
     attention_->backward(op);
 }
 
+void CudaBackend::cached_attention(const CachedAttention& op) {
+    attention_->cached(op);
+}
+
 }  // namespace loratrain

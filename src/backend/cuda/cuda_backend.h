@@ -91,6 +91,7 @@ class CudaBackend final : public Backend {
     void rope(const Rope& op) override;
     void attention(const Attention& op) override;
     void attention_backward(const AttentionBackward& op) override;
+    void cached_attention(const CachedAttention& op) override;
     void swiglu(const SwiGlu& op) override;
     void swiglu_backward(const SwiGluBackward& op) override;
     void xielu(const Xielu& op) override;
@@ -98,6 +99,10 @@ class CudaBackend final : public Backend {
     void route(const Route& op) override;
     void combine_experts(const CombineExperts& op) override;
     void weigh_experts(const WeighExperts& op) override;
+    void weigh_rows(const WeighRows& op) override;
+    void narrow_experts(const ExpertLora& op) override;
+    void widen_experts(const ExpertLora& op) override;
+    void add_expert_grads(const ExpertLora& op) override;
     void route_backward(const RouteBackward& op) override;
     void soft_cap(const SoftCap& op) override;
     void cross_entropy(const CrossEntropy& op) override;

@@ -1,5 +1,7 @@
 #include "kernels/experts.h"
 
+#include "kernels/expert_lora.h"
+
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 
@@ -10,6 +12,23 @@ namespace {
 kernels::Routes routes_of(const ExpertRoutes& routes) {
     return {routes.tokens, routes.experts, routes.per_token, routes.probabilities, routes.weights,
             routes.chosen, routes.places,  routes.rows,      routes.offsets};
+}
+
+kernels::ExpertLoraParams params_of(const ExpertLora& op, const LoraSegment& segment) {
+    const LoraSlot& slot = op.slots[static_cast<std::size_t>(segment.slot)];
+    kernels::ExpertLoraParams params;
+    params.wide = matrix_of(op.wide);
+    params.narrow = matrix_of(op.narrow);
+    params.routes = routes_of(op.routes);
+    params.begin = segment.begin;
+    params.end = segment.end;
+    params.factor = op.of_b ? slot.b : slot.a;
+    params.gradient = op.of_b ? slot.grad_b : slot.grad_a;
+    params.rank = slot.rank;
+    params.column = slot.column;
+    params.scale = slot.scale;
+    params.of_b = op.of_b;
+    return params;
 }
 
 }  // namespace
@@ -34,6 +53,37 @@ void CudaBackend::weigh_experts(const WeighExperts& op) {
     require_compute({&op.inner, &op.product});
     CUDA_CHECK(kernels::weigh_experts(stream_, matrix_of(op.inner), matrix_of(op.product),
                                       op.d_weights, routes_of(op.routes)));
+}
+
+void CudaBackend::weigh_rows(const WeighRows& op) {
+    check_shapes(op);
+    require_compute({&op.x});
+    CUDA_CHECK(kernels::weigh_rows(stream_, matrix_of(op.x), routes_of(op.routes)));
+}
+
+void CudaBackend::narrow_experts(const ExpertLora& op) {
+    check_shapes(op);
+    require_compute({&op.wide, &op.narrow});
+    CUDA_CHECK(kernels::clear_narrow(stream_, matrix_of(op.narrow)));
+    for (const LoraSegment& segment : op.rows.segments) {
+        CUDA_CHECK(kernels::narrow_experts(stream_, params_of(op, segment)));
+    }
+}
+
+void CudaBackend::widen_experts(const ExpertLora& op) {
+    check_shapes(op);
+    require_compute({&op.wide, &op.narrow});
+    for (const LoraSegment& segment : op.rows.segments) {
+        CUDA_CHECK(kernels::widen_experts(stream_, params_of(op, segment)));
+    }
+}
+
+void CudaBackend::add_expert_grads(const ExpertLora& op) {
+    check_shapes(op);
+    require_compute({&op.wide, &op.narrow});
+    for (const LoraSegment& segment : op.rows.segments) {
+        CUDA_CHECK(kernels::add_expert_grads(stream_, params_of(op, segment)));
+    }
 }
 
 void CudaBackend::route_backward(const RouteBackward& op) {

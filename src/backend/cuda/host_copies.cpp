@@ -44,8 +44,9 @@ class CudaHostCopies final : public HostCopies {
         if (status != cudaSuccess) {
             static_cast<void>(cudaGetLastError());
             throw Error(cat("cannot pin ", human_bytes(bytes),
-                            " of host memory for weights: ", cudaGetErrorString(status),
-                            "; see ulimit -l, or use model.residency: all"));
+                            " of host memory: ", cudaGetErrorString(status),
+                            "; see ulimit -l, or use model.residency: all and parallel.offload: "
+                            "none"));
         }
         pinned_.push_back(data);
     }
@@ -61,6 +62,13 @@ class CudaHostCopies final : public HostCopies {
         if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) queue(copy, cudaMemcpyDefault, stream_);
         if (clock != nullptr) clock->mark();
+        CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
+    }
+
+    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+        CUDA_CHECK(cudaEventRecord(computed_, computing_));
+        CUDA_CHECK(cudaStreamWaitEvent(stream_, computed_));
+        for (const HostCopy& copy : copies) queue(copy, cudaMemcpyDeviceToHost, stream_);
         CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
     }
 

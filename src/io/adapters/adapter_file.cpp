@@ -72,13 +72,16 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
                    CappedProblems& problems) {
     std::set<std::string> known;
     const auto check = [&](std::int64_t layer, Linear linear) {
-        const int rank = adapter.rank(layer, linear);
-        if (rank == 0 || !has_linear(model, linear)) return;
-        const LinearShape shape = linear_shape(model, linear);
-        for (const FormTensor& tensor : adapter.form.tensors) {
-            const std::string name = peft_tensor_name(layer, linear, tensor);
-            known.insert(name);
-            check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
+        const int rank = target_rank(adapter, model, layer, linear);
+        if (rank == 0) return;
+        const LinearShape shape = target_shape(model, linear);
+        const TargetExperts experts = target_experts(model, linear);
+        for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
+            for (const FormTensor& tensor : adapter.form.tensors) {
+                const std::string name = peft_tensor_name(layer, linear, tensor, e);
+                known.insert(name);
+                check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);
+            }
         }
     };
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
@@ -169,9 +172,9 @@ std::string adapter_checksum(const std::string& dir) {
 AdapterFile::AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model)
     : adapter_(adapter), model_(model), file_(open_checked(dir, adapter, model)) {}
 
-std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear,
-                                     const FormTensor& tensor) const {
-    return read_finite(peft_tensor_name(layer, linear, tensor));
+std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, const FormTensor& tensor,
+                                     std::int32_t expert) const {
+    return read_finite(peft_tensor_name(layer, linear, tensor, expert));
 }
 
 void AdapterFile::check_values() const {

@@ -31,7 +31,8 @@ class AdapterFile {
     /// rank_pattern/alpha_pattern; all problems at once (InputError).
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
     /// A nan or an infinity is an InputError.
-    std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor) const;
+    std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor,
+                            std::int32_t expert = no_expert) const;
     /// Reads every tensor; the values that read() would refuse, and projections that are not those
     /// of projection_prng_key, all at once.
     void check_values() const;

@@ -115,16 +115,22 @@ void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>
     const std::int64_t rank = of.largest_rank();
     std::map<std::string, NamedTensor*> by_name;
     for (NamedTensor& tensor : tensors) by_name.emplace(tensor.name, &tensor);
-    const auto fold_module = [&](std::int64_t layer, Linear linear) {
-        if (!of.targets_linear(layer, linear)) return;
+    const auto fold_one = [&](std::int64_t layer, Linear linear, std::int32_t expert) {
         const auto tensor = [&](TensorRole role) {
-            const auto name = peft_tensor_name(layer, linear, of_role(of.form, role));
+            const auto name = peft_tensor_name(layer, linear, of_role(of.form, role), expert);
             const auto found = by_name.find(name);
             return found == by_name.end() ? nullptr : found->second;
         };
         if (NamedTensor* a = tensor(TensorRole::a)) pad_rows(*a, rank);
         if (NamedTensor* b = tensor(TensorRole::b)) {
             pad_columns(*b, rank, of.scaling(layer, linear) / usual_scaling(of));
+        }
+    };
+    const auto fold_module = [&](std::int64_t layer, Linear linear) {
+        if (target_rank(of, model, layer, linear) == 0) return;
+        const TargetExperts experts = target_experts(model, linear);
+        for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
+            fold_one(layer, linear, e);
         }
     };
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {

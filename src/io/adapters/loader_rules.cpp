@@ -62,7 +62,11 @@ std::optional<Linear> linear_of(const std::string& module, const ModelSpec& mode
         const auto linear = static_cast<Linear>(i);
         const std::int64_t layer = linear == Linear::head ? 0 : layer_in_name(module);
         if (layer < 0 || layer >= model.layers) continue;
-        if (has_linear(model, linear) && module_path(layer, linear) == module) return linear;
+        if (!has_target(model, linear)) continue;
+        const std::int32_t expert = expert_in_name(module);
+        const bool fits = is_in_experts(model, linear) ? expert >= 0 && expert < model.experts.count
+                                                       : expert == no_expert;
+        if (fits && module_path(layer, linear, expert) == module) return linear;
     }
     return std::nullopt;
 }
@@ -112,7 +116,7 @@ Texts faults_of_tensors(const Export& of, const ModelSpec& model) {
                                  "): it would be left out in silence"));
             continue;
         }
-        const LinearShape shape = linear_shape(model, *linear);
+        const LinearShape shape = target_shape(model, *linear);
         const auto fits = [&](const char* suffix, const std::vector<std::int64_t>& wanted) {
             const auto found = of.tensors.find(cat("base_model.model.", module, ".", suffix));
             return found != of.tensors.end() && found->second.shape == wanted;
@@ -160,9 +164,41 @@ Texts other_scales(const Export& of) {
     return texts;
 }
 
+bool has_lora_in_experts(const Export& of) {
+    return std::any_of(of.ranks.begin(), of.ranks.end(), [](const auto& module) {
+        return expert_in_name(module.first) != no_expert;
+    });
+}
+
+bool is_on_all_of_experts(const Export& of) {
+    return of.linears.contains("gate_proj") && of.linears.contains("up_proj") &&
+           of.linears.contains("down_proj");
+}
+
+/// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
+void judge_experts(const Export& of, LoaderVerdict& verdict) {
+    const bool gate = of.linears.contains("gate_proj");
+    if (!is_on_all_of_experts(of) && (gate || of.linears.contains("up_proj"))) {
+        verdict.obstacles.emplace_back(
+            "LoRA in experts is neither on gate_proj, up_proj and down_proj nor on down_proj "
+            "alone");
+    }
+    if (gate && of.get("use_rslora") == true) {
+        verdict.obstacles.emplace_back(
+            "use_rslora: it would scale gate_proj and up_proj of experts by sqrt(2) too much");
+    }
+    const Json& dropout = of.get("lora_dropout");
+    if (dropout.is_number() && dropout.get<double>() > 0.0) {
+        verdict.obstacles.emplace_back(
+            "lora_dropout is not 0, which LoRA in experts does not take");
+    }
+    verdict.advice.emplace_back("LoRA in experts was tried with PEFT 0.21 and transformers 5.24");
+}
+
 LoaderVerdict peft(const Export& of, const Texts& faults) {
     LoaderVerdict verdict{"PEFT", {}, {}};
     add_limited(verdict.obstacles, faults);
+    if (has_lora_in_experts(of)) judge_experts(of, verdict);
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
         verdict.obstacles.push_back("peft_type is " + json_text(type) + ", not LORA or VERA");
@@ -202,6 +238,11 @@ LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model
         no.push_back(cat("init_lora_weights is ", json_text(init), ", which changes the base"));
     }
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
+    if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
+        no.emplace_back(
+            "LoRA in experts is not on gate_proj, up_proj and down_proj, which it packs "
+            "together");
+    }
     const std::int64_t rank = of.largest_rank();
     const auto* const fitting = std::find_if(vllm_ranks.begin(), vllm_ranks.end(),
                                              [rank](std::int64_t most) { return rank <= most; });

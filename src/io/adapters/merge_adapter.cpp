@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/shape.h"
+#include "base/task_progress.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/peft_modules.h"
 #include "io/adapters/tokenizer_files.h"
@@ -90,18 +91,24 @@ class AdapterProducts {
 
     void read(const AdapterJob& job) {
         for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
-            for (int i = 0; i < linear_count; ++i) read(job, layer, static_cast<Linear>(i));
+            for (int i = 0; i < linear_count; ++i) {
+                const auto linear = static_cast<Linear>(i);
+                const TargetExperts experts = target_experts(model_, linear);
+                for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
+                    read(job, layer, linear, e);
+                }
+            }
         }
-        if (!model_.tie_word_embeddings) read(job, model_.layers, Linear::head);
+        if (!model_.tie_word_embeddings) read(job, model_.layers, Linear::head, no_expert);
     }
 
-    void read(const AdapterJob& job, std::int64_t layer, Linear linear) {
-        const std::string module = cat("base_model.model.", module_path(layer, linear), ".lora_");
-        const std::string a = module + "A.weight";
-        const std::string b = module + "B.weight";
-        if (!has_linear(model_, linear) || file_.entries().count(a) == 0) return;
+    void read(const AdapterJob& job, std::int64_t layer, Linear linear, std::int32_t expert) {
+        const std::string path = module_path(layer, linear, expert);
+        const std::string a = cat("base_model.model.", path, ".lora_A.weight");
+        const std::string b = cat("base_model.model.", path, ".lora_B.weight");
+        if (!has_target(model_, linear) || file_.entries().count(a) == 0) return;
         known_.insert({a, b});
-        const LinearShape shape = linear_shape(model_, linear);
+        const LinearShape shape = target_shape(model_, linear);
         const int rank = job.rank(layer, linear);
         const auto fits = [&](const std::string& name, const std::vector<std::int64_t>& wanted) {
             const auto found = file_.entries().find(name);
@@ -116,7 +123,7 @@ class AdapterProducts {
         Product product{rank, file_.read_floats(a), file_.read_floats(b)};
         const auto scaling = static_cast<float>(job.scaling(layer, linear));
         for (float& value : product.b) value *= scaling;
-        products_.emplace(weight_name(layer, linear), std::move(product));
+        products_.emplace(path + ".weight", std::move(product));
     }
 
     std::string path_;
@@ -181,7 +188,7 @@ void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file)
 }
 
 void write_shard(const std::string& path, const std::vector<Piece>& pieces,
-                 const WeightSource& base) {
+                 const WeightSource& base, TaskProgress& progress) {
     Json header;
     header["__metadata__"]["format"] = "pt";
     std::uint64_t begin = 0;
@@ -198,7 +205,10 @@ void write_shard(const std::string& path, const std::vector<Piece>& pieces,
     OutputFile file(path);
     file.write(&bytes, sizeof(bytes));
     file.write(text.data(), text.size());
-    for (const Piece& piece : pieces) write_piece(piece, base, file);
+    for (const Piece& piece : pieces) {
+        write_piece(piece, base, file);
+        progress.add(piece.bytes());
+    }
     file.close();
 }
 
@@ -227,12 +237,14 @@ void write_weights(const std::string& dir, const std::vector<std::vector<Piece>>
                    const WeightSource& base, MergeReport& report) {
     Json map = Json::object();
     for (std::size_t i = 0; i < shards.size(); ++i) {
-        const std::string name = shard_name(i, shards.size());
-        write_shard(cat(dir, "/", name), shards[i], base);
         for (const Piece& piece : shards[i]) {
-            map[piece.name] = name;
+            map[piece.name] = shard_name(i, shards.size());
             report.bytes += piece.bytes();
         }
+    }
+    TaskProgress progress("writing " + dir, report.bytes);
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        write_shard(cat(dir, "/", shard_name(i, shards.size())), shards[i], base, progress);
     }
     report.files = std::ssize(shards);
     if (shards.size() == 1) return;

@@ -29,7 +29,8 @@ Names target_names(const AdapterJob& adapter, const ModelSpec& model) {
     Names names;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        const bool is_there = has_linear(model, linear);
+        const bool unnamed = is_in_experts(model, linear) && !targets_experts(adapter, model);
+        const bool is_there = has_target(model, linear) && !unnamed;
         if (is_there && adapter.targets_linear(linear)) names.insert(module_name(linear));
     }
     for (const Linear linear : outer_linears) {

@@ -21,8 +21,7 @@ Targets targets_in(const AdapterJob& adapter, const ModelSpec& model, std::int64
     Targets targets{};
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        targets[static_cast<std::size_t>(i)] =
-            has_linear(model, linear) && adapter.targets_linear(layer, linear);
+        targets[static_cast<std::size_t>(i)] = target_rank(adapter, model, layer, linear) > 0;
     }
     return targets;
 }

@@ -31,6 +31,7 @@ class BaseFile : public WeightSource {
     std::string base_model_name() const override { return layout_.base_model_name; }
     std::string tokenizer() const override { return layout_.tokenizer; }
     std::int64_t max_positions() const override { return max_positions_of(layout_.config); }
+    std::vector<std::int32_t> end_tokens() const override { return end_tokens_of(layout_.config); }
     std::string config() const override { return layout_.config; }
     DType dense_type_of(const std::string& name) const override;
     void read_rows(const std::string& name, std::int64_t first_row,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/random_matrix.h"
 #include "base/tensor_view.h"
@@ -26,6 +27,8 @@ class WeightSource {
     virtual std::int64_t max_positions() const { return 0; }
     /// "xxh64:DIGEST" of the tokenizer.json that the model came with; "" = not known.
     virtual std::string tokenizer() const { return ""; }
+    /// Tokens that end a text: eos_token_id of config.json.
+    virtual std::vector<std::int32_t> end_tokens() const { return {}; }
     /// The text of config.json; "" where there is none.
     virtual std::string config() const { return ""; }
     /// What a tensor's numbers are as a whole folder has them: bf16 of quantised ones, too, but of

@@ -200,6 +200,19 @@ std::int64_t max_positions_of(const std::string& json_text) {
     return told ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
 }
 
+std::vector<std::int32_t> end_tokens_of(const std::string& json_text) {
+    const Json config = parse_json(json_text, "config.json");
+    const Wrapper* wrapper = wrapper_of(config);
+    const Json of_text = wrapper != nullptr ? text_config(config, *wrapper, "config.json") : config;
+    const bool outside = of_text.value("eos_token_id", Json()).is_null();
+    const Json told = (outside ? config : of_text).value("eos_token_id", Json());
+    std::vector<std::int32_t> tokens;
+    for (const Json& token : told.is_array() ? told : Json::array({told})) {
+        if (token.is_number_integer()) tokens.push_back(token.get<std::int32_t>());
+    }
+    return tokens;
+}
+
 ModelSpec parse_hf_config(const std::string& json_text, const std::string& where) {
     const Json document = parse_json(json_text, where);
     if (!document.is_object()) {

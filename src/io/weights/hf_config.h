@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "config/model_spec.h"
 
@@ -9,6 +10,8 @@ namespace loratrain {
 
 /// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not told.
 std::int64_t max_positions_of(const std::string& json_text);
+/// Its eos_token_id, one or several; none where it is not told.
+std::vector<std::int32_t> end_tokens_of(const std::string& json_text);
 
 /// HF config.json -> ModelSpec. Reads the older spelling (rope_theta, rope_scaling with type or
 /// rope_type, torch_dtype) and the newer (rope_parameters, dtype). Families llama, mistral, qwen2,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "base/task_progress.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
 #include "io/files.h"
@@ -293,13 +294,17 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     write_file_atomic(output, [&](const std::string& temporary) {
         BaseWriter writer(temporary, config, report.base_model_name, tokenizer_of(hf_dir),
                           import.quantization);
-        for (const BaseTensor& tensor : import.dense) {
-            report.bytes += copy_tensor(shards, tensor, format_of(tensor), writer);
+        TaskProgress progress("writing " + output, needed);
+        const auto copied = [&](std::uint64_t bytes) {
+            report.bytes += bytes;
             ++report.tensors;
+            progress.add(bytes);
+        };
+        for (const BaseTensor& tensor : import.dense) {
+            copied(copy_tensor(shards, tensor, format_of(tensor), writer));
         }
         for (const BaseTensor& tensor : import.linears) {
-            report.bytes += copy_linear(import, tensor, writer);
-            ++report.tensors;
+            copied(copy_linear(import, tensor, writer));
         }
         writer.finish();
     });

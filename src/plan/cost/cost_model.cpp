@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/stage_layers.h"
 #include "plan/tensor_shard.h"
@@ -188,6 +189,12 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
         static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
 }
 
+void add_offload(double bytes_of_token, std::string_view device, CostModel& costs) {
+    const DeviceRates& rates = rates_of(device);
+    if (rates.name != device || rates.name == "cpu") return;
+    costs.offload_per_token = bytes_of_token / rates.host_bytes;
+}
+
 std::vector<std::string> device_names() {
     std::vector<std::string> names;
     names.reserve(devices.size());
@@ -268,6 +275,20 @@ double device_forward(const CostModel& costs, const StagePlan& stage, const Adap
     return seconds;
 }
 
+std::int32_t kept_of(const StagePlan& stage) {
+    return std::min(stage.kept_layers, stage.layer_count);
+}
+
+std::int32_t offloaded_of(const StagePlan& stage) {
+    return std::min(stage.offloaded_layers, stage.layer_count - kept_of(stage));
+}
+
+double recomputed_share(const StagePlan& stage) {
+    if (stage.layer_count == 0) return 0.0;
+    return 1.0 - static_cast<double>(kept_of(stage) + offloaded_of(stage)) /
+                     static_cast<double>(stage.layer_count);
+}
+
 double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        Recompute recompute) {
     double seconds = layers_seconds(costs.layer_backward, stage, loads);
@@ -275,7 +296,9 @@ double device_backward(const CostModel& costs, const StagePlan& stage, const Ada
         seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
                    static_cast<double>(loads.total.tokens);
     }
-    if (recompute == Recompute::layer) seconds += layers_seconds(costs.layer_forward, stage, loads);
+    if (recompute == Recompute::layer) {
+        seconds += recomputed_share(stage) * layers_seconds(costs.layer_forward, stage, loads);
+    }
     return seconds;
 }
 
@@ -284,12 +307,21 @@ double device_seconds(const CostModel& costs, const StagePlan& stage, const Adap
            device_backward(costs, stage, loads, Recompute::none);
 }
 
-/// What the layers that stream let a pass be, which takes so many seconds without them.
-double with_transfers(double seconds, const CostModel& costs, const StagePlan& stage) {
-    const std::int32_t loads = streamed_layers(stage) - stream_buffers(stage);
-    if (loads == 0 || stage.layer_count == 0) return seconds;
+/// Of activations that go to the host or come from it in a pass.
+double offload_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
+    return std::max(0, offloaded_of(stage) - most_offload_buffers) * costs.offload_per_token *
+           static_cast<double>(loads.total.tokens);
+}
+
+/// What transfers of so many seconds let a pass be, which takes `seconds` without them.
+double with_transfers(double seconds, double transfers, const StagePlan& stage) {
+    if (transfers <= 0.0 || stage.layer_count == 0) return seconds;
     const double of_layers = seconds / stage.layer_count * layers_at_ends;
-    return std::max(seconds, of_layers + loads * costs.layer_transfer);
+    return std::max(seconds, of_layers + transfers);
+}
+
+double streaming_seconds(const CostModel& costs, const StagePlan& stage) {
+    return (streamed_layers(stage) - stream_buffers(stage)) * costs.layer_transfer;
 }
 
 /// `part`, of what the device computes, as long as the host lets it be.
@@ -316,14 +348,17 @@ bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoa
 }
 
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return with_transfers(held_up(device_forward(costs, stage, loads), costs, stage, loads), costs,
-                          stage);
+    return with_transfers(
+        held_up(device_forward(costs, stage, loads), costs, stage, loads),
+        std::max(streaming_seconds(costs, stage), offload_seconds(costs, stage, loads)), stage);
 }
 
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute) {
+    double transfers = streaming_seconds(costs, stage);
+    if (recompute == Recompute::layer) transfers += offload_seconds(costs, stage, loads);
     return with_transfers(
-        held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads), costs,
+        held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads), transfers,
         stage);
 }
 
@@ -343,13 +378,23 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
 
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute) {
-    const double transfers =
-        2.0 * (streamed_layers(stage) - stream_buffers(stage)) * costs.layer_transfer;
+    const double transfers = 2.0 * streaming_seconds(costs, stage);
     if (transfers <= 0.0) return 1.0;
     StagePlan resident = stage;
     resident.resident_layers = all_layers;
     const double waits = stage_seconds(costs, stage, loads, recompute) -
                          stage_seconds(costs, resident, loads, recompute);
+    return std::clamp(1.0 - waits / transfers, 0.0, 1.0);
+}
+
+double hidden_offload_share(const CostModel& costs, const StagePlan& stage,
+                            const AdapterLoads& loads, Recompute recompute) {
+    const double transfers = 2.0 * offload_seconds(costs, stage, loads);
+    if (transfers <= 0.0) return 1.0;
+    CostModel at_once = costs;
+    at_once.offload_per_token = 0.0;
+    const double waits = stage_seconds(costs, stage, loads, recompute) -
+                         stage_seconds(at_once, stage, loads, recompute);
     return std::clamp(1.0 - waits / transfers, 0.0, 1.0);
 }
 

@@ -39,6 +39,10 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
                    CostModel& costs);
 
+/// The rate at which a token's activations of one layer, so many bytes, go to the host and back, to
+/// the costs of a GPU whose link is known (0 = no job asks).
+void add_offload(double bytes_of_token, std::string_view device, CostModel& costs);
+
 /// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
 /// Whether fp8 products with a scale per row are made there; what is not known is taken to.
@@ -48,12 +52,14 @@ MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 
 /// Seconds of a stage's stream; forward of the stage with the head includes loss and its gradient,
-/// backward includes the second forward of `Recompute::layer`, and in the model's first layer no
-/// gradient of its input. The host runs ahead: a microbatch takes the longer of what the device
-/// computes and of what the host takes to queue it, forward and backward together. Where that is
-/// the host's, both are longer in proportion. Layers that stream come beside that: where S of a
-/// stage's do through B buffers, S - B come in a pass in turn, at the ends of which something else
-/// than a transfer is waited for.
+/// backward includes the second forward of `Recompute::layer`, of layers that are not kept, and in
+/// the model's first layer no gradient of its input. The host runs ahead: a microbatch takes the
+/// longer of what the device computes and of what the host takes to queue it, forward and backward
+/// together. Where that is the host's, both are longer in proportion. Layers that stream come
+/// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
+/// ends of which something else than a transfer is waited for. So do activations that layers have
+/// in host memory (plan/memory/offload.h): in forward they go, without a backward too, in backward
+/// they come instead of being computed again; of all layers but those that are in buffers.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
@@ -66,6 +72,9 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
 /// no longer for them.
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute);
+/// The same of activations that go to the host and come back.
+double hidden_offload_share(const CostModel& costs, const StagePlan& stage,
+                            const AdapterLoads& loads, Recompute recompute);
 /// What the host takes for a microbatch's forward and backward.
 double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads);
 /// Whether that is longer than what the device computes.

@@ -115,6 +115,9 @@ struct CostModel {
     /// To bring the frozen weights of one layer from host memory, or from the rank that holds it,
     /// beside computation.
     double layer_transfer = 0.0;
+    /// To copy a token's activations of one layer to host memory, or back, beside computation; 0 =
+    /// the link's rate is not known, or no job asks.
+    double offload_per_token = 0.0;
     /// Of the `ranks_per_host` consecutive ranks of a host as many compute at full speed at the
     /// same time; k of them, where k is more, at full_speed_ranks / k of it. 0 = all, whatever k.
     double full_speed_ranks = 0.0;

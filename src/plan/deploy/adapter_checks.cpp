@@ -186,16 +186,51 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
     if (adapter.targets == all_linears()) return;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (!adapter.targets_linear(linear) || has_linear(model_, linear)) continue;
-        const bool of_expert =
-            model_.has_experts() &&
-            (linear == Linear::gate || linear == Linear::up || linear == Linear::down);
-        problems_.add(
-            where(cat("adapters.", adapter.name, ".target_modules")),
-            of_expert ? cat(module_name(linear), " is in the experts of a ", model_.family,
-                            " model, which have no LoRA here")
-                      : cat(module_name(linear), " is no linear of a ", model_.family, " model"),
-            cat("it has ", join(linear_names(model_), ", ")));
+        if (!adapter.targets_linear(linear) || has_target(model_, linear)) continue;
+        problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
+                      cat(module_name(linear), " is no linear of a ", model_.family, " model"),
+                      cat("it has ", join(target_names(model_), ", ")));
+    }
+    if (targets_experts(adapter, model_)) experts(adapter);
+}
+
+void AdapterChecks::experts(const AdapterJob& adapter) {
+    const auto refuse = [&](const char* key, const std::string& what, const std::string& hint) {
+        problems_.add(where(cat("adapters.", adapter.name, ".", key)), what, hint);
+    };
+    const std::string in_experts = cat("LoRA in the experts of a ", model_.family, " model");
+    const bool gate = adapter.targets_linear(Linear::gate);
+    const bool up = adapter.targets_linear(Linear::up);
+    if (gate != up || (gate && !adapter.targets_linear(Linear::down))) {
+        refuse("target_modules",
+               cat("PEFT, for which gate_proj and up_proj of experts are one tensor, loads ",
+                   in_experts, " on gate_proj, up_proj and down_proj, or on down_proj alone"),
+               "name all three, or down_proj alone");
+    }
+    if (adapter.modules) {
+        refuse("target_modules",
+               cat(in_experts, " does not go with patterns, layers, excluded or whole names"),
+               "give names alone, as in [q_proj, v_proj, down_proj], without rank_pattern, "
+               "alpha_pattern, layers_to_transform and exclude_modules");
+    }
+    if (adapter.lora_dropout > 0.0) {
+        refuse("lora_dropout", cat(in_experts, " has no dropout, in PEFT neither"),
+               "set lora_dropout: 0");
+    }
+    if (adapter.use_dora) refuse("use_dora", in_experts + " is no DoRA", "set use_dora: false");
+    if (adapter.is_vera()) refuse("peft_type", in_experts + " is no VeRA", "use peft_type: lora");
+    if (is_difference(adapter.form)) {
+        refuse("init_lora_weights",
+               cat("'", word_of(initial_words, adapter.init_lora_weights),
+                   "' takes nothing from "
+                   "the weights of experts"),
+               "leave init_lora_weights out");
+    }
+    if (adapter.use_rslora && gate && !adapter.plain_export) {
+        refuse("use_rslora",
+               "PEFT loads gate_proj and up_proj of experts as one of twice r and lora_alpha, and "
+               "would scale it by sqrt(2) too much",
+               "set export: {scaling: plain}, or use_rslora: false");
     }
 }
 
@@ -205,7 +240,7 @@ void AdapterChecks::targets(const AdapterJob& adapter) {
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
-            if (has_linear(model_, linear) && adapter.targets_linear(layer, linear)) return;
+            if (target_rank(adapter, model_, layer, linear) > 0) return;
         }
     }
     problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),

@@ -6,8 +6,8 @@
 
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/deploy/search_layout.h"
-#include "plan/memory/residency.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {
@@ -28,6 +28,13 @@ Job sized_as(const Job& job, const Workload& work, const ReplicaPlan* former) {
         sized.parallel.recompute = former->recompute;
     }
     return sized;
+}
+
+std::vector<StagePlan> split_of(const DeploymentInputs& in, std::int32_t stages,
+                                const AdapterLoads& loads, Recompute recompute) {
+    return as_job_says(choose_split(static_cast<std::int32_t>(in.constants.model.layers), stages,
+                                    in.built_in, in.constants.costs, loads, recompute),
+                       in.job);
 }
 
 class Chooser {
@@ -68,13 +75,10 @@ class Chooser {
     }
 
     std::vector<StagePlan> split(const AdapterLoads& loads, Recompute recompute) const {
-        return with_residency(
-            choose_split(static_cast<std::int32_t>(in_.constants.model.layers), in_.stages,
-                         in_.built_in, in_.constants.costs, loads, recompute),
-            job_);
+        return split_of(in_, in_.stages, loads, recompute);
     }
 
-    std::vector<StagePlan> former_stages() const { return with_residency(alike_->stages, job_); }
+    std::vector<StagePlan> former_stages() const { return as_job_says(alike_->stages, job_); }
 
     /// Whole layers, by cost.
     Candidate of_whole_layers(Recompute recompute, const Adapters& adapters) const {
@@ -101,6 +105,12 @@ class Chooser {
                               in_.work.wanted_tokens(), in_.work.longest_sample);
         candidate.replica.microbatch_tokens = choice.tokens;
         candidate.replica.recompute = choice.recompute;
+        const bool found = choice.recompute == Recompute::layer && keeps_what_fits(job_.parallel);
+        if (found && in_.stages == 1 && !sizes.parallel.microbatch_tokens) {
+            candidate.replica.microbatch_tokens =
+                fastest_recomputing(job_, view, in_.built_in, in_.work.usual.total,
+                                    in_.work.longest_sample, choice.tokens);
+        }
         return candidate;
     }
 
@@ -239,10 +249,7 @@ Plan plan_with(const Plan& constants, const Candidate& candidate) {
 
 LayerSplit layer_split(const DeploymentInputs& inputs) {
     return [&inputs](std::int32_t stages, Recompute recompute) {
-        return with_residency(choose_split(static_cast<std::int32_t>(inputs.constants.model.layers),
-                                           stages, inputs.built_in, inputs.constants.costs,
-                                           inputs.work.usual.total, recompute),
-                              inputs.job);
+        return split_of(inputs, stages, inputs.work.usual.total, recompute);
     };
 }
 

@@ -74,6 +74,12 @@ class Extension {
     void check(const AdapterJob& adapter) {
         checks_.form(adapter);
         checks_.targets(adapter);
+        if (!plan_.expert_lora && targets_experts(adapter, plan_.model)) {
+            problems_.add(checks_.where(cat("adapters.", adapter.name, ".target_modules")),
+                          "names linears in experts, for which this run, begun without such an "
+                          "adapter, keeps no room",
+                          cat("leave gate_proj, up_proj and down_proj out, ", start_again_hint));
+        }
         const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
         if (adapter.largest_rank() > columns) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".r")),

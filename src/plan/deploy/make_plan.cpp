@@ -16,6 +16,7 @@
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/fit_residency.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/deploy/search_layout.h"
@@ -212,6 +213,7 @@ class Planner {
     std::optional<PlannedJob> with_streaming(bool fits) const {
         if (sizes_ != Sizes::searched || cluster_.backend != BackendKind::cuda) return std::nullopt;
         const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
+        if (job_.parallel.offload.kind != Offload::Kind::none) return std::nullopt;
         if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
         if (automatic && has_several()) return with_shared_or_streamed();
         Job job = job_;
@@ -220,6 +222,7 @@ class Planner {
             const auto fastest = fastest_streaming(job, automatic);
             if (!fastest) return std::nullopt;
             job = *fastest;
+            job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
         } else if (!automatic) {
             return std::nullopt;
         }
@@ -303,13 +306,26 @@ class Planner {
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
         add_dora(job, model_, costs);
         add_transfers(job, constants, device_of(cluster_), tensor, costs);
+        if (job.parallel.offload.kind != Offload::Kind::none) {
+            ReplicaPlan replica;
+            replica.tensor = tensor;
+            replica.microbatch_tokens = 1024;
+            replica.saved_columns = lora_width(job, cluster_.backend).saved;
+            const double bytes =
+                static_cast<double>(layer_slot_layout(view_of(constants, replica)).bytes);
+            add_offload(bytes / static_cast<double>(replica.microbatch_tokens), device_of(cluster_),
+                        costs);
+        }
         return costs;
     }
 
     /// Built in, and for a pipeline that is alone those that are measured.
     LaneCosts costs_of_lanes(const Plan& constants, std::int32_t tensor) const {
         const CostModel built_in = built_in_of(job_, constants, tensor);
-        return {built_in, has_several() ? built_in : cluster_.costs.value_or(built_in)};
+        if (has_several() || !cluster_.costs) return {built_in, built_in};
+        CostModel measured = *cluster_.costs;
+        measured.offload_per_token = built_in.offload_per_token;
+        return {built_in, measured};
     }
 
     /// Of the run that is continued, the replica whose sizes one has.
@@ -370,6 +386,11 @@ class Planner {
         plan.fp8_linears = types_.fp8_linears;
         plan.fp8_one_order = (former_ != nullptr && former_->fp8_one_order) ||
                              (types_.fp8_linears && resident_layers(job_) != all_layers);
+        plan.expert_lora =
+            (former_ != nullptr && former_->expert_lora) ||
+            std::any_of(job_.adapters.begin(), job_.adapters.end(), [&](const AdapterJob& adapter) {
+                return targets_experts(adapter, model_);
+            });
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();
@@ -395,7 +416,6 @@ class Planner {
             set_holders(plan.replicas, cluster_.ranks_per_node);
         }
         set_memory(plan);
-        if (sizes_ != Sizes::tried) check_host_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
             const ReplicaView view = view_of(plan, plan.replicas[r]);
             const FittingTokens fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
@@ -403,7 +423,32 @@ class Planner {
             check_memory(*planners[r], view, fitting);
         }
         if (planners.size() > 1) check_limits(plan);
+        if (sizes_ != Sizes::tried) {
+            keep_layers(planners, plan);
+            check_host_memory(plan);
+        }
         return planned;
+    }
+
+    void keep_layers(const std::vector<std::unique_ptr<ReplicaPlanner>>& planners,
+                     Plan& plan) const {
+        bool any = false;
+        for (std::size_t r = 0; r < planners.size(); ++r) {
+            ReplicaPlan& replica = plan.replicas[r];
+            const ParallelJob& parallel = planners[r]->job().parallel;
+            const bool keeps = keeps_what_fits(parallel);
+            const bool offloads = parallel.offload.kind == Offload::Kind::automatic;
+            if (replica.recompute != Recompute::layer || !(keeps || offloads)) continue;
+            ReplicaPlan kept = replica;
+            if (keeps) keep_what_fits(planners[r]->job(), view_of(plan, replica), kept);
+            if (offloads) {
+                offload_what_gains(planners[r]->job(), view_of(plan, replica), planners[r]->costs(),
+                                   planners[r]->usual_load(), host_room(), keeps, kept);
+            }
+            replica = kept;
+            any = true;
+        }
+        if (any) set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.
@@ -465,16 +510,22 @@ class Planner {
         }
     }
 
+    std::uint64_t host_room() const {
+        const bool cpu = cluster_.backend == BackendKind::cpu;
+        return cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank;
+    }
+
     void check_host_memory(const Plan& plan, std::int32_t first, std::int32_t ranks) {
         const bool cpu = cluster_.backend == BackendKind::cpu;
-        const std::uint64_t room = (cpu ? cluster_.bytes_per_rank : cluster_.host_bytes_per_rank) *
-                                   static_cast<std::uint64_t>(ranks);
+        const std::uint64_t room = host_room() * static_cast<std::uint64_t>(ranks);
         std::uint64_t copies = 0;
+        std::uint64_t activations = 0;
         std::uint64_t other = 0;
         std::set<std::int32_t> layers;
         for (std::int32_t rank = first; rank < first + ranks; ++rank) {
             const MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
             copies += memory.host;
+            activations += memory.host_activations;
             if (cpu) other += memory.total();
             const Place place = place_of(plan, rank);
             const StagePlan& stage = plan.replicas[place.replica].stages[place.stage];
@@ -482,7 +533,17 @@ class Planner {
                 if (is_streamed(stage, l)) layers.insert(stage.first_layer + l);
             }
         }
-        if (room == 0 || copies == 0 || copies + other <= room) return;
+        if (room == 0 || copies + activations == 0 || copies + activations + other <= room) return;
+        const std::string has = human_bytes(room - std::min(room, other + copies));
+        if (activations > 0) {
+            problems_.add(
+                where("parallel.offload"),
+                cat("activations of ", ranks_text(first, ranks), " take ", human_bytes(activations),
+                    " of the host's memory, of which it has ", has),
+                "use fewer layers, as in offload: {layers: 4}, smaller "
+                "microbatch_tokens, or offload: none");
+            return;
+        }
         problems_.add(
             where("model.residency"),
             cat("the ", layers.size(), " layers that stream on ", ranks_text(first, ranks),

@@ -15,6 +15,8 @@ ReplicaPlanner::ReplicaPlanner(const ReplicaTask& task)
     }
     if (task.shape.recompute != Recompute::automatic) {
         job_.parallel.recompute = task.shape.recompute;
+        job_.parallel.recomputed_layers = task.shape.recomputed_layers;
+        job_.parallel.recomputes_least = task.shape.recomputes_least;
     }
     if (task.one_of_several) limit_samples();
     deployment_ = choose_deployment(inputs());

@@ -45,6 +45,7 @@ class ReplicaPlanner {
     const std::vector<LayoutTrial>& trials() const { return deployment_.trials; }
     const Job& job() const { return job_; }  ///< with what the replica has of its own
     const CostModel& costs() const { return constants_.costs; }
+    const MicrobatchLoad& usual_load() const { return work_.usual.total; }
     std::int64_t longest_sample() const { return work_.longest_sample; }
     LayerSplit split() const;
 

@@ -11,9 +11,9 @@
 #include "plan/cost/device.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/choose_split.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
@@ -125,10 +125,9 @@ class OptionList {
         Plan plan = plan_;
         ReplicaPlan& replica = plan.replicas.front();
         replica.tensor = tensor;
-        replica.stages =
-            with_residency(choose_split(static_cast<std::int32_t>(plan_.model.layers), stages,
-                                        costs, costs, work_.usual.total, assumed),
-                           job_);
+        replica.stages = as_job_says(choose_split(static_cast<std::int32_t>(plan_.model.layers),
+                                                  stages, costs, costs, work_.usual.total, assumed),
+                                     job_);
         replica.max_in_flight = stages;
         plan.replicas.resize(1);
         return plan;
@@ -151,6 +150,7 @@ class OptionList {
             if (job_.parallel.recompute == Recompute::automatic &&
                 size.recompute == Recompute::layer) {
                 entry.recompute = size.recompute;
+                entry.recomputes_least = true;
             }
         }
     }

@@ -7,6 +7,7 @@
 #include "base/shape.h"
 #include "base/shard_statistics.h"
 #include "plan/memory/engine_memory.h"
+#include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/stage_layers.h"
@@ -69,14 +70,16 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
 
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
-    const int rank = adapter.rank(layer, linear);
-    if (rank == 0 || !has_linear(model, linear)) return;
-    const LinearShape shape = linear_shape(model, linear);
+    const int rank = target_rank(adapter, model, layer, linear);
+    if (rank == 0) return;
+    const LinearShape shape = target_shape(model, linear);
+    StateSizes one;
     for (const FormTensor& tensor : adapter.form.tensors) {
-        sizes.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
-                  optim_on(adapter, linear));
+        one.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
+                optim_on(adapter, linear));
     }
-    if (adapter.form.keeps_norms) sizes.norms += shape.out;
+    if (adapter.form.keeps_norms) one.norms += shape.out;
+    sizes += one.times(target_experts(model, linear).count);
 }
 
 StateSizes layer_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
@@ -140,6 +143,14 @@ LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
         shape.out += linear_shape(model, linear).out;
     }
     return shape;
+}
+
+std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
+    std::vector<Linear> targets;
+    for (const Linear linear : candidates(group)) {
+        if (has_target(model, linear)) targets.push_back(linear);
+    }
+    return targets;
 }
 
 std::int32_t padded_columns(std::int32_t columns) {
@@ -302,7 +313,8 @@ std::uint64_t table_bytes(const ReplicaView& view) {
 }
 
 std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage) {
-    return view.replica.recompute == Recompute::layer ? 0 : stage.layer_count;
+    if (view.replica.recompute != Recompute::layer) return stage.layer_count;
+    return std::min(stage.kept_layers, stage.layer_count);
 }
 
 std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage) {
@@ -353,9 +365,10 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + branch + layer + router + expert_rows +
-           expert_product + expert_inner + expert_gradient + expert_weights + staged + logits +
-           head_rows + statistics + codes + code_scales + messages + links + exchange + scalars;
+    return input + gradient + residual + inner + branch + layer + offload + router + expert_rows +
+           expert_product + expert_inner + expert_gradient + expert_weights + expert_input +
+           expert_s + expert_ds + staged + logits + head_rows + statistics + codes + code_scales +
+           messages + links + exchange + scalars;
 }
 
 namespace {
@@ -371,6 +384,10 @@ void add_experts(const ReplicaView& view, WorkspaceLayout& layout) {
     layout.expert_inner = layout.expert_product;
     layout.expert_gradient = bytes_of(copies * 2 * model.experts.size, e);
     layout.expert_weights = bytes_of(copies, size_of(DType::f32));
+    if (!view.plan.expert_lora) return;
+    layout.expert_input = layout.expert_rows;
+    layout.expert_s = bytes_of(copies * 2 * view.replica.saved_columns, e);
+    layout.expert_ds = layout.expert_s;
 }
 
 }  // namespace
@@ -408,7 +425,12 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     layout.residual = bytes_of(t * (model.hidden_size + r), e);
     layout.inner = bytes_of(t * widest_linear, e);
     if (model.has_norms_after()) layout.branch = bytes_of(t * (model.hidden_size + r), e);
-    if (view.replica.recompute == Recompute::layer) layout.layer = layer_slot_layout(view).bytes;
+    if (view.replica.recompute == Recompute::layer) {
+        const std::uint64_t one = layer_slot_layout(view).bytes;
+        const auto buffers = static_cast<std::uint64_t>(offload_buffers(view, stage));
+        if (buffers == 0 || recomputed_layers(view, stage) > 0) layout.layer = one;
+        layout.offload = buffers * one;
+    }
     if (view.plan.fp8_linears) {
         layout.codes = bytes_of(t * widest_codes, 1);
         layout.code_scales = bytes_of(t, size_of(DType::f32));
@@ -497,6 +519,22 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
     return largest;
 }
 
+std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
+    const GenerateJob& generate = job.eval.generate;
+    if (!generate.wanted()) return 0;
+    return view.replica.microbatch_tokens +
+           std::min(generate.samples, texts_at_once) * generate.max_new_tokens;
+}
+
+std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
+                                    const StagePlan& stage) {
+    const std::int64_t tokens = cached_tokens(job, view);
+    if (tokens == 0) return 0;
+    const std::int64_t values = 2 * stage.layer_count * tokens * view.lane_model.kv_size();
+    return aligned(bytes_of(values, compute_bytes(view.plan))) +
+           aligned(bytes_of(texts_at_once, sizeof(std::int32_t)));
+}
+
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {
     const StagePlan& stage = view.replica.stages[stage_index];
     const ModelSpec& model = view.lane_model;
@@ -504,6 +542,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.weights = layer_weight_bytes(view, stage);
     memory.host =
         static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
+    memory.host_activations = offload_host_bytes(view, stage_index);
     const std::uint64_t matrix = vocabulary_bytes(view);
     if (stage.has_embedding) memory.weights += matrix;
     if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));
@@ -519,7 +558,8 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
         static_cast<std::uint64_t>(slot_count(view, stage_index)) * slot_bytes(view, stage);
-    memory.workspace = workspace_layout(view, stage).total();
+    memory.workspace =
+        workspace_layout(view, stage).total() + key_value_cache_bytes(job, view, stage);
     memory.engine = engine_layout(job, view, stage).total();
     return memory;
 }

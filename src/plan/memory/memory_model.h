@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "base/alignment.h"
 #include "plan/replica_view.h"
@@ -22,6 +23,8 @@ struct LinearGroupShape {
     std::int64_t out = 0;  ///< sum of N over the group
 };
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
+/// What LoRA may be on in a group: its linears, or those in experts.
+std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group);
 
 /// LoRA columns that make a product no longer: one step of a GEMM kernel along its inner dimension.
 inline constexpr std::int32_t free_columns = 64;
@@ -155,12 +158,17 @@ struct WorkspaceLayout {
     std::uint64_t inner = 0;           ///< dX of a group, Y of a linear: [T, max K or N]
     std::uint64_t branch = 0;          ///< gradient before a branch's norm, with pad: [T, H + R]
     std::uint64_t layer = 0;           ///< activations of one layer, with recomputation
+    std::uint64_t offload = 0;         ///< the same for each of offload_buffers()
     std::uint64_t router = 0;          ///< with experts: logits, or their gradient [T, E]
     std::uint64_t expert_rows = 0;     ///< rows in the order of experts [T k, H]
     std::uint64_t expert_product = 0;  ///< [T k, F], as expert_inner
     std::uint64_t expert_inner = 0;
     std::uint64_t expert_gradient = 0;  ///< [T k, 2F]
     std::uint64_t expert_weights = 0;   ///< gradient of weights [T, k] fp32
+    /// With Plan::expert_lora: what goes into gate and up [T k, H], S of both [T k, 2R], dS.
+    std::uint64_t expert_input = 0;
+    std::uint64_t expert_s = 0;
+    std::uint64_t expert_ds = 0;
     std::uint64_t staged =
         0;  ///< one group's augmented matrix or codes transposed, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]
@@ -176,6 +184,16 @@ struct WorkspaceLayout {
     std::uint64_t total() const;
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
+
+/// Texts that adapters write at a time (GenerateJob), at most.
+inline constexpr std::int64_t texts_at_once = 64;
+/// Tokens whose keys and values a stage keeps meanwhile: of prompts that one microbatch holds and
+/// of what is written behind each; 0 where nothing is.
+std::int64_t cached_tokens(const Job& job, const ReplicaView& view);
+/// The same in bytes: per layer keys, then values [tokens, kv size], and behind all layers an int32
+/// for each text.
+std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
+                                    const StagePlan& stage);
 
 /// Where the lanes of a stage add up their sums of squares (AdapterBank); 0 with one lane.
 std::uint64_t lane_squares_bytes(const ReplicaView& view);

@@ -55,7 +55,7 @@ class StreamExecution {
           first_stage_(first_stage),
           up_(view.replica.stages.size()),
           down_(up_.size()),
-          batches_(view.plan.adapters.size(), up_.size()) {
+          batches_(up_.size()) {
         for (std::size_t s = 0; s < up_.size(); ++s) stages_.emplace_back(view, s);
     }
 

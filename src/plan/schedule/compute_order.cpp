@@ -16,10 +16,7 @@ PipelineLoad empty_load(const ReplicaView& view) {
 }  // namespace
 
 PipelineOrder::PipelineOrder(const ReplicaView& view)
-    : view_(view),
-      over_after_(view.plan.adapters.size(), 0),
-      load_(empty_load(view)),
-      schedule_(load_) {}
+    : view_(view), load_(empty_load(view)), schedule_(load_) {}
 
 void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over_after) {
     const AttentionSpan span(view_.plan.model);
@@ -31,7 +28,7 @@ void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over
     }
     for (std::size_t b = 0; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
-        std::int32_t& newest = over_after_[index(batch.adapter)];
+        std::int32_t& newest = over_after_[batch.adapter];
         const std::int32_t before = newest;
         if (!batch.evaluation) newest = over_after[b];
         if (!batch.is_here()) continue;

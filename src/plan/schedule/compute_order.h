@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -39,7 +40,7 @@ class PipelineOrder {
 
   private:
     ReplicaView view_;
-    std::vector<std::int32_t> over_after_;  ///< per adapter: backwards that end its last batch
+    std::map<AdapterId, std::int32_t> over_after_;  ///< backwards that end its last batch
     PipelineLoad load_;
     ListSchedule schedule_;
 };

@@ -69,6 +69,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.costs = built_in_costs(plan.model, plan.compute, packing_device(plan),
                                  view.replica.tensor, plan.fp8_linears);
     rules.recompute = Recompute::none;  // recomputation must not change results
+    for (StagePlan& stage : rules.stages) stage.offloaded_layers = 0;
     rules.solver_seconds = job.schedule.solver_seconds;
     rules.threads = threads;
     if (rules.packing == Packing::milp) rules.changes_per_item = thorough_changes;
@@ -78,6 +79,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
 PackRules dispatch_rules_of(const Job& job, const ReplicaView& view) {
     PackRules rules = pack_rules(job, view, 1);
     rules.recompute = view.replica.recompute;
+    for (StagePlan& stage : rules.stages) stage.kept_layers = 0;  // as above: memory decides them
     return rules;
 }
 
@@ -111,6 +113,12 @@ struct ScheduleStream::State {
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
                         "progress does not match the plan's adapters");
+        take_adapters();
+    }
+
+    void take_adapters() {
+        sources.clear();
+        shared.clear();
         for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
             sources.emplace_back(job, plan, AdapterId{static_cast<std::int32_t>(a)}, orders);
             if (replicas.size() > 1) shared.push_back(shared_adapter(a));
@@ -415,6 +423,21 @@ void ScheduleStream::end(AdapterId adapter) {
     const int every = state.job.eval.every_steps;
     const bool evaluated = every > 0 && state.progress.round % every == 0;
     if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
+}
+
+void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {
+    State& state = *state_;
+    LORATRAIN_CHECK(state.known_blocks == nullptr, "a stream that shares its blocks cannot grow");
+    state.datasets = datasets;
+    for (std::size_t a = state.progress.steps.size(); a < state.plan.adapters.size(); ++a) {
+        state.progress.steps.push_back(0);
+        state.progress.stopped.push_back(true);
+        if (!state.progress.stops.empty()) {
+            state.progress.stops.push_back(state.plan.adapters[a].total_steps);
+        }
+    }
+    state.per_block = rounds_per_block(state.job, state.plan, datasets);
+    state.take_adapters();
 }
 
 const Progress& ScheduleStream::progress() const {

@@ -40,7 +40,7 @@ class ScheduleStream {
 
     /// From the state `start`; the arguments are kept by reference, `start` is copied. `threads`:
     /// for packing; results do not depend on it. `packed`, which outlives the stream: of streams
-    /// with the same arguments.
+    /// with the same arguments, none of which grows.
     ScheduleStream(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    const Progress& start, int threads = 1,
                    Evaluations evaluations = Evaluations::none, PackedBlocks* packed = nullptr);
@@ -61,6 +61,10 @@ class ScheduleStream {
     /// others' next block, whose forwards need not wait for its last backward, unless it was at the
     /// end of the round before. Rounds must follow.
     void end(AdapterId adapter);
+
+    /// Job and plan have got more adapters, and datasets, at their ends: they do not train before
+    /// begin(). `datasets`: those of the job now, kept by reference.
+    void grow(std::span<const DatasetInfo> datasets);
 
     /// Where next() begins: rounds and steps that are scheduled.
     const Progress& progress() const;

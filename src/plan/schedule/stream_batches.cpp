@@ -5,14 +5,11 @@
 
 namespace loratrain {
 
-StreamBatches::StreamBatches(std::size_t adapters, std::size_t stages)
-    : stages_(stages), newest_(adapters, -1) {}
-
 void StreamBatches::append(const Window& window, const SegmentBatches& batch_of,
                            std::int32_t backwarded) {
     leave(backwarded);
     for (const BatchPlan& batch : window.batches) {
-        std::int32_t& newest = newest_[index(batch.adapter)];
+        std::int32_t& newest = newest_.try_emplace(batch.adapter, -1).first->second;
         batches_[next_] = {batch.adapter, batch.evaluation, batch.last_microbatch, newest,
                            std::vector<BatchProgress>(stages_)};
         if (batch.evaluation && !batch.is_here()) {

@@ -34,7 +34,7 @@ struct BatchState {
 /// (check_window.h). What all stages are done with leaves as the next window comes.
 class StreamBatches {
   public:
-    StreamBatches(std::size_t adapters, std::size_t stages);
+    explicit StreamBatches(std::size_t stages) : stages_(stages) {}
 
     /// The next window; microbatches below `backwarded` have been backwarded on all stages.
     void append(const Window& window, const SegmentBatches& batch_of, std::int32_t backwarded);
@@ -75,7 +75,7 @@ class StreamBatches {
     std::int32_t next_ = 0;
     std::map<std::int32_t, BatchState> batches_;
     Numbered<OfMicrobatch> microbatches_;
-    std::vector<std::int32_t> newest_;  ///< per adapter: its last batch so far, or -1
+    std::map<AdapterId, std::int32_t> newest_;  ///< its last batch so far
 };
 
 }  // namespace loratrain

@@ -7,6 +7,7 @@
 #include "config/job_words.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/predict/predict.h"
 #include "plan/schedule/admission.h"
@@ -152,12 +153,24 @@ std::string admission_summary(const Job& job, const Plan& plan) {
                by_rule ? "schedule.policy or max_adapters says so" : "memory is full", "\n");
 }
 
+/// "none", "layer", or "layer, 17 of 80 layers", which are recomputed.
+std::string recompute_text(const ReplicaView& view) {
+    const ReplicaPlan& replica = view.replica;
+    std::int32_t again = 0;
+    std::int32_t all = 0;
+    for (const StagePlan& stage : replica.stages) {
+        again += recomputed_layers(view, stage);
+        all += stage.layer_count;
+    }
+    const std::string word(word_of(recompute_words, replica.recompute));
+    if (replica.recompute != Recompute::layer || again == all) return word;
+    return cat(word, ", ", again, " of ", all, " layers");
+}
+
 std::string recompute_summary(const Job& job, const Plan& plan) {
     std::vector<std::string> words;
-    for (const ReplicaPlan& replica : plan.replicas) {
-        words.emplace_back(word_of(recompute_words, replica.recompute));
-    }
-    if (words.size() > 1) return cat("recompute   ", join(words, ", "), "\n");
+    for (const ReplicaView& view : views_of(plan)) words.push_back(recompute_text(view));
+    if (words.size() > 1) return cat("recompute   ", join(words, "; "), "\n");
     const bool layer = plan.replicas.front().recompute == Recompute::layer;
     std::string why = "as the job says";
     if (job.parallel.recompute == Recompute::automatic) {
@@ -165,7 +178,7 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
                     : "the activations of all layers fit";
         if (plan.bytes_per_rank == 0) why = "memory is not known";
     }
-    return cat("recompute   ", layer ? "layer" : "none", ": ", why, "\n");
+    return cat("recompute   ", words.front(), ": ", why, "\n");
 }
 
 /// What a stage's layers come from.
@@ -200,6 +213,36 @@ std::string streamed_summary(const Plan& plan, const JointWindow& round) {
                     stage.layer_count, " layers, ", human_bytes(streamed_layer(view).host_bytes),
                     " each, ", source_of_layers(view, stage), "; ", format_fixed(100.0 * hidden, 0),
                     "% of their transfers behind computation\n");
+        }
+    }
+    return text;
+}
+
+/// "offloaded" line: layers whose activations go to the host, as streamed_summary's.
+std::string offloaded_summary(const Plan& plan, const JointWindow& round) {
+    std::string text;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+        const ReplicaView view = view_of(plan, plan.replicas[r]);
+        const auto& microbatches = round.replicas[r].microbatches;
+        for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
+            const StagePlan& stage = view.replica.stages[s];
+            const std::int32_t offloaded = offloaded_layers(view, stage);
+            if (offloaded == 0) continue;
+            text += cat("offloaded   rank ", stage.rank, ": ", offloaded, " of ", stage.layer_count,
+                        " layers, ", kept_layers(view, stage), " kept, ",
+                        recomputed_layers(view, stage), " recomputed; ",
+                        human_bytes(layer_slot_layout(view).bytes), " of activations each, ",
+                        human_bytes(offload_host_bytes(view, s)), " of pinned host memory");
+            const CostModel& costs = costs_of(view);
+            if (costs.offload_per_token > 0.0 && !microbatches.empty()) {
+                const AdapterLoads loads =
+                    loads_of(microbatches.front(), AttentionSpan(plan.model));
+                const double hidden =
+                    hidden_offload_share(costs, stage, loads, view.replica.recompute);
+                text += cat("; ", format_fixed(100.0 * hidden, 0),
+                            "% of their copies behind computation");
+            }
+            text += "\n";
         }
     }
     return text;
@@ -280,9 +323,10 @@ std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
     return summary(plan) + replicas_summary(plan) + lanes_summary(plan) +
            microbatch_summary(plan, round) + streamed_summary(plan, round) +
-           packing_summary(job, plan) + trials_summary(report) + recompute_summary(job, plan) +
-           fitting_summary(plan, report.fitting) + admission_summary(job, plan) + "\n" +
-           stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
+           offloaded_summary(plan, round) + packing_summary(job, plan) + trials_summary(report) +
+           recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
+           admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
+           adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

@@ -14,6 +14,25 @@ std::string numbers(const std::vector<std::int32_t>& values) {
     return cat("[", text, "]");
 }
 
+std::string in_quotes(std::string_view text) {
+    static constexpr std::string_view digits = "0123456789abcdef";
+    std::string result = "\"";
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '"' || c == '\\') {
+            result += '\\';
+            result += c;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            result += "\\x";
+            result += digits[byte >> 4U];
+            result += digits[byte & 15U];
+        } else {
+            result += c;
+        }
+    }
+    return result + '"';
+}
+
 void fail(std::string_view what) {
     throw Error(cat("plan text: ", what));
 }

@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <string>
@@ -9,8 +10,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "config/job_words.h"
 
-/// Values in the text form of plans and windows: internal to plan_text.cpp and window_text.cpp.
+/// Values in the text form of plans and windows: internal to the files beside this one.
 /// Reading throws Error ("plan text: ...") on anything that the writers would not have written.
 namespace loratrain::plan_yaml {
 
@@ -18,6 +20,9 @@ std::string yes_no(bool value);
 
 /// "[1, 2]".
 std::string numbers(const std::vector<std::int32_t>& values);
+
+/// A YAML string that holds any bytes.
+std::string in_quotes(std::string_view text);
 
 [[noreturn]] void fail(std::string_view what);
 
@@ -31,6 +36,14 @@ Number parse_number(std::string_view text) {
         fail(cat("'", text, "' is no number"));
     }
     return value;
+}
+
+template <class Enum, std::size_t size>
+Enum parse_word(const std::array<Word<Enum>, size>& words, std::string_view text) {
+    for (const auto& entry : words) {
+        if (text == entry.text) return entry.value;
+    }
+    fail(cat("'", text, "' is not known"));
 }
 
 /// The texts of a sequence.
@@ -56,6 +69,11 @@ class Map {
     template <class Number>
     void read(const char* key, Number& value) const {
         value = parse_number<Number>(text(key));
+    }
+    /// Where the key is there.
+    template <class Value>
+    void read_any(const char* key, Value& value) const {
+        if (has(key)) read(key, value);
     }
 
   private:

@@ -34,6 +34,8 @@ class StateAtRound {
     RunState state(const RunState& now) const;
 
     std::int32_t round() const { return round_; }
+    /// That an adapter has taken by then.
+    std::int32_t steps(AdapterId adapter) const { return rows_[index(adapter)].goal.steps; }
     /// Those that do not change any more.
     std::vector<AdapterId> ended() const;
 

@@ -1,6 +1,7 @@
 #include "train/orders/grow_run.h"
 
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/collective.h"
@@ -29,31 +30,6 @@ DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
     return files;
 }
 
-void check_starts(const JobAdditions& additions, const ModelSpec& model, Problems& problems) {
-    for (const AdapterJob& adapter : additions.adapters) {
-        for (const std::string& directory : adapter.directories()) {
-            try {
-                AdapterFile(directory, adapter, model).check_values();
-            } catch (const InputError& error) {
-                problems.add(error);
-            }
-        }
-    }
-}
-
-std::string extended_plan(const GrowingRun& run, const JobAdditions& additions,
-                          const DatasetFiles& added, const std::string& source) {
-    Job job = run.job;
-    add_to_job(job, additions);
-    std::vector<DatasetInfo> datasets = run.datasets;
-    for (std::size_t i = 0; i < added.train.size(); ++i) {
-        datasets.push_back(dataset_info(added, static_cast<DatasetId>(i), additions.datasets[i]));
-    }
-    Plan plan = run.plan;
-    extend_plan(plan, job, datasets, source);
-    return to_text(plan);
-}
-
 void take_plan(const Plan& grown, Plan& plan) {
     plan.adapters = grown.adapters;
     plan.samples = grown.samples;
@@ -65,44 +41,88 @@ void take_files(DatasetFiles added, DatasetFiles& files) {
     std::move(added.eval.begin(), added.eval.end(), std::back_inserter(files.eval));
 }
 
-void record(const GrowingRun& run, const DatasetFiles& added) {
-    for (std::size_t i = 0; i < added.train.size(); ++i) {
-        const DatasetJob& dataset = run.job.datasets[run.datasets.size()];
-        run.datasets.push_back(dataset_info(added, static_cast<DatasetId>(i), dataset));
-        run.identity.data_checksums.push_back(added.train[i].checksum());
-        run.identity.eval_checksums.push_back(added.eval[i] ? added.eval[i]->checksum() : "");
-    }
-    run.identity.job_yaml = to_yaml(run.job);
-    if (!run.keeps_records) return;
-    write_text_atomic(run.job.run.dir + "/resolved.yaml", run.identity.job_yaml);
-    write_text_atomic(run.job.run.dir + "/plan.yaml", to_text(run.plan));
+}  // namespace
+
+RunGrowth::RunGrowth(const GrowingRun& run, bool is_root)
+    : run_(run), is_root_(is_root), job_(run.job) {
+    if (!is_root) return;
+    plan_ = run.plan;
+    datasets_ = run.datasets;
 }
 
-}  // namespace
+void RunGrowth::check(const InboxFile& file) {
+    Part part;
+    part.additions = read_inbox(file.text, file.path, job_);
+    Problems problems;
+    if (is_root_ || run_.with_tokens) {
+        part.files = open_added(run_, part.additions, file.path, problems);
+    }
+    check_starts(part.additions, problems);
+    problems.throw_if_any();
+    Job job = job_;
+    add_to_job(job, part.additions);
+    if (is_root_) {
+        const std::vector<DatasetJob>& added = part.additions.datasets;
+        for (std::size_t i = 0; i < added.size(); ++i) {
+            part.infos.push_back(dataset_info(part.files, static_cast<DatasetId>(i), added[i]));
+        }
+        const std::size_t known = datasets_.size();
+        datasets_.insert(datasets_.end(), part.infos.begin(), part.infos.end());
+        try {
+            extend_plan(plan_, job, datasets_, file.path);
+        } catch (...) {
+            datasets_.resize(known);
+            throw;
+        }
+        part.plan = to_text(plan_);
+    }
+    job_ = std::move(job);
+    parts_.push_back(std::move(part));
+}
+
+void RunGrowth::check_starts(const JobAdditions& additions, Problems& problems) const {
+    for (const AdapterJob& adapter : additions.adapters) {
+        for (const std::string& directory : adapter.directories()) {
+            try {
+                AdapterFile(directory, adapter, run_.plan.model).check_values();
+            } catch (const InputError& error) {
+                problems.add(error);
+            }
+        }
+    }
+}
+
+void RunGrowth::take(const std::string& plan_text) {
+    Part part = std::move(parts_.front());
+    parts_.pop_front();
+    take_plan(plan_from_text(plan_text), run_.plan);
+    add_to_job(run_.job, part.additions);
+    if (is_root_) record(part);
+    take_files(std::move(part.files), run_.files);
+    if (is_root_ && run_.keeps_records) write_held_out(run_.job, run_.files);
+}
+
+void RunGrowth::record(Part& part) {
+    for (std::size_t i = 0; i < part.infos.size(); ++i) {
+        run_.datasets.push_back(std::move(part.infos[i]));
+        const auto& eval = part.files.eval[i];
+        run_.identity.data_checksums.push_back(part.files.train[i].checksum());
+        run_.identity.eval_checksums.push_back(eval ? eval->checksum() : "");
+    }
+    run_.identity.job_yaml = to_yaml(run_.job);
+    if (!run_.keeps_records) return;
+    write_text_atomic(run_.job.run.dir + "/resolved.yaml", run_.identity.job_yaml);
+    write_text_atomic(run_.job.run.dir + "/plan.yaml", to_text(run_.plan));
+}
 
 void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& text,
               const std::string& source) {
-    JobAdditions additions;
-    DatasetFiles added;
-    std::string plan_text;
-    agree(mpi, [&] {
-        additions = read_inbox(text, source, run.job);
-        Problems problems;
-        if (mpi.is_root() || run.with_tokens) {
-            added = open_added(run, additions, source, problems);
-        }
-        check_starts(additions, run.plan.model, problems);
-        problems.throw_if_any();
-        if (mpi.is_root()) plan_text = extended_plan(run, additions, added, source);
-    });
+    RunGrowth growth(run, mpi.is_root());
+    agree(mpi, [&] { growth.check({source, text}); });
     agree(mpi, [&] {
         if (mpi.is_root()) run.accept();
     });
-    take_plan(plan_from_text(broadcast_text(mpi, plan_text)), run.plan);
-    add_to_job(run.job, additions);
-    if (mpi.is_root()) record(run, added);
-    take_files(std::move(added), run.files);
-    if (mpi.is_root() && run.keeps_records) write_held_out(run.job, run.files);
+    growth.take(broadcast_text(mpi, growth.plan_text()));
 }
 
 }  // namespace loratrain

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/mpi_session.h"
+#include "config/inbox_yaml.h"
 #include "data/loader.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/orders/inbox.h"
 
 namespace loratrain {
 
@@ -19,17 +22,55 @@ struct GrowingRun {
     RunIdentity& identity;               ///< root only
     bool with_tokens;  ///< this rank reads tokens: it has the embedding or the head
     /// Called on the root when the additions are good on every rank and before anything is written;
-    /// may refuse them by InputError.
+    /// may refuse them by InputError. Of grow_run().
     std::function<void()> accept;
     bool keeps_records = true;  ///< the root writes what changes of the run directory
 };
 
+/// What inbox files would add to a run, one behind the other, as far as one rank knows: each is
+/// read and checked, with those before it, while the run is as it was; then the run takes them in
+/// this order, as many as are wanted. Nothing is collective.
+class RunGrowth {
+  public:
+    /// What `run` refers to outlives it, and is changed by take() alone meanwhile.
+    RunGrowth(const GrowingRun& run, bool is_root);
+
+    /// One more file, which is on every rank the same; source: InboxFile::path. InputError with
+    /// every problem (config/inbox_yaml.h, data files, init_from, on the root also
+    /// plan/deploy/extend_plan.h); then it is as if there had been none.
+    void check(const InboxFile& file);
+    /// Files that are checked and not taken.
+    std::size_t size() const { return parts_.size(); }
+    /// Root: the text of the plan with the first of these.
+    const std::string& plan_text() const { return parts_.front().plan; }
+    /// The run has the first of these from now on: adapters and datasets at the end of the job, its
+    /// part of the root's plan, open data files; on the root also resolved.yaml and plan.yaml of
+    /// the run directory. No file of `files` may be read at the same time.
+    void take(const std::string& plan_text);
+
+  private:
+    struct Part {
+        JobAdditions additions;
+        DatasetFiles files;
+        std::vector<DatasetInfo> infos;  ///< root only, as the next
+        std::string plan;
+    };
+
+    void check_starts(const JobAdditions& additions, Problems& problems) const;
+    void record(Part& part);
+
+    GrowingRun run_;
+    bool is_root_;
+    Job job_;    ///< with all that is checked, as the next two
+    Plan plan_;  ///< root only, as the next
+    std::vector<DatasetInfo> datasets_;
+    std::deque<Part> parts_;
+};
+
 /// Takes what an inbox file says (`text`, the same on every rank; `source` names it in messages)
-/// into the run, on every rank alike: adapters and datasets at the end of the job, their
-/// AdapterPlan and what else changes in the plan, open data files; on the root also resolved.yaml
-/// and plan.yaml of the run directory. InputError with every problem on all ranks
-/// (config/inbox_yaml.h, data files, init_from, plan/deploy/extend_plan.h, accept); then nothing
-/// has changed. No file of `files` may be read at the same time. Collective.
+/// into the run, on every rank alike (RunGrowth::take). InputError with every problem on all ranks
+/// (RunGrowth::check, accept); then nothing has changed. No file of `files` may be read at the same
+/// time. Collective.
 void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& text,
               const std::string& source);
 

@@ -82,6 +82,7 @@ void RunRecords::trained(std::int64_t tokens, std::int32_t round) {
 }
 
 void RunRecords::beat(double elapsed_seconds) {
+    if (ended_) return;
     if (seconds_since(last_beat_) >= pace_.beat) {
         measure();
         last_beat_ = Clock::now();
@@ -150,6 +151,7 @@ void RunRecords::write_results() {
 }
 
 void RunRecords::end(double elapsed_seconds, const std::string& how, const std::string& reason) {
+    ended_ = true;
     measure();
     write_results();
     write_status(status(elapsed_seconds, how, reason));

@@ -44,7 +44,7 @@ class RunRecords {
     /// So many tokens, and so the run has come to a round.
     void trained(std::int64_t tokens, std::int32_t round);
     /// A sign of life, written when the last one is old enough; to be called often, also where
-    /// nothing is done for long.
+    /// nothing is done for long. Nothing after end().
     void beat(double elapsed_seconds);
     /// Nothing before start: what the file says is not known.
     void write_results();
@@ -78,6 +78,7 @@ class RunRecords {
     std::int32_t rounds_since_ = 0;
     RecentMean tokens_per_second_;
     RecentMean seconds_per_round_;
+    bool ended_ = false;
     bool warned_ = false;
 };
 

@@ -42,6 +42,35 @@ class AdapterLayoutTest : public ::testing::Test {
     AdapterJob adapter_;
 };
 
+TEST_F(AdapterLayoutTest, OfExperts) {
+    model_.experts = {2, 1, 6, true};
+    adapter_.targets = {true, false, false, false, true, true, true};
+    const AdapterLayout placed(adapter_, model_, {3, 1});
+    Places names;
+    for (const PlacedTensor& tensor : placed.tensors(StatePart::parameters)) {
+        names.push_back(cat(tensor.range.first, " ", named_tensor(adapter_, tensor).name));
+    }
+    const std::string layer = "base_model.model.model.layers.3.";
+    const auto at = [&](int first, const char* module) {
+        return cat(first, " ", layer, module, ".weight");
+    };
+    EXPECT_EQ(
+        names,
+        (Places{
+            at(0, "self_attn.q_proj.lora_A"), at(16, "self_attn.q_proj.lora_B"),
+            at(32, "mlp.experts.0.gate_proj.lora_A"), at(48, "mlp.experts.1.gate_proj.lora_A"),
+            at(64, "mlp.experts.0.up_proj.lora_A"), at(80, "mlp.experts.1.up_proj.lora_A"),
+            at(96, "mlp.experts.0.gate_proj.lora_B"), at(108, "mlp.experts.1.gate_proj.lora_B"),
+            at(120, "mlp.experts.0.up_proj.lora_B"), at(132, "mlp.experts.1.up_proj.lora_B"),
+            at(144, "mlp.experts.0.down_proj.lora_A"), at(156, "mlp.experts.1.down_proj.lora_A"),
+            at(168, "mlp.experts.0.down_proj.lora_B"), at(184, "mlp.experts.1.down_proj.lora_B")}));
+    EXPECT_EQ(placed.find(3, Linear::up, TensorRole::b)->expert, 0);
+    EXPECT_EQ(placed.find(3, Linear::up, TensorRole::b)->range.first, 120);
+    adapter_.targets = all_linears();
+    EXPECT_EQ(AdapterLayout(adapter_, model_, {3, 1}).count(StatePart::gradients), 112)
+        << "all-linear has no experts";
+}
+
 TEST_F(AdapterLayoutTest, OfLora) {
     const Places want{
         "0 3 q_proj lora_A 16",     "16 3 v_proj lora_A 16",     "32 3 q_proj lora_B 16",

@@ -265,6 +265,15 @@ TEST(CommandLineBench, BadUsage) {
         expect_only(problems_of({"bench", cat("--residency=", residency).c_str()}), "--residency",
                     cat("'", residency, "' is not known"), "give auto, all, stream");
     }
+    for (const char* offload : {"none", "auto", "0", "8"}) {
+        EXPECT_EQ(parse({"bench", "--offload", offload}).bench.offload, offload);
+    }
+    for (const char* offload : {"some", "-1", "3x"}) {
+        expect_only(problems_of({"bench", cat("--offload=", offload).c_str()}), "--offload",
+                    cat("'", offload, "' is not known"), "give none, auto");
+    }
+    expect_only(problems_of({"bench", "--offload", "8", "--recompute", "none"}), "--offload",
+                "'8' goes with no --recompute none", "auto or layer");
     expect_only(problems_of({"bench", "--lengths", "x"}), "--lengths", "'x' is not known", "cnn");
     expect_only(problems_of({"bench", "--rank", "0"}), "--rank", "0 is out of range", "at least 1");
     expect_only(problems_of({"bench", "--hidden", "100", "--heads", "3"}), "--heads",

@@ -56,10 +56,15 @@ TEST(JobCompare, WhereAndHowTheRunGoesIsHarmless) {
     expect_harmless([](Job& job) { job.run.peer_timeout = 5; }, {"run.peer_timeout: 30 -> 5"});
     expect_harmless(
         [](Job& job) {
-            job.parallel = {2, 512, Recompute::layer};
+            job.parallel = {2, 512, Recompute::layer, {}};
         },
         {"parallel.pipeline_stages: auto -> 2", "parallel.microbatch_tokens: auto -> 512",
          "parallel.recompute: auto -> layer"});
+    expect_harmless(
+        [](Job& job) {
+            job.parallel.offload = {Offload::Kind::some, 3};
+        },
+        {"parallel.offload: none -> {layers: 3}"});
     expect_harmless(
         [](Job& job) {
             job.parallel.deployment = {{2, 1, 1}, {1, 3, 2}};

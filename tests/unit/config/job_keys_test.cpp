@@ -43,6 +43,9 @@ std::string job_with_mapping(const JobKey& key) {
     if (section == "kwargs") {
         text += cat("defaults: {lr_scheduler_kwargs: {", value, "}}\n");
     }
+    if (section == "generate") text += cat("eval: {generate: {", value, "}}\n");
+    if (section == "offload") text += cat("parallel: {offload: {", value, "}}\n");
+    if (section == "recompute") text += cat("parallel: {recompute: {", value, "}}\n");
     if (section == "deployment") text += cat("parallel: {deployment: [{", value, "}]}\n");
     return text;
 }
@@ -53,6 +56,7 @@ TEST_F(JobKeys, AllAreRead) {
         if (std::string(key.section).empty()) continue;
         if (name == "rank_pattern" || name == "alpha_pattern") continue;  // are mappings
         if (name == "lr_scheduler_kwargs" || name == "residency") continue;
+        if (name == "generate" || name == "recompute" || name == "offload") continue;
         const std::string text = job_with_mapping(key);
         bool named = false;
         for (const Problem& problem : problems(text)) {
@@ -89,6 +93,7 @@ TEST_F(JobKeys, SectionsComeFromPaths) {
     EXPECT_EQ(key_section("parallel"), "parallel");
     EXPECT_EQ(key_section("adapters.a.lr_scheduler_kwargs"), "kwargs");
     EXPECT_EQ(key_section("parallel.deployment[2]"), "deployment");
+    EXPECT_EQ(key_section("eval.generate"), "generate");
 }
 
 TEST_F(JobKeys, ForeignOnesAreNotOursAndPointToWhatIs) {

@@ -360,6 +360,50 @@ TEST_F(JobProblems, ModelRunAndDatasetsAreCheckedToo) {
                  "did you mean 'eval_path'?");
 }
 
+TEST_F(JobProblems, RecomputedLayers) {
+    const auto found = [&](const std::string& value) {
+        return problems(
+            "model: {weights: base.h5}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
+            "adapters: [{name: a}]\nparallel: {recompute: " +
+            value + "}\n");
+    };
+    expect_among(found("{}"), at(5), "parallel.recompute.layers: is missing",
+                 "give the layers of each rank that are computed again");
+    expect_among(found("{layers: -1}"), at(5), "parallel.recompute.layers: -1 is out of range",
+                 "at least 0");
+    expect_among(found("{layer: 1, layers: 2}"), at(5), "unknown key 'parallel.recompute.layer'",
+                 "layers");
+}
+
+TEST_F(JobProblems, Offload) {
+    const auto job = [](const std::string& value, const std::string& residency = "auto") {
+        return "model: {weights: base.h5, residency: " + residency +
+               "}\nrun: {dir: out}\ndatasets: {a: {path: a}}\n"
+               "adapters: [{name: a}]\nparallel: {offload: " +
+               value + "}\n";
+    };
+    expect_among(problems(job("{}")), at(5), "parallel.offload.layers: is missing",
+                 "give the layers of each rank whose activations go to the host");
+    expect_among(problems(job("{layers: -1}")), at(5),
+                 "parallel.offload.layers: -1 is out of range", "at least 0");
+    expect_among(problems(job("much")), at(5), "parallel.offload: 'much' is not known here",
+                 "auto, none");
+    expect_among(problems(job("auto, recompute: none")), at(5),
+                 "parallel.offload: is given together with recompute: none, which keeps all "
+                 "activations",
+                 "offload: none");
+    for (const char* residency : {"stream", "shared", "{resident_layers: 4}"}) {
+        expect_among(problems(job("{layers: 4}", residency)), at(5),
+                     "parallel.offload: is given together with a model.residency whose layers come "
+                     "over the same link",
+                     "residency: all");
+    }
+    EXPECT_EQ(read(job("none, recompute: none", "stream")).parallel.offload, Offload{});
+    EXPECT_EQ(read(job("auto")).parallel.offload.kind, Offload::Kind::automatic);
+    EXPECT_EQ(read(job("{layers: 4}, recompute: {layers: 5}", "all")).parallel.offload,
+              (Offload{Offload::Kind::some, 4}));
+}
+
 TEST_F(JobProblems, Residency) {
     const auto found = [&](const std::string& value) {
         return problems("model: {weights: base.h5, residency: " + value +
@@ -375,7 +419,7 @@ TEST_F(JobProblems, Residency) {
     expect_among(found("{resident_layers: few}"), at(1),
                  "model.residency.resident_layers: 'few' is not a whole number", "whole number");
     expect_among(found("{resident_layers: 1, layers: 2}"), at(1),
-                 "unknown key 'model.residency.layers'", "resident_layers");
+                 "unknown key 'model.residency.layers'", "elsewhere: parallel.recompute.layers");
 }
 
 TEST_F(JobProblems, ComeInTheOrderOfTheLinesWithTheCommandLineLast) {
@@ -399,6 +443,22 @@ TEST_F(JobProblems, BestAndEarlyStoppingNeedEvaluations) {
         expect_among(found, at(1), until + ": needs evaluations during training", "every_steps");
         expect_among(found, at(1), until + ": no dataset has data to evaluate on", "eval_path");
     }
+}
+
+TEST_F(JobProblems, TextsNeedDataToBeEvaluatedOnAndTheirNumber) {
+    const std::vector<Problem> found =
+        problems(cat("eval: {generate: {max_new_tokens: 0, stop_tokens: [2, x, -1], tokens: 3}}\n",
+                     minimal_job));
+    expect_among(found, at(1), "eval.generate.samples: is missing", "generate: {samples: 64");
+    expect_among(found, at(1), "eval.generate.max_new_tokens: 0 is out of range", "at least 1");
+    expect_among(found, at(1), "eval.generate.stop_tokens: 'x' is no token id", "[2, 32000]");
+    expect_among(found, at(1), "eval.generate.stop_tokens: '-1' is no token id", "[2, 32000]");
+    expect_among(found, at(1), "unknown key 'eval.generate.tokens'", "");
+    EXPECT_EQ(found.size(), 5U);
+    const std::vector<Problem> without =
+        problems(cat("eval: {generate: {samples: 4}}\n", minimal_job));
+    ASSERT_EQ(without.size(), 1U);
+    expect_among(without, at(1), "eval.generate: no dataset has data to evaluate on", "eval_path");
 }
 
 TEST_F(JobProblems, MissingKeysAndSections) {

@@ -22,6 +22,7 @@ TEST_F(JobRead, MinimalJobHasTheDocumentedDefaults) {
     EXPECT_FALSE(job.parallel.pipeline_stages);
     EXPECT_FALSE(job.parallel.microbatch_tokens);
     EXPECT_EQ(job.parallel.recompute, Recompute::automatic);
+    EXPECT_EQ(job.parallel.offload, Offload{});
     ASSERT_EQ(job.datasets.size(), 1U);
     EXPECT_EQ(job.datasets[0].name, "math");
     EXPECT_EQ(job.datasets[0].path, folder() + "/math.jsonl");
@@ -92,6 +93,23 @@ TEST_F(JobRead, Residency) {
     EXPECT_EQ(residency(", residency: stream").kind, Kind::stream);
     EXPECT_EQ(residency(", residency: {resident_layers: 8}"), (Residency{Kind::some, 8}));
     EXPECT_EQ(residency(", residency: {resident_layers: 0}"), (Residency{Kind::some, 0}));
+}
+
+TEST_F(JobRead, Recompute) {
+    const auto parallel = [&](const std::string& value) {
+        return read(cat(minimal_job, "parallel: ", value, "\n")).parallel;
+    };
+    EXPECT_EQ(parallel("{recompute: layer}").recompute, Recompute::layer);
+    EXPECT_FALSE(parallel("{recompute: layer}").recomputed_layers);
+    const ParallelJob some = parallel("{recompute: {layers: 7}}");
+    EXPECT_EQ(some.recompute, Recompute::layer);
+    EXPECT_EQ(some.recomputed_layers, 7);
+    EXPECT_FALSE(some.recomputes_least);
+    const ParallelJob unlike = parallel(
+        "{recompute: {layers: 7}, deployment: [{count: 1}, {tp: 2, recompute: {layers: 3}}]}");
+    EXPECT_FALSE(unlike.deployment[0].recomputed_layers);
+    EXPECT_EQ(unlike.deployment[1].recomputed_layers, 3);
+    EXPECT_EQ(unlike.deployment[1].recompute, Recompute::layer);
 }
 
 TEST_F(JobRead, EveryKeyOfTheSectionsIsRead) {

@@ -82,6 +82,9 @@ void expect_same(const Job& a, const Job& b) {
     EXPECT_EQ(a.eval.early_stopping_patience, b.eval.early_stopping_patience);
     EXPECT_EQ(a.eval.early_stopping_threshold, b.eval.early_stopping_threshold);
     expect_same(a.eval.split, b.eval.split);
+    EXPECT_EQ(a.eval.generate.samples, b.eval.generate.samples);
+    EXPECT_EQ(a.eval.generate.max_new_tokens, b.eval.generate.max_new_tokens);
+    EXPECT_EQ(a.eval.generate.stop_tokens, b.eval.generate.stop_tokens);
     EXPECT_EQ(a.logging.every_steps, b.logging.every_steps);
     EXPECT_EQ(a.logging.live, b.logging.live);
     EXPECT_EQ(a.logging.tensorboard, b.logging.tensorboard);
@@ -98,7 +101,7 @@ Job unusual_job() {
     Job job;
     job.model = {"/w/base model.h5", "", Precision::fp32, {}, "org/model: the #1 \"best\"", ""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
-    job.parallel = {3, 1234567890, Recompute::layer};
+    job.parallel = {3, 1234567890, Recompute::layer, {}};
     DatasetJob odd{
         "null", "/d/a.jsonl", "/d/e.h5", Tokenizer::bytes, 77, OverLength::drop, false, 4, {}};
     job.datasets = {odd, odd};
@@ -139,7 +142,7 @@ Job unusual_job() {
     job.checkpoint = {0, 0.7, 1};
     job.datasets[1].eval_path = "";
     job.datasets[1].eval_split.fraction = 1e-3;
-    job.eval = {13, true, 4, 0.125, {7, 0.0}};
+    job.eval = {13, true, 4, 0.125, {7, 0.0}, {64, 99, {2, 32000}}};
     job.logging = {14, LiveTable::never, true};
     return job;
 }
@@ -221,6 +224,22 @@ TEST_F(JobWrite, Deployments) {
     EXPECT_EQ(same.parallel.deployment[0].recompute, Recompute::automatic);
     EXPECT_EQ(same.parallel.deployment[1].recompute, Recompute::layer);
     EXPECT_EQ(same.parallel.redeploy, Redeploy::never);
+}
+
+TEST_F(JobWrite, RecomputedLayers) {
+    Job job = read(minimal_job);
+    job.parallel.recompute = Recompute::layer;
+    job.parallel.recomputed_layers = 12;
+    EXPECT_NE(to_yaml(job).find("recompute: {layers: 12}"), std::string::npos);
+    EXPECT_EQ(again(job).parallel.recomputed_layers, 12);
+    job.parallel.recomputed_layers.reset();
+    job.parallel.offload = {Offload::Kind::some, 5};
+    EXPECT_NE(to_yaml(job).find("offload: {layers: 5}"), std::string::npos);
+    EXPECT_EQ(again(job).parallel.offload, job.parallel.offload);
+    job.parallel.offload.kind = Offload::Kind::automatic;
+    EXPECT_NE(to_yaml(job).find("offload: auto"), std::string::npos);
+    job.parallel.offload = {};
+    EXPECT_NE(to_yaml(job).find("recompute: layer\n"), std::string::npos);
 }
 
 TEST_F(JobWrite, Residency) {

@@ -65,6 +65,27 @@ TEST_F(LoaderTest, ReadsAWindowInOrder) {
     EXPECT_THROW(loader.next(), Error);
 }
 
+/// What has been read ahead, or is still to be read of the window before, stays.
+TEST_F(LoaderTest, FilesAreAddedBetweenTwoWindows) {
+    put(dir_.file("c.jsonl"), "{\"input_ids\":[11,12]}\n");
+    Loader loader(files_, datasets_, true, 1);
+    window_.begins = true;
+    loader.start(window_);
+    EXPECT_EQ(loader.next().token_ids, (Ids{4, 5, 1, 2, 3, 6, 7}));
+    loader.grow([&] {
+        files_.train.push_back(open("c.jsonl"));
+        files_.eval.push_back(nullptr);
+        return std::vector<DatasetId>{DatasetId{0}, DatasetId{1}, DatasetId{2}};
+    });
+    Window next;
+    next.begins = false;
+    next.microbatches.push_back(
+        {{segment(AdapterId{2}, {{0, 2}}), segment(first_adapter, {{1, 2}})}});
+    loader.start(next);
+    EXPECT_EQ(loader.next().token_ids, Ids{8});
+    EXPECT_EQ(loader.next().token_ids, (Ids{11, 12, 4, 5}));
+}
+
 TEST_F(LoaderTest, WeightsAreThoseOfTheTargets) {
     put(dir_.file("b.jsonl"),
         "{\"input_ids\":[6,7,8],\"weights\":[9,0.5,2]}\n{\"input_ids\":[8]}\n");

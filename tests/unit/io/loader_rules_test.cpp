@@ -52,6 +52,22 @@ class LoaderRulesTest : public testing::Test {
     std::string advice_;
 };
 
+TEST_F(LoaderRulesTest, LoraInExperts) {
+    const ModelSpec base = base_of("qwen3_moe");
+    const std::string adapter = "qwen3_moe/adapters/f_experts/final";
+    EXPECT_EQ(check(adapter, base), all);
+    EXPECT_TRUE(has(advice_, "LoRA in experts was tried with PEFT "));
+    EXPECT_TRUE(has(check(adapter, base, {{"use_rslora", true}}),
+                    "PEFT does not\nuse_rslora: it would scale gate_proj and up_proj "));
+    EXPECT_TRUE(has(check(adapter, base, {{"lora_dropout", 0.1}}), "PEFT does not\nlora_dropout"));
+    const std::string down = check("qwen3_moe/adapters/f_experts_down/final", base);
+    EXPECT_TRUE(
+        has(down, "PEFT loads\nvLLM does not\nLoRA in experts is not on gate_proj, up_proj"));
+    ModelSpec fewer = base;
+    fewer.experts.count = 5;
+    EXPECT_TRUE(has(check(adapter, fewer), ".mlp.experts.5.down_proj is no module of the base"));
+}
+
 TEST_F(LoaderRulesTest, PlainLoraLoadsEverywhere) {
     EXPECT_EQ(check("llama/adapters/a_r4_all/final", base_of("llama")), all);
     EXPECT_FALSE(has(advice_, "--max-lora-rank"));

@@ -96,6 +96,31 @@ TEST_F(MergeAdapterTest, KeepsExperts) {
     EXPECT_EQ(merged.read_floats(expert), original.read_floats(expert));
 }
 
+TEST_F(MergeAdapterTest, AddsToExperts) {
+    const auto weights = base("qwen3_moe");
+    const MergeReport report =
+        merge_adapter(adapter_dir("qwen3_moe", "f_experts"), *weights, out(), 1'000'000);
+    EXPECT_EQ(report.modules, 3 * (4 + 3 * 6));
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const SafetensorsFile original(golden_path("qwen3_moe/base/model.safetensors"));
+    const SafetensorsFile adapter(adapter_dir("qwen3_moe", "f_experts") +
+                                  "/adapter_model.safetensors");
+    const std::string module = "model.layers.1.mlp.experts.5.down_proj";
+    const std::vector<float> a =
+        adapter.read_floats("base_model.model." + module + ".lora_A.weight");
+    const std::vector<float> b =
+        adapter.read_floats("base_model.model." + module + ".lora_B.weight");
+    std::vector<float> expected = original.read_floats(module + ".weight");
+    const std::vector<float> found = merged.read_floats(module + ".weight");
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        for (std::size_t r = 0; r < 4; ++r) {
+            expected[i] += 2.0F * b[i / 24 * 4 + r] * a[r * 24 + i % 24];
+        }
+        EXPECT_NEAR(found[i], expected[i], 1e-6F);
+    }
+}
+
 TEST_F(MergeAdapterTest, ShardsHoldEveryTensorOnce) {
     const auto weights = base("apertus");
     const MergeReport report =

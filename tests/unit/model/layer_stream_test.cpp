@@ -34,6 +34,9 @@ class SpoiltCopies final : public HostCopies {
         due.assign(copies.begin(), copies.end());
         if (when_ == When::early) await(place);
     }
+    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+        inner_->store(place, copies);
+    }
     void await(std::int32_t place) override {
         auto& due = due_[static_cast<std::size_t>(place)];
         if (!due.empty()) inner_->load(place, due);

@@ -28,6 +28,18 @@ void expect_exact(SmallCase test_case) {
     test_case.job.parallel.recompute = Recompute::layer;
     test_case.make_plan_again();
     expect_exact(test_case, Recompute::layer);
+    test_case.job.parallel.recomputed_layers = 1;
+    test_case.make_plan_again();
+    for (const StagePlan& stage : test_case.plan.replicas[0].stages) {
+        EXPECT_EQ(stage.kept_layers, stage.layer_count - 1);
+    }
+    expect_exact(test_case, Recompute::layer);
+    test_case.job.parallel.recomputed_layers.reset();
+    for (const int layers : {1, 2, 9}) {
+        test_case.job.parallel.offload = {Offload::Kind::some, layers};
+        test_case.make_plan_again();
+        expect_exact(test_case, Recompute::layer);
+    }
 }
 
 std::vector<AdapterJob> two_adapters() {
@@ -71,6 +83,17 @@ TEST(StageMemory, QueryAndKeyNorms) {
     model.qk_norm = true;
     model.head_dim = 12;
     for (const int ranks : {1, 3}) expect_exact({model, three_adapters(), ranks});
+}
+
+TEST(StageMemory, Experts) {
+    ModelSpec model = small_model();
+    model.experts = {5, 2, 12, true};
+    expect_exact({model, {small_adapter("a", 5)}, 2});
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[0].targets = {true, false, false, false, true, true, true};
+    adapters[1].targets = {false, false, false, false, false, false, true};
+    adapters[1].optim = Optim::adamw_8bit;
+    for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks});
 }
 
 TEST(StageMemory, Biases) {

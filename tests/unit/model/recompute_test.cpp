@@ -14,8 +14,10 @@ std::vector<std::vector<float>> all_gradients(const WholeStage& whole) {
 
 /// Three microbatches in two slots: the backward of the first comes after the forward of the
 /// second, that of the third right after its own forward.
-std::vector<std::vector<float>> train(SmallCase& test_case, Recompute recompute) {
+std::vector<std::vector<float>> train(SmallCase& test_case, Recompute recompute,
+                                      std::int32_t kept_layers = 0) {
     test_case.plan.replicas[0].recompute = recompute;
+    test_case.plan.replicas[0].stages[0].kept_layers = kept_layers;
     test_case.plan.replicas[0].max_in_flight = 2;
     WholeStage whole(test_case);
     whole.forward_in_slot(0);
@@ -33,6 +35,9 @@ void expect_equal_to_the_bit(SmallCase test_case) {
     const auto kept = train(test_case, Recompute::none);
     const auto recomputed = train(test_case, Recompute::layer);
     EXPECT_EQ(kept, recomputed);
+    for (std::int32_t layers = 1; layers <= test_case.plan.model.layers; ++layers) {
+        EXPECT_EQ(train(test_case, Recompute::layer, layers), kept) << layers << " layers kept";
+    }
     for (const auto& gradient : kept) {
         EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) { return g != 0; }));
     }

@@ -98,6 +98,21 @@ TEST(StageSeconds, TheFirstLayerSavesTheGradientOfItsInput) {
     }
 }
 
+TEST(StageSeconds, KeptLayersAreNotComputedAgain) {
+    const CostModel costs = some_costs();
+    StagePlan stage;
+    stage.layer_count = 4;
+    const AdapterLoads loads = three_adapters();
+    const double none = backward_seconds(costs, stage, loads, Recompute::none);
+    const double forward = layers_seconds(costs.layer_forward, stage, loads);
+    for (const std::int32_t kept : {0, 1, 3, 4, 5}) {
+        stage.kept_layers = kept;
+        EXPECT_EQ(backward_seconds(costs, stage, loads, Recompute::none), none);
+        EXPECT_NEAR(backward_seconds(costs, stage, loads, Recompute::layer),
+                    none + forward * std::max(0, 4 - kept) / 4, 1e-9 * none);
+    }
+}
+
 TEST(StageSeconds, SharedLayersTakeTheirAdaptersAlone) {
     const CostModel costs = some_costs();
     const StagePlan stage = shared_stage();
@@ -287,6 +302,43 @@ TEST(CostModel, LayersThatStreamComeBesideComputation) {
     expect(2 * all_forward + 1000.0, 2 * all_backward + 1000.0, 1.0 - (874.0 + 820.0) / 2000.0);
     stage.resident_layers = 5;  // all of the others have a buffer
     expect(8 * all_forward, 8 * all_backward, 1.0);
+}
+
+TEST(CostModel, ActivationsGoToTheHostBesideComputation) {
+    StagePlan stage;
+    stage.layer_count = 8;
+    stage.kept_layers = 2;
+    stage.offloaded_layers = 5;
+    CostModel costs = some_costs();
+    const AdapterLoads loads = three_adapters();
+    const auto tokens = static_cast<double>(loads.total.tokens);
+    const auto expect = [&](double forward, double backward, double hidden) {
+        EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), forward);
+        EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::layer), backward);
+        EXPECT_DOUBLE_EQ(hidden_offload_share(costs, stage, loads, Recompute::layer), hidden);
+    };
+    const double back = 8 * all_backward + all_forward;  // one layer is recomputed
+    expect(8 * all_forward, back, 1.0);
+    costs.offload_per_token = 1.0 / tokens;
+    expect(8 * all_forward, back, 1.0);
+    // Of two buffers' layers nothing goes; three do, beside two layers fewer than there are.
+    costs.offload_per_token = 1000.0 / tokens;
+    const double slow = 0.25 * back + 3000.0;
+    expect(2 * all_forward + 3000.0, slow, 1.0 - (3000.0 - 6 * all_forward + slow - back) / 6000.0);
+    stage.offloaded_layers = 20;  // six that are not kept
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 2 * all_forward + 4000.0);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none), 8 * all_backward);
+    stage.offloaded_layers = 2;
+    expect(8 * all_forward, 8 * all_backward + 4 * all_forward, 1.0);
+}
+
+TEST(CostModel, LinksThatAreNotKnownTakeNothing) {
+    for (const auto& [device, seconds] :
+         {std::pair{"h200", 1e-6}, {"a100", 50e3 / 24e9}, {"cpu", 0.0}, {"b900", 0.0}}) {
+        CostModel costs;
+        add_offload(50e3, device, costs);
+        EXPECT_DOUBLE_EQ(costs.offload_per_token, seconds) << device;
+    }
 }
 
 TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {

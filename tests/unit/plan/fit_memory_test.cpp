@@ -127,7 +127,13 @@ TEST(FitMemory, AutomaticRecomputesBeforeMicrobatchesGetTooSmall) {
         EXPECT_LE(fitting.none, 255);
         EXPECT_GT(fitting.layer, 255);
         const std::int64_t whole = fitting.layer / 128 * 128;
-        expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
+        if (ranks > 1) {
+            expect_choice(test, bytes, {std::min<std::int64_t>(2048, whole), Recompute::layer});
+            continue;
+        }
+        // Smaller ones, beside which most layers need not be recomputed.
+        expect_choice(test, bytes, {256, Recompute::layer});
+        EXPECT_GE(test.plan().replicas[0].stages[0].kept_layers, 3);
     }
 }
 
@@ -246,7 +252,7 @@ TEST(FitMemory, OneLayerOfOneMicrobatchGainsNothing) {
 
 TEST(FitMemory, RefusalNamesWhatIsMissing) {
     Case test = uniform_case(1, 2, 64, 16, 64);
-    test.job.parallel = {std::nullopt, 1024, Recompute::none};
+    test.job.parallel = {std::nullopt, 1024, Recompute::none, {}};
     const Plan plan = test.plan();
     const std::uint64_t needed = std::max(plan.memory[0].total(), plan.memory[1].total());
     test.cluster.bytes_per_rank = needed;
@@ -305,7 +311,7 @@ TEST(FitMemory, RefusalNamesRecomputation) {
 TEST(FitMemory, TheSuggestedMicrobatchFits) {
     for (const Recompute recompute : {Recompute::none, Recompute::automatic}) {
         Case test = uniform_case(1, 2, 64, 16, 64);
-        test.job.parallel = {std::nullopt, 1024, recompute};
+        test.job.parallel = {std::nullopt, 1024, recompute, {}};
         test.cluster.bytes_per_rank = test.plan().memory[0].total() / 2;
         const std::string found = problems_of(test);
         const std::string words = "(microbatch_tokens: ";
@@ -318,14 +324,60 @@ TEST(FitMemory, TheSuggestedMicrobatchFits) {
     }
 }
 
+TEST(FitMemory, AsFewLayersAreRecomputedAsMemoryAsks) {
+    Case test = deep_case(1);
+    test.job.parallel.microbatch_tokens = 1024;
+    const std::uint64_t none = bytes_needed(test, 1024, Recompute::none);
+    const std::uint64_t layer = bytes_needed(test, 1024, Recompute::layer);
+    std::int32_t fewest = 6;
+    for (const double share : {0.0, 0.3, 0.6, 0.99}) {
+        test.cluster.bytes_per_rank =
+            layer + static_cast<std::uint64_t>(share * static_cast<double>(none - layer));
+        const Plan plan = test.plan();
+        ASSERT_EQ(plan.replicas[0].recompute, Recompute::layer);
+        EXPECT_LE(plan.memory[0].total(), test.cluster.bytes_per_rank);
+        ReplicaPlan more = plan.replicas[0];
+        const std::int32_t kept = more.stages[0].kept_layers++;
+        EXPECT_GT(stage_memory(test.job, only_replica(plan).with(more), 0).total(),
+                  test.cluster.bytes_per_rank);
+        EXPECT_LE(6 - kept, fewest);
+        fewest = 6 - kept;
+        const std::string text =
+            kept == 0 ? ": too little" : cat(", ", fewest, " of 6 layers: too little");
+        EXPECT_TRUE(has(described(test), cat("recompute   layer", text))) << described(test);
+    }
+    EXPECT_LE(fewest, 2);
+    test.job.parallel.recompute = Recompute::layer;
+    EXPECT_EQ(test.plan().replicas[0].stages[0].kept_layers, 0);
+    test.job.parallel.recomputed_layers = 5;
+    EXPECT_EQ(test.plan().replicas[0].stages[0].kept_layers, 1);
+    test.job.parallel.recomputed_layers = 0;
+    EXPECT_TRUE(has(problems_of(test), "would fit"));
+}
+
+/// Samples that leave no room for the activations of all layers beside them, in microbatches of
+/// whatever size: large ones would recompute nearly all layers, those of one sample a few.
+TEST(FitMemory, MicrobatchesThatRecomputeAreAsLargeAsIsFastest) {
+    Case test = uniform_case(4, 1, 64, 4096, 8);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h200";
+    test.model = *model_preset("llama-3.1-8b");
+    test.cluster.bytes_per_rank = bytes_needed(test, 4096, Recompute::none) - 1;
+    const Plan plan = test.plan();
+    EXPECT_EQ(plan.replicas[0].recompute, Recompute::layer);
+    EXPECT_EQ(plan.replicas[0].microbatch_tokens, 4096);
+    EXPECT_GE(plan.replicas[0].stages[0].kept_layers, 25);
+    test.job.parallel.recompute = Recompute::layer;
+    EXPECT_EQ(test.plan().replicas[0].microbatch_tokens, 8192);
+}
+
 TEST(FitMemory, TheDescriptionSaysWhichAndWhy) {
     Case test = deep_case(1);
     EXPECT_TRUE(has(described(test), "recompute   none: memory is not known\n"));
     test.cluster.bytes_per_rank = bytes_needed(test, 256, Recompute::none) - 1;
     const auto [plan, report] = test.planned();
     const std::string text = described(test);
-    EXPECT_TRUE(
-        has(text, "recompute   layer: too little memory for the activations of all layers\n"))
+    EXPECT_TRUE(has(text, "of 6 layers: too little memory for the activations of all layers\n"))
         << text;
     EXPECT_TRUE(has(text, cat(human_bytes(plan.bytes_per_rank),
                               " a rank; microbatch_tokens that fit: ", report.fitting.none,

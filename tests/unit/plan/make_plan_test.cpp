@@ -445,15 +445,57 @@ TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
 }
 
-TEST(MakePlan, RefusesLoraOnExperts) {
+namespace {
+
+/// Two adapters on a model with experts; the second on gate, up and down of them.
+Case case_of_experts() {
     Case test = uniform_case(2, 1, 8, 10, 8);
     test.model.experts = {8, 2, 32, true};
-    EXPECT_EQ(problems_of(test), "") << "all-linear is what the model has";
-    test.job.adapters[1].targets = {};
-    test.job.adapters[1].targets[static_cast<std::size_t>(Linear::up)] = true;
-    const std::string text = problems_of(test);
-    EXPECT_TRUE(has(text, "adapters.a1.target_modules: up_proj is in the experts of a "));
-    EXPECT_TRUE(has(text, "it has q_proj, k_proj, v_proj, o_proj"));
+    test.job.adapters[1].targets = {true, false, false, false, true, true, true};
+    return test;
+}
+
+}  // namespace
+
+TEST(MakePlan, TakesLoraInExpertsWhereItIsNamed) {
+    Case test = case_of_experts();
+    EXPECT_EQ(problems_of(test), "");
+    EXPECT_TRUE(test.plan().expert_lora);
+    test.job.adapters[1].targets[static_cast<std::size_t>(Linear::gate)] = false;
+    test.job.adapters[1].targets[static_cast<std::size_t>(Linear::up)] = false;
+    test.job.adapters[1].use_rslora = true;
+    EXPECT_EQ(problems_of(test), "") << "on down alone";
+    test.job.adapters[1].targets = all_linears();
+    EXPECT_EQ(problems_of(test), "");
+    EXPECT_FALSE(test.plan().expert_lora) << "all-linear means none";
+}
+
+TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
+    const auto refused = [](const auto& change, const std::string& what) {
+        Case test = case_of_experts();
+        change(test.job.adapters[1]);
+        test.job.adapters[1].form = form_of(test.job.adapters[1]);
+        EXPECT_TRUE(has(problems_of(test), "tune.yaml: adapters.a1." + what)) << problems_of(test);
+    };
+    refused([](AdapterJob& a) { a.targets[static_cast<std::size_t>(Linear::gate)] = false; },
+            "target_modules: PEFT, for which gate_proj and up_proj of experts are one tensor");
+    refused([](AdapterJob& a) { a.targets[static_cast<std::size_t>(Linear::down)] = false; },
+            "target_modules: PEFT, for which gate_proj and up_proj of experts are one tensor");
+    refused(
+        [](AdapterJob& a) {
+            ModuleKeys keys;
+            keys.layers_to_transform = {1};
+            a.modules = std::make_shared<const ModuleTable>(keys, a.targets);
+        },
+        "target_modules: LoRA in the experts of a ");
+    refused([](AdapterJob& a) { a.lora_dropout = 0.1; }, "lora_dropout: LoRA in the experts of ");
+    refused([](AdapterJob& a) { a.use_dora = true; }, "use_dora: LoRA in the experts of a ");
+    refused([](AdapterJob& a) { a.peft_type = PeftType::vera; },
+            "peft_type: LoRA in the experts of a ");
+    refused([](AdapterJob& a) { a.init_lora_weights = Initial::pissa; },
+            "init_lora_weights: 'pissa' takes nothing from the weights of experts");
+    refused([](AdapterJob& a) { a.use_rslora = true; },
+            "use_rslora: PEFT loads gate_proj and up_proj of experts as one of twice r");
 }
 
 TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {

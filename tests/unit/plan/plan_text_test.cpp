@@ -57,6 +57,7 @@ Plan odd_plan() {
         12,
         13,
         0.125,
+        0.375,
         1.5,
         4,
         "\"x\": #"};
@@ -66,6 +67,9 @@ Plan odd_plan() {
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
     plan.replicas[0].stages[0].resident_layers = 7;
+    plan.replicas[0].stages[1].kept_layers = 3;
+    plan.replicas[0].stages[1].offloaded_layers = 2;
+    plan.memory[1].host_activations = 77;
     plan.replicas[0].stages[1].first_layer_adapters = {0, 2};
     return plan;
 }
@@ -204,6 +208,13 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.message_per_byte, 13);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
+    EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);
+    EXPECT_EQ(read.replicas[0].stages[1].kept_layers, 3);
+    EXPECT_EQ(read.replicas[0].stages[0].offloaded_layers, 0);
+    EXPECT_EQ(read.replicas[0].stages[1].offloaded_layers, 2);
+    EXPECT_EQ(read.costs.offload_per_token, 0.375);
+    EXPECT_EQ(read.memory[0].host_activations, 0U);
+    EXPECT_EQ(read.memory[1].host_activations, 77U);
     EXPECT_EQ(read.replicas[0].stages[1].resident_layers, all_layers);
     EXPECT_EQ(read.costs.full_speed_ranks, 1.5);
     EXPECT_EQ(read.costs.ranks_per_host, 4);
@@ -295,6 +306,9 @@ TEST(PlanText, KeepsExperts) {
     plan.replicas[0].tensor = 1;
     plan.model.experts = {128, 8, 768, true};
     EXPECT_EQ(plan_from_text(to_text(plan)).model.experts, plan.model.experts);
+    EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
+    plan.expert_lora = true;
+    EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
 }
 
 TEST(PlanText, KeepsYarn) {

@@ -156,6 +156,63 @@ TEST(StreamChanges, OneEvaluationBehindTheLastStep) {
     EXPECT_EQ(evaluated(windows, leaver), Steps{5});
 }
 
+/// With an adapter that it did not know it goes on as a stream that begins there with it.
+TEST(StreamChanges, AStreamThatGrowsTrainsWhatOneFromThereTrains) {
+    for (const Case& all : changing_cases()) {
+        const Plan whole = all.plan();
+        Case test = all;
+        test.job.adapters.pop_back();
+        Plan plan = whole;
+        plan.adapters.pop_back();
+        for (const Evaluations evaluations : {Evaluations::none, Evaluations::due}) {
+            Job job = test.job;
+            Plan growing = plan;
+            std::vector<DatasetInfo> datasets = test.datasets;
+            ScheduleStream stream(job, growing, datasets, fresh(growing), 1, evaluations);
+            stream.next(1, false);
+            const std::int32_t round = stream.round();
+            ASSERT_LT(round, 12);
+            job = all.job;
+            growing = whole;
+            const std::vector<DatasetInfo> grown = all.datasets;
+            datasets.clear();
+            stream.grow(grown);
+            const AdapterId added{3};
+            EXPECT_EQ(stream.progress().steps, (Steps{round, round, round, 0}));
+            EXPECT_TRUE(stream.progress().stopped[index(added)]);
+            Progress there = stream.progress();
+            there.stopped[index(added)] = false;
+            ScheduleStream anew(all.job, whole, all.datasets, there, 1, evaluations);
+            stream.begin(added);
+            const std::vector<JointWindow> windows = rest_of(stream);
+            EXPECT_EQ(trained(windows), trained(rest_of(anew)));
+            EXPECT_EQ(stream.progress().steps, (Steps{12, 12, 12, 12}));
+            const bool due = evaluations == Evaluations::due;
+            EXPECT_EQ(evaluated(windows, added).empty(), !due);
+            if (due) {
+                EXPECT_EQ(evaluated(windows, added).front(), 0);
+            }
+        }
+    }
+}
+
+/// One that has grown and not let anybody begin goes on as before.
+TEST(StreamChanges, WhoIsAddedDoesNotTrainByThat) {
+    const Case all = changing_case(2);
+    Job job = all.job;
+    job.adapters.pop_back();
+    const Plan whole = all.plan();
+    Plan plan = whole;
+    plan.adapters.pop_back();
+    ScheduleStream stream(job, plan, all.datasets, fresh(plan), 1, Evaluations::due);
+    stream.next(2, false);
+    job = all.job;
+    plan = whole;
+    stream.grow(all.datasets);
+    rest_of(stream);
+    EXPECT_EQ(stream.progress().steps, (Steps{12, 12, 12, 0}));
+}
+
 TEST(StreamChanges, WhatCannotBeIsRefused) {
     const Case test = changing_case(2);
     const Plan plan = test.plan();

@@ -12,7 +12,7 @@ namespace {
 
 TEST(AdapterParts, PiecesKeepEveryBit) {
     const std::vector<float> values{1.5F, -0.0F, std::numeric_limits<float>::denorm_min()};
-    const PartKey key{AdapterId{12}, StatePart::second_moments, true};
+    const PartKey key{AdapterId{12}, StatePart::second_moments, PartUse::best, 140};
     const std::vector<AdapterPiece> pieces = pieces_of(key, 3, values);
     ASSERT_EQ(pieces.size(), 1U);
     const std::string text = to_text(pieces[0]);
@@ -26,7 +26,8 @@ TEST(AdapterParts, PiecesKeepEveryBit) {
     EXPECT_FALSE(is_adapter_piece("1 20 3 0.5 1 1\n"));
     EXPECT_THROW(adapter_piece_from_text(text.substr(0, text.size() - 1)), Error);
     EXPECT_THROW(adapter_piece_from_text("part x\n"), Error);
-    EXPECT_THROW(adapter_piece_from_text("part 1 9 0 3 1\n"), Error);
+    EXPECT_THROW(adapter_piece_from_text("part 1 9 0 0 3 1\n"), Error);
+    EXPECT_THROW(adapter_piece_from_text("part 1 0 3 0 3 1\n"), Error);
 }
 
 TEST(AdapterParts, AreCutIntoMessages) {
@@ -38,26 +39,26 @@ TEST(AdapterParts, AreCutIntoMessages) {
     AdapterParts parts;
     parts.expect({AdapterId{0}}, 1);
     for (const AdapterPiece& piece : pieces) {
-        EXPECT_TRUE(parts.take_complete(false).empty());
+        EXPECT_TRUE(parts.take_complete(PartUse::exported).empty());
         parts.add(piece);
     }
-    EXPECT_EQ(parts.take_complete(false).at({AdapterId{0}}).at(1), values);
+    EXPECT_EQ(parts.take_complete(PartUse::exported).at({AdapterId{0}}).at(1), values);
 }
 
 TEST(AdapterParts, AreCompleteWithTheLastRank) {
     AdapterParts parts;
     EXPECT_TRUE(parts.empty());
-    const PartKey key{AdapterId{4}, StatePart::first_moments, true};
+    const PartKey key{AdapterId{4}, StatePart::first_moments, PartUse::checkpoint};
     parts.expect(key, 2);
     parts.expect({AdapterId{5}}, 0);  // the only rank has all
-    EXPECT_TRUE(parts.take_complete(true).empty());
-    EXPECT_EQ(parts.take_complete(false).count({AdapterId{5}}), 1U);
+    EXPECT_TRUE(parts.take_complete(PartUse::checkpoint).empty());
+    EXPECT_EQ(parts.take_complete(PartUse::exported).count({AdapterId{5}}), 1U);
     EXPECT_THROW(parts.add({{AdapterId{4}}, 1, true, {}}), Error);  // parameters for an export
     parts.add(pieces_of(key, 2, std::vector<float>{2.0F})[0]);
-    EXPECT_TRUE(parts.take_complete(true).empty());
+    EXPECT_TRUE(parts.take_complete(PartUse::checkpoint).empty());
     parts.add(pieces_of(key, 1, {})[0]);  // a stage that trains nothing of it
-    EXPECT_TRUE(parts.take_complete(false).empty());
-    const auto complete = parts.take_complete(true);
+    EXPECT_TRUE(parts.take_complete(PartUse::exported).empty());
+    const auto complete = parts.take_complete(PartUse::checkpoint);
     ASSERT_EQ(complete.size(), 1U);
     EXPECT_EQ(complete.at(key).at(2), std::vector<float>{2.0F});
     EXPECT_TRUE(complete.at(key).at(1).empty());

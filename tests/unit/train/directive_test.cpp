@@ -63,6 +63,7 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_EQ(travelled(GatherAdapter{AdapterId{12}}).adapter, AdapterId{12});
     EXPECT_EQ(travelled(SendAdapter{AdapterId{7}}).adapter, AdapterId{7});
     EXPECT_EQ(travelled(ReleaseAdapter{AdapterId{0}}).adapter, AdapterId{0});
+    EXPECT_EQ(travelled(GenerateTexts{AdapterId{9}}).adapter, AdapterId{9});
     const LoadAdapter load = travelled(LoadAdapter{AdapterId{5}, "runs/a\nb c"});
     EXPECT_EQ(load.adapter, AdapterId{5});
     EXPECT_EQ(load.directory, "runs/a\nb c");
@@ -71,6 +72,9 @@ TEST(Directive, AdaptersTravel) {
     EXPECT_TRUE(travelled(AdmitAdapters{}).adapters.empty());
     EXPECT_EQ(travelled(CopyStates{three}).adapters, three);
     EXPECT_EQ(travelled(StoreAdapters{three}).adapters, three);
+    const std::vector<AdapterAtStep> kept{{AdapterId{4}, 20}, {AdapterId{0}, 1200}};
+    EXPECT_EQ(travelled(KeepParameters{kept}).adapters, kept);
+    EXPECT_THROW(directive_from_text("keep 4 20 0\n"), Error);
 }
 
 TEST(Directive, TheRestTravels) {
@@ -90,6 +94,25 @@ TEST(Directive, InboxFilesTravelAsTheyAre) {
         EXPECT_EQ(read.file.path, file.path);
         EXPECT_EQ(read.file.text, file.text);
     }
+}
+
+TEST(Directive, CheckedAdditionsTravel) {
+    const std::vector<InboxFile> files{{"a name\nof two lines 7.yaml", "adapters: [{name: a}]\n"},
+                                       {"empty.yaml", ""},
+                                       {"", "finish 0\n"},
+                                       {"last.yaml", "\n\nno end"}};
+    const CheckAdditions read = travelled(CheckAdditions{files});
+    ASSERT_EQ(read.files.size(), files.size());
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        EXPECT_EQ(read.files[i].path, files[i].path);
+        EXPECT_EQ(read.files[i].text, files[i].text);
+    }
+    EXPECT_EQ(travelled(TakeAddition{"plan: {}\ntake 1\n"}).plan, "plan: {}\ntake 1\n");
+    EXPECT_NO_THROW(travelled(DropAdditions{}));
+    EXPECT_TRUE(has(failure_of("check 1\na"), "a path without its text"));
+    EXPECT_TRUE(has(failure_of("check 1 2\nab"), "a file is cut off"));
+    EXPECT_TRUE(has(failure_of("check 1 2\nabcd"), "text behind its end"));
+    EXPECT_TRUE(has(failure_of("take 1\n"), "no number is expected"));
 }
 
 TEST(Directive, ADamagedTextIsNamed) {

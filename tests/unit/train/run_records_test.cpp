@@ -139,6 +139,14 @@ TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
                      table_.work_left().tokens / status().tokens_per_second);
 }
 
+TEST_F(Records, NoBeatComesAfterTheEnd) {
+    RunRecords records(folder_.job, plan_, table_, 1, {}, {0.0, 0.0});
+    records.start(0.0, {{}, {}});
+    records.end(1.0, "done", "");
+    records.beat(2.0);
+    EXPECT_EQ(status().state, "done");
+}
+
 TEST_F(Records, ResultsCoverWhatWasBeforeAContinuation) {
     RunRecords records(folder_.job, plan_, table_, 1);
     state(1).status = AdapterStatus::done;

@@ -1,0 +1,71 @@
+#include "base/task_progress.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "base/system.h"
+#include "base/text.h"
+
+namespace loratrain {
+
+std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t bytes,
+                          double seconds) {
+    const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0.0;
+    std::string text = what + ": ";
+    if (bytes > 0) {
+        text += cat(done * 100 / bytes, "%, ", human_bytes(done), " of ", human_bytes(bytes));
+    } else {
+        text += human_bytes(done);
+    }
+    text += cat(", ", human_bytes(static_cast<std::uint64_t>(rate)), "/s");
+    if (bytes > done && rate > 0) {
+        text += cat(", ", human_duration(static_cast<double>(bytes - done) / rate), " left");
+    }
+    return text;
+}
+
+TaskProgress::TaskProgress(std::string what, std::uint64_t bytes)
+    : TaskProgress(std::move(what), bytes, Times{}) {}
+
+TaskProgress::TaskProgress(std::string what, std::uint64_t bytes, Times times)
+    : what_(std::move(what)),
+      bytes_(bytes),
+      times_(times),
+      may_draw_(log::live_rows() == 0),
+      next_(may_draw_ ? times.first_drawn : times.first_line) {
+    if (!log::is_root()) next_ = std::numeric_limits<double>::infinity();
+}
+
+TaskProgress::~TaskProgress() {
+    if (!draws_) return;
+    log::show_live({});
+    log::end_live();
+}
+
+void TaskProgress::add(std::uint64_t bytes) {
+    done_ += bytes;
+    const double seconds = seconds_since(start_);
+    if (seconds >= next_) tell(seconds);
+}
+
+void TaskProgress::tell(double seconds) {
+    if (std::exchange(may_draw_, false)) {
+        draws_ = log::start_live();
+        if (!draws_) {
+            next_ = std::max(next_, times_.first_line);
+            if (seconds < next_) return;
+        }
+    }
+    const std::string text =
+        progress_text(what_, std::min(done_, bytes_ > 0 ? bytes_ : done_), bytes_, seconds);
+    if (draws_) {
+        log::show_live({text});
+    } else {
+        log::info(text);
+    }
+    next_ = seconds + (draws_ ? times_.between_drawn : times_.between_lines);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,96 @@
+#include "plan/memory/offload.h"
+
+#include <algorithm>
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::uint64_t pinned_page = 4096;
+
+}  // namespace
+
+std::int32_t offloaded_layers(const ReplicaView& view, const StagePlan& stage) {
+    if (view.replica.recompute != Recompute::layer) return 0;
+    return std::min(stage.offloaded_layers, stage.layer_count - kept_layers(view, stage));
+}
+
+std::int32_t recomputed_layers(const ReplicaView& view, const StagePlan& stage) {
+    return stage.layer_count - kept_layers(view, stage) - offloaded_layers(view, stage);
+}
+
+std::int32_t offload_buffers(const ReplicaView& view, const StagePlan& stage) {
+    return std::min(most_offload_buffers, offloaded_layers(view, stage));
+}
+
+std::vector<LayerKeeping> layer_keeping(const ReplicaView& view, const StagePlan& stage) {
+    const std::int32_t kept = kept_layers(view, stage);
+    const std::int64_t offloaded = offloaded_layers(view, stage);
+    const auto before = [&](std::int64_t end) { return end * offloaded / stage.layer_count; };
+    std::vector<LayerKeeping> layers;
+    std::int32_t on_device = 0;
+    for (std::int32_t l = 0; l < stage.layer_count; ++l) {
+        if (before(l + 1) > before(l)) {
+            layers.push_back({Keeping::offloaded, static_cast<std::int32_t>(before(l))});
+        } else if (on_device < kept) {
+            layers.push_back({Keeping::kept, on_device++});
+        } else {
+            layers.push_back({Keeping::recomputed, on_device++ - kept});
+        }
+    }
+    return layers;
+}
+
+std::uint64_t offload_block_bytes(const ReplicaView& view) {
+    return (layer_slot_layout(view).bytes + pinned_page - 1) / pinned_page * pinned_page;
+}
+
+bool is_copied(const ReplicaView& view, std::size_t stage_index, std::int32_t place) {
+    return place < copied_layers(view, stage_index);
+}
+
+std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index) {
+    const StagePlan& stage = view.replica.stages[stage_index];
+    const std::int32_t stay = slot_count(view, stage_index) == 1 ? offload_buffers(view, stage) : 0;
+    return offloaded_layers(view, stage) - stay;
+}
+
+std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_index) {
+    return static_cast<std::uint64_t>(copied_layers(view, stage_index)) *
+           static_cast<std::uint64_t>(slot_count(view, stage_index)) * offload_block_bytes(view);
+}
+
+std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows) {
+    const LayerSlotLayout layout = layer_slot_layout(view);
+    const ModelSpec& model = view.lane_model;
+    const std::uint64_t e = compute_bytes(view.plan);
+    const std::int64_t r = view.replica.saved_columns;
+    std::vector<ActivationPart> parts;
+    const auto add = [&](std::uint64_t offset, std::int64_t columns, std::uint64_t element) {
+        const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * element;
+        if (bytes > 0) parts.push_back({offset, bytes});
+    };
+    const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
+    const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
+    add(layout.qkv, model.q_size() + 2 * model.kv_size(), e);
+    if (model.qk_norm) add(layout.qk_raw, model.q_size() + model.kv_size(), e);
+    add(layout.o, model.q_size() + r, e);
+    add(layout.lse, model.heads, size_of(DType::f32));
+    add(layout.x2, model.hidden_size, e);
+    if (model.has_norms_after()) {
+        add(layout.attention_made, model.hidden_size, e);
+        add(layout.mlp_made, model.hidden_size, e);
+    }
+    add(layout.gate_up, gate_up.out + model.experts.per_token * 2 * model.experts.size, e);
+    add(layout.s_qkv, qkv.count * r, e);
+    add(layout.s_gate_up, gate_up.count * r, e);
+    add(layout.s_down, r, e);
+    if (model.has_experts() && rows > 0) {
+        const std::uint64_t bytes =
+            routes_layout(model.experts, view.replica.microbatch_tokens).bytes;
+        parts.push_back({layout.routes, bytes});
+    }
+    return parts;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "plan/schedule/evaluations.h"
+#include "train/conductor.h"
+#include "train/early_stopping.h"
+#include "train/records/best_adapter.h"
+
+/// Evaluations that decide: what the best state of an adapter is, and whether it ends early. Their
+/// results come while the steps behind them are under way. So states are kept as they were
+/// evaluated until it is known whether they are the best, and the pipeline is emptied only where a
+/// result may end an adapter: it never takes a step more.
+
+namespace loratrain {
+
+/// Whether steps that its stream has planned for it lie behind the round.
+bool Conductor::trains_beyond(AdapterId adapter, std::int32_t round) const {
+    const auto begin = begun_.find(adapter);
+    if (begin == begun_.end() || last_steps_.contains(adapter)) return false;
+    const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
+    return begin->second.steps + round - begin->second.round < total;
+}
+
+/// Behind rounds of the stream before this one, of an adapter that trains on: due and not noted.
+std::int32_t Conductor::evaluations_pending(AdapterId adapter, std::int32_t round) const {
+    const int every = parts_.job.eval.every_steps;
+    if (every == 0 || !has_eval_samples(parts_.job, parts_.datasets, adapter)) return 0;
+    const Begin& begin = begun_.at(adapter);
+    const auto evaluated = evaluated_.find(adapter);
+    const std::int32_t noted =
+        evaluated == evaluated_.end() ? begin.steps : std::max(begin.steps, evaluated->second);
+    return round / every - (begin.round + noted - begin.steps) / every;
+}
+
+/// Before the round, which no window has begun with yet.
+bool Conductor::evaluations_need_drain(std::int32_t round) const {
+    const EvalJob& eval = parts_.job.eval;
+    const int patience = eval.early_stopping_patience;
+    const bool awaits_best = eval.keep_best && !saves_in_stream_;
+    return std::any_of(begun_.begin(), begun_.end(), [&](const auto& entry) {
+        const AdapterId a = entry.first;
+        if (!trains_beyond(a, round)) return false;
+        const std::int32_t pending = evaluations_pending(a, round);
+        const std::int32_t at_worst = adapters_[a].state.evaluations_without_gain + pending;
+        return pending > 0 && (awaits_best || (patience > 0 && at_worst >= patience));
+    });
+}
+
+/// Of those that are evaluated before the next window and train on in it.
+void Conductor::keep_evaluated(const Progress& planned, StreamChange& change) const {
+    const EvalJob& eval = parts_.job.eval;
+    if (!eval.keep_best || eval.every_steps == 0 || planned.round % eval.every_steps != 0) return;
+    for (const auto& [a, begin] : begun_) {
+        const bool evaluated = has_eval_samples(parts_.job, parts_.datasets, a);
+        if (!evaluated || begin.round >= planned.round) continue;
+        if (trains_beyond(a, planned.round)) change.kept.push_back({a, planned.steps[index(a)]});
+    }
+}
+
+void Conductor::store_kept(const AdapterAtStep& which, Kept kept) {
+    const auto evaluated = evaluated_.find(which.adapter);
+    const bool known = evaluated != evaluated_.end() && evaluated->second >= which.step;
+    if (known && !is_best(which.adapter, which.step)) return;
+    kept_[which] = std::move(kept);
+    write_bests(false);
+}
+
+/// And its files are not written yet.
+bool Conductor::is_best(AdapterId adapter, std::int32_t step) const {
+    return std::any_of(bests_.begin(), bests_.end(), [&](const Best& best) {
+        return best.adapter == adapter && best.state.best_step == step;
+    });
+}
+
+void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {
+    for (const AdapterId a : adapters) {
+        if (!has_eval_samples(parts_.job, parts_.datasets, a)) continue;
+        judge_evaluation(a, adapters_[a].state.steps);
+    }
+    write_bests(true);
+}
+
+void Conductor::judge_evaluation(AdapterId adapter, std::int32_t step) {
+    const EvalJob& eval = parts_.job.eval;
+    AdapterState& state = adapters_[adapter].state;
+    if (note_evaluation(eval, step, state) && eval.keep_best) bests_.push_back({adapter, state});
+    const std::string reason = early_stop_reason(eval, state);
+    if (reason.empty() || state.status != AdapterStatus::running) return;
+    if (steps_left(adapter) == 0) return;
+    LORATRAIN_CHECK(state.steps == step, "adapter ", number(adapter),
+                    " has gone on behind the evaluation that ends it");
+    state.status = AdapterStatus::stopped_early;
+    log::info(cat("adapter ", parts_.job.adapter(adapter).name, " stopped early at step ",
+                  state.steps, ": ", reason));
+}
+
+/// In the order in which they were found; a checkpoint that is being written has those of its
+/// round. What was not kept is as it is in the empty pipeline.
+void Conductor::write_bests(bool pipeline_is_empty) {
+    std::set<AdapterId> later;
+    std::erase_if(bests_, [&](const Best& best) {
+        const auto kept = kept_.find({best.adapter, best.state.best_step});
+        const bool waits = later.contains(best.adapter) || !saving_has(best) ||
+                           (kept == kept_.end() && !pipeline_is_empty);
+        if (waits) later.insert(best.adapter);
+        if (!waits) write_best(best);
+        return !waits;
+    });
+}
+
+/// Or none is being written.
+bool Conductor::saving_has(const Best& best) const {
+    return !saving_ || best.state.best_step <= saving_->state.steps(best.adapter);
+}
+
+void Conductor::write_best(const Best& best) {
+    const std::int32_t step = best.state.best_step;
+    const auto write = [&](const std::vector<NamedTensor>& tensors) {
+        write_best_adapter(parts_.job, parts_.plan.model, best.state, best.adapter, tensors);
+    };
+    const auto kept = kept_.find({best.adapter, step});
+    if (kept == kept_.end()) {
+        LORATRAIN_CHECK(adapters_[best.adapter].state.steps == step, "adapter ",
+                        number(best.adapter), " was not kept at step ", step);
+        return write(gather(best.adapter));
+    }
+    const Kept& values = kept->second;
+    const bool joined = !values.tensors.empty();
+    write(joined ? values.tensors : performer_.join_kept(best.adapter, values.by_rank));
+    kept_.erase(kept);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,112 @@
+"""eval.generate: texts are those of transformers + PEFT in float64 (tests/golden/generations.json)."""
+
+import json
+import unittest
+
+from harness import GOLDEN, JobTest, read_metrics, run
+
+TEXTS = json.loads((GOLDEN / "generations.json").read_text())
+
+
+def read_texts(run_dir, adapter):
+    path = run_dir / "adapters" / adapter / "generations.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Generation(JobTest):
+    def job_of(self, family, names, run_dir, tokens=4096, **generate):
+        """The golden job with the golden prompts to be evaluated on; all prompts of a job have one list of
+        stop tokens, so adapters come one at a time."""
+        job = self.golden_job(family, run_dir, tokens, names)
+        job["schedule"] = {"costs": "built-in"}
+        for name in names:
+            path = self.dir / f"prompts-{family}-{name}.jsonl"
+            with open(path, "w", encoding="utf-8") as file:
+                for text in TEXTS[family][name]["texts"]:
+                    ids = text["prompt"] + text["generated"][:2]
+                    labels = [-100] * len(text["prompt"]) + text["generated"][:2]
+                    file.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+            job["datasets"][name]["eval_path"] = str(path)
+            facts = TEXTS[family][name]
+            job["eval"] = {"generate": {"samples": 64, "max_new_tokens": facts["max_new_tokens"],
+                                        "stop_tokens": facts["stop_tokens"], **generate}}
+        return job
+
+    def check(self, family, name, run_dir):
+        facts = TEXTS[family][name]
+        texts = read_texts(self.dir / run_dir, name)
+        self.assertEqual([text["sample"] for text in texts], list(range(len(facts["texts"]))))
+        for text, want in zip(texts, facts["texts"], strict=True):
+            self.assertEqual(text["prompt"], want["prompt"])
+            self.assertEqual(text["generated"], want["generated"], (family, name, run_dir))
+            self.assertEqual(text["reference"], want["generated"][:2])
+            self.assertEqual(text["stopped"], len(want["generated"]) < facts["max_new_tokens"]
+                             or want["generated"][-1] in facts["stop_tokens"])
+        self.assertTrue(any(text["stopped"] for text in texts))
+
+    def test_families(self):
+        for family, adapters in TEXTS.items():
+            for name in adapters:
+                with self.subTest(family=family, adapter=name):
+                    job = self.job_of(family, [name], f"{family}-{name}")
+                    self.succeed(run([self.write_job(job)]))
+                    self.check(family, name, f"{family}-{name}")
+
+    def test_pipelines_lanes_and_replicas(self):
+        """Small microbatches: prompts come in several batches."""
+        for ranks, tokens, deployment in ((2, 64, None), (4, 300, None), (2, 64, [{"tp": 2}]),
+                                          (4, 64, [{"tp": 1, "pp": 2}, {"tp": 2, "pp": 1}])):
+            for name in ("f_dora", "f_embed"):
+                with self.subTest(ranks=ranks, deployment=deployment, adapter=name):
+                    run_dir = f"run-{ranks}-{tokens}-{bool(deployment)}-{name}"
+                    job = self.job_of("llama", [name], run_dir, tokens)
+                    if deployment:
+                        job["parallel"]["deployment"] = deployment
+                    self.succeed(run([self.write_job(job)], ranks))
+                    self.check("llama", name, run_dir)
+
+    def test_recomputed_activations_and_streamed_layers(self):
+        for what, keys in (("recompute", {"parallel": {"recompute": "layer"}}),
+                           ("stream", {"model": {"residency": "stream"}})):
+            with self.subTest(what=what):
+                job = self.job_of("llama", ["a_r4_all"], what)
+                for section, values in keys.items():
+                    job[section].update(values)
+                self.succeed(run([self.write_job(job)], 2))
+                self.check("llama", "a_r4_all", what)
+
+    def test_one_token_and_adapters_that_end_at_different_steps(self):
+        job = self.job_of("llama", ["a_r4_all", "f_dora"], "run", max_new_tokens=1)
+        job["adapters"].append({**job["adapters"][0], "name": "short", "max_steps": 2})
+        process = self.succeed(run([self.write_job(job)], 2))
+        for name in ("a_r4_all", "f_dora"):
+            texts = read_texts(self.dir / "run", name)
+            self.assertEqual([text["generated"] for text in texts],
+                             [text["generated"][:1] for text in TEXTS["llama"][name]["texts"]])
+        self.assertEqual(len(read_texts(self.dir / "run", "short")), 5)
+        self.assertIn("adapter short: 5 texts of 5 tokens", process.stdout + process.stderr)
+
+    def test_nothing_else_changes(self):
+        with_texts = self.job_of("llama", ["a_r4_all"], "with")
+        without = self.job_of("llama", ["a_r4_all"], "without")
+        del without["eval"]
+        for job in (with_texts, without):
+            self.succeed(run([self.write_job(job)], 2))
+        self.assert_same_bits("with", "without", ["a_r4_all"])
+        self.assertEqual(len(read_metrics(self.dir / "with", "a_r4_all")),
+                         len(read_metrics(self.dir / "without", "a_r4_all")))
+        self.assertFalse((self.dir / "without/adapters/a_r4_all/generations.jsonl").exists())
+
+    def test_data_without_prompts_is_refused(self):
+        job = self.golden_job("llama", "run", 4096, ["a_r4_all"])
+        path = self.dir / "raw.jsonl"
+        path.write_text('{"input_ids": [1, 2, 3]}\n')
+        job["datasets"]["a_r4_all"]["eval_path"] = str(path)
+        job["eval"] = {"generate": {"samples": 3}}
+        process = run([self.write_job(job)])
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("1 of the 1 samples that eval.generate asks for have no prompt", process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
