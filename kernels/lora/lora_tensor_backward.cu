@@ -192,13 +192,11 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
         const cudaError_t status = launch_sweeps(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
-    const bool ds_alone = p.tables.tiles_alone;
-    const std::int64_t largest =
-        (ds_alone ? p.dy.rows : std::max(p.dy.rows, p.dy.cols)) * groups_of_block;
-    const dim3 grid(
-        static_cast<unsigned>(pieces(largest, threads)),
-        static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
-        static_cast<unsigned>(p.tables.target_count + (ds_alone ? 0 : p.tables.slot_count)));
+    const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;
+    const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
+                    static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
+                    static_cast<unsigned>(p.tables.target_count +
+                                          (p.tables.tiles_alone ? 0 : p.tables.slot_count)));
     OutputsOfTargets ds{};
     std::copy_n(p.ds, p.tables.target_count, ds.of);
     return launch_early(stream, finish_backward, grid, threads, 0, sweep, ds);
