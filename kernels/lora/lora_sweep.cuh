@@ -54,58 +54,9 @@ __device__ __forceinline__ int column_block_of_block(const SweepParams& p) {
     return static_cast<int>(blockIdx.x) / p.rank_groups;
 }
 
-/// What a thread has under way of the gradients that it adds to.
-constexpr int gradients_at_once = 8;
-
-/// gradient += the sums in `scratch`, of a tile that is its slot's only one.
-template <class Shape, int blocks, bool with_ds>
-__device__ __forceinline__ void add_gradients(const SweepParams& p, const ColumnBlock& columns,
-                                              const RankBlock (&rank_blocks)[blocks],
-                                              int block_count, const float* scratch) {
-    constexpr int step = gradients_at_once * threads;
-    static_assert(block_ranks * block_columns % step == 0);
-    for (int b = 0; b < block_count; ++b) {
-        const RankBlock& block = rank_blocks[b];
-        const std::int64_t stride = with_ds ? block.slot->rank : p.x.cols;
-        float* gradient = with_ds ? block.slot->grad_b + columns.factor * stride + block.first
-                                  : block.slot->grad_a + block.first * stride + columns.first;
-        const float scale = with_ds ? 1.0F : dropout_scale(block.dropout);
-        for (int first = static_cast<int>(threadIdx.x); first < block_ranks * block_columns;
-             first += step) {
-            float* targets[gradients_at_once];
-            float before[gradients_at_once];
-            float sums[gradients_at_once];
-#pragma unroll
-            for (int j = 0; j < gradients_at_once; ++j) {
-                const int i = first + j * threads;
-                const int rank = with_ds ? i % block_ranks : i / block_columns;
-                const int column = with_ds ? i / block_ranks : i % block_columns;
-                const bool valid = rank < block.ranks && columns.first + column < columns.end;
-                targets[j] =
-                    valid ? gradient + (with_ds ? column * stride + rank : rank * stride + column)
-                          : nullptr;
-                before[j] = valid ? *targets[j] : 0.0F;
-                sums[j] = 0.0F;
-#pragma unroll
-                for (int w = 0; w < Shape::row_warps; ++w) {
-                    sums[j] +=
-                        scratch[(w * blocks * block_ranks + b * block_ranks + rank) * scratch_ld +
-                                column];
-                }
-            }
-#pragma unroll
-            for (int j = 0; j < gradients_at_once; ++j) {
-                if (targets[j] != nullptr) *targets[j] = __fmaf_rn(sums[j], scale, before[j]);
-            }
-        }
-    }
-}
-
-/// Adds the row warps' sums and writes this tile's partial gradients, or adds them where they are
-/// all that the slot's gradients get.
+/// Adds the row warps' sums and writes this tile's partial gradients.
 template <class Shape, int blocks, bool with_ds>
 __device__ __forceinline__ void write_gradients(const SweepParams& p, const ColumnBlock& columns,
-                                                const RankBlock (&rank_blocks)[blocks],
                                                 int block_count,
                                                 const float (&sums)[blocks][Shape::chunks][4][4],
                                                 float* scratch) {
@@ -131,10 +82,6 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Colu
         }
     }
     __syncthreads();
-    if (p.tables.tiles[blockIdx.y].alone != 0) {
-        add_gradients<Shape, blocks, with_ds>(p, columns, rank_blocks, block_count, scratch);
-        return;
-    }
     const std::int64_t first_block =
         static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + rank_group_of_block(p) * blocks;
     for (int i = static_cast<int>(threadIdx.x); i < block_count * block_ranks * block_columns;
@@ -200,7 +147,6 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
     __shared__ uint4 factor[factor_pieces<with_ds>];
-    __shared__ ColumnBlock own_columns;
     let_next_kernel_start();
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
@@ -215,7 +161,6 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
             rank_blocks[threadIdx.x].ranks = 0;
         }
     }
-    if (threadIdx.x == 0) own_columns = columns;
     __syncthreads();
     int block_count = 0;
 #pragma unroll
@@ -314,8 +259,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, own_columns, rank_blocks,
-                                            blocks == 1 ? 1 : block_count, sums,
+    write_gradients<Shape, blocks, with_ds>(p, columns, block_count, sums,
                                             reinterpret_cast<float*>(staging));
 }
 

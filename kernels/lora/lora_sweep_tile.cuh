@@ -35,7 +35,6 @@ inline int pieces(std::int64_t count, std::int64_t size) {
 
 /// 16 neighbouring ranks of one target.
 struct RankBlock {
-    const LoraSlotEntry* slot;
     int first;               ///< first rank
     int ranks;               ///< 0: none
     const std::uint16_t* s;  ///< row 0 of `first` in S
@@ -57,8 +56,7 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
                 static_cast<const std::uint16_t*>(s[target].data) + entry.column + first;
             const bool aligned =
                 reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && s[target].ld % 8 == 0;
-            return {&entry,
-                    first,
+            return {first,
                     min(block_ranks, entry.rank - first),
                     start,
                     s[target].ld,
@@ -68,7 +66,7 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
         }
         index -= blocks;
     }
-    return {nullptr, 0, 0, nullptr, 0, false, 0, 0};
+    return {0, 0, nullptr, 0, false, 0, 0};
 }
 
 /// What both gradients of a linear need from one pass over X or dY:
@@ -82,8 +80,7 @@ struct SweepParams {
     LoraTables tables;
     int rank_blocks;   ///< of every slot (with_ds: and target), at most
     int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
-    float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]; of
-                       ///< tiles that have others of their slot
+    float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
     float* ds;         ///< [rank_blocks, column blocks of all targets, T, 16]
 };
 

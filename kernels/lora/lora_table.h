@@ -34,8 +34,7 @@ struct LoraTile {
     std::int32_t begin;
     std::int32_t end;
     std::int32_t segment;
-    std::int32_t slot;   ///< of the segment
-    std::int32_t alone;  ///< 1: no other tile is of this slot
+    std::int32_t slot;  ///< of the segment
 };
 
 /// What a microbatch's LoRA launch works on. Pointers are device memory.
@@ -49,7 +48,6 @@ struct LoraTables {
     std::int32_t target_count = 0;
     std::int32_t segment_count = 0;
     std::int32_t tile_count = 0;
-    bool tiles_alone = false;        ///< no slot has two tiles
     std::int32_t smallest_rank = 0;  ///< of those that are not 0
     std::int32_t largest_rank = 0;
     std::int32_t largest_rank_sum = 0;  ///< over the targets of one slot, ranks rounded up to 16

@@ -90,8 +90,8 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     }
 }
 
-/// Four ranks of one row of the gradient of B, a column of x, of slots of several tiles. i counts
-/// the groups of 4 ranks of all columns.
+/// Four ranks of one row of the gradient of B, a column of x. i counts the groups of 4 ranks of all
+/// columns.
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
@@ -101,7 +101,6 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
     }
     if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
-    if (tiles.end - tiles.first == 1) return;
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
     const int first = rank_block * block_ranks + group * group_ranks;
@@ -128,7 +127,7 @@ struct OutputsOfTargets {
 };
 
 /// blockIdx.y: rank block; blockIdx.z: dS of a target, or, behind them, the gradients of B of a
-/// slot, where some slot has several tiles.
+/// slot.
 __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, OutputsOfTargets ds) {
     wait_for_kernel_before();
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
@@ -195,8 +194,7 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
     const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;
     const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
                     static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
-                    static_cast<unsigned>(p.tables.target_count +
-                                          (p.tables.tiles_alone ? 0 : p.tables.slot_count)));
+                    static_cast<unsigned>(p.tables.target_count + p.tables.slot_count));
     OutputsOfTargets ds{};
     std::copy_n(p.ds, p.tables.target_count, ds.of);
     return launch_early(stream, finish_backward, grid, threads, 0, sweep, ds);

@@ -10,8 +10,7 @@ using namespace sweep;
 
 namespace {
 
-/// A thread adds `ranks` of a slot of several tiles in a target in one column of X; ranks divide
-/// block_ranks.
+/// A thread adds `ranks` of a slot in a target in one column of X; ranks divide block_ranks.
 template <int ranks>
 __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     static_assert(block_ranks % ranks == 0);
@@ -22,7 +21,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (rank >= slot.rank) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
-    if (column >= p.x.cols || tiles.end - tiles.first == 1) return;
+    if (column >= p.x.cols) return;
     std::int64_t block = rank / block_ranks;
     for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
         block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     }
 #pragma unroll
     for (int r = 0; r < ranks; ++r) {
-        if (rank + r < slot.rank) target[r * p.x.cols] = __fmaf_rn(sums[r], scale, before[r]);
+        if (rank + r < slot.rank) target[r * p.x.cols] = before[r] + sums[r] * scale;
     }
 }
 
@@ -128,7 +127,7 @@ cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
     const cudaError_t status = p.tables.dropout
                                    ? launch_grad_a<true>(stream, sweep, p.shared_limit)
                                    : launch_grad_a<false>(stream, sweep, p.shared_limit);
-    if (status != cudaSuccess || p.tables.tiles_alone) return status;
+    if (status != cudaSuccess) return status;
     return launch_finish(stream, sweep);
 }
 

@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) wide_sweep_kerne
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, columns, rank_blocks, block_count, sums,
+    write_gradients<Shape, blocks, with_ds>(p, columns, block_count, sums,
                                             reinterpret_cast<float*>(staging));
 }
 

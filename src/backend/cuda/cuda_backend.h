@@ -131,8 +131,6 @@ class CudaBackend final : public Backend {
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
-    /// Returns whether all are.
-    bool mark_tiles_alone(std::int32_t slot_count);
 
     int device_;
     DType compute_;
@@ -152,7 +150,6 @@ class CudaBackend final : public Backend {
     std::vector<kernels::LoraSlotEntry> slots_;
     std::vector<kernels::LoraSegmentEntry> segments_;
     std::vector<kernels::LoraTile> tiles_;
-    std::vector<std::int32_t> tiles_of_slots_;
     std::vector<kernels::LoraPackItem> packed_;
     std::vector<std::int64_t> parts_;
     std::vector<std::int32_t> rank_sums_;

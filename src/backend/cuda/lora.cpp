@@ -106,8 +106,7 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
             tile_rows, (even + tile_row_multiple - 1) / tile_row_multiple * tile_row_multiple);
         for (std::int64_t row = begin; row < end; row += step) {
             tiles_.push_back({static_cast<std::int32_t>(row),
-                              static_cast<std::int32_t>(std::min(end, row + step)), segment, slot,
-                              0});
+                              static_cast<std::int32_t>(std::min(end, row + step)), segment, slot});
         }
     };
     std::int64_t done = 0;
@@ -122,21 +121,6 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
         done = segment.end;
     }
     cut(done, rows, -1, -1);
-}
-
-bool CudaBackend::mark_tiles_alone(std::int32_t slot_count) {
-    tiles_of_slots_.assign(static_cast<std::size_t>(slot_count), 0);
-    const auto count_of = [&](const kernels::LoraTile& tile) -> std::int32_t& {
-        return tiles_of_slots_[static_cast<std::size_t>(tile.slot)];
-    };
-    bool all = true;
-    for (const kernels::LoraTile& tile : tiles_) {
-        if (tile.slot >= 0 && ++count_of(tile) > 1) all = false;
-    }
-    for (kernels::LoraTile& tile : tiles_) {
-        if (tile.slot >= 0 && count_of(tile) == 1) tile.alone = 1;
-    }
-    return all;
 }
 
 kernels::LoraRowCuts CudaBackend::row_cuts(const LoraRows& lora, std::int64_t rows) {
@@ -158,7 +142,6 @@ kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets
     kernels::LoraTables tables;
     add_slots(targets, tables);
     add_tiles(lora, rows, tile_rows);
-    if (tables.slot_count > 0) tables.tiles_alone = mark_tiles_alone(tables.slot_count);
     std::tie(tables.slots, tables.segments, tables.tiles) =
         lora_tables_->find(slots_, segments_, tiles_);
     tables.segment_count = static_cast<std::int32_t>(segments_.size());
