@@ -107,50 +107,113 @@ __device__ float warp_largest(float value) {
     return value;
 }
 
-/// Thread blocks take blocks of parameters in turn, a thread one parameter of each.
-__global__ void __launch_bounds__(adamw_8bit_block)
-    step_blocks(const __grid_constant__ AdamW8bitParams p, std::int64_t blocks) {
+/// N neighbouring codes; N divides where they begin.
+template <int N>
+__device__ __forceinline__ void load_codes(const std::uint8_t* codes, std::uint8_t (&v)[N]) {
+    if constexpr (N == 1) {
+        v[0] = *codes;
+    } else {
+        const uchar4 four = *reinterpret_cast<const uchar4*>(codes);
+        v[0] = four.x;
+        v[1] = four.y;
+        v[2] = four.z;
+        v[3] = four.w;
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void store_codes(std::uint8_t* codes, const std::uint8_t (&v)[N]) {
+    if constexpr (N == 1) {
+        *codes = v[0];
+    } else {
+        *reinterpret_cast<uchar4*>(codes) = make_uchar4(v[0], v[1], v[2], v[3]);
+    }
+}
+
+/// A warp's block of parameters, N at once; without `whole` it ends with the array.
+template <int N, bool whole>
+__device__ __forceinline__ void step_block(const AdamW8bitParams& p, const AdamWStep& step,
+                                           const float* first_map, const float* second_map,
+                                           std::int64_t block) {
+    constexpr int turns = adamw_8bit_block / 32 / N;
+    const std::int64_t start =
+        block * adamw_8bit_block + static_cast<std::int64_t>(threadIdx.x % 32) * N;
+    float m[turns][N] = {};
+    float v[turns][N] = {};
+    const float first_scale = p.first_scales[block];
+    const float second_scale = p.second_scales[block];
+    float g[turns][N] = {};
+    float w[turns][N];
+    std::uint8_t first_codes[turns][N];
+    std::uint8_t second_codes[turns][N];
+    const auto at = [&](int turn) { return start + turn * 32 * N; };
+    const auto is_own = [&](int turn) { return whole || at(turn) < p.step.count; };
+#pragma unroll
+    for (int t = 0; t < turns; ++t) {
+        if (!is_own(t) || step.apply == 0) continue;
+        load_codes<N>(p.first_codes + at(t), first_codes[t]);
+        load_codes<N>(p.second_codes + at(t), second_codes[t]);
+        load<N>(p.step.parameters + at(t), w[t]);
+        load<N>(p.step.gradients + at(t), g[t]);
+    }
+    float first = 0.0F;
+    float second = 0.0F;
+    constexpr float zeros[N] = {};
+#pragma unroll
+    for (int t = 0; t < turns; ++t) {
+        if (!is_own(t)) continue;
+        store<N>(p.step.gradients + at(t), zeros);
+        if (step.apply == 0) continue;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            m[t][j] = first_map[first_codes[t][j]] * first_scale;
+            v[t][j] = second_map[second_codes[t][j]] * second_scale;
+            step_element(step, g[t][j], m[t][j], v[t][j], w[t][j]);
+            first = fmaxf(first, fabsf(m[t][j]));
+            second = fmaxf(second, v[t][j]);
+        }
+        store<N>(p.step.parameters + at(t), w[t]);
+    }
+    if (step.apply == 0) return;
+    first = warp_largest(first);
+    second = warp_largest(second);
+#pragma unroll
+    for (int t = 0; t < turns; ++t) {
+        if (!is_own(t)) continue;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            first_codes[t][j] = nearest_code(first_map, m[t][j] / (first > 0.0F ? first : 1.0F));
+            second_codes[t][j] =
+                nearest_code(second_map, v[t][j] / (second > 0.0F ? second : 1.0F));
+        }
+        store_codes<N>(p.first_codes + at(t), first_codes[t]);
+        store_codes<N>(p.second_codes + at(t), second_codes[t]);
+    }
+    if (threadIdx.x % 32 == 0) {
+        p.first_scales[block] = first;
+        p.second_scales[block] = second;
+    }
+}
+
+/// Warps take blocks of parameters in turn. `aligned`: all arrays begin at multiples of what a lane
+/// takes at once.
+__global__ void __launch_bounds__(block_threads, 2)
+    step_blocks(const __grid_constant__ AdamW8bitParams p, std::int64_t blocks, bool aligned) {
     __shared__ float first_map[256];
     __shared__ float second_map[256];
-    __shared__ float largest[2][adamw_8bit_block / 32];
+    static_assert(block_threads == 256);
     const AdamWStep step = *static_cast<const AdamWStep*>(p.step.workspace);
     first_map[threadIdx.x] = p.maps.first[threadIdx.x];
     second_map[threadIdx.x] = p.maps.second[threadIdx.x];
-    for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const std::int64_t i = block * adamw_8bit_block + threadIdx.x;
-        const bool own = i < p.step.count;
-        float m = 0.0F;
-        float v = 0.0F;
-        __syncthreads();
-        if (own && step.apply != 0) {
-            m = first_map[p.first_codes[i]] * p.first_scales[block];
-            v = second_map[p.second_codes[i]] * p.second_scales[block];
-            float w = p.step.parameters[i];
-            step_element(step, p.step.gradients[i], m, v, w);
-            p.step.parameters[i] = w;
-        }
-        if (own) p.step.gradients[i] = 0.0F;
-        if (step.apply == 0) continue;
-        const float of_warp[2] = {warp_largest(fabsf(m)), warp_largest(v)};
-        if (threadIdx.x % 32 == 0) {
-            largest[0][threadIdx.x / 32] = of_warp[0];
-            largest[1][threadIdx.x / 32] = of_warp[1];
-        }
-        __syncthreads();
-        float first = 0.0F;
-        float second = 0.0F;
-#pragma unroll
-        for (int warp = 0; warp < adamw_8bit_block / 32; ++warp) {
-            first = fmaxf(first, largest[0][warp]);
-            second = fmaxf(second, largest[1][warp]);
-        }
-        if (own) {
-            p.first_codes[i] = nearest_code(first_map, m / (first > 0.0F ? first : 1.0F));
-            p.second_codes[i] = nearest_code(second_map, v / (second > 0.0F ? second : 1.0F));
-        }
-        if (threadIdx.x == 0) {
-            p.first_scales[block] = first;
-            p.second_scales[block] = second;
+    __syncthreads();
+    constexpr unsigned warps = block_threads / 32;
+    const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * warps;
+    for (std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
+         block < blocks; block += stride) {
+        if (aligned && (block + 1) * adamw_8bit_block <= p.step.count) {
+            step_block<step_wide, true>(p, step, first_map, second_map, block);
+        } else {
+            step_block<1, false>(p, step, first_map, second_map, block);
         }
     }
 }
@@ -203,8 +266,15 @@ cudaError_t adamw_8bit(cudaStream_t stream, const AdamW8bitParams& p) {
     const std::int64_t blocks = (p.step.count + adamw_8bit_block - 1) / adamw_8bit_block;
     if (blocks == 0) return cudaGetLastError();
     constexpr std::int64_t most_thread_blocks = 2048;
-    const auto grid = static_cast<unsigned>(std::min(blocks, most_thread_blocks));
-    step_blocks<<<grid, adamw_8bit_block, 0, stream>>>(p, blocks);
+    constexpr std::int64_t warps = block_threads / 32;
+    const auto grid =
+        static_cast<unsigned>(std::min((blocks + warps - 1) / warps, most_thread_blocks));
+    const auto fours = [](const std::uint8_t* codes) {
+        return reinterpret_cast<std::uintptr_t>(codes) % step_wide == 0;
+    };
+    const bool aligned = aligned_16(p.step.parameters) && aligned_16(p.step.gradients) &&
+                         fours(p.first_codes) && fours(p.second_codes);
+    step_blocks<<<grid, block_threads, 0, stream>>>(p, blocks, aligned);
     return cudaGetLastError();
 }
 

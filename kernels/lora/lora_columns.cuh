@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/device_math.cuh"
+#include "lora_table.h"
 
 namespace loratrain::kernels {
 
@@ -21,6 +22,23 @@ __device__ __forceinline__ void clear_outside(Bf16* row, int columns, int begin,
             if (column < begin || column >= end) row[column] = from_float<Bf16>(0.0F);
         }
     }
+}
+
+/// Of a slot whose B can be read four ranks at once, which are then all there or none is.
+__device__ __forceinline__ bool has_aligned_b(const LoraSlotEntry& slot) {
+    return slot.rank % 4 == 0 && reinterpret_cast<std::uintptr_t>(slot.b) % 16 == 0;
+}
+
+/// Four ranks of a column of B, 0 from `ranks` on.
+template <bool aligned>
+__device__ __forceinline__ float4 four_of_factor(const float* column, int first, int ranks) {
+    if constexpr (aligned) {
+        return first < ranks ? *reinterpret_cast<const float4*>(column + first)
+                             : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    }
+    return make_float4(
+        first < ranks ? column[first] : 0.0F, first + 1 < ranks ? column[first + 1] : 0.0F,
+        first + 2 < ranks ? column[first + 2] : 0.0F, first + 3 < ranks ? column[first + 3] : 0.0F);
 }
 
 }  // namespace loratrain::kernels

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "kernels/dropout.cuh"
 #include "kernels/launch.cuh"
 #include "kernels/tensor_core.cuh"
+#include "lora_columns.cuh"
 #include "lora_tensor.h"
 
 namespace loratrain::kernels {
@@ -34,25 +36,32 @@ struct Lane {
 /// Shared memory of a block with `blocks` rank blocks of all targets together.
 struct Staging {
     std::uint32_t* factors;  ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
-    std::uint16_t* s;        ///< [blocks][step_rows][16]
+    std::uint16_t* s;        ///< [buffers][blocks][step_rows][16]
     uint4* rows;             ///< [targets][tile_rows], dropout_row
+    int s_buffer;            ///< elements of a buffer
 
     static constexpr int factor_words = warps * 4 * 2 * 32;
     static constexpr int s_elements = step_rows * block_ranks;
 
-    __host__ __device__ static constexpr int bytes(int blocks, int dropout_targets) {
-        return blocks * (factor_words * 4 + s_elements * 2) + dropout_targets * tile_rows * 16;
+    __host__ __device__ static constexpr int bytes(int blocks, int buffers, int dropout_targets) {
+        return blocks * (factor_words * 4 + buffers * s_elements * 2) +
+               dropout_targets * tile_rows * 16;
     }
-    __device__ Staging(uint4* memory, int blocks)
+    __device__ Staging(uint4* memory, int blocks, int buffers)
         : factors(reinterpret_cast<std::uint32_t*>(memory)),
           s(reinterpret_cast<std::uint16_t*>(factors + blocks * factor_words)),
-          rows(reinterpret_cast<uint4*>(s + blocks * s_elements)) {}
+          rows(reinterpret_cast<uint4*>(s + buffers * blocks * s_elements)),
+          s_buffer(blocks * s_elements) {}
+    /// S of the rows of a step.
+    __device__ std::uint16_t* s_of(int buffer) const { return s + buffer * s_buffer; }
 };
 
-/// Rank blocks first .. first + count - 1, which a launch stages.
+/// Rank blocks first .. first + count - 1, which a launch stages. `buffers` of S: 2, of which one
+/// fills while the other is used, or 1.
 struct BlockSpan {
     int first;
     int count;
+    int buffers;
 };
 
 /// The rank blocks of a slot that this launch handles. `place`: of the first one among those
@@ -96,28 +105,81 @@ class Targets {
     int place_;
 };
 
-__device__ __forceinline__ float factor_value(const LoraExpandParams& p, const LoraSlotEntry& slot,
-                                              int rank, std::int64_t column) {
-    if (rank >= slot.rank || column >= p.y.cols) return 0.0F;
-    return p.of_a ? slot.a[rank * p.y.cols + column] : slot.b[column * slot.rank + rank];
+/// Rank blocks whose factors are under way together.
+constexpr int blocks_at_once = 2;
+
+/// B fragments [16 ranks, 8 columns] of the four words of every warp, of `count` rank blocks from
+/// `first` on. A warp reads 16 ranks of 8 columns at once, whole sectors, and fills every bank.
+__device__ __forceinline__ void stage_b(const LoraExpandParams& p, const LoraSlotEntry& slot,
+                                        int first, int count, const Lane& lane,
+                                        std::uint32_t* target) {
+    std::uint32_t* words =
+        target + lane.warp * 4 * 2 * 32 + lane.q / 2 * 32 + lane.g * 4 + lane.q % 2 * 2;
+    const float* columns =
+        slot.b + (lane.column + lane.g / 2 * 8 + lane.g % 2) * slot.rank + first * block_ranks;
+    const auto columns_left =
+        static_cast<int>(p.y.cols - lane.column) - lane.g / 2 * 8 - lane.g % 2;
+    for (int block = 0; block < count; block += blocks_at_once) {
+        float4 values[blocks_at_once][4];
+        const auto load_four = [&](auto aligned) {
+#pragma unroll
+            for (int i = 0; i < blocks_at_once; ++i) {
+                const int rank = (first + block + i) * block_ranks;
+#pragma unroll
+                for (int w = 0; w < 4; ++w) {
+                    const bool inside = block + i < count && 2 * w < columns_left;
+                    values[i][w] = four_of_factor<aligned.value>(
+                        columns + 2 * w * slot.rank + (block + i) * block_ranks, lane.q * 4,
+                        inside ? slot.rank - rank : 0);
+                }
+            }
+        };
+        if (has_aligned_b(slot)) {
+            load_four(std::true_type{});
+        } else {
+            load_four(std::false_type{});
+        }
+#pragma unroll
+        for (int i = 0; i < blocks_at_once; ++i) {
+            if (block + i >= count) break;
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                const float4& v = values[i][w];
+                *reinterpret_cast<uint2*>(words + (block + i) * Staging::factor_words + w * 64) =
+                    make_uint2(pack_halves(v.x, v.y), pack_halves(v.z, v.w));
+            }
+        }
+    }
 }
 
-/// B fragments [16 ranks, 8 columns] of the four words of every warp; a thread fills one column.
-__device__ __forceinline__ void stage_factor(const LoraExpandParams& p, const LoraSlotEntry& slot,
-                                             int block, std::int64_t first_column,
-                                             std::uint32_t* target) {
+/// The same of A; a thread fills one column.
+__device__ __forceinline__ void stage_a(const LoraExpandParams& p, const LoraSlotEntry& slot,
+                                        int first, int count, std::int64_t first_column,
+                                        std::uint32_t* target) {
     const int column = static_cast<int>(threadIdx.x) % chunk_columns;
     const int g = column / 8 * 2 + column % 2;
-    std::uint32_t* word =
+    std::uint32_t* words =
         target + ((threadIdx.x / chunk_columns * 4 + column % 8 / 2) * 2) * 32 + g * 4;
-    float values[block_ranks];
+    const bool inside = first_column + threadIdx.x < p.y.cols;
+    for (int block = 0; block < count; block += blocks_at_once) {
+        float values[blocks_at_once * block_ranks];
+        const int rank = (first + block) * block_ranks;
+        const int ranks = inside ? min(slot.rank, (first + count) * block_ranks) - rank : 0;
+        const float* source = slot.a + rank * p.y.cols + first_column + threadIdx.x;
 #pragma unroll
-    for (int r = 0; r < block_ranks; ++r) {
-        values[r] = factor_value(p, slot, block * block_ranks + r, first_column + threadIdx.x);
-    }
+        for (int r = 0; r < blocks_at_once * block_ranks; ++r) {
+            values[r] = r < ranks ? source[r * p.y.cols] : 0.0F;
+        }
 #pragma unroll
-    for (int pair = 0; pair < block_ranks / 2; ++pair) {
-        word[pair / 4 * 32 + pair % 4] = pack_halves(values[2 * pair], values[2 * pair + 1]);
+        for (int i = 0; i < blocks_at_once; ++i) {
+            if (block + i >= count) break;
+            std::uint32_t* word = words + (block + i) * Staging::factor_words;
+#pragma unroll
+            for (int pair = 0; pair < block_ranks / 2; ++pair) {
+                const int r = i * block_ranks + 2 * pair;
+                word[pair / 4 * 32 + pair % 4] = pack_halves(values[r], values[r + 1]);
+            }
+        }
     }
 }
 
@@ -129,11 +191,11 @@ __device__ __forceinline__ void stage_s(const Matrix& s, const LoraSlotEntry& sl
     const int piece = static_cast<int>(threadIdx.x) % (step_rows * 2);
     const int row = first_row + piece / 2;
     const int rank = block * block_ranks + piece % 2 * 8;
-    const std::uint16_t* source = base + row * s.ld + rank;
-    auto* staged = reinterpret_cast<uint4*>(target) + piece;
     const int count = row < end ? min(8, max(0, slot.rank - rank)) : 0;
-    if (count == 8 && aligned) {
-        *staged = *reinterpret_cast<const uint4*>(source);
+    const std::uint16_t* source = count == 0 ? base : base + row * s.ld + rank;
+    auto* staged = reinterpret_cast<uint4*>(target) + piece;
+    if (aligned) {
+        copy_piece_async(staged, source, count * 2);
         return;
     }
     std::uint32_t words[4] = {};
@@ -234,14 +296,16 @@ __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_
 template <bool with_dropout>
 __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const LoraTile& tile,
                                               const BlockSpan& span, std::int64_t first_column,
-                                              const Staging& staging) {
+                                              const Lane& lane, const Staging& staging) {
     Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
         const LoraSlotEntry& slot = targets.slot(target);
         const RankBlocks blocks = targets.next(target);
-        for (int b = 0; b < blocks.count(); ++b) {
-            stage_factor(p, slot, blocks.begin + b, first_column,
-                         staging.factors + (blocks.place + b) * Staging::factor_words);
+        std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
+        if (p.of_a) {
+            stage_a(p, slot, blocks.begin, blocks.count(), first_column, factors);
+        } else {
+            stage_b(p, slot, blocks.begin, blocks.count(), lane, factors);
         }
         if (!with_dropout || threadIdx.x >= tile_rows) continue;
         const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
@@ -251,9 +315,9 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
     }
 }
 
-/// Stages S of the rows from `row` on.
+/// Begins to stage S of the rows from `row` on.
 __device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const LoraTile& tile,
-                                           const BlockSpan& span, int row, const Staging& staging) {
+                                           const BlockSpan& span, int row, std::uint16_t* s) {
     constexpr int threads_of_block = step_rows * 2;
     Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
@@ -262,16 +326,18 @@ __device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const Lora
         for (int b = static_cast<int>(threadIdx.x) / threads_of_block; b < blocks.count();
              b += threads / threads_of_block) {
             stage_s(p.s[target], slot, blocks.begin + b, row, tile.end,
-                    staging.s + (blocks.place + b) * Staging::s_elements);
+                    s + (blocks.place + b) * Staging::s_elements);
         }
     }
+    commit_pieces();
 }
 
 /// Sums of the staged rows from `row` on.
 template <bool with_dropout>
 __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const LoraTile& tile,
                                             const BlockSpan& span, int row, const Lane& lane,
-                                            const Staging& staging, Sums& totals) {
+                                            const Staging& staging, const std::uint16_t* staged_s,
+                                            Sums& totals) {
     const std::uint32_t step = p.tables.segments[tile.segment].step;
     Targets targets(p, tile, span);
     for (int target = 0; target < p.tables.target_count; ++target) {
@@ -279,7 +345,7 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
         const RankBlocks blocks = targets.next(target);
         if (blocks.count() == 0) continue;
         const std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
-        const std::uint16_t* s = staging.s + blocks.place * Staging::s_elements;
+        const std::uint16_t* s = staged_s + blocks.place * Staging::s_elements;
         if (with_dropout && slot.dropout > 0) {
             Sums sums = {};
             add_product(factors, s, blocks.count(), lane, sums);
@@ -291,12 +357,15 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
     }
 }
 
-/// One tile of rows and 256 columns; each warp has 32 columns.
+/// One tile of rows and 256 columns; each warp has 32 columns. What a step adds to and its S are
+/// under way while the step before computes.
 template <bool with_dropout>
 __global__ void __launch_bounds__(threads, 2)
     expand_kernel(const __grid_constant__ LoraExpandParams p, BlockSpan span) {
     extern __shared__ uint4 memory[];
-    const Staging staging(memory, span.count);
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const Staging staging(memory, span.count, span.buffers);
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     const bool used = tile.segment >= 0;
     if (!used && p.accumulate) return;
@@ -305,39 +374,68 @@ __global__ void __launch_bounds__(threads, 2)
     const Lane lane{static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4, warp,
                     first_column + warp * chunk_columns};
     if (span.first > 0 && !Targets(p, tile, span).any()) return;
-    if (used) stage_targets<with_dropout>(p, tile, span, first_column, staging);
+    Before next;
+    if (!with_dropout) load_before(p, tile.begin, tile.end, lane, next);
+    if (used) {
+        stage_rows(p, tile, span, tile.begin, staging.s_of(0));
+        stage_targets<with_dropout>(p, tile, span, first_column, lane, staging);
+    }
+    int buffer = 0;
     for (int row = tile.begin; row < tile.end; row += step_rows) {
-        Sums totals = {};
+        const int next_row = row + step_rows;
+        const bool stages_more = used && next_row < tile.end;
+        if (with_dropout) load_before(p, row, tile.end, lane, next);
         Before before;
-        load_before(p, row, tile.end, lane, before);
+#pragma unroll
+        for (int i = 0; i < step_rows / 8; ++i) before[i] = next[i];
+        const int next_buffer = span.buffers == 1 ? 0 : 1 - buffer;
         if (used) {
-            stage_rows(p, tile, span, row, staging);
-            __syncthreads();
-            add_targets<with_dropout>(p, tile, span, row, lane, staging, totals);
+            wait_for_pieces<0>();
             __syncthreads();
         }
+        if (stages_more && next_buffer != buffer) {
+            stage_rows(p, tile, span, next_row, staging.s_of(next_buffer));
+        }
+        if (!with_dropout) load_before(p, next_row, tile.end, lane, next);
+        Sums totals = {};
+        if (used) {
+            add_targets<with_dropout>(p, tile, span, row, lane, staging, staging.s_of(buffer),
+                                      totals);
+        }
+        if (stages_more && next_buffer == buffer) {
+            __syncthreads();
+            stage_rows(p, tile, span, next_row, staging.s_of(buffer));
+        }
         write_rows(p, row, tile.end, lane, before, totals);
+        buffer = next_buffer;
     }
 }
 
 /// Rank blocks of a launch: as many as fit beside the rows of all targets.
 int most_blocks_within(int shared_limit) {
-    const int left = shared_limit - Staging::bytes(0, max_lora_targets);
-    return std::min(most_blocks, left / Staging::bytes(1, 0));
+    const int left = shared_limit - Staging::bytes(0, 0, max_lora_targets);
+    return std::min(most_blocks, left / Staging::bytes(1, 1, 0));
+}
+
+/// Two where that leaves as many blocks to a multiprocessor as one does: two or one.
+int buffers_of(int blocks, int targets, int shared_limit) {
+    constexpr int reserved = 1024;  // of each block
+    const int half = (shared_limit + reserved) / 2 - reserved;
+    const int one = Staging::bytes(blocks, 1, targets);
+    return Staging::bytes(blocks, 2, targets) <= (one <= half ? half : shared_limit) ? 2 : 1;
 }
 
 template <bool with_dropout>
 cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
-    static_assert(Staging::bytes(most_blocks, max_lora_targets) <= most_shared_bytes);
+    static_assert(Staging::bytes(most_blocks, 2, max_lora_targets) <= most_shared_bytes);
     const auto kernel = expand_kernel<with_dropout>;
     const int most = most_blocks_within(p.shared_limit);
     static std::atomic<int> allowed{0};
-    const int most_shared = Staging::bytes(most, max_lora_targets);
-    if (most_shared > allowed) {
-        const cudaError_t raised =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most_shared);
+    if (p.shared_limit > allowed) {
+        const cudaError_t raised = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p.shared_limit);
         if (raised != cudaSuccess) return raised;
-        allowed = most_shared;
+        allowed = p.shared_limit;
     }
     const dim3 grid(static_cast<unsigned>(p.tables.tile_count),
                     static_cast<unsigned>((p.y.cols + block_columns - 1) / block_columns));
@@ -345,12 +443,15 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
     BlockSpan span{};
     do {
         span.count = std::min(most, all_blocks - span.first);
-        const int bytes = Staging::bytes(span.count, with_dropout ? p.tables.target_count : 0);
-        kernel<<<grid, threads, bytes, stream>>>(p, span);
+        const int targets = with_dropout ? p.tables.target_count : 0;
+        span.buffers = buffers_of(span.count, targets, p.shared_limit);
+        const int bytes = Staging::bytes(span.count, span.buffers, targets);
+        const cudaError_t status = launch_early(stream, kernel, grid, threads, bytes, p, span);
+        if (status != cudaSuccess) return status;
         p.accumulate = true;
         span.first += span.count;
     } while (span.first < all_blocks);
-    return cudaGetLastError();
+    return cudaSuccess;
 }
 
 }  // namespace

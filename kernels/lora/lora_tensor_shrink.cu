@@ -329,6 +329,7 @@ __global__ void __launch_bounds__(threads, 1)
 __global__ void __launch_bounds__(threads)
     copy_factors(LoraTables tables, Bf16* copies, std::int64_t ld, std::int64_t k) {
     let_next_kernel_start();
+    wait_for_kernel_before();
     const LoraSlotEntry& slot = tables.slots[blockIdx.z];
     const std::int64_t padded =
         (slot.rank + lora_copy_row_multiple - 1) / lora_copy_row_multiple * lora_copy_row_multiple;
@@ -423,8 +424,9 @@ cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
                         static_cast<unsigned>((p.tables.largest_rank + strip_columns - 1) /
                                               strip_columns * strip_columns),
                         static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
-        copy_factors<<<grid, threads, 0, stream>>>(p.tables, static_cast<Bf16*>(p.copies), ld,
-                                                   p.x.cols);
+        const cudaError_t status = launch_early(stream, copy_factors, grid, threads, 0, p.tables,
+                                                static_cast<Bf16*>(p.copies), ld, p.x.cols);
+        if (status != cudaSuccess) return status;
     }
     const int strips = p.tables.largest_rank_sum / strip_columns;
     return p.tables.dropout ? launch_for<true>(stream, p, strips)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lora_columns.cuh"
 #include "lora_sweep.cuh"
 
 /// The sweep for slots of many ranks, without dropout: up to 64 of them in one pass over X or dY. A
@@ -67,40 +68,53 @@ struct WideFeeder {
     }
 };
 
-/// Four ranks of a column of B, 0 outside of [0, ranks) and [0, columns).
-__device__ __forceinline__ float4 four_of_factor(const float* column, int first, int ranks,
-                                                 bool aligned) {
-    if (aligned && first + 4 <= ranks) return *reinterpret_cast<const float4*>(column + first);
-    return make_float4(
-        first < ranks ? column[first] : 0.0F, first + 1 < ranks ? column[first + 1] : 0.0F,
-        first + 2 < ranks ? column[first + 2] : 0.0F, first + 3 < ranks ? column[first + 3] : 0.0F);
+/// B of a rank block, `ranks` from `first_rank` on, as stage_factor() stages it. A warp reads 16
+/// ranks of 16 columns at once; all that a thread reads is under way together.
+template <bool aligned>
+__device__ __forceinline__ void stage_factor_block(const LoraSlotEntry& slot, int first_rank,
+                                                   int ranks, const ColumnBlock& columns,
+                                                   std::uint32_t* staged) {
+    constexpr int pairs = threads / 4;  ///< of columns, at once
+    constexpr int turns = block_columns / 2 / pairs;
+    const int quad = static_cast<int>(threadIdx.x) % 4;
+    const int first = static_cast<int>(threadIdx.x) / 4 * 2;
+    float4 even[turns];
+    float4 odd[turns];
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+        const int column = first + i * pairs * 2;
+        const int left = columns.end - columns.first - column;
+        const float* source =
+            slot.b + (static_cast<std::int64_t>(columns.factor) + column) * slot.rank + first_rank;
+        even[i] = four_of_factor<aligned>(source, quad * 4, left > 0 ? ranks : 0);
+        odd[i] = four_of_factor<aligned>(source + slot.rank, quad * 4, left > 1 ? ranks : 0);
+    }
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+        const int column = first + i * pairs * 2;
+        std::uint32_t* word = staged + column / chunk_columns * 2 * 32 * 4 +
+                              column % chunk_columns / 8 * 4 + column % 8 / 2 + quad / 2 * 32 * 4 +
+                              quad % 2 * 4 * 4 * 4;
+        word[0] = pack_halves(even[i].x, odd[i].x);
+        word[16] = pack_halves(even[i].y, odd[i].y);
+        word[32] = pack_halves(even[i].z, odd[i].z);
+        word[48] = pack_halves(even[i].w, odd[i].w);
+    }
 }
 
-/// B of `blocks` rank blocks as stage_factor() stages one; a thread has two neighbouring columns.
+/// B of `blocks` rank blocks.
 template <int blocks>
 __device__ __forceinline__ void stage_factors(const LoraSlotEntry& slot, int first_rank,
                                               const ColumnBlock& columns, std::uint32_t* staged) {
-    static_assert(threads * 2 == block_columns);
-    constexpr int words_of_block = factor_pieces<true> * 4;
-    const int column = static_cast<int>(threadIdx.x) * 2;
-    const int left = columns.end - columns.first - column;
-    const int ranks = slot.rank - first_rank;
-    const float* source =
-        slot.b + (static_cast<std::int64_t>(columns.factor) + column) * slot.rank + first_rank;
-    const bool aligned = slot.rank % 4 == 0 && reinterpret_cast<std::uintptr_t>(slot.b) % 16 == 0;
-    std::uint32_t* target = staged + column / chunk_columns * 2 * 32 * 4 +
-                            column % chunk_columns / 8 * 4 + column % 8 / 2;
-#pragma unroll 8
-    for (int quad = 0; quad < blocks * block_ranks / 4; ++quad) {
-        const float4 even = four_of_factor(source, quad * 4, left > 0 ? ranks : 0, aligned);
-        const float4 odd =
-            four_of_factor(source + slot.rank, quad * 4, left > 1 ? ranks : 0, aligned);
-        std::uint32_t* word =
-            target + quad / 4 * words_of_block + quad / 2 % 2 * 32 * 4 + quad % 2 * 4 * 4 * 4;
-        word[0] = pack_halves(even.x, odd.x);
-        word[16] = pack_halves(even.y, odd.y);
-        word[32] = pack_halves(even.z, odd.z);
-        word[48] = pack_halves(even.w, odd.w);
+    const bool aligned = has_aligned_b(slot);
+    for (int block = 0; block < blocks; ++block) {
+        const int first = first_rank + block * block_ranks;
+        std::uint32_t* target = staged + block * factor_pieces<true> * 4;
+        if (aligned) {
+            stage_factor_block<true>(slot, first, slot.rank - first, columns, target);
+        } else {
+            stage_factor_block<false>(slot, first, slot.rank - first, columns, target);
+        }
     }
 }
 

@@ -150,6 +150,40 @@ TEST_P(AdamW8bitTest, AStepMayTakeSeveralOps) {
     EXPECT_EQ(parts.applied_steps.download()[0], 4);
 }
 
+TEST_P(AdamW8bitTest, ArraysMayBeginAnywhere) {
+    constexpr std::int64_t count = 1500;
+    const reference::HostMatrix values = reference::random_matrix(1, count, 1);
+    const std::vector<float> start(values.values.begin(), values.values.end());
+    std::vector<float> behind_one{7.0F};
+    behind_one.insert(behind_one.end(), start.begin(), start.end());
+    const State usual(backend(), start);
+    const State shifted(backend(), behind_one);
+    for (std::uint64_t seed = 10; seed < 13; ++seed) {
+        const reference::HostMatrix g = reference::random_matrix(1, count, seed);
+        const std::vector<float> gradients(g.values.begin(), g.values.end());
+        step(usual, gradients);
+        AdamW8bit op = shifted.op();
+        op.step.count = count;
+        ++op.step.parameters;
+        ++op.step.gradients;
+        ++op.first_codes;
+        ++op.second_codes;
+        backend().upload(op.step.gradients, gradients.data(), gradients.size() * sizeof(float));
+        backend().sum_squares(op.step.gradients, count, shifted.grad_sumsq.data());
+        backend().adamw_8bit(op);
+    }
+    const auto without_first = [](auto all) {
+        all.erase(all.begin());
+        return all;
+    };
+    EXPECT_EQ(shifted.parameters.download()[0], 7.0F);
+    EXPECT_EQ(without_first(shifted.parameters.download()), usual.parameters.download());
+    EXPECT_EQ(without_first(shifted.first_codes.download()), usual.first_codes.download());
+    EXPECT_EQ(without_first(shifted.second_codes.download()), usual.second_codes.download());
+    EXPECT_EQ(shifted.first_scales.download(), usual.first_scales.download());
+    EXPECT_EQ(shifted.second_scales.download(), usual.second_scales.download());
+}
+
 TEST_P(AdamW8bitTest, NonFiniteGradientsAreSkipped) {
     const State state(backend(), std::vector<float>(600, 2.0F));
     step(state, std::vector<float>(600, 0.25F));

@@ -85,7 +85,7 @@ class LoraRanksTest : public BackendTest {
     void for_each_setting(const Body& body) {
         const std::vector<RaggedRows> settings{
             ragged_rows(),
-            {{200, 313}, {{0, 0, 513, 0}}, {128}, {40}},
+            {{200, 313}, {{0, 0, 513, 0}}, {192}, {40}},
             {{150, 150}, {{1, 0, 150, 0}, {0, 150, 300, 0}}, {32, 24}, {16, 32}}};
         for (const RaggedRows& rows : settings) body(Setting(backend(), rows));
     }

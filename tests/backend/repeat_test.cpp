@@ -89,7 +89,8 @@ TEST(SharedLimitTest, ChangesNoBitOfLora) {
     for (const BackendCase& limited : shared_limit_cases()) {
         const auto backend = limited.make();
         for (const std::vector<std::int32_t>& ranks :
-             {std::vector{8, 16}, std::vector{24, 32}, std::vector{40, 16}, std::vector{64, 48}}) {
+             {std::vector{8, 16}, std::vector{24, 32}, std::vector{40, 16}, std::vector{64, 48},
+              std::vector{80, 16}}) {
             for (const std::int32_t tokens : {1600, 4800}) {
                 for (const std::uint32_t dropout : {0U, 10000U}) {
                     EXPECT_EQ(lora_outputs(*backend, ranks, tokens, dropout),

@@ -526,6 +526,14 @@ class Bench {
         op.applied_steps = reinterpret_cast<std::int64_t*>(scalars + 1);
         op.skipped_steps = reinterpret_cast<std::int64_t*>(scalars + 2);
         bytes("adamw 42M", 32.0 * static_cast<double>(count), [&] { backend_->adamw(op); });
+        AdamW8bit coded;
+        coded.step = op;
+        coded.first_codes = reinterpret_cast<std::uint8_t*>(op.first_moments);
+        coded.second_codes = reinterpret_cast<std::uint8_t*>(op.second_moments);
+        coded.first_scales = op.first_moments + count / 2;
+        coded.second_scales = op.second_moments + count / 2;
+        bytes("adamw_8bit 42M", 20.0 * static_cast<double>(count),
+              [&] { backend_->adamw_8bit(coded); });
         bytes("sum_squares 42M", 4.0 * static_cast<double>(count),
               [&] { backend_->sum_squares(op.parameters, count, scalars); });
         buffers_.resize(kept_);
