@@ -1,6 +1,7 @@
 #include "measure/cost_cache.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "base/warn_at_failure.h"
 #include "io/files.h"
 #include "io/json_text.h"
+#include "measure/profile_loads.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
 #include "plan/replica_view.h"
@@ -138,6 +140,13 @@ std::string differences_text(const Job& job, const Plan& plan) {
     return count == 0 ? "" : cat(", ", count, " of them differences");
 }
 
+/// In powers of two; jobs of usual lengths are alike.
+std::string longest_text(const Plan& plan) {
+    const auto longest = static_cast<std::uint64_t>(longest_profiled(plan));
+    if (longest <= static_cast<std::uint64_t>(usual_longest_sample)) return "";
+    return cat("; samples of up to ", std::bit_ceil(longest));
+}
+
 }  // namespace
 
 OrderedJson cost_json(const CostModel& costs) {
@@ -188,7 +197,7 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
         " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
         "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
         view.replica.pad_columns, " columns", may_stream(view.replica) ? "; layers stream" : "",
-        lanes > 1 ? cat("; ", lanes, " lanes") : "");
+        lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -28,7 +28,8 @@ CostTable costs_from_json(const std::string& text, const std::string& where);
 
 /// What costs depend on, as one line: program, device and threads, ranks that share a host,
 /// compute type, weight format, sizes of a layer and of the head, lanes that share them, parameters
-/// and columns of the adapters that share microbatches. `device`: rank_device().
+/// and columns of the adapters that share microbatches, of GPUs the longest sample beyond
+/// usual_longest_sample. `device`: rank_device().
 std::string cost_key(const Job& job, const ReplicaView& view, const std::string& device,
                      int ranks_per_node);
 

@@ -202,7 +202,7 @@ class CostProfile {
     std::int64_t largest_load() const {
         const std::int64_t tokens = view_.replica.microbatch_tokens;
         if (on_gpu_) return tokens;
-        const std::int64_t longest = std::min(plan_.samples.longest, longest_profiled);
+        const std::int64_t longest = longest_profiled(plan_);
         const std::int64_t head = plan_.model.vocab_size * plan_.model.hidden_size;
         const double of_row = 4.0 * static_cast<double>(matmul_parameters(plan_.model) - head);
         const auto worked = static_cast<std::int64_t>(processor_work / of_row);
@@ -219,10 +219,10 @@ class CostProfile {
             const auto whole =
                 std::max<std::int64_t>(1, static_cast<std::int64_t>(share(i) * largest));
             const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
-            const std::int64_t longest = std::min(
-                {tokens, longest_profiled, std::max<std::int64_t>(1, plan_.samples.longest)});
-            const std::int64_t shortest = std::clamp<std::int64_t>(
-                longest / 8, 1, on_gpu_ ? longest : processor_short_sample);
+            const std::int64_t longest = std::min(tokens, longest_profiled(plan_));
+            const std::int64_t shortest =
+                std::clamp<std::int64_t>(std::min(longest, usual_longest_sample) / 8, 1,
+                                         on_gpu_ ? longest : processor_short_sample);
             for (const std::int64_t from : {longest, shortest}) {
                 const bool all = on_gpu_ || result.size() % 4 != 1;
                 result.push_back(microbatch_of(sample_lengths(tokens, from, shortest),

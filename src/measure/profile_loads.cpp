@@ -4,6 +4,11 @@
 
 namespace loratrain {
 
+std::int64_t longest_profiled(const Plan& plan) {
+    const std::int64_t longest = std::max<std::int64_t>(1, plan.samples.longest);
+    return plan.backend == BackendKind::cuda ? longest : std::min(longest, usual_longest_sample);
+}
+
 std::vector<std::int64_t> sample_lengths(std::int64_t tokens, std::int64_t longest,
                                          std::int64_t shortest) {
     std::vector<std::int64_t> lengths;

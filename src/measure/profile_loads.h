@@ -7,7 +7,12 @@
 
 namespace loratrain {
 
-inline constexpr std::int64_t longest_profiled = 4096;  ///< tokens of a sample
+/// Tokens of the longest sample that is profiled on a processor, which takes long for it.
+inline constexpr std::int64_t usual_longest_sample = 4096;
+
+/// Tokens of the longest sample that a profile has, where a microbatch holds it: on a GPU the
+/// plan's, as what attention takes of it cannot be told from shorter ones.
+std::int64_t longest_profiled(const Plan& plan);
 
 /// So many tokens in samples as long as `longest`, half as long and so on down to `shortest`, and
 /// again.
