@@ -114,7 +114,10 @@ void Journal::flush() {
     if (desk_ != nullptr) {
         const auto written = metrics_.flush(
             [this](AdapterId adapter, const std::string& line) { desk_->wrote(adapter, line); });
-        for (const auto& [adapter, rows] : written) desk_->tell(adapter, adapters_[adapter].state);
+        for (const auto& [adapter, rows] : written) {
+            const AdapterState& state = adapters_[adapter].state;
+            if (is_unfinished(state.status)) desk_->tell(adapter, state);
+        }
     } else {
         for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
     }

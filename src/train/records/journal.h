@@ -48,7 +48,8 @@ class Journal {
     void trials_ended() { records_.write_results(); }
 
     /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
-    /// goes to the desk. Outlives the journal.
+    /// goes to the desk, but no ends: who tells of these has written all files before. Outlives the
+    /// journal.
     void report_to(WorkerLink* desk) { desk_ = desk; }
     /// Of the desk: what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
