@@ -55,9 +55,8 @@ TEST(Devices, HaveAllThatSensorsShow) {
     run.samples = {samples_of(0, {1000.0})};
     add_gpu(run.samples[0]);
     const std::string page = report::devices(run);
-    for (const char* title :
-         {"Memory in use on the GPU", "GPU power", "Clock of the multiprocessors",
-          "GPU temperature"}) {
+    for (const char* title : {"Memory in use on the GPU", "GPU power",
+                              "Clock of the multiprocessors", "GPU temperature"}) {
         EXPECT_TRUE(says(page, title)) << title;
     }
     EXPECT_TRUE(says(page, "rank 0: 2.93 at 0")) << "3000 MiB in GiB";
@@ -77,7 +76,8 @@ TEST(Devices, SkipTheTimeBetweenStarts) {
 
 TEST(Devices, OfManyRanksHaveSeveralCharts) {
     RunRecord run;
-    for (std::int32_t rank = 0; rank < 10; ++rank) run.samples.push_back(samples_of(rank, {1000.0}));
+    for (std::int32_t rank = 0; rank < 10; ++rank)
+        run.samples.push_back(samples_of(rank, {1000.0}));
     run.plan.emplace().memory.resize(12);
     const std::string page = report::devices(run);
     EXPECT_TRUE(says(page, "Ranks 0 to 7"));
