@@ -3,14 +3,16 @@
 
   export_metrics.py RUN_DIR -o OUT --csv --wandb --mlflow       (any of the three)
 
-  --csv      OUT/metrics.csv: a line for each adapter and step
+  --csv      OUT/metrics.csv: a line for each adapter and step; OUT/devices.csv: for each sample of a rank's
+             memory, power and clocks
   --wandb    OUT/wandb: an offline run for each adapter, of one group; later, where there is a network:
              wandb sync OUT/wandb/offline-run-*
   --mlflow   OUT/mlruns: a file store, one experiment with a run for each adapter; to look at it:
              mlflow ui --backend-store-uri OUT/mlruns
 
 Values are those of RUN_DIR/adapters/NAME/metrics.jsonl, evaluations of a step beside its loss; with them go
-the adapter's keys of RUN_DIR/resolved.yaml. Reads a run that still trains as well, as far as it has come.
+the adapter's keys of RUN_DIR/resolved.yaml. Samples of RUN_DIR/devices are a run "(devices)" of their own, with
+seconds since the first as steps, values as rank-0/watts. Reads a run that still trains as well, as far as it has come.
 --wandb needs wandb, --mlflow mlflow or mlflow-skinny, both with pyyaml, which they bring; --csv nothing.
 """
 from __future__ import annotations
@@ -59,6 +61,29 @@ def read_run(run_dir: Path) -> dict[str, dict[int, Row]]:
     return {path.parent.name: read_rows(path) for path in files}
 
 
+def read_samples(run_dir: Path) -> list[Row]:
+    """Of all ranks, in order of time; lines that are no samples, as one that is being written, are left out."""
+    samples = []
+    for path in sorted((run_dir / "devices").glob("rank-*.jsonl")):
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            try:
+                sample = json.loads(line)
+                samples.append({"time": sample.pop("time"), "rank": sample.pop("rank"), **sample})
+            except (ValueError, KeyError, AttributeError, TypeError):
+                continue
+    return sorted(samples, key=lambda sample: (sample["time"], sample["rank"]))
+
+
+def steps_of(samples: list[Row]) -> dict[int, Row]:
+    """By whole seconds since the first sample."""
+    steps: dict[int, Row] = {}
+    for sample in samples:
+        row = steps.setdefault(int(sample["time"] - samples[0]["time"]), {})
+        row.update({f"rank-{sample['rank']}/{key}": float(value) for key, value in sample.items()
+                    if key not in ("time", "rank", "seconds")})
+    return steps
+
+
 def read_keys(run_dir: Path) -> dict[str, dict]:
     """The keys of every adapter in resolved.yaml."""
     import yaml
@@ -83,6 +108,16 @@ def write_csv(run: dict[str, dict[int, Row]], out: Path) -> Path:
         for name, rows in run.items():
             for step, row in rows.items():
                 writer.writerow([name, step, *(row.get(column, "") for column in columns)])
+    return path
+
+
+def write_devices_csv(samples: list[Row], out: Path) -> Path:
+    path = out / "devices.csv"
+    columns = list(dict.fromkeys(key for sample in samples for key in sample))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(samples)
     return path
 
 
@@ -134,9 +169,14 @@ def main(arguments: list[str]) -> int:
     group = args.run_dir.resolve().name
     try:
         run = read_run(args.run_dir)
+        samples = read_samples(args.run_dir)
         keys = read_keys(args.run_dir) if args.wandb or args.mlflow else {}
         if args.csv:
             print(f"wrote {write_csv(run, args.out)}")
+            if samples:
+                print(f"wrote {write_devices_csv(samples, args.out)}")
+        if samples:
+            run["(devices)"] = steps_of(samples)
         if args.wandb:
             print(f"wrote {write_wandb(run, keys, group, args.out)}")
         if args.mlflow:

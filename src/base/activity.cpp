@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "base/system.h"
 #include "base/text.h"
 
 namespace loratrain::activity {
@@ -110,6 +111,19 @@ OffDevice::OffDevice() : before_(now().on_device) {
 OffDevice::~OffDevice() {
     set_on_device(before_);
     advance();
+}
+
+Aside::Aside() : before_(now()), start_(std::chrono::steady_clock::now()) {
+    State aside = before_;
+    aside.waiting = false;
+    aside.on_device = false;
+    state.store(aside, std::memory_order_relaxed);
+}
+
+Aside::~Aside() {
+    constexpr double long_time = 1.0;
+    state.store(before_, std::memory_order_relaxed);
+    if (seconds_since(start_) > long_time) advance();
 }
 
 }  // namespace loratrain::activity

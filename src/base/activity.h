@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -72,6 +73,21 @@ class OffDevice {
 
   private:
     bool before_;
+};
+
+/// Something short beside what the main thread is at or waits for, files among it: as long as the
+/// object lives it does neither. Counts as progress only where it took longer than a second, so
+/// that what hangs or waits for ever still shows.
+class Aside {
+  public:
+    Aside();
+    ~Aside();
+    Aside(const Aside&) = delete;
+    Aside& operator=(const Aside&) = delete;
+
+  private:
+    State before_;
+    std::chrono::steady_clock::time_point start_;
 };
 
 }  // namespace activity

@@ -21,6 +21,8 @@ std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
 std::string timeline(const RunRecord& run);
 std::string memory(const RunRecord& run);
+/// Memory, power and clocks over the time of training.
+std::string devices(const RunRecord& run);
 std::string provenance(const RunRecord& run);
 
 }  // namespace report

@@ -61,6 +61,17 @@ void read_memory(RunRecord& run) {
     });
 }
 
+void read_samples(RunRecord& run) {
+    for (std::size_t rank = 0; rank < most_sampled_ranks; ++rank) {
+        const std::string path = cat(run.dir, "/", device_folder_name, "/",
+                                     device_file_name(static_cast<std::int32_t>(rank)));
+        std::vector<DeviceSample> samples;
+        read_record(path, [&](const std::string& text) { samples = device_samples(text); });
+        run.samples.push_back(std::move(samples));
+    }
+    while (!run.samples.empty() && run.samples.back().empty()) run.samples.pop_back();
+}
+
 /// What logging.trace wrote, else the preview.
 void read_trace(RunRecord& run) {
     for (const char* folder : {"/", "/preview/"}) {
@@ -126,6 +137,7 @@ RunRecord read_run(const std::string& dir) {
         run.provenance_json = text;
     });
     read_memory(run);
+    read_samples(run);
     read_trace(run);
     for (std::size_t i = 0; i < run.job.adapters.size(); ++i) {
         const std::string folder = dir + "/adapters/" + run.job.adapters[i].name + "/";

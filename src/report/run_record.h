@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "io/run_files/device_samples.h"
 #include "io/run_files/results_file.h"
 #include "io/run_files/status_file.h"
 #include "io/run_files/trace_file.h"
@@ -18,6 +19,9 @@ struct MeasuredMemory {
     std::uint64_t allocated = 0;
     std::uint64_t resident_growth = 0;
 };
+
+/// Ranks whose samples a page shows; those behind them are not read.
+inline constexpr std::size_t most_sampled_ranks = 32;
 
 inline constexpr const char* memory_file_name = "memory.json";
 std::string memory_to_json(const std::vector<MeasuredMemory>& ranks);
@@ -35,7 +39,8 @@ struct RunRecord {
     std::vector<std::string> generations;  ///< per AdapterId: its generations.jsonl; "" = none
     std::vector<AdapterResult> results;    ///< sorted (io/run_files/results_file.h)
     std::vector<MeasuredMemory> memory;    ///< per rank; empty = none measured
-    std::vector<TraceSpan> trace;          ///< measured, else simulated before the start
+    std::vector<std::vector<DeviceSample>> samples;  ///< of the first ranks; empty = none taken
+    std::vector<TraceSpan> trace;                    ///< measured, else simulated before the start
     bool trace_measured = false;
 };
 

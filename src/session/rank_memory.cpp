@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include "base/log.h"
-#include "base/system.h"
 #include "base/text.h"
 #include "base/warn_at_failure.h"
 #include "comm/collective.h"
@@ -16,12 +15,6 @@ void give_back_large_blocks() {
     constexpr int large = 1 << 20;
     mallopt(M_MMAP_THRESHOLD, large);
 #endif
-}
-
-ResidentMemory resident_memory() {
-    const char* file = "/proc/self/status";
-    const std::uint64_t code = proc_value(file, "RssFile");
-    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
 }
 
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,

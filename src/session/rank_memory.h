@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/resident_memory.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
 #include "report/run_record.h"
@@ -14,14 +15,6 @@ namespace loratrain {
 /// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
 /// loading and checkpointing do not stay resident beside what the plan counts.
 void give_back_large_blocks();
-
-/// Resident memory of this process in bytes, now and at its peak, without mapped files: the code of
-/// the program and its libraries is shared by all ranks of a host.
-struct ResidentMemory {
-    std::uint64_t now = 0;
-    std::uint64_t peak = 0;
-};
-ResidentMemory resident_memory();
 
 /// What every rank's backend with `others`, its messages, and its process have taken at most since
 /// `before`; the root writes it to <run_dir>/memory.json. That it cannot be written is a warning.

@@ -13,6 +13,7 @@
 #include "base/warn_at_failure.h"
 #include "config/job_yaml.h"
 #include "io/json_text.h"
+#include "io/run_files/device_samples.h"
 #include "io/run_files/results_file.h"
 #include "io/run_files/status_file.h"
 #include "io/run_files/trace_file.h"
@@ -31,7 +32,7 @@ namespace {
 constexpr std::array former_files{
     "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
     status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
-    "held_out.json",  "tensorboard",     "report.html",    "sweep"};
+    "held_out.json",  "tensorboard",     "report.html",    "sweep",         device_folder_name};
 
 std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
@@ -133,6 +134,8 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();
     remove_unfinished_writes(dir_);
+    const std::string devices = cat(dir_, "/", device_folder_name);
+    if (fs::is_directory(devices)) remove_unfinished_writes(devices);
     if (fs::is_directory(dir_ + "/ckpt")) remove_unfinished_directories(dir_ + "/ckpt");
     for (const AdapterJob& adapter : job.adapters) {
         const std::string folder = dir_ + "/adapters/" + adapter.name;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "config/command_line.h"
+#include "measure/device_sampler.h"
 #include "measure/measured_costs.h"
 #include "model/layer_homes.h"
 #include "plan/deploy/make_plan.h"
@@ -97,6 +98,7 @@ class Session {
     /// Transfers as they take on this machine, with all ranks reading at once.
     void measure_transfers();
     void leave_homes();
+    void make_sampler();
     std::uint64_t other_memory() const;
     void restore();
     void write_start(const std::string& devices);
@@ -134,6 +136,7 @@ class Session {
     std::optional<DirectiveChannel> leaders_;  ///< of workers' roots, as the next; before the link
     std::optional<Desk> desk_;                 ///< the first one's root's
     std::optional<WorkerLink> link_;
+    std::optional<DeviceSampler> sampler_;
     std::optional<Trainer> trainer_;
 };
 

@@ -1,8 +1,10 @@
+#include "backend/gpu_info.h"
 #include "base/activity.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/warn_at_failure.h"
 #include "comm/collective.h"
+#include "io/files.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
 #include "session/redeployment.h"
@@ -30,6 +32,12 @@ StatusView live_table(const Job& job) {
         const Pulse pulse{status.state == "running" ? Life::alive : Life::ended};
         log::show_live(status_lines(dir, status, pulse, log::live_rows()));
     };
+}
+
+GpuSensors sensors_of_rank(const MpiSession& mpi) {
+    GpuSensors sensors(gpu_info(mpi.host_rank()).bus_id);
+    if (!sensors.found()) log::info("power and clocks are not recorded: no NVML for the GPU");
+    return sensors;
 }
 
 std::string end_reason(ExitCode code, const std::string& stop_reason) {
@@ -73,6 +81,8 @@ void Session::begin() {
         parts.checkpoints = checkpoints_;
         parts.keeps_records = world().is_root();
     }
+    make_sampler();
+    parts.sampler = &*sampler_;
     trainer_.emplace(parts);
     agree(world(), [&] {
         if (!checkpoint_.empty()) restore();
@@ -114,6 +124,7 @@ void Session::write_start(const std::string& devices) {
                               command_text(command_line_, world().size()), backend_->description(),
                               devices);
     write_held_out(job_, inputs_.files);
+    make_directory(job_.run.dir + "/" + device_folder_name);
     if (checkpoint_.empty() && former_run_.stored.empty())
         write_preview(job_, plan_, inputs_.infos);
     if (!desk_) return;
@@ -135,7 +146,9 @@ ExitCode Session::train() {
     if (former_ended_) {
         log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_))));
     }
+    sampler_->take();
     const ExitCode code = trainer_->run();
+    sampler_->take();
     leave_homes();
     ended_ = std::chrono::steady_clock::now();
     log::end_live();
@@ -145,6 +158,13 @@ ExitCode Session::train() {
     const std::string reason = desk_ ? desk_->stop_reason() : trainer_->stop_reason();
     write_end(trainer_->goes_on() ? "goes on in another deployment" : end_reason(code, reason));
     return code;
+}
+
+void Session::make_sampler() {
+    sampler_.emplace(
+        job_.run.dir + "/" + device_folder_name, world().rank(),
+        [this] { return backend_->memory().current + other_memory(); },
+        plan_.backend == BackendKind::cuda ? sensors_of_rank(mpi_) : GpuSensors());
 }
 
 /// Of this rank, that the backend does not count.

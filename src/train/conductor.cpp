@@ -27,6 +27,7 @@ Conductor::Conductor(const TrainerParts& parts, Performer& performer, DirectiveC
       journal_(parts.job, parts.plan, adapters_, clock_, parts.mpi.size(), parts.view),
       stream_(parts, adapters_, performer, channel, journal_),
       last_checkpoint_(std::chrono::steady_clock::now()) {
+    if (parts.sampler != nullptr) journal_.sample_with(*parts.sampler);
     performer.ask_for_posted([&channel](int rank) { return channel.has_reached(rank); });
     if (parts.desk == nullptr) return;
     journal_.report_to(parts.desk);

@@ -4,6 +4,7 @@
 
 #include "base/activity.h"
 #include "base/log.h"
+#include "measure/device_sampler.h"
 #include "train/orders/stop_request.h"
 
 namespace loratrain {
@@ -36,19 +37,20 @@ ExitCode Trainer::conduct(int signal) {
 }
 
 ExitCode Trainer::follow(int signal) {
-    const auto report_signal = [&] {
+    const auto meanwhile = [&] {
+        if (parts_.sampler != nullptr) parts_.sampler->look();
         if (stop_signal() == signal) return;
         signal = stop_signal();
         channel_.report(signal);
     };
-    PipelineRunner::Hooks hooks{{}, report_signal, {}};
+    PipelineRunner::Hooks hooks{{}, meanwhile, {}};
     const auto tell = [&](std::string text) { channel_.tell(std::move(text)); };
     if (learns_evaluations(parts_.plan, parts_.mpi.rank())) {
         hooks.on_evaluation = [&](const EvalResult& result) { tell(to_text({&result, 1})); };
     }
     for (;;) {
         activity::begin(activity::Task::follow);
-        const Directive directive = directive_from_text(channel_.next(report_signal));
+        const Directive directive = directive_from_text(channel_.next(meanwhile));
         if (const auto* finish = std::get_if<Finish>(&directive)) {
             goes_on_ = finish->goes_on;
             return finish->code;

@@ -13,6 +13,7 @@
 
 namespace loratrain {
 
+class DeviceSampler;
 class WorkerLink;
 
 /// What a rank brings to training; all of it outlives the trainer.
@@ -34,6 +35,7 @@ struct TrainerParts {
     /// Whether the run is to go on in another deployment for what is left of this state; asked with
     /// the pipeline empty. Root only; empty = it never is.
     std::function<bool(const RunState&)> redeploys = {};
+    DeviceSampler* sampler = nullptr;  ///< looked after while training goes on; null = none
 };
 
 }  // namespace loratrain

@@ -69,15 +69,42 @@ class ExportTest(unittest.TestCase):
         self.run_dir = self.run_dir / "adapters"
         self.assertIn("no adapters/NAME/metrics.jsonl", self.export("--csv", code=2))
 
+    def add_samples(self):
+        folder = self.run_dir / "devices"
+        folder.mkdir()
+        for rank, start in enumerate((1000.0, 1000.5)):
+            lines = [{"time": start + 10 * i, "seconds": 10.0 * i, "rank": rank, "resident_bytes": 100 + i,
+                      "allocated_bytes": 7} for i in range(2)]
+            lines[1]["watts"] = 300.5 + rank
+            (folder / f"rank-{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines)
+                                                       + '{"time": 1020, "se')
+
+    def test_samples_of_devices(self):
+        self.add_samples()
+        self.assertIn("devices.csv", self.export("--csv"))
+        with open(self.out / "devices.csv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["time"], row["rank"], row["resident_bytes"]) for row in rows],
+                         [("1000.0", "0", "100"), ("1000.5", "1", "100"), ("1010.0", "0", "101"),
+                          ("1010.5", "1", "101")])
+        self.assertEqual([row["watts"] for row in rows], ["", "", "300.5", "301.5"])
+        self.assertEqual(len(self.table()), 4)
+        steps = export_metrics.steps_of(export_metrics.read_samples(self.run_dir))
+        self.assertEqual(list(steps), [0, 10])
+        self.assertEqual((steps[0]["rank-1/resident_bytes"], steps[10]["rank-1/watts"]), (100.0, 301.5))
+
     @unittest.skipUnless(has("mlflow"), "mlflow is not installed")
     def test_mlflow(self):
+        self.add_samples()
         self.export("--mlflow")
         from mlflow.tracking import MlflowClient
 
         client = MlflowClient(tracking_uri=(self.out / "mlruns").as_uri())
         experiment = client.get_experiment_by_name("tuned").experiment_id
         runs = {run.info.run_name: run for run in client.search_runs([experiment])}
-        self.assertEqual(set(runs), {"math", "code"})
+        self.assertEqual(set(runs), {"math", "code", "(devices)"})
+        watts = client.get_metric_history(runs["(devices)"].info.run_id, "rank-1/watts")
+        self.assertEqual([(point.step, point.value) for point in watts], [(10, 301.5)])
         self.assertEqual((runs["math"].data.params["r"], runs["code"].data.params["r"]), ("16", "8"))
         history = client.get_metric_history(runs["math"].info.run_id, "loss")
         self.assertEqual([(point.step, point.value) for point in history], [(1, 2.5), (2, 2.0)])

@@ -171,6 +171,26 @@ class Gpu(JobTest):
                 print(f"{precision}: planned {planned:.0f} bytes, allocated {allocated:.0f}",
                       file=sys.stderr)
                 self.assertLessEqual(allocated, 1.005 * planned)  # both are printed rounded
+            self.check_samples(f"memory-{precision}")
+
+    def check_samples(self, run_dir):
+        """What NVML tells of the GPU is within what nvidia-smi knows of it, where that does."""
+        lines = (self.dir / run_dir / "devices/rank-0.jsonl").read_text().splitlines()
+        sample = json.loads(lines[-1])
+        print(f"{run_dir}: {lines[-1]}", file=sys.stderr)
+        limits = {"watts": "power.limit", "sm_mhz": "clocks.max.sm", "used_bytes": "memory.total",
+                  "celsius": "temperature.gpu"}
+        listed = subprocess.run(["nvidia-smi", "--format=csv,noheader,nounits",
+                                 "--query-gpu=" + ",".join(limits.values())],
+                                capture_output=True, text=True, check=True).stdout.splitlines()
+        for key, values in zip(limits, zip(*(line.split(",") for line in listed))):
+            known = [float(value) for value in values if value.strip()[:1].isdigit()]
+            if len(known) < len(values):
+                continue
+            factor = {"used_bytes": 2**20, "watts": 1.2, "celsius": 3}.get(key, 1)
+            self.assertGreater(sample[key], 0)
+            self.assertLessEqual(sample[key], factor * max(known), key)
+        self.assertLessEqual(sample["allocated_bytes"], sample["used_bytes"])
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

@@ -223,6 +223,7 @@ class StopAndContinue(Watching):
                      "rank 1", "backward 0", "Memory per rank", "Provenance"):
             self.assertTrue(any(word in part for part in check.text), word)
         self.assertRegex(text, r"planned [\d.]+ \w+, allocated [\d.]+ \w+")
+        self.check_samples(text)
         stops = [part for part in check.text if part.startswith("stopped: ")]
         self.assertTrue(all(part.endswith("; the same command continues") for part in stops), stops)
         self.assertEqual(len(stops), 2)
@@ -235,6 +236,30 @@ class StopAndContinue(Watching):
         self.succeed(direct("report", self.run_dir))
         self.assertGreater((self.run_dir / "report.html").stat().st_size, 10000)
         self.check_comparison()
+
+    def check_samples(self, text):
+        """Of both ranks and both starts, one each as training begins and as it ends."""
+        memory = json.loads((self.run_dir / "memory.json").read_text())
+        for rank in (0, 1):
+            lines = (self.run_dir / f"devices/rank-{rank}.jsonl").read_text().splitlines()
+            samples = [json.loads(line) for line in lines]
+            self.assertGreaterEqual(len(samples), 4)
+            self.assertEqual(sum(sample["seconds"] == 0 for sample in samples), 2)
+            times = [sample["time"] for sample in samples]
+            self.assertEqual(times, sorted(times))
+            self.assertLess(abs(times[-1] - time.time()), 120)
+            for sample in samples:
+                self.assertEqual(sample["rank"], rank)
+                self.assertGreater(sample["resident_bytes"], 1 << 20)
+                self.assertGreater(sample["allocated_bytes"], 0)
+            self.assertLessEqual(samples[-1]["allocated_bytes"], memory[rank]["allocated"])
+            self.assertNotIn("watts", samples[-1])
+        self.assertIn("Memory that the backend has allocated", text)
+        self.assertIn("Resident memory on the host", text)
+        self.assertNotIn("GPU power", text)
+        shutil.move(self.run_dir / "devices", self.dir / "devices")
+        self.assertNotIn("Memory and devices over time", self.page()[1])
+        shutil.move(self.dir / "devices", self.run_dir / "devices")
 
     def check_comparison(self):
         """With a copy of itself, whose curves are the same."""

@@ -50,6 +50,8 @@ class Workers(SweepTest):
             self.assert_same_run(f"each-{ranks}", "joint")
             status = json.loads((self.dir / f"each-{ranks}/status.json").read_text())
             self.assertEqual((status["state"], status["ranks"]), ("done", ranks))
+            self.assertEqual({path.name for path in (self.dir / f"each-{ranks}/devices").iterdir()},
+                             {f"rank-{rank}.jsonl" for rank in range(ranks)})
         # Nothing is left to do.
         again = self.succeed(run([self.dir / "job.yaml"], 2)).stdout
         self.assertIn("9 adapters have ended", again)

@@ -127,12 +127,6 @@ std::string rope_text(const RopeSpec& rope) {
 
 // ---- reading
 
-WeightFormat read_format(const std::string& name) {
-    const auto format = weight_format(name);
-    if (!format) fail(cat("'", name, "' is not known here"));
-    return *format;
-}
-
 std::optional<Quantization> read_quantization(const Map& model) {
     if (!model.has("quantization")) return std::nullopt;
     const std::string source = model.text("source_type");
@@ -215,6 +209,12 @@ void read_layers(const Map& model, ModelSpec& m) {
 }
 
 }  // namespace
+
+WeightFormat read_format(const std::string& name) {
+    const auto format = weight_format(name);
+    if (!format) fail(cat("'", name, "' is not known here"));
+    return *format;
+}
 
 std::string model_text(const ModelSpec& m) {
     return cat("model: {family: ", in_quotes(m.family), ", vocab_size: ", m.vocab_size,

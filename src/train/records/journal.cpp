@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/files.h"
+#include "measure/device_sampler.h"
 #include "train/learning_rate.h"
 #include "train/workers/worker_link.h"
 
@@ -125,6 +126,7 @@ void Journal::flush() {
 }
 
 void Journal::beat() {
+    if (sampler_ != nullptr) sampler_->look();
     if (desk_ != nullptr) return desk_->look();
     records_.beat(clock_.elapsed());
 }

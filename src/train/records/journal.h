@@ -12,6 +12,7 @@
 
 namespace loratrain {
 
+class DeviceSampler;
 class WorkerLink;
 
 /// All that a run writes down while it trains: metrics.jsonl, the log's lines of progress, and what
@@ -47,6 +48,8 @@ class Journal {
     void checkpointed() { records_.write_results(); }
     void trials_ended() { records_.write_results(); }
 
+    /// The sampler is looked after with every sign of life; it outlives the journal.
+    void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
     /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
     /// goes to the desk, but no ends: who tells of these has written all files before. Outlives the
     /// journal.
@@ -77,6 +80,7 @@ class Journal {
     ProgressLog progress_;
     RunRecords records_;
     WorkerLink* desk_ = nullptr;
+    DeviceSampler* sampler_ = nullptr;
 };
 
 }  // namespace loratrain

@@ -38,5 +38,18 @@ TEST(Activity, WorkOffTheDeviceIsMarked) {
     EXPECT_TRUE(activity::now().on_device);
 }
 
+TEST(Activity, SomethingAsideIsNeitherWaitingNorProgress) {
+    activity::begin(activity::Task::forward, 2, true);
+    const activity::Waiting waiting;
+    const std::uint64_t before = activity::progress();
+    {
+        const activity::Aside aside;
+        EXPECT_FALSE(activity::now().on_device || activity::now().waiting);
+        EXPECT_EQ(to_string(activity::now()), "forward of microbatch 2");
+    }
+    EXPECT_TRUE(activity::now().on_device && activity::now().waiting);
+    EXPECT_EQ(activity::progress(), before) << "what waits for ever still shows";
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "io/run_files/device_samples.h"
 #include "io/run_files/results_file.h"
 #include "io/run_files/status_file.h"
 
@@ -29,6 +30,51 @@ TEST(MetricsFile, TornLinesAreNoRows) {
     EXPECT_FALSE(metrics_row("{\"step\": null}"));
     EXPECT_FALSE(metrics_row("{\"step\": 1, \"x\": " + std::string(1000, '[') +
                              std::string(1000, ']') + "}"));
+}
+
+TEST(DeviceSamples, ComeBackAsTheyWereWritten) {
+    DeviceSample sample{1764147280.06, 12.34, 3, std::uint64_t{1} << 40U, 2};
+    std::string text = to_line(sample) + "\n";
+    sample.watts = 612.345;
+    sample.sm_mhz = 1755.0;
+    sample.used_bytes = 5;
+    sample.slowed_by_heat = true;
+    text += to_line(sample) + "\n" + to_line(sample).substr(0, 30);
+    const std::vector<DeviceSample> read = device_samples(text);
+    ASSERT_EQ(read.size(), 2U);
+    EXPECT_DOUBLE_EQ(read[0].time, 1764147280.1);
+    EXPECT_DOUBLE_EQ(read[0].seconds, 12.3);
+    EXPECT_EQ(read[0].rank, 3);
+    EXPECT_EQ(read[0].resident_bytes, std::uint64_t{1} << 40U);
+    EXPECT_EQ(read[0].allocated_bytes, 2U);
+    EXPECT_FALSE(read[0].watts || read[0].used_bytes || read[0].slowed_by_heat);
+    EXPECT_EQ(read[1].watts, 612.3);
+    EXPECT_EQ(read[1].sm_mhz, 1755.0);
+    EXPECT_FALSE(read[1].celsius || read[1].slowed_by_power);
+    EXPECT_EQ(read[1].used_bytes, 5U);
+    EXPECT_EQ(read[1].slowed_by_heat, true);
+    EXPECT_EQ(device_file_name(12), "rank-12.jsonl");
+}
+
+TEST(DeviceSamples, LeaveOutWhatIsNone) {
+    const std::string good = to_line({100.0, 10.0, 0, 1, 1});
+    EXPECT_EQ(device_samples(good).size(), 1U);
+    const auto with = [&](const std::string& what, const std::string& other) {
+        std::string text = good;
+        const std::size_t at = text.find(what);
+        EXPECT_NE(at, std::string::npos) << good;
+        return device_samples(text.replace(at, what.size(), other)).size();
+    };
+    EXPECT_EQ(with("100.0", "\"x\""), 0U);
+    EXPECT_EQ(with("100.0", "-1"), 0U);
+    EXPECT_EQ(with("100.0", "1e300"), 0U);
+    EXPECT_EQ(with("10.0", "1000"), 0U) << "longer than since 1970";
+    EXPECT_EQ(with("\"rank\":0", "\"rank\":-1"), 0U);
+    EXPECT_EQ(with("\"rank\":0", "\"rank\":0,\"watts\":\"x\""), 0U);
+    EXPECT_EQ(with("\"rank\":0", "\"rank\":0,\"used_bytes\":-5"), 0U);
+    EXPECT_EQ(with("\"resident_bytes\":1", "\"resident_bytes\":1.5"), 0U);
+    EXPECT_EQ(with("\"resident_bytes\":1,", ""), 0U);
+    EXPECT_EQ(device_samples("[]\n\nnull\n" + std::string(100000, '[') + "\n").size(), 0U);
 }
 
 TEST(MetricsFile, NullIsNotFiniteAndAbsentIsEmpty) {

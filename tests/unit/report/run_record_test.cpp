@@ -55,6 +55,12 @@ TEST_F(RunRecords, WhatCannotBeReadIsLeftOut) {
         EXPECT_NO_THROW(page()) << name << " is a folder";
         std::filesystem::remove(dir_.file(name));
     }
+    EXPECT_EQ(page().find("over time"), std::string::npos);
+    std::filesystem::create_directories(dir_.file("devices/rank-1.jsonl"));
+    put(dir_.file("devices/rank-0.jsonl"), "[1]\n" + deep + "\n{\"time\": 1");
+    EXPECT_EQ(page().find("over time"), std::string::npos);
+    put(dir_.file("devices/rank-0.jsonl"), to_line({1000.0, 1.0, 0, 2, 3}) + "\n{\"time\": 1");
+    EXPECT_NE(page().find("Memory and devices over time"), std::string::npos);
     put(dir_.file("status.json"), "[]");
     EXPECT_THROW(read_status(dir_.path()), InputError);
     put(dir_.file("resolved.yaml"), "[]");

@@ -1,0 +1,111 @@
+#include "measure/device_sampler.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/activity.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/resident_memory.h"
+#include "base/system.h"
+#include "io/files.h"
+
+namespace loratrain {
+
+namespace {
+
+/// The first, and each that is about so many seconds or more from the one kept before it.
+std::vector<DeviceSample> apart_by(const std::vector<DeviceSample>& samples, double seconds) {
+    std::vector<DeviceSample> kept;
+    for (const DeviceSample& sample : samples) {
+        if (kept.empty() || std::fabs(sample.time - kept.back().time) >= 0.95 * seconds) {
+            kept.push_back(sample);
+        }
+    }
+    return kept;
+}
+
+}  // namespace
+
+DeviceSampler::DeviceSampler(std::string folder, std::int32_t rank,
+                             std::function<std::uint64_t()> allocated, GpuSensors sensors,
+                             SamplePace pace)
+    : folder_(std::move(folder)),
+      rank_(rank),
+      allocated_(std::move(allocated)),
+      sensors_(std::move(sensors)),
+      pace_(pace) {}
+
+void DeviceSampler::look() {
+    if (!path_.empty() && seconds_since(last_) >= pace_.seconds) take();
+}
+
+void DeviceSampler::take() {
+    const activity::Aside aside;
+    try {
+        if (!std::exchange(opened_, true)) open();
+        if (path_.empty()) return;
+        last_ = Clock::now();
+        append(sample());
+        if (lines_ >= pace_.most_lines) thin();
+    } catch (const std::exception& error) {
+        path_.clear();
+        log::info(cat("memory and devices are not recorded any more: ", error.what()));
+    }
+}
+
+DeviceSample DeviceSampler::sample() const {
+    const GpuReading gpu = sensors_.read();
+    DeviceSample sample;
+    sample.time = unix_time();
+    sample.seconds = std::chrono::duration<double>(last_ - first_).count();
+    sample.rank = rank_;
+    sample.resident_bytes = resident_memory().now;
+    sample.allocated_bytes = allocated_();
+    sample.watts = gpu.watts;
+    sample.sm_mhz = gpu.sm_mhz;
+    sample.celsius = gpu.celsius;
+    sample.used_bytes = gpu.used_bytes;
+    sample.slowed_by_power = gpu.slowed_by_power;
+    sample.slowed_by_heat = gpu.slowed_by_heat;
+    return sample;
+}
+
+/// What a writer that died has left of a line goes.
+void DeviceSampler::open() {
+    if (!std::filesystem::is_directory(folder_)) return;
+    path_ = folder_ + "/" + device_file_name(rank_);
+    first_ = Clock::now();
+    if (!std::filesystem::exists(path_)) return;
+    const std::string text = read_text(path_);
+    const std::vector<DeviceSample> samples = device_samples(text);
+    lines_ = samples.size();
+    if (!text.empty() && text.back() != '\n') write(samples);
+}
+
+void DeviceSampler::append(const DeviceSample& sample) {
+    std::ofstream file(path_, std::ios::app);
+    file << to_line(sample) + "\n" << std::flush;
+    if (!file) throw Error(path_ + " cannot be written");
+    ++lines_;
+}
+
+void DeviceSampler::thin() {
+    std::vector<DeviceSample> samples = device_samples(read_text(path_));
+    while (samples.size() > pace_.most_lines / 2) {
+        pace_.seconds *= 2.0;
+        samples = apart_by(samples, pace_.seconds);
+    }
+    write(samples);
+}
+
+void DeviceSampler::write(const std::vector<DeviceSample>& samples) {
+    std::string text;
+    for (const DeviceSample& sample : samples) text += to_line(sample) + "\n";
+    write_text_atomic(path_, text);
+    lines_ = samples.size();
+}
+
+}  // namespace loratrain
