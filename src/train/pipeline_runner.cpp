@@ -424,6 +424,7 @@ std::int32_t PipelineRunner::own_replica() const {
 }
 
 void PipelineRunner::drain() {
+    if (!window_arrived_) wait_until([this] { return all_have_window(); });
     for (const auto* lanes : {&forward_, &backward_}) {
         for (const Lane& lane : *lanes) {
             if (lane.out) wait_for(*lane.out);
