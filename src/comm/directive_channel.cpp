@@ -9,6 +9,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/mpi_check.h"
+#include "comm/quiet_wait.h"
 #include "comm/tags.h"
 #include "comm/while_waiting.h"
 
@@ -18,12 +19,6 @@ namespace {
 
 constexpr int root = 0;
 constexpr std::chrono::microseconds poll_interval{50};
-
-bool is_done(MPI_Request& request) {
-    int done = 0;
-    MPI_CHECK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
-    return done != 0;
-}
 
 /// A message that has begun to arrive, and memory for its text.
 struct Begun {
@@ -71,16 +66,13 @@ std::int64_t DirectiveChannel::post(std::string text) {
 }
 
 void DirectiveChannel::progress() {
-    const auto reached_all = [](Posted& posted) {
-        return std::all_of(posted.requests.begin(), posted.requests.end(), is_done);
-    };
-    while (!posted_.empty() && reached_all(posted_.front())) posted_.pop_front();
+    while (!posted_.empty() && are_done(posted_.front().requests)) posted_.pop_front();
 }
 
 bool DirectiveChannel::has_reached(int rank, std::int64_t number) {
     for (Posted& posted : posted_) {
         if (posted.number > number) break;
-        if (!is_done(posted.requests[static_cast<std::size_t>(rank - 1)])) return false;
+        if (!are_done({&posted.requests[static_cast<std::size_t>(rank - 1)], 1})) return false;
     }
     return true;
 }
@@ -113,7 +105,7 @@ std::optional<std::string> DirectiveChannel::arrived() {
 }
 
 void DirectiveChannel::tell(std::string text) {
-    while (!telling_.empty() && is_done(telling_.front().second)) telling_.pop_front();
+    while (!telling_.empty() && are_done({&telling_.front().second, 1})) telling_.pop_front();
     telling_.emplace_back(std::make_unique<std::string>(std::move(text)), MPI_REQUEST_NULL);
     auto& [kept, request] = telling_.back();
     MPI_CHECK(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_CHAR, root,
@@ -127,7 +119,7 @@ std::optional<std::string> DirectiveChannel::told() {
         MPI_CHECK(MPI_Imrecv(arriving.text->data(), static_cast<int>(arriving.text->size()),
                              MPI_CHAR, &begun->message, &arriving.request));
     }
-    if (arriving_.empty() || !is_done(arriving_.front().request)) return std::nullopt;
+    if (arriving_.empty() || !are_done({&arriving_.front().request, 1})) return std::nullopt;
     std::string text = std::move(*arriving_.front().text);
     arriving_.pop_front();
     return text;
