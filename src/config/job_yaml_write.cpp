@@ -1,5 +1,6 @@
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -33,10 +34,15 @@ class Writer {
     void end_map() { out_ << YAML::EndMap; }
     void begin_list() { out_ << YAML::BeginSeq; }
     void end_list() { out_ << YAML::EndSeq; }
-    void begin_section(const std::string& name) { out_ << YAML::Key << name << YAML::Value; }
+    void begin_section(const std::string& name) {
+        out_ << YAML::Key;
+        put_text(name);
+        out_ << YAML::Value;
+    }
 
     void put(const char* key, const std::string& value) {
-        out_ << YAML::Key << key << YAML::Value << value;
+        begin_section(key);
+        put_text(value);
     }
     void put(const char* key, const char* value) = delete;
     void put(const char* key, bool value) { put(key, std::string(value ? "true" : "false")); }
@@ -107,7 +113,9 @@ class Writer {
         put(key, path.empty() ? path : absolute_path(path));
     }
     void put_list(const char* key, const std::vector<std::string>& words) {
-        out_ << YAML::Key << key << YAML::Value << YAML::Flow << words;
+        out_ << YAML::Key << key << YAML::Value << YAML::Flow << YAML::BeginSeq;
+        for (const std::string& word : words) put_text(word);
+        out_ << YAML::EndSeq;
     }
     /// {pattern: value}
     template <class T>
@@ -123,6 +131,14 @@ class Writer {
     }
 
   private:
+    /// yaml-cpp writes a carriage return as it is, and reads it as the end of a line.
+    void put_text(const std::string& text) {
+        const bool controls = std::ranges::any_of(
+            text, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+        if (controls) out_ << YAML::DoubleQuoted;
+        out_ << text;
+    }
+
     YAML::Emitter out_;
 };
 

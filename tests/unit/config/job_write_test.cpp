@@ -318,5 +318,12 @@ TEST_F(JobWrite, SyntheticModel) {
     EXPECT_EQ(to_yaml(same), to_yaml(job));
 }
 
+TEST_F(JobWrite, ControlCharactersStayInTheirPlaces) {
+    Job job = read(minimal_job);
+    job.run.dir = "/runs/a\r\n\t\x1b z\r";
+    EXPECT_EQ(again(job).run.dir, job.run.dir);
+    EXPECT_EQ(to_yaml(again(job)), to_yaml(job));
+}
+
 }  // namespace
 }  // namespace loratrain
