@@ -120,6 +120,14 @@ function(loratrain_version_file)
       execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty=+ --abbrev=12 --exclude=*
                       WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE hash
                       OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+      # A commit makes a build configure again, so that the program names the one it is built from.
+      execute_process(COMMAND ${GIT_EXECUTABLE} rev-parse --git-path logs/HEAD
+                      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE log
+                      OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+      cmake_path(ABSOLUTE_PATH log BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+      if(EXISTS "${log}")
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${log}")
+      endif()
     endif()
   endif()
   if(NOT hash)
