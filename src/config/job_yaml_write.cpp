@@ -133,8 +133,8 @@ class Writer {
   private:
     /// yaml-cpp writes a carriage return as it is, and reads it as the end of a line.
     void put_text(const std::string& text) {
-        const bool controls = std::ranges::any_of(
-            text, [](char c) { return static_cast<unsigned char>(c) < ' '; });
+        const bool controls =
+            std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < ' '; });
         if (controls) out_ << YAML::DoubleQuoted;
         out_ << text;
     }
