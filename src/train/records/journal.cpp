@@ -111,7 +111,7 @@ void Journal::base_known(AdapterId adapter) {
 }
 
 void Journal::flush() {
-    const activity::OffDevice files;
+    const activity::Aside files;
     if (desk_ != nullptr) {
         const auto written = metrics_.flush(
             [this](AdapterId adapter, const std::string& line) { desk_->wrote(adapter, line); });

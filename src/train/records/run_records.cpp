@@ -33,7 +33,7 @@ RunRecords::RunRecords(const Job& job, const Plan& plan, const AdapterTable& ada
       pace_(pace) {}
 
 void RunRecords::guarded(const std::function<void()>& write) {
-    const activity::OffDevice files;
+    const activity::Aside files;
     try {
         write();
     } catch (const std::exception& error) {

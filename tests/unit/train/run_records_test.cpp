@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/activity.h"
 #include "io/run_files/event_file.h"
 #include "unit/train/run_folder.h"
 
@@ -137,6 +138,20 @@ TEST_F(Records, TheFileIsWrittenAgainWhenItIsOldEnough) {
     EXPECT_GT(status().seconds_per_round, 0.0);
     EXPECT_DOUBLE_EQ(status().seconds_left.value(),
                      table_.work_left().tokens / status().tokens_per_second);
+}
+
+TEST_F(Records, BeatsOfOneThatWaitAreNoProgress) {
+    RunRecords records(folder_.job, plan_, table_, 1, {}, {0.0, 0.0});
+    records.start(0.0, {{}, {}});
+    const activity::Waiting waiting;
+    const std::uint64_t before = activity::progress();
+    for (const double seconds : {1.0, 2.0}) {
+        records.batch_done(batch(3));
+        records.beat(seconds);
+    }
+    EXPECT_EQ(status().round, 4);
+    EXPECT_EQ(activity::progress(), before) << "the watchdog would not see that all wait";
+    EXPECT_TRUE(activity::now().waiting);
 }
 
 TEST_F(Records, NoBeatComesAfterTheEnd) {
