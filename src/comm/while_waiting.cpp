@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/communicator.h"
 
 namespace loratrain {
 
@@ -30,6 +31,12 @@ bool has_work_while_waiting() {
 
 void work_while_waiting() {
     if (has_work_while_waiting()) work_of_process()();
+}
+
+void work_while_waiting(Communicator& communicator) {
+    communicator.check();
+    communicator.progress();
+    work_while_waiting();
 }
 
 }  // namespace loratrain

@@ -30,8 +30,7 @@ void LateReads::poll() {
 
 void LateReads::finish() {
     for (poll(); !pending_.empty(); poll()) {
-        communicator_.check();
-        work_while_waiting();
+        work_while_waiting(communicator_);
         std::this_thread::sleep_for(poll_interval);
     }
 }

@@ -126,9 +126,7 @@ template <class Condition>
 void PipelineRunner::wait_until(const Condition& holds) {
     const activity::Waiting waiting;
     while (!holds()) {
-        communicator_.check();
-        communicator_.progress();
-        work_while_waiting();
+        work_while_waiting(communicator_);
         if (hooks_.between_actions) hooks_.between_actions();
         std::this_thread::sleep_for(reach_interval);
     }
