@@ -57,19 +57,13 @@ void DeviceSampler::take() {
 }
 
 DeviceSample DeviceSampler::sample() const {
-    const GpuReading gpu = sensors_.read();
     DeviceSample sample;
     sample.time = unix_time();
     sample.seconds = std::chrono::duration<double>(last_ - first_).count();
     sample.rank = rank_;
     sample.resident_bytes = resident_memory().now;
     sample.allocated_bytes = allocated_();
-    sample.watts = gpu.watts;
-    sample.sm_mhz = gpu.sm_mhz;
-    sample.celsius = gpu.celsius;
-    sample.used_bytes = gpu.used_bytes;
-    sample.slowed_by_power = gpu.slowed_by_power;
-    sample.slowed_by_heat = gpu.slowed_by_heat;
+    sample.gpu = sensors_.read();
     return sample;
 }
 

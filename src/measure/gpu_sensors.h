@@ -1,21 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
-namespace loratrain {
+#include "io/run_files/device_samples.h"
 
-/// What a GPU's sensors show; what it does not tell is empty.
-struct GpuReading {
-    std::optional<double> watts;    ///< of the whole card, also where a rank has a part (MIG)
-    std::optional<double> sm_mhz;   ///< clock of the multiprocessors
-    std::optional<double> celsius;  ///< of the GPU's core
-    std::optional<std::uint64_t> used_bytes;  ///< of its memory, by all processes
-    std::optional<bool> slowed_by_power;      ///< its clocks are lowered for its power's sake
-    std::optional<bool> slowed_by_heat;
-};
+namespace loratrain {
 
 /// The sensors of one GPU, by NVML, which comes with NVIDIA's driver: opened where it is there, so
 /// that the program neither needs nor links it. Nothing of it is an error.

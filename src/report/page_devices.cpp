@@ -135,16 +135,16 @@ std::string charts_markup(const SampleCharts& charts) {
     });
     markup += charts.memory_chart("Memory in use on the GPU",
                                   [](const auto& sample) -> std::optional<double> {
-                                      if (!sample.used_bytes) return std::nullopt;
-                                      return static_cast<double>(*sample.used_bytes);
+                                      if (!sample.gpu.used_bytes) return std::nullopt;
+                                      return static_cast<double>(*sample.gpu.used_bytes);
                                   });
     markup += charts.chart(
-        "GPU power", "W", [](const auto& sample) { return sample.watts; }, true);
+        "GPU power", "W", [](const auto& sample) { return sample.gpu.watts; }, true);
     markup += charts.chart(
-        "Clock of the multiprocessors", "MHz", [](const auto& sample) { return sample.sm_mhz; },
+        "Clock of the multiprocessors", "MHz", [](const auto& sample) { return sample.gpu.sm_mhz; },
         false);
     markup += charts.chart(
-        "GPU temperature", "\u00b0C", [](const auto& sample) { return sample.celsius; }, false);
+        "GPU temperature", "\u00b0C", [](const auto& sample) { return sample.gpu.celsius; }, false);
     return markup + "</div>\n";
 }
 
@@ -155,10 +155,10 @@ std::string slowdown_text(const std::vector<std::vector<DeviceSample>>& ranks) {
     double by_heat = 0.0;
     for (const auto& samples : ranks) {
         for (const DeviceSample& sample : samples) {
-            if (!sample.slowed_by_power || !sample.slowed_by_heat) continue;
+            if (!sample.gpu.slowed_by_power || !sample.gpu.slowed_by_heat) continue;
             known += 1.0;
-            by_power += *sample.slowed_by_power ? 1.0 : 0.0;
-            by_heat += *sample.slowed_by_heat ? 1.0 : 0.0;
+            by_power += *sample.gpu.slowed_by_power ? 1.0 : 0.0;
+            by_heat += *sample.gpu.slowed_by_heat ? 1.0 : 0.0;
         }
     }
     if (known <= 0.0) return "";

@@ -35,12 +35,12 @@ DeviceSample sample_of(const OrderedJson& object) {
     sample.rank = whole_number(object, "rank");
     sample.resident_bytes = bytes_at(object, "resident_bytes");
     sample.allocated_bytes = bytes_at(object, "allocated_bytes");
-    read_key(object, "watts", sample.watts);
-    read_key(object, "sm_mhz", sample.sm_mhz);
-    read_key(object, "celsius", sample.celsius);
-    if (object.contains("used_bytes")) sample.used_bytes = bytes_at(object, "used_bytes");
-    read_key(object, "slowed_by_power", sample.slowed_by_power);
-    read_key(object, "slowed_by_heat", sample.slowed_by_heat);
+    read_key(object, "watts", sample.gpu.watts);
+    read_key(object, "sm_mhz", sample.gpu.sm_mhz);
+    read_key(object, "celsius", sample.gpu.celsius);
+    if (object.contains("used_bytes")) sample.gpu.used_bytes = bytes_at(object, "used_bytes");
+    read_key(object, "slowed_by_power", sample.gpu.slowed_by_power);
+    read_key(object, "slowed_by_heat", sample.gpu.slowed_by_heat);
     return sample;
 }
 
@@ -69,12 +69,12 @@ std::string to_line(const DeviceSample& sample) {
                      {"rank", sample.rank},
                      {"resident_bytes", sample.resident_bytes},
                      {"allocated_bytes", sample.allocated_bytes}};
-    if (sample.watts) json["watts"] = to_tenth(*sample.watts);
-    if (sample.sm_mhz) json["sm_mhz"] = *sample.sm_mhz;
-    if (sample.celsius) json["celsius"] = *sample.celsius;
-    if (sample.used_bytes) json["used_bytes"] = *sample.used_bytes;
-    if (sample.slowed_by_power) json["slowed_by_power"] = *sample.slowed_by_power;
-    if (sample.slowed_by_heat) json["slowed_by_heat"] = *sample.slowed_by_heat;
+    if (sample.gpu.watts) json["watts"] = to_tenth(*sample.gpu.watts);
+    if (sample.gpu.sm_mhz) json["sm_mhz"] = *sample.gpu.sm_mhz;
+    if (sample.gpu.celsius) json["celsius"] = *sample.gpu.celsius;
+    if (sample.gpu.used_bytes) json["used_bytes"] = *sample.gpu.used_bytes;
+    if (sample.gpu.slowed_by_power) json["slowed_by_power"] = *sample.gpu.slowed_by_power;
+    if (sample.gpu.slowed_by_heat) json["slowed_by_heat"] = *sample.gpu.slowed_by_heat;
     return dump_json(json);
 }
 

@@ -7,6 +7,16 @@
 
 namespace loratrain {
 
+/// What a GPU's sensors show; what they do not tell is empty.
+struct GpuReading {
+    std::optional<double> watts;    ///< of the whole card, also where a rank has a part (MIG)
+    std::optional<double> sm_mhz;   ///< clock of the multiprocessors
+    std::optional<double> celsius;  ///< of the GPU's core
+    std::optional<std::uint64_t> used_bytes;  ///< of its memory, by all processes
+    std::optional<bool> slowed_by_power;      ///< its clocks are lowered for its power's sake
+    std::optional<bool> slowed_by_heat;
+};
+
 /// What a rank's process and its GPU are like at a moment of the training: a line of
 /// <run.dir>/devices/rank-N.jsonl (measure/device_sampler.h writes it). What is not known is empty,
 /// and the line lacks it.
@@ -16,12 +26,7 @@ struct DeviceSample {
     std::int32_t rank = 0;
     std::uint64_t resident_bytes = 0;   ///< of the process in the host's memory (resident_memory.h)
     std::uint64_t allocated_bytes = 0;  ///< as memory.json counts it, at this moment
-    std::optional<double> watts{};
-    std::optional<double> sm_mhz{};  ///< clock of the multiprocessors
-    std::optional<double> celsius{};
-    std::optional<std::uint64_t> used_bytes{};  ///< of the GPU's memory, by all of its processes
-    std::optional<bool> slowed_by_power{};      ///< clocks are lowered to stay within the power
-    std::optional<bool> slowed_by_heat{};
+    GpuReading gpu{};
 };
 
 inline constexpr const char* device_folder_name = "devices";

@@ -35,10 +35,10 @@ TEST(MetricsFile, TornLinesAreNoRows) {
 TEST(DeviceSamples, ComeBackAsTheyWereWritten) {
     DeviceSample sample{1764147280.06, 12.34, 3, std::uint64_t{1} << 40U, 2};
     std::string text = to_line(sample) + "\n";
-    sample.watts = 612.345;
-    sample.sm_mhz = 1755.0;
-    sample.used_bytes = 5;
-    sample.slowed_by_heat = true;
+    sample.gpu.watts = 612.345;
+    sample.gpu.sm_mhz = 1755.0;
+    sample.gpu.used_bytes = 5;
+    sample.gpu.slowed_by_heat = true;
     text += to_line(sample) + "\n" + to_line(sample).substr(0, 30);
     const std::vector<DeviceSample> read = device_samples(text);
     ASSERT_EQ(read.size(), 2U);
@@ -47,12 +47,12 @@ TEST(DeviceSamples, ComeBackAsTheyWereWritten) {
     EXPECT_EQ(read[0].rank, 3);
     EXPECT_EQ(read[0].resident_bytes, std::uint64_t{1} << 40U);
     EXPECT_EQ(read[0].allocated_bytes, 2U);
-    EXPECT_FALSE(read[0].watts || read[0].used_bytes || read[0].slowed_by_heat);
-    EXPECT_EQ(read[1].watts, 612.3);
-    EXPECT_EQ(read[1].sm_mhz, 1755.0);
-    EXPECT_FALSE(read[1].celsius || read[1].slowed_by_power);
-    EXPECT_EQ(read[1].used_bytes, 5U);
-    EXPECT_EQ(read[1].slowed_by_heat, true);
+    EXPECT_FALSE(read[0].gpu.watts || read[0].gpu.used_bytes || read[0].gpu.slowed_by_heat);
+    EXPECT_EQ(read[1].gpu.watts, 612.3);
+    EXPECT_EQ(read[1].gpu.sm_mhz, 1755.0);
+    EXPECT_FALSE(read[1].gpu.celsius || read[1].gpu.slowed_by_power);
+    EXPECT_EQ(read[1].gpu.used_bytes, 5U);
+    EXPECT_EQ(read[1].gpu.slowed_by_heat, true);
     EXPECT_EQ(device_file_name(12), "rank-12.jsonl");
 }
 

@@ -48,17 +48,17 @@ TEST_F(DeviceSamples, SayWhatIsKnown) {
     EXPECT_EQ(sample.rank, 2);
     EXPECT_GT(sample.resident_bytes, std::uint64_t{100} << 10U);
     EXPECT_EQ(sample.allocated_bytes, 123U);
-    EXPECT_EQ(sample.watts, 612.3);
-    EXPECT_EQ(sample.sm_mhz, 1755.0);
-    EXPECT_EQ(sample.celsius, 64.0);
-    EXPECT_EQ(sample.used_bytes, std::uint64_t{5} << 30U);
-    EXPECT_EQ(sample.slowed_by_power, true);
-    EXPECT_EQ(sample.slowed_by_heat, false);
+    EXPECT_EQ(sample.gpu.watts, 612.3);
+    EXPECT_EQ(sample.gpu.sm_mhz, 1755.0);
+    EXPECT_EQ(sample.gpu.celsius, 64.0);
+    EXPECT_EQ(sample.gpu.used_bytes, std::uint64_t{5} << 30U);
+    EXPECT_EQ(sample.gpu.slowed_by_power, true);
+    EXPECT_EQ(sample.gpu.slowed_by_heat, false);
 
     DeviceSampler host_alone = sampler({});
     host_alone.take();
     ASSERT_EQ(samples().size(), 2U);
-    EXPECT_FALSE(samples().back().watts || samples().back().slowed_by_heat);
+    EXPECT_FALSE(samples().back().gpu.watts || samples().back().gpu.slowed_by_heat);
     EXPECT_EQ(get(file()).find("null"), std::string::npos);
 }
 

@@ -24,12 +24,12 @@ std::vector<DeviceSample> samples_of(std::int32_t rank, const std::vector<double
 
 void add_gpu(std::vector<DeviceSample>& samples) {
     for (DeviceSample& sample : samples) {
-        sample.watts = 600.0;
-        sample.sm_mhz = 1755.0;
-        sample.celsius = 60.0;
-        sample.used_bytes = 3000 * mib;
-        sample.slowed_by_power = sample.seconds > 5.0;
-        sample.slowed_by_heat = false;
+        sample.gpu.watts = 600.0;
+        sample.gpu.sm_mhz = 1755.0;
+        sample.gpu.celsius = 60.0;
+        sample.gpu.used_bytes = 3000 * mib;
+        sample.gpu.slowed_by_power = sample.seconds > 5.0;
+        sample.gpu.slowed_by_heat = false;
     }
 }
 
