@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// DoRA's ops as src/backend/backend.h has them.
+/// DoRA's ops as src/backend/ops/dora.h has them.
 
 /// squares[j] = sum over k of (w[j, k] + scale * sum over i of b[j, i] a[i, k])². Sums over k in
 /// fp64.

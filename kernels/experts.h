@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// ExpertRoutes of the program's backend/backend.h, on the device.
+/// ExpertRoutes of the program's backend/ops/experts.h, on the device.
 struct Routes {
     std::int64_t tokens = 0;
     std::int64_t experts = 0;    ///< at most 1024

@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// VeRA's ops as src/backend/backend.h has them.
+/// VeRA's ops as src/backend/ops/vera.h has them.
 
 /// product = diag(scale_b) b diag(scale_d); b, product: [out, rank].
 struct VeraProductParams {

@@ -4,8 +4,8 @@
 
 namespace loratrain::kernels {
 
-/// xIELU, as Xielu of the program's backend/backend.h has it. All [T, F] of one type; `codes`: of h
-/// or dx, as quantize_rows makes them, none where null.
+/// xIELU, as Xielu of the program's backend/ops/elementwise.h has it. All [T, F] of one type;
+/// `codes`: of h or dx, as quantize_rows makes them, none where null.
 struct XieluParams {
     Matrix x;
     float positive = 0.0F;

@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// LoRA on an embedding as src/backend/backend.h has it (LoraIds), of the rows of one slot.
+/// LoRA on an embedding as src/backend/ops/lora.h has it (LoraIds), of the rows of one slot.
 struct LoraIdsParams {
     Matrix s;                           ///< S or dS, [n, R]
     const std::int32_t* ids = nullptr;  ///< [n]

@@ -273,7 +273,7 @@ struct AdapterJob {
     /// alone.
     std::string ref_adapter;
     LossJob loss{};
-    /// NEFTune: noise on the embeddings of samples that are trained on (backend/backend.h,
+    /// NEFTune: noise on the embeddings of samples that are trained on (backend/ops/random.h,
     /// AddNoise).
     double neftune_noise_alpha = 0.0;
     double learning_rate = 2.0e-4;

@@ -26,7 +26,7 @@ struct LossJob {
     std::optional<double> cpo_alpha = {};
     double desirable_weight = 1.0;    ///< of kto: of the losses of desirable samples
     double undesirable_weight = 1.0;  ///< of the others
-    /// Of sft, in training alone (backend/backend.h, TokenLoss); label_smoothing_factor is the key
+    /// Of sft, in training alone (backend/ops/loss.h, TokenLoss); label_smoothing_factor is the key
     /// of transformers.
     double label_smoothing_factor = 0.0;
     double z_loss = 0.0;

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/ops/packed_rows.h"
+#include "base/tensor_view.h"
+
+namespace loratrain {
+
+/// Rotates halves in place (HF rotate_half): of each head the first D columns, rotary_dim or all,
+///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
+///   inv_freq_j
+/// for j < D/2 and l = length; interleaved: of the pairs (x_2j, x_{2j+1}) instead (GLM-4).
+/// backward: the transpose. The heads of the first scaled_columns are multiplied as well, by
+/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3), where
+/// all of a head is rotated. x: [T, heads * head_dim]; inv_freq: [D/2] fp32.
+struct Rope {
+    TensorView x;
+    std::int64_t head_dim = 0;
+    const float* inv_freq = nullptr;
+    const std::int32_t* positions = nullptr;  ///< [T]
+    bool backward = false;
+    std::int64_t scaled_columns = 0;
+    float scale_beta = 0.0F;
+    float scale_period = 1.0F;
+    std::int64_t rotary_dim = 0;  ///< 0: head_dim
+    bool interleaved = false;
+    float length = 1.0F;
+
+    std::int64_t rotated() const { return rotary_dim == 0 ? head_dim : rotary_dim; }
+    bool has_sizes_that_fit() const {
+        return head_dim > 0 && rotated() > 0 && rotated() % 2 == 0 && rotated() <= head_dim &&
+               x.cols % head_dim == 0 && scaled_columns % head_dim == 0 &&
+               scaled_columns <= x.cols && (scaled_columns == 0 || rotated() == head_dim);
+    }
+};
+
+/// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
+/// With a window query i sees key j if 0 <= i - j < window (as HF's sliding_window), else if j <=
+/// i. With a soft cap c scaled scores s become c tanh(s / c) (Gemma 2). q: [T, Q*D], k, v: [T,
+/// G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scores.
+struct Attention {
+    TensorView q;
+    TensorView k;
+    TensorView v;
+    TensorView o;
+    float* lse = nullptr;
+    std::int64_t head_dim = 0;
+    float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
+    PackedRows rows;
+    std::int64_t window = 0;  ///< 0: none
+    float soft_cap = 0.0F;    ///< 0: none
+};
+
+/// Attention of the next token of each of T samples, whose tokens before it are in a cache: row t
+/// puts its k and v into row first[t] + positions[t] of `keys` and `values`, then its query sees
+/// the rows from first[t] to there, as Attention says. of.rows: T samples of one row, with their
+/// positions; lse is not written. Samples have disjoint rows of the cache.
+struct CachedAttention {
+    Attention of;
+    TensorView keys;  ///< [rows of the cache, G*D], as values
+    TensorView values;
+    const std::int32_t* first = nullptr;  ///< [T]
+};
+
+/// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
+struct AttentionBackward {
+    Attention forward;
+    TensorView d_o;
+    TensorView dq;
+    TensorView dk;
+    TensorView dv;
+};
+
+}  // namespace loratrain

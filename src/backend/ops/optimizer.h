@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace loratrain {
+
+/// AdamW as torch, on the flat parameters of one adapter on this stage (Loshchilov & Hutter):
+///   norm = sqrt(*grad_sumsq); not finite: nothing changes but *skipped_steps += 1. Else
+///   g = grad * min(1, max_grad_norm / (norm + 1e-6))   (max_grad_norm 0: g = grad)
+///   t = ++*applied_steps; p -= lr * weight_decay * p; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²
+///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+/// grad is set to 0 in either case. A step of parameters with different rates is one op for each
+/// rate; the first `counts`, the others take the step's number from it.
+struct AdamW {
+    float* parameters = nullptr;
+    float* gradients = nullptr;
+    float* first_moments = nullptr;
+    float* second_moments = nullptr;
+    std::int64_t count = 0;
+    double learning_rate = 0.0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double weight_decay = 0.0;
+    double max_grad_norm = 0.0;
+    const double* grad_sumsq = nullptr;  ///< over all stages
+    std::int64_t* applied_steps = nullptr;
+    std::int64_t* skipped_steps = nullptr;
+    bool counts = true;
+};
+
+/// AdamW whose moments are kept as 8-bit codes of base/dynamic_map.h, in blocks of 256 parameters
+/// from the first on with a scale each: moments are read from codes, the step is made with the new
+/// ones in fp32, and these become codes again (nearest; where two are, the lower) with scale = the
+/// largest magnitude of the block. Moments of `step` are not used. Codes and scales of 0 stand for
+/// moments of 0. Source: Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization";
+/// bitsandbytes, AdamW8bit.
+struct AdamW8bit {
+    AdamW step;
+    std::uint8_t* first_codes = nullptr;   ///< [count], signed map
+    std::uint8_t* second_codes = nullptr;  ///< [count], unsigned map
+    float* first_scales = nullptr;         ///< [blocks]
+    float* second_scales = nullptr;        ///< [blocks]
+};
+
+/// target[target_index[i]] = (or += with add) source[source_index[i]]; index lists are [host].
+struct MoveDoubles {
+    double* target = nullptr;
+    const double* source = nullptr;
+    std::span<const std::int32_t> target_index;
+    std::span<const std::int32_t> source_index;
+    bool add = false;
+};
+
+}  // namespace loratrain
