@@ -47,7 +47,8 @@ LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const W
       workspace_(workspace),
       backend_(backend),
       dora_(bank, workspace, lanes, backend),
-      vera_(bank, backend) {}
+      vera_(bank, backend),
+      pads_(view, bank, vera_, backend) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
@@ -105,19 +106,6 @@ const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
     return slots;
 }
 
-const std::vector<LoraSlot>& LoraLinear::gather_pads(const Site& site, int i) {
-    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
-    if (pads_used_ == pads_.size()) pads_.emplace_back();
-    std::vector<LoraSlot>& slots = pads_[pads_used_++];
-    slots.clear();
-    for (const PackedFactors& block : wanted_) {
-        vera_.make_factor(block.adapter, site.layer, linear);
-        slots.push_back(bank_.slot(block.adapter, site.layer, linear));
-        slots.back().column = block.column;
-    }
-    return slots;
-}
-
 void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3>& s) {
     targets_.clear();
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -125,92 +113,26 @@ void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3
     }
 }
 
-LoraLinear::Pads LoraLinear::pads_in(const Site& site, const TensorView& m) const {
-    const GroupWeights& weights = site.weights;
-    const std::int64_t width = site.rows.width;
-    return {
-        m.row_range(0, weights.shape.out).col_range(weights.shape.in, width),
-        m.row_range(weights.shape.out, weights.shape.count * width).col_range(0, weights.shape.in)};
-}
-
-LoraLinear::Pads LoraLinear::pads_beside_codes(const Site& site) {
-    const Fp8Weights& weights = site.weights.fp8;
-    const std::int64_t width = site.rows.width;
-    return {weights.b_pad.col_range(0, width),
-            weights.a_pad.row_range(0, site.weights.shape.count * width)};
-}
-
 TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
     GroupWeights& weights = site.weights;
     const TensorView m = gemm_matrix(weights.matrix.view, augmented_shape(view_, site.group),
                                      workspace_.staged(), backend_);
     if (weights.matrix.view.residence == WeightResidence::staged) weights.packed_width = -1;
-    if (with_pads) pack(site, pads_in(site, m));
+    if (with_pads) pads_.pack(site, m);
     return m;
 }
 
-void LoraLinear::want_pads_of(const LayerRows& rows) {
-    wanted_.clear();
-    for (const auto& [adapter, column] : rows.pads) {
-        if (bank_.residence(adapter) != Residence::resident) continue;
-        wanted_.push_back({adapter, column, bank_.version(adapter)});
-    }
-}
-
-bool LoraLinear::wants_vera() const {
-    return std::any_of(wanted_.begin(), wanted_.end(),
-                       [&](const PackedFactors& block) { return bank_.projects(block.adapter); });
-}
-
-bool LoraLinear::has_wanted_pads(const Site& site) const {
-    const GroupWeights& weights = site.weights;
-    return weights.packed_width == site.rows.width && weights.packed == wanted_;
-}
-
-void LoraLinear::add_packs(const Site& site, const Pads& pads) {
-    GroupWeights& weights = site.weights;
-    const std::int64_t width = site.rows.width;
-    std::int64_t row = 0;
-    for (int i = 0; i < weights.shape.count; ++i) {
-        const LinearShape shape =
-            linear_shape(view_.lane_model, weights.shape.linears[static_cast<std::size_t>(i)]);
-        packs_.push_back({gather_pads(site, i), pads.b.row_range(row, shape.out),
-                          pads.a.row_range(i * width, width)});
-        row += shape.out;
-    }
-    weights.packed = wanted_;
-    weights.packed_width = width;
-}
-
-void LoraLinear::pack(const Site& site, const Pads& pads) {
-    want_pads_of(site.rows);
-    if (has_wanted_pads(site)) return;
-    add_packs(site, pads);
-    finish_packs();
-}
-
-void LoraLinear::finish_packs() {
-    if (packs_.empty()) return;
-    backend_.lora_pack(packs_);
-    packs_.clear();
-    pads_used_ = 0;
-}
-
 void LoraLinear::pack_all(std::span<const Site> sites) {
-    const LayerRows* of = nullptr;
     for (const Site& site : sites) {
         const WeightView& matrix = site.weights.matrix.view;
         const bool stay = view_.plan.fp8_linears || matrix.residence == WeightResidence::resident;
         if (!site.rows.augmented || !stay || !has_lora(site)) continue;
-        if (of != &site.rows) want_pads_of(*(of = &site.rows));
-        // VeRA's B is there for one layer at a time.
-        if (has_wanted_pads(site) || wants_vera()) continue;
-        add_packs(site, view_.plan.fp8_linears
-                            ? pads_beside_codes(site)
-                            : pads_in(site, gemm_matrix(matrix, augmented_shape(view_, site.group),
-                                                        nullptr, backend_)));
+        pads_.add(site,
+                  view_.plan.fp8_linears
+                      ? TensorView{}
+                      : gemm_matrix(matrix, augmented_shape(view_, site.group), nullptr, backend_));
     }
-    finish_packs();
+    pads_.pack_added();
 }
 
 /// Of linear i among the outputs of the group.
@@ -332,7 +254,7 @@ void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
     const Fp8Weights& weights = site.weights.fp8;
     if (width > 0) {
         const TensorView b = weights.b_pad.col_range(0, width);
-        pack(site, pads_beside_codes(site));
+        pads_.pack(site, {});
         std::int64_t row = 0;
         for (int i = 0; i < site.weights.shape.count; ++i) {
             const auto at = static_cast<std::size_t>(i);
@@ -491,7 +413,7 @@ void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const
     const Fp8Weights& weights = site.weights.fp8;
     if (pads > 0) {
         const TensorView a = weights.a_pad.row_range(0, pads);
-        pack(site, pads_beside_codes(site));
+        pads_.pack(site, {});
         Gemm op;
         op.a = behind(dy, 0, pads);
         op.b = a;

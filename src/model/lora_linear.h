@@ -2,14 +2,13 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
 #include "adapter/adapter_bank.h"
 #include "model/dora_linear.h"
-#include "model/frozen_weights.h"
-#include "model/layer_rows.h"
+#include "model/factor_pads.h"
+#include "model/group_site.h"
 #include "model/vera_linear.h"
 #include "model/workspace.h"
 
@@ -33,14 +32,10 @@ class LoraLinear {
   public:
     LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                Backend& backend, const StageLanes& lanes);
+    LoraLinear(const LoraLinear&) = delete;
+    LoraLinear& operator=(const LoraLinear&) = delete;
 
-    /// Where the call happens.
-    struct Site {
-        GroupWeights& weights;
-        LinearGroup group;
-        std::int32_t layer;  ///< counted from the stage's first layer
-        const LayerRows& rows;
-    };
+    using Site = GroupSite;
 
     /// Packs the factors that have changed into the pads of all these groups at once, where pads
     /// stay between uses and no adapter of them is VeRA; the others' are packed at each use.
@@ -92,27 +87,9 @@ class LoraLinear {
     const std::vector<LoraSlot>& gather_slots(const Site& site, int i);
     /// Of the gathered slots those whose A has no gradient. Whether others remain.
     bool leave_out_frozen(const Site& site);
-    /// Slots of linear i of the group whose factors its pads are to hold (wanted_).
-    const std::vector<LoraSlot>& gather_pads(const Site& site, int i);
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
-    /// Where the factors of the group's linears go: b [N, width], a [linears x width, K].
-    struct Pads {
-        TensorView b;
-        TensorView a;
-    };
-    Pads pads_in(const Site& site, const TensorView& m) const;
-    static Pads pads_beside_codes(const Site& site);
-    /// Sets wanted_.
-    void want_pads_of(const LayerRows& rows);
-    bool has_wanted_pads(const Site& site) const;
-    /// Some adapter of wanted_ is VeRA.
-    bool wants_vera() const;
-    /// To packs_, which finish_packs() hands to the backend.
-    void add_packs(const Site& site, const Pads& pads);
-    void finish_packs();
-    void pack(const Site& site, const Pads& pads);
     /// The products of forward, S being there, that of the first linear behind x too: `width`
     /// columns of it are multiplied by packed factors. Returns what they were made with (prepare).
     TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
@@ -146,14 +123,11 @@ class LoraLinear {
     Backend& backend_;
     DoraLinear dora_;
     VeraLinear vera_;
+    FactorPads pads_;
     std::array<std::vector<LoraSlot>, 3> slots_;
-    std::deque<std::vector<LoraSlot>> pads_;  ///< of packs_, the first pads_used_
-    std::size_t pads_used_ = 0;
-    std::vector<LoraPack> packs_;
     std::vector<LoraTarget> targets_;
     std::array<std::vector<LoraSlot>, 2> starts_;
     std::vector<LoraBackward> sweeps_;
-    std::vector<PackedFactors> wanted_;
 };
 
 }  // namespace loratrain

@@ -1,0 +1,86 @@
+#include "model/factor_pads.h"
+
+#include <algorithm>
+
+namespace loratrain {
+
+FactorPads::FactorPads(const ReplicaView& view, const AdapterBank& bank, VeraLinear& vera,
+                       Backend& backend)
+    : view_(view), bank_(bank), vera_(vera), backend_(backend) {}
+
+void FactorPads::pack(const GroupSite& site, const TensorView& m) {
+    want(site.rows);
+    if (are_there(site)) return;
+    append(site, pads_of(site, m));
+    pack_added();
+}
+
+void FactorPads::add(const GroupSite& site, const TensorView& m) {
+    if (wanted_of_ != &site.rows) want(*(wanted_of_ = &site.rows));
+    if (!are_there(site) && !wants_vera()) append(site, pads_of(site, m));
+}
+
+void FactorPads::pack_added() {
+    wanted_of_ = nullptr;
+    if (packs_.empty()) return;
+    backend_.lora_pack(packs_);
+    packs_.clear();
+    slots_used_ = 0;
+}
+
+FactorPads::Pads FactorPads::pads_of(const GroupSite& site, const TensorView& m) {
+    const GroupWeights& weights = site.weights;
+    const std::int64_t width = site.rows.width;
+    const std::int64_t rows = weights.shape.count * width;
+    if (m.data == nullptr) {
+        return {weights.fp8.b_pad.col_range(0, width), weights.fp8.a_pad.row_range(0, rows)};
+    }
+    return {m.row_range(0, weights.shape.out).col_range(weights.shape.in, width),
+            m.row_range(weights.shape.out, rows).col_range(0, weights.shape.in)};
+}
+
+void FactorPads::want(const LayerRows& rows) {
+    wanted_.clear();
+    for (const auto& [adapter, column] : rows.pads) {
+        if (bank_.residence(adapter) != Residence::resident) continue;
+        wanted_.push_back({adapter, column, bank_.version(adapter)});
+    }
+}
+
+bool FactorPads::wants_vera() const {
+    return std::any_of(wanted_.begin(), wanted_.end(),
+                       [&](const PackedFactors& block) { return bank_.projects(block.adapter); });
+}
+
+bool FactorPads::are_there(const GroupSite& site) const {
+    return site.weights.packed_width == site.rows.width && site.weights.packed == wanted_;
+}
+
+void FactorPads::append(const GroupSite& site, const Pads& pads) {
+    GroupWeights& weights = site.weights;
+    const std::int64_t width = site.rows.width;
+    std::int64_t row = 0;
+    for (int i = 0; i < weights.shape.count; ++i) {
+        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
+        const LinearShape shape = linear_shape(view_.lane_model, linear);
+        packs_.push_back({gather(site, linear), pads.b.row_range(row, shape.out),
+                          pads.a.row_range(i * width, width)});
+        row += shape.out;
+    }
+    weights.packed = wanted_;
+    weights.packed_width = width;
+}
+
+const std::vector<LoraSlot>& FactorPads::gather(const GroupSite& site, Linear linear) {
+    if (slots_used_ == slots_.size()) slots_.emplace_back();
+    std::vector<LoraSlot>& slots = slots_[slots_used_++];
+    slots.clear();
+    for (const PackedFactors& block : wanted_) {
+        vera_.make_factor(block.adapter, site.layer, linear);
+        slots.push_back(bank_.slot(block.adapter, site.layer, linear));
+        slots.back().column = block.column;
+    }
+    return slots;
+}
+
+}  // namespace loratrain
