@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # A real Slurm on this machine, to try batch scripts and for the tests; run as root.
-#   scripts/local_slurm.sh start DIR [NODES]   munge, slurmctld and slurmd live in DIR (made if
-#                                              missing); one slurmd for each node (default: 1)
+#   scripts/local_slurm.sh start DIR [NODES [ON]]
+#                                              munge, slurmctld and slurmd live in DIR (made if
+#                                              missing); one slurmd for each node (default: 1).
+#                                              DIR/more.conf, where there is one, has the last word.
+#                                              "ON node2 COMMAND..." runs something where that node
+#                                              is to be, which has a name and an address of its own
+#                                              (a network namespace); slurmctld is on node1
 #   export SLURM_CONF=DIR/slurm.conf           then sbatch, squeue, scancel, ... talk to it
 #   scripts/local_slurm.sh stop DIR            ends them; DIR stays
 set -euo pipefail
 
 usage() {
-    echo "usage: scripts/local_slurm.sh start DIR [NODES] | stop DIR" >&2
+    echo "usage: scripts/local_slurm.sh start DIR [NODES [ON]] | stop DIR" >&2
     exit 2
 }
 
@@ -33,19 +38,28 @@ print(*found)
 END
 }
 
+on=
+on_node() {
+    if [ -n "$on" ]; then "$on" "$@"; else "${@:2}"; fi
+}
+
+address_of() {
+    if [ -n "$on" ]; then on_node "$1" hostname -I | cut -d " " -f 1; else echo 127.0.0.1; fi
+}
+
 # Generous: at least 8 CPUs and 8 GPUs of each node are counted out, whatever the machine has.
 # Open MPI names shared memory after the job's id: another Slurm's jobs here must have other ids.
 write_conf() {
     local cpus host mpi node ports
     cpus=$(nproc)
     [ "$cpus" -ge 8 ] || cpus=8
-    host=$(hostname -s)
+    host=$(on_node node1 hostname -s)
     read -ra ports <<<"$(free_ports $(($(wc -w <<<"$1") + 1)))"
     mpi=none
     if ls /usr/lib/*/slurm*/mpi_pmix.so >/dev/null 2>&1; then mpi=pmix; fi
     cat >slurm.conf <<END
 ClusterName=local
-SlurmctldHost=$host(127.0.0.1)
+SlurmctldHost=$host($(address_of node1))
 SlurmctldPort=${ports[0]}
 SlurmUser=root
 SlurmdUser=root
@@ -74,16 +88,18 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 END
     for node in $1; do
         ports=("${ports[@]:1}")
-        echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=${ports[0]}" \
+        host=$(on_node "$node" hostname -s)
+        echo "NodeName=$node NodeHostname=$host NodeAddr=$(address_of "$node") Port=${ports[0]}" \
             "CPUs=$cpus Gres=gpu:8 State=UNKNOWN" >>slurm.conf
     done
+    if [ -e more.conf ]; then cat more.conf >>slurm.conf; fi
     touch gpu{0..7}
     echo "Name=gpu File=$PWD/gpu[0-7]" >gres.conf
 }
 
 wait_until_idle() {
     for _ in $(seq 150); do
-        [ "$(sinfo -h -o %t 2>/dev/null)" = idle ] && return
+        [ "$(on_node node1 sinfo -h -o %t 2>/dev/null)" = idle ] && return
         sleep 0.2
     done
     tail -n 5 "$PWD"/slurm*.log >&2
@@ -92,6 +108,7 @@ wait_until_idle() {
 
 start() {
     local node nodes program
+    on="${3:-}"
     for program in munged slurmctld slurmd sbatch; do
         command -v "$program" >/dev/null ||
             fail "$program is not installed (Debian packages munge and slurm-wlm)" 2
@@ -109,8 +126,8 @@ start() {
         2>>munged.err || fail "munged does not start: $(tail -n 1 munged.err)"
     write_conf "$nodes"
     export SLURM_CONF="$PWD/slurm.conf"
-    slurmctld
-    for node in $nodes; do slurmd -N "$node"; done
+    on_node node1 slurmctld
+    for node in $nodes; do on_node "$node" slurmd -N "$node"; done
     wait_until_idle
     echo "Slurm runs; export SLURM_CONF=$PWD/slurm.conf"
 }
@@ -133,7 +150,7 @@ stop() {
 }
 
 case "${1:-}:$#" in
-    start:[23]) start "${@:2}" ;;
+    start:[234]) start "${@:2}" ;;
     stop:2) stop "$2" ;;
     *) usage ;;
 esac

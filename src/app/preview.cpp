@@ -137,7 +137,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Jo
     }
     log::block("datasets\n" + describe_datasets(job, inputs.files));
     log::block(describe(job, plan, planned.report, inputs.infos));
-    log::block(describe(plan, prediction));
+    log::block(describe(plan, prediction) + describe_links(plan, cluster));
     log::block(cat("planned in  ", format_fixed(planned_at - start, 2), " s, predicted in ",
                    format_fixed(predicted_at - planned_at, 2), " s of processor time\n"));
     log::block(

@@ -11,6 +11,8 @@
 #include <optional>
 #include <sstream>
 
+#include "base/text.h"
+
 namespace loratrain {
 
 double unix_time() {
@@ -66,6 +68,13 @@ std::optional<std::uint64_t> number_in_file(const char* file, const std::string&
 }
 
 }  // namespace
+
+std::string parent_name() {
+    std::ifstream in(cat("/proc/", getppid(), "/comm"));
+    std::string name;
+    std::getline(in, name);
+    return name;
+}
 
 std::uint64_t available_memory() {
     const std::uint64_t available = proc_value("/proc/meminfo", "MemAvailable");

@@ -15,6 +15,9 @@ std::string host_name();
 /// An environment variable; "" where it is not set.
 std::string environment(const char* name);
 
+/// Of the process that started this one, as `ps -o comm` has it; "" where that is not known.
+std::string parent_name();
+
 /// Value in bytes of a "Name:   123 kB" line of a /proc file; 0 when absent.
 std::uint64_t proc_value(const char* file, const std::string& name);
 

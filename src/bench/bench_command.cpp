@@ -12,6 +12,7 @@
 #include "bench/bench_report.h"
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
+#include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/offload.h"
@@ -69,7 +70,7 @@ class BenchCommand {
         const auto start = std::chrono::steady_clock::now();
         CostModel costs = profile_ranks(mpi_, bench_case.job, bench_case.plan, *backend);
         profile_seconds_ = seconds_since(start);
-        profile_messages(bench_case.plan, mpi_.rank(), *communicator_, *backend_, costs);
+        profile_messages(bench_case.plan, mpi_, *communicator_, *backend_, costs);
         Plan plan = bench_case.plan;
         plan.costs = costs;
         bench_case.plan_with(plan_from_text(broadcast_text(mpi_, to_text(plan))).costs);

@@ -92,6 +92,10 @@ CostModel model_from(const OrderedJson& json) {
     costs.step_per_parameter = non_negative(json.at("step").at(1));
     costs.message_fixed = non_negative(json.at("message").at(0));
     costs.message_per_byte = non_negative(json.at("message").at(1));
+    if (json.contains("between_hosts")) {
+        const OrderedJson& link = json.at("between_hosts");
+        costs.between_hosts = {non_negative(link.at(0)), non_negative(link.at(1))};
+    }
     costs.first_layer_saving = non_negative(json.at("first_layer_saving"));
     costs.full_speed_ranks = non_negative(json.at("host").at(0));
     costs.ranks_per_host = json.at("host").at(1).get<std::int32_t>();
@@ -150,16 +154,20 @@ std::string longest_text(const Plan& plan) {
 }  // namespace
 
 OrderedJson cost_json(const CostModel& costs) {
-    return {{"source", costs.source},
-            {"layer_forward", line_json(costs.layer_forward)},
-            {"layer_backward", line_json(costs.layer_backward)},
-            {"first_layer_saving", costs.first_layer_saving},
-            {"head", line_json(costs.head)},
-            {"host_work", host_json(costs.host)},
-            {"step", {costs.step_fixed, costs.step_per_parameter}},
-            {"message", {costs.message_fixed, costs.message_per_byte}},
-            {"layer_transfer", costs.layer_transfer},
-            {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
+    OrderedJson json{{"source", costs.source},
+                     {"layer_forward", line_json(costs.layer_forward)},
+                     {"layer_backward", line_json(costs.layer_backward)},
+                     {"first_layer_saving", costs.first_layer_saving},
+                     {"head", line_json(costs.head)},
+                     {"host_work", host_json(costs.host)},
+                     {"step", {costs.step_fixed, costs.step_per_parameter}},
+                     {"message", {costs.message_fixed, costs.message_per_byte}},
+                     {"layer_transfer", costs.layer_transfer},
+                     {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
+    if (costs.between_hosts) {
+        json["between_hosts"] = {costs.between_hosts->fixed, costs.between_hosts->per_byte};
+    }
+    return json;
 }
 
 std::string costs_to_json(const CostTable& table) {

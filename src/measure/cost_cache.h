@@ -16,7 +16,8 @@ using CostTable = std::map<std::string, CostModel>;
 /// "first_layer_saving": share, "head", "host_work": {"layer_forward": [fixed, per_segment],
 /// "layer_backward", "forward", "backward", "head": seconds, "new_attention", "new_rows": [each,
 /// first, per_row], "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte],
-/// "host": [full_speed_ranks, ranks_per_host], "source"}, in seconds.
+/// "host": [full_speed_ranks, ranks_per_host], "between_hosts": [fixed, per_byte] where measured,
+/// "source"}, in seconds.
 OrderedJson cost_json(const CostModel& costs);
 
 /// {"format": "loratrain-costs-2", "costs": {KEY: cost_json()}}; another number is another

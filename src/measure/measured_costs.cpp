@@ -14,6 +14,7 @@
 #include "measure/cost_cache.h"
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
+#include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
 #include "measure/profile_tasks.h"
 #include "plan/replica_view.h"
@@ -119,6 +120,23 @@ double offload_of(const Plan& plan, std::int32_t tensor) {
     return plan.costs.offload_per_token;
 }
 
+/// Root. Whether the costs had none.
+bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
+               MeasuredCosts& measured) {
+    log::info(cat("links between hosts: ", links_text(links)));
+    for (const std::string& text : slow_links(links)) {
+        log::warn(text +
+                  ": what travels there holds all ranks up; leave one of these hosts out, "
+                  "or have its network seen to");
+    }
+    if (measured.of_first().between_hosts) return false;
+    for (DegreeCosts& degree : measured.costs) {
+        degree.costs.between_hosts = usual_cost(links);
+        degree.costs.ranks_per_host = mpi.local_size();
+    }
+    return true;
+}
+
 std::vector<std::size_t> numbers_from(const std::string& text) {
     std::istringstream in(text);
     return {std::istream_iterator<std::size_t>(in), {}};
@@ -222,15 +240,17 @@ void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
     if (measured.fresh) {
         CostModel first = measured.of_first();
-        profile_messages(plan, mpi.rank(), communicator, backend, first);
+        profile_messages(plan, mpi, communicator, backend, first);
         for (DegreeCosts& degree : measured.costs) {
             degree.costs.message_fixed = first.message_fixed;
             degree.costs.message_per_byte = first.message_per_byte;
         }
     }
+    const std::vector<LinkBetweenHosts> links = profile_links(mpi, plan, communicator, backend);
+    const bool learned = mpi.is_root() && !links.empty() && add_links(mpi, links, measured);
     if (!mpi.is_root() || !measured.known()) return;
     keep_all(run_file(job), measured);
-    if (measured.fresh) keep_all(cost_cache_path(), measured);
+    if (measured.fresh || learned) keep_all(cost_cache_path(), measured);
 }
 
 void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder,
@@ -239,6 +259,8 @@ void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, Trace
     if (!mpi.is_root() || !measured.known() || !refined) return;
     refined->message_fixed = measured.of_first().message_fixed;
     refined->message_per_byte = measured.of_first().message_per_byte;
+    refined->between_hosts = measured.of_first().between_hosts;
+    refined->ranks_per_host = measured.of_first().ranks_per_host;
     keep_costs(run_file(job), "refined: " + measured.keys.front(), *refined);
 }
 

@@ -57,7 +57,9 @@ PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const J
                       std::span<const DatasetInfo> datasets, Cluster cluster, const Plan* former);
 
 /// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
-/// cache. Collective.
+/// cache. Where ranks are on several hosts the links between these are measured too
+/// (profile_links.h), told in the log, with a warning of slow ones, and kept in both where the
+/// costs have none. Collective.
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured);
 

@@ -72,8 +72,6 @@ constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
 constexpr std::size_t bare_stage = 2;
 constexpr double hardly_longer = 1.05;
-constexpr int small_messages = 20;
-constexpr int large_messages = 4;
 
 double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
@@ -543,29 +541,6 @@ class CostProfile {
     std::size_t prepared_targets_ = 0;
 };
 
-/// Seconds of one way of `count` messages to and fro, after a first that is not counted.
-double message_seconds(int rank, Communicator& communicator, Backend& backend, const Buffer& buffer,
-                       std::size_t bytes, int count) {
-    const int other = 1 - rank;
-    Clock::time_point start;
-    for (int i = 0; i <= count; ++i) {
-        if (i == 1) {
-            backend.synchronize();
-            start = Clock::now();
-        }
-        for (const int sender : {0, 1}) {
-            // A channel goes one way.
-            const Channel channel = sender == 0 ? Channel::forward : Channel::backward;
-            const auto transfer = sender == rank
-                                      ? communicator.send(buffer.data(), bytes, other, channel)
-                                      : communicator.receive(buffer.data(), bytes, other, channel);
-            transfer->wait();
-        }
-    }
-    backend.synchronize();
-    return seconds_since(start) / (2.0 * count);
-}
-
 }  // namespace
 
 bool is_small(const ModelSpec& model) {
@@ -584,23 +559,6 @@ std::size_t prepare_shapes(const Job& job, const Plan& plan, Backend& backend,
 
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend) {
     return CostProfile(job, plan, backend).probe();
-}
-
-void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
-                      CostModel& costs) {
-    const bool on_device = backend.native_stream() != nullptr;  // built-in costs do there
-    const ReplicaView view = view_of(plan, plan.replicas.front());
-    const bool neighbours = view.replica.stages.size() > 1 && view.replica.tensor == 1;
-    if (!neighbours || rank > 1 || on_device) return;
-    const std::size_t large = boundary_bytes(view);
-    constexpr std::size_t small = 64;
-    const Buffer buffer = backend.allocate(large, "profile of messages");
-    const double fixed =
-        message_seconds(rank, communicator, backend, buffer, small, small_messages);
-    const double whole =
-        message_seconds(rank, communicator, backend, buffer, large, large_messages);
-    costs.message_fixed = fixed;
-    costs.message_per_byte = std::max(0.0, whole - fixed) / static_cast<double>(large);
 }
 
 }  // namespace loratrain

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "comm/communicator.h"
 #include "measure/start_shapes.h"
 #include "plan/plan.h"
 
@@ -47,11 +46,5 @@ std::size_t prepare_shapes(const Job& job, const Plan& plan, Backend& backend,
 /// Seconds of a forward and a backward of those layers with the largest of those microbatches: what
 /// changes with what else the host computes meanwhile.
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend);
-
-/// Sets the message costs to those between ranks 0 and 1, by sending small and boundary-sized
-/// messages to and fro; does nothing on other ranks, and where these are not neighbours. Times of
-/// rank 0 count.
-void profile_messages(const Plan& plan, int rank, Communicator& communicator, Backend& backend,
-                      CostModel& costs);
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "comm/star_network.h"
 #include "watch/peer_judge.h"
@@ -26,8 +27,10 @@ constexpr double shortest_device_limit = 60.0;
 constexpr double time_to_obey = 5.0;
 constexpr unsigned time_to_abort = 10;
 /// For mpirun to notice that a host is gone (scripts/mpi_environment.sh). After an abort it would
-/// wait for that host to take the news, until TCP gives up.
+/// wait for that host to take the news, until TCP gives up. Slurm waits for no longer than its
+/// KillWait.
 constexpr double time_to_notice = 20.0;
+constexpr const char* slurm_task_starter = "slurmstepd";
 constexpr const char* farewell = "bye";
 constexpr const char* verdict_word = "end";
 constexpr const char* failure_word = "failed";
@@ -176,7 +179,8 @@ class Watchdog::Guard {
         // there.
         if (host != mpi_.host() && (!mpi_.is_root() || all_silent(host))) {
             verdict_ = verdict;
-            lost_for_ = 0.0;
+            const bool by_slurm = mpi_.is_root() && parent_name() == slurm_task_starter;
+            lost_for_ = by_slurm ? time_to_notice : 0.0;
             if (mpi_.is_root()) {
                 say(verdict, cat("; all ranks on ", host, " are silent: that host, or the network ",
                                  "between it and ", mpi_.host()));

@@ -1,9 +1,12 @@
 #include "comm/communicator.h"
 
+#include <chrono>
 #include <numeric>
 #include <optional>
+#include <thread>
 
 #include "backend/make_backend.h"
+#include "measure/profile_links.h"
 #include "mpi/mpi_main.h"
 
 namespace loratrain::mpi_test {
@@ -146,6 +149,47 @@ TEST(ThreadsOfABackend, CopyMessagesOfAnyLength) {
             EXPECT_EQ(received, numbers(count, before));
         }
         if (out) out->wait();
+    }
+}
+
+/// What goes over a cable that takes a while: all messages to and from the last rank.
+class Delayed final : public Communicator {
+  public:
+    static constexpr std::chrono::milliseconds delay{5};
+    explicit Delayed(Communicator& inner) : inner_(inner) {}
+    std::unique_ptr<Transfer> send(const void* data, std::size_t bytes, int target,
+                                   Channel channel) override {
+        const int last = session().size() - 1;
+        if (target == last || session().rank() == last) std::this_thread::sleep_for(delay);
+        return inner_.send(data, bytes, target, channel);
+    }
+    std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
+                                      Channel channel) override {
+        return inner_.receive(data, bytes, source, channel);
+    }
+
+  private:
+    Communicator& inner_;
+};
+
+TEST(ProfileLinks, MeasuresEachPairAndTellsAllRanks) {
+    const auto backend = make_backend("cpu", {1, 0});
+    const auto communicator = make_mpi_communicator(session());
+    Delayed delayed(*communicator);
+    const std::vector<RankPair> pairs = neighbours();
+    const auto links = profile_links(session(), pairs, 100000, delayed, *backend);
+    ASSERT_EQ(links.size(), pairs.size());
+    for (const LinkBetweenHosts& link : links) {
+        EXPECT_EQ(link.from, session().host());
+        EXPECT_GT(link.cost.fixed, 0.0);
+        EXPECT_GE(link.cost.per_byte, 0.0);
+        for (const double value : {link.cost.fixed, link.cost.per_byte}) {
+            EXPECT_EQ(gather_numbers(session(), value),
+                      std::vector(static_cast<std::size_t>(session().size()), value));
+        }
+    }
+    if (!links.empty()) {
+        EXPECT_GE(links.back().cost.fixed, std::chrono::duration<double>(Delayed::delay).count());
     }
 }
 

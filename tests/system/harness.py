@@ -91,6 +91,16 @@ def start(arguments, ranks=1):
                             env=environment)
 
 
+def slurm_environment(folder):
+    """For the jobs of a Slurm that scripts/local_slurm.sh has started in the folder."""
+    return {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "LORATRAIN": BIN,
+            "LORATRAIN_ROOT": str(SOURCE), "OMP_NUM_THREADS": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_orte_tmpdir_base": session_directory(),
+            "LORATRAIN_COST_CACHE": str(COST_CACHE)}
+
+
 def direct(*arguments):
     """loratrain without mpirun; returns the finished process."""
     return subprocess.run([BIN, *map(str, arguments)], text=True, capture_output=True, timeout=120,

@@ -1,20 +1,28 @@
 """Two hosts with a network between them: Linux namespaces of this machine, with names, addresses and
 a cable of their own, and the daemons of mpirun in both."""
 
+import json
 import os
+import pathlib
 import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
-from harness import BIN, STOPPED, JobTest, mpirun_command
+from harness import (BIN, SOURCE, STOPPED, JobTest, direct, mpirun_command, slurm_environment)
 
 NEEDED = ("ip", "nsenter", "unshare")
 NETWORK = "10.231.7"
 NAMES = ("node1", "node2")
+LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
+SLURM = ("munged", "slurmctld", "slurmd", "sbatch")
 SOON = 60
+SILENT = (r"error: rank [23] on host node2: no sign of life for \d+ s, last seen in .*; all ranks on "
+          "node2 are silent: that host, or the network between it and node1")
+RATE = r"([\d.]+ [GM]B/s, )?\d+ us"
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}
 
 
@@ -42,7 +50,7 @@ def processes_of(pid):
 
 
 @unittest.skipUnless(can_make_hosts(), f"needs root, namespaces and {', '.join(NEEDED)}")
-class TwoHosts(JobTest):
+class HostsTest(JobTest):
 
     def setUp(self):
         super().setUp()
@@ -55,10 +63,6 @@ class TwoHosts(JobTest):
             self.call(*inside(pid, "ip", "address", "add", f"{NETWORK}.{i}/24", "dev", "cable"))
             for device in ("lo", "cable"):
                 self.call(*inside(pid, "ip", "link", "set", device, "up"))
-        self.agent = self.dir / "agent"
-        self.agent.write_text("#!/bin/sh\nshift\nexec " +
-                              " ".join(inside(self.hosts[1], 'sh -c "$*"')) + "\n")
-        self.agent.chmod(0o755)
 
     def new_host(self):
         """The process that holds its namespaces; whatever runs in them ends with it."""
@@ -77,15 +81,11 @@ class TwoHosts(JobTest):
         self.succeed(subprocess.run([*map(str, command)], text=True, capture_output=True,
                                     check=False))
 
-    def start(self, *arguments):
-        """Two ranks on each host, with what scripts/mpi_environment.sh sets."""
-        _, environment = mpirun_command([])
-        for name, value in (("time", 4), ("intvl", 2), ("probes", 3)):
-            environment[f"OMPI_MCA_oob_tcp_keepalive_{name}"] = str(value)
-        command = ["mpirun", "--mca", "plm_rsh_agent", self.agent, "--bind-to", "none",
-                   "--host", ",".join(f"{name}:2" for name in NAMES), "-np", 4, BIN, *arguments]
-        return subprocess.Popen(inside(self.hosts[0], *command), text=True, env=environment,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def script(self, name, text):
+        path = self.dir / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
 
     def job(self, run_dir, steps, timeout=30):
         job = self.tiny_job(run_dir, {name: {**keys, "max_steps": steps}
@@ -97,19 +97,40 @@ class TwoHosts(JobTest):
         job["checkpoint"] = {"every_steps": 10, "every_minutes": 0}
         return self.write_job(job, f"{run_dir}.yaml")
 
+    def set_cable(self, state):
+        self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", state))
+
+
+class TwoHosts(HostsTest):
+
+    def setUp(self):
+        super().setUp()
+        self.agent = self.script("agent", "shift\nexec " +
+                                 " ".join(inside(self.hosts[1], 'sh -c "$*"')))
+
+    def start(self, *arguments):
+        """Two ranks on each host, with what scripts/mpi_environment.sh sets."""
+        _, environment = mpirun_command([])
+        for name, value in (("time", 4), ("intvl", 2), ("probes", 3)):
+            environment[f"OMPI_MCA_oob_tcp_keepalive_{name}"] = str(value)
+        command = ["mpirun", "--mca", "plm_rsh_agent", self.agent, "--bind-to", "none",
+                   "--host", ",".join(f"{name}:2" for name in NAMES), "-np", 4, BIN, *arguments]
+        return subprocess.Popen(inside(self.hosts[0], *command), text=True, env=environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
     def cut_the_cable(self, run_dir, steps, timeout):
         """While it trains, some time after a checkpoint; what the job said, which ends soon."""
         process = self.start(self.job(run_dir, steps, timeout))
         self.addCleanup(process.kill)
         self.wait_for_file(f"{run_dir}/ckpt/LATEST")
-        self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", "down"))
+        self.set_cable("down")
         try:
             output, _ = process.communicate(timeout=SOON)
         except subprocess.TimeoutExpired:
             process.kill()
             self.fail(f"the job still runs after {SOON} s:\n{process.stdout.read()}")
         self.assertNotEqual(process.returncode, 0, output)
-        self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", "up"))
+        self.set_cable("up")
         return output
 
     def check_continues(self, run_dir, whole, steps):
@@ -126,8 +147,25 @@ class TwoHosts(JobTest):
         output = self.finish(self.start(self.job("run", 20)))
         hosts = dict(re.findall(r"(?m)^ *rank (\d): (\w+)$", output))
         self.assertEqual(hosts, {"0": "node1", "1": "node1", "2": "node2", "3": "node2"}, output)
+        self.assertRegex(output, f"links between hosts: node1 - node2 {RATE}\n")
         self.succeed(self.run_here("here", 20))
         self.assert_same_weights("run", "here", ADAPTERS)
+
+    def test_pipeline_on_both(self):
+        """What messages take there is measured, and kept for predictions."""
+        path = self.job("run", 5)
+        job = json.loads(path.read_text())
+        del job["parallel"]
+        job["schedule"]["costs"] = "auto"
+        self.write_job(job, "run.yaml")
+        output = self.finish(self.start(path))
+        self.assertRegex(output, f"links between hosts: node1 - node2 {RATE}\n")
+        kept = json.loads((self.dir / "run/costs.json").read_text())["costs"]
+        costs = next(of for key, of in kept.items() if not key.startswith("refined"))
+        self.assertEqual((len(costs["between_hosts"]), costs["host"][1]), (2, 2))
+        preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node", 2))
+        self.assertRegex(preview.stdout, f"(?m)^messages +inside a host {RATE}; "
+                                         f"between hosts {RATE}$")
 
     def run_here(self, run_dir, steps):
         command, environment = mpirun_command([self.job(run_dir, steps)], 4)
@@ -141,9 +179,50 @@ class TwoHosts(JobTest):
 
     def test_cable_cut_with_less_patience(self):
         output = self.cut_the_cable("run", 100000, 2)
-        self.assertRegex(output, r"error: rank [23] on host node2: no sign of life for \d+ s, last "
-                                 "seen in .*; all ranks on node2 are silent: that host, or the "
-                                 "network between it and node1")
+        self.assertRegex(output, SILENT)
+
+
+@unittest.skipUnless(all(map(shutil.which, SLURM)), f"needs {', '.join(SLURM)}")
+class SlurmOnTwoHosts(HostsTest):
+
+    def setUp(self):
+        super().setUp()
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-slurm-"))
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.slurm = folder
+        (folder / "more.conf").write_text("KillWait=2\nMessageTimeout=3\n")
+        cases = "\n".join(f"{name}) exec {' '.join(inside(pid))} \"$@\" ;;"
+                          for name, pid in zip(NAMES, self.hosts, strict=True))
+        on = self.script("on", f"node=$1; shift\ncase $node in\n{cases}\nesac")
+        self.addCleanup(self.call, *inside(self.hosts[0], LOCAL_SLURM, "stop", folder))
+        self.call(LOCAL_SLURM, "start", folder, len(NAMES), on)
+
+    def command(self, *words):
+        environment = slurm_environment(self.slurm)
+        process = subprocess.run(inside(self.hosts[0], *words), env=environment, text=True,
+                                 capture_output=True, timeout=SOON, check=False, cwd=self.dir)
+        self.assertEqual(process.returncode, 0, process.stderr)
+        return process.stdout.strip()
+
+    def log(self, job):
+        return (self.dir / f"loratrain-{job}.log").read_text()
+
+    def test_cable_cut(self):
+        """A rank says so, and the script on the first node ends with it."""
+        job = self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2",
+                           "--cpus-per-task=1", SOURCE / "slurm/cpu.sbatch",
+                           self.job("run", 100000, 5))
+        self.wait_for_file("run/ckpt/LATEST")
+        self.addCleanup(self.set_cable, "up")
+        self.set_cable("down")
+        end = time.monotonic() + 2 * SOON
+        while "JobState=RUNNING" in self.command("scontrol", "show", "job", "-o", job):
+            self.assertLess(time.monotonic(), end, self.log(job))
+            time.sleep(0.2)
+        self.set_cable("up")
+        self.assertRegex(self.log(job), SILENT)
+        facts = self.command("scontrol", "show", "job", "-o", job)
+        self.assertRegex(facts, r"JobState=(COMPLETING|FAILED) .* ExitCode=1:0 ")
 
 
 if __name__ == "__main__":

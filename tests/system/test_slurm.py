@@ -15,8 +15,7 @@ import tempfile
 import time
 import unittest
 
-from harness import (BIN, COST_CACHE, ENDLESS, MPIEXEC, SOURCE, JobTest, run, session_directory,
-                     step_metrics)
+from harness import BIN, ENDLESS, MPIEXEC, SOURCE, JobTest, run, slurm_environment, step_metrics
 
 LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
@@ -48,13 +47,7 @@ class SlurmTest(JobTest):
 
     def setUp(self):
         super().setUp()
-        self.environment = {
-            **os.environ, "SLURM_CONF": str(slurm / "slurm.conf"), "LORATRAIN": BIN,
-            "LORATRAIN_ROOT": str(SOURCE), "OMP_NUM_THREADS": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_pml": "ob1",
-            "OMPI_MCA_orte_tmpdir_base": session_directory(),
-            "LORATRAIN_COST_CACHE": str(COST_CACHE)}
+        self.environment = slurm_environment(slurm)
 
     def job(self, run_dir, steps, costs="built-in"):
         """Costs that two jobs measure at the same time, or mpirun's ranks elsewhere than srun's,

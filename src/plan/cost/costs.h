@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,13 @@ struct HostCosts {
     NewShapeLine new_targets;    ///< to choose the head's
 };
 
+/// What a message takes between two ranks.
+struct LinkCost {
+    double fixed = 0.0;     ///< latency
+    double per_byte = 0.0;  ///< and what it costs beside computation
+    double seconds(double bytes) const { return fixed + per_byte * bytes; }
+};
+
 /// Times of one rank for one model, compute type and device; of a lane, for its share of the model.
 struct CostModel {
     CostLine layer_forward;   ///< one decoder layer with its adapters; rows = tokens
@@ -110,8 +118,14 @@ struct CostModel {
     HostCosts host;                   ///< runs ahead of the GPU, or holds it up (cost_model.h)
     double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
     double step_fixed = 0.0;
-    double message_fixed = 0.0;     ///< latency of a message between neighbours
-    double message_per_byte = 0.0;  ///< and what it costs beside computation
+    double message_fixed = 0.0;  ///< LinkCost between ranks of one host
+    double message_per_byte = 0.0;
+    /// Between ranks of two hosts, which have `ranks_per_host` each; none = not measured: as above.
+    std::optional<LinkCost> between_hosts;
+    LinkCost link(bool on_one_host) const {
+        return on_one_host || !between_hosts ? LinkCost{message_fixed, message_per_byte}
+                                             : *between_hosts;
+    }
     /// To bring the frozen weights of one layer from host memory, or from the rank that holds it,
     /// beside computation.
     double layer_transfer = 0.0;

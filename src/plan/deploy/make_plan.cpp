@@ -33,6 +33,9 @@ namespace loratrain {
 
 namespace {
 
+/// Of a replica that a refusal proposes: what hosts of GPUs have.
+constexpr int most_lanes_named = 8;
+
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
 std::int32_t widest_pad(BackendKind backend) {
     return backend == BackendKind::cuda ? 512 : 128;
@@ -501,6 +504,30 @@ class Planner {
         return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
     }
 
+    /// Beside more stages, what would take the longest sample: "; so would parallel.deployment:
+    /// [{tp: 2, pp: 1}] on 2 ranks, for up to 4096 tokens; ...".
+    std::string other_ways(const Plan& plan, std::int64_t longest) const {
+        if (has_several() || sizes_ != Sizes::searched) return "";
+        std::string text;
+        Cluster larger = cluster_;
+        larger.ranks_per_node = std::max(cluster_.ranks_per_node, most_lanes_named);
+        larger.ranks = std::max(cluster_.ranks, most_lanes_named);
+        const auto room = smallest_replica_for(job_, plan, datasets_, larger, longest);
+        if (room && room->replica.tensor > 1) {
+            text = cat("; so would parallel.deployment: ", deployment_text({room->replica}), " on ",
+                       room->replica.tensor * room->replica.stages, " ranks, for up to ",
+                       room->tokens, " tokens");
+        }
+        if (cluster_.backend == BackendKind::cuda && resident_layers(job_) == all_layers) {
+            Job streaming = job_;
+            streaming.model.residency = {Residency::Kind::stream, 0, 1};
+            if (planned_or_none(streaming, Sizes::as_given)) {
+                text += "; model.residency: stream would fit, with the layers in host memory";
+            }
+        }
+        return text;
+    }
+
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
         if (cluster_.bytes_per_rank == 0) return;
@@ -511,6 +538,7 @@ class Planner {
             if (hint.empty()) {
                 hint = memory_hint(planner.job(), view, fitting, planner.longest_sample(),
                                    planner.split());
+                if (fitting.layer == 0) hint += other_ways(view.plan, planner.longest_sample());
             }
             problems_.add(
                 where("parallel"),

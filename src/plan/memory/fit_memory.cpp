@@ -39,6 +39,18 @@ std::string hint_for_given_tokens(const Job& job, const ReplicaView& view,
     return join(hints, "; ");
 }
 
+/// Where not even the longest sample fits.
+std::string hint_for_longest(const Job& job, const ReplicaView& view, std::int64_t longest) {
+    const std::int64_t most = largest_fitting_tokens(job, view, Recompute::layer, 1);
+    const std::string keys =
+        job.parallel.microbatch_tokens ? "microbatch_tokens and max_seq_len" : "max_seq_len";
+    return cat("no microbatch_tokens fits, not even the ", longest,
+               " of the longest sample with recompute: layer",
+               most > 0 ? cat(", but ", most, " would: lower ", keys,
+                              ", with over_length: truncate or drop")
+                        : std::string());
+}
+
 /// Number of stages, more than the plan's, with which the smallest choice fits; 0 = none.
 std::int32_t fewest_fitting_stages(const Job& job, const ReplicaView& view, std::int64_t longest,
                                    const LayerSplit& split) {
@@ -115,8 +127,7 @@ std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTo
                         std::int64_t longest, const LayerSplit& split) {
     std::string hint;
     if (fitting.layer == 0) {
-        hint = cat("no microbatch_tokens fits, not even the ", longest,
-                   " of the longest sample with recompute: layer");
+        hint = hint_for_longest(job, view, longest);
     } else if (job.parallel.microbatch_tokens) {
         hint = hint_for_given_tokens(job, view, fitting);
     } else {

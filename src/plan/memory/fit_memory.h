@@ -44,7 +44,8 @@ MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view,
 using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
 
 /// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
-/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit".
+/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit". Where the longest sample
+/// fits in none that the job leaves, also the tokens of one that would.
 std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
                         std::int64_t longest, const LayerSplit& split);
 

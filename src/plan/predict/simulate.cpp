@@ -139,8 +139,8 @@ void Simulator::queue_actions(Replica& replica, const Window& window) {
 void Simulator::reduce(std::size_t stage, const Action& action) {
     Sum& sum = sums_[action.batch];
     const CostModel& costs = replica_of(stage).costs;
-    sum.seconds =
-        std::max(sum.seconds, exchange_seconds(costs, parameters_of(stage, action.batch)));
+    sum.seconds = std::max(sum.seconds, exchange_seconds(costs.link(on_one_host()),
+                                                         parameters_of(stage, action.batch)));
     if (++sum.stages < stages_.size()) return;
     sums_end_ = sum.end = std::max(now_ + until_all_look(), sums_end_) + sum.seconds;
     timeline_.exchange_seconds += sum.seconds;
@@ -235,7 +235,8 @@ bool Simulator::perform(std::size_t stage, const Action& action) {
             }
             return true;
         case ActionRole::send:
-            send(stage, up ? stages_[stage].up : stages_[stage].down, action);
+            send(stage, up ? stage + 1 : stage - 1, up ? stages_[stage].up : stages_[stage].down,
+                 action);
             return true;
         case ActionRole::receive:
             return receive(stage, up ? stages_[stage - 1].up : stages_[stage + 1].down, action);
@@ -263,11 +264,11 @@ void Simulator::compute(std::size_t stage, const Action& action) {
     computing_[state.host] += replica_of(stage).view.replica.tensor;
 }
 
-void Simulator::send(std::size_t stage, Link& link, const Action& action) {
-    const CostModel& costs = replica_of(stage).costs;
-    link.free_at = std::max(now_, link.free_at) + costs.message_per_byte * bytes_of(stage, action);
+void Simulator::send(std::size_t stage, std::size_t other, Link& link, const Action& action) {
+    const LinkCost cost = replica_of(stage).costs.link(stages_[stage].host == stages_[other].host);
+    link.free_at = std::max(now_, link.free_at) + cost.per_byte * bytes_of(stage, action);
     link.under_way.push_back(
-        {traits_of(action.kind).channel, number_of(action), link.free_at + costs.message_fixed});
+        {traits_of(action.kind).channel, number_of(action), link.free_at + cost.fixed});
 }
 
 bool Simulator::receive(std::size_t stage, Link& link, const Action& action) {

@@ -45,8 +45,9 @@ struct Timeline {
 /// Plays action lists, the same that the runtime interprets, in the time of a cost model. A stage
 /// does one thing after the other; stages of one host share its processors
 /// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
-/// one after the other per direction between two neighbours (message_per_byte), and arrive
-/// message_fixed later; a receive waits until its message is there. Sums over replicas travel
+/// one after the other per direction between two neighbours (LinkCost::per_byte, of one host or
+/// between hosts), and arrive LinkCost::fixed later; a receive waits until its message is there.
+/// Sums over replicas, between hosts where these are on several, travel
 /// beside computation too, one after the other: each begins when all stages have come to its
 /// reduce and looked, as those that compute do between two layers, and takes exchange_seconds(); a
 /// step waits for it. Pure and deterministic.
@@ -115,13 +116,14 @@ class Simulator {
     void queue_actions(Replica& replica, const Window& window);
     void reduce(std::size_t stage, const Action& action);
     double until_all_look() const;
+    bool on_one_host() const { return computing_.size() == 1; }
     bool sum_is_there(std::size_t stage, const Action& action);
     void advance(bool to_the_end);
     void start_what_can();
     bool next_event();
     bool perform(std::size_t stage, const Action& action);
     void compute(std::size_t stage, const Action& action);
-    void send(std::size_t stage, Link& link, const Action& action);
+    void send(std::size_t stage, std::size_t other, Link& link, const Action& action);
     bool receive(std::size_t stage, Link& link, const Action& action);
     double speed(std::size_t host) const;
     const Replica& replica_of(std::size_t stage) const { return replicas_[stages_[stage].replica]; }

@@ -83,6 +83,30 @@ std::string describe(const Plan& plan, const Prediction& prediction) {
     return text;
 }
 
+std::string to_text(const LinkCost& link) {
+    constexpr double giga = 1e9;
+    constexpr double mega = 1e6;
+    const double rate = link.per_byte > 0.0 ? 1.0 / link.per_byte : 0.0;
+    const std::string latency = cat(format_fixed(link.fixed * mega, 0), " us");
+    if (rate == 0.0) return latency;
+    return cat(rate < giga ? cat(format_fixed(rate / mega, 1), " MB/s, ")
+                           : cat(format_fixed(rate / giga, 2), " GB/s, "),
+               latency);
+}
+
+std::string describe_links(const Plan& plan, const Cluster& cluster) {
+    if (cluster.ranks <= cluster.ranks_per_node) return "";
+    const CostModel& costs = predicted_costs_of(views_of(plan).front());
+    const std::string inside = to_text(costs.link(true));
+    if (!costs.between_hosts) {
+        return cat("messages    ", inside, "; between hosts taken for as fast: ",
+                   "no run on several of them has measured it\n");
+    }
+    const std::string between = to_text(*costs.between_hosts);
+    if (cluster.ranks_per_node == 1) return cat("messages    between hosts ", between, "\n");
+    return cat("messages    inside a host ", inside, "; between hosts ", between, "\n");
+}
+
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen) {
     const double own = speed_of(policies, chosen);
     const std::string name = word_of(schedule_policy_words, chosen);

@@ -13,6 +13,13 @@ namespace loratrain {
 /// Speed, time of the whole job, idle shares and what blocks were filled by.
 std::string describe(const Plan& plan, const Prediction& prediction);
 
+/// "1.18 GB/s, 24 us"; latency alone where bytes cost nothing.
+std::string to_text(const LinkCost& link);
+
+/// On several hosts, a line of what messages were predicted with inside a host and between two, or
+/// that they are taken for as fast; "" on one host.
+std::string describe_links(const Plan& plan, const Cluster& cluster);
+
 /// A line per policy, and for mlora one more with its published rule where that differs: tokens/s,
 /// time, idle share, and the gain over it of `chosen`.
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen);

@@ -46,11 +46,15 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     keep_costs(path_, "one", some_costs());
     CostModel other = some_costs();
     other.step_fixed = 1.0;
+    other.between_hosts = {2e-5, 1e-9 / 3.0};
     keep_costs(path_, "two", other);
     expect_equal(*find_costs(path_, "one"), some_costs());
     EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_token, 0.1 / 3.0);
     EXPECT_EQ(find_costs(path_, "one")->layer_forward.per_segment, 7e-5);
     EXPECT_EQ(find_costs(path_, "two")->step_fixed, 1.0);
+    EXPECT_FALSE(find_costs(path_, "one")->between_hosts);
+    EXPECT_EQ(find_costs(path_, "two")->link(false).fixed, 2e-5);
+    EXPECT_EQ(find_costs(path_, "two")->link(false).per_byte, 1e-9 / 3.0);
     EXPECT_EQ(find_costs(path_, "two")->first_layer_saving, 0.1);
     EXPECT_EQ(find_costs(path_, "two")->full_speed_ranks, 1.5);
     EXPECT_EQ(find_costs(path_, "two")->layer_transfer, 0.1 / 7.0);

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "base/text.h"
+#include "config/model_presets.h"
 #include "plan/text/describe.h"
 #include "support/problems.h"
 #include "support/sanitized.h"
@@ -269,6 +270,52 @@ TEST(FitMemory, RefusalNamesWhatIsMissing) {
     EXPECT_TRUE(has(problems_of(test),
                     "no microbatch_tokens fits, not even the 16 of the longest"
                     " sample with recompute: layer"));
+}
+
+/// A sample of 4000 tokens where half of it has no room: what is named does, and is all that does.
+TEST(FitMemory, RefusalOfTheLongestSampleNamesWhatTakesIt) {
+    Case test = deep_case(1, 1);
+    const auto with_longest = [&](std::int32_t tokens) {
+        test.datasets[0].train[3] = {tokens, tokens - 1};
+    };
+    with_longest(4000);
+    const std::uint64_t all = bytes_needed(test, 4000, Recompute::layer);
+    with_longest(2000);
+    test.cluster.bytes_per_rank =
+        (bytes_needed(test, 2000, Recompute::layer) + all) / 2;  // about 3000
+    with_longest(4000);
+    const std::string found = problems_of(test);
+    std::smatch words;
+    ASSERT_TRUE(std::regex_search(
+        found, words,
+        std::regex(
+            "not even the 4000 of the longest sample with recompute: layer, but ([0-9]+) "
+            "would: lower max_seq_len, with over_length: truncate or drop; more than 1 .*; "
+            "so would parallel.deployment: (\\[\\{tp: ([0-9]), pp: ([0-9])\\}\\]) on ([0-9]) "
+            "ranks, for up to ([0-9]+) tokens")))
+        << found;
+    const int most = std::stoi(words[1]);
+    EXPECT_GT(most, 2000);
+    with_longest(most);
+    EXPECT_EQ(problems_of(test), "");
+    with_longest(most + 1);
+    EXPECT_TRUE(has(problems_of(test), cat("not even the ", most + 1)));
+
+    with_longest(4000);
+    const ReplicaJob lanes{std::stoi(words[3]), std::stoi(words[4]), 1, {}};
+    EXPECT_EQ(lanes.tensor, 2);
+    EXPECT_GE(std::stoi(words[6]), 4000);
+    test.job.parallel.deployment = {lanes};
+    test.cluster.ranks = test.cluster.ranks_per_node = std::stoi(words[5]);
+    EXPECT_EQ(problems_of(test), "");
+    with_longest(std::stoi(words[6]));
+    EXPECT_EQ(problems_of(test), "");
+
+    test.job.parallel = {};
+    test.job.parallel.microbatch_tokens = 5000;
+    test.cluster.ranks = 1;
+    with_longest(4000);
+    EXPECT_TRUE(has(problems_of(test), "would: lower microbatch_tokens and max_seq_len"));
 }
 
 TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {

@@ -56,6 +56,7 @@ Plan odd_plan() {
         11,
         12,
         13,
+        LinkCost{28, 0.2 / 3.0},
         0.125,
         0.375,
         1.5,
@@ -135,6 +136,7 @@ TEST(PlanText, ReadsPlansOfBeforeThereWereReplicas) {
     EXPECT_EQ(plan.memory[1].engine, 10U);
     EXPECT_EQ(plan.device, "cpu");
     EXPECT_EQ(plan.costs.host.layer_forward.fixed, 0.0);
+    EXPECT_FALSE(plan.costs.between_hosts);
     EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
 }
 
@@ -206,6 +208,8 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.step_fixed, 11);
     EXPECT_EQ(read.costs.message_fixed, 12);
     EXPECT_EQ(read.costs.message_per_byte, 13);
+    EXPECT_EQ(read.costs.link(false).fixed, 28);
+    EXPECT_EQ(read.costs.link(false).per_byte, 0.2 / 3.0);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
     EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);

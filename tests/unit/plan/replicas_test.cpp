@@ -317,6 +317,20 @@ TEST(Replicas, ShareTheWork) {
     EXPECT_EQ(both.replica_tokens[0], both.replica_tokens[1]);
 }
 
+TEST(Replicas, SumsBetweenHostsTakeWhatMessagesDoThere) {
+    const Case test = deployed(uniform_case(4, 1, 64, 1000, 16), two_equal);
+    Plan plan = test.plan();
+    const auto seconds = [&](std::int32_t ranks_per_host) {
+        plan.costs.ranks_per_host = ranks_per_host;
+        return predict(test.job, plan, test.datasets, 8).seconds;
+    };
+    const double near = seconds(2);
+    EXPECT_EQ(seconds(1), near);
+    plan.costs.between_hosts = LinkCost{1.0, plan.costs.message_per_byte};
+    EXPECT_EQ(seconds(2), near);
+    EXPECT_GT(seconds(1), near + 1.0);
+}
+
 /// Where sums take long, half of the adapters compute while those of the others are under way.
 TEST(Replicas, HideSumsBehindComputation) {
     Case test = deployed(uniform_case(4, 1, 64, 1000, 16), two_equal);

@@ -170,6 +170,28 @@ TEST(Simulator, MessagesTravelBesideComputation) {
     EXPECT_DOUBLE_EQ(simulator.timeline().stages[1][3].start, 13.0);
 }
 
+/// Four stages on two hosts: only the message between the middle ones takes what it does there.
+TEST(Simulator, MessagesBetweenHostsTakeWhatTheyDoThere) {
+    const Case test = pipeline_case(1, 4, 4);
+    CostModel costs = unit_costs();
+    costs.message_fixed = 0.25;
+    costs.ranks_per_host = 2;
+    const Played alike = play(test, costs);
+    costs.between_hosts = LinkCost{0.25, 0.0};
+    EXPECT_EQ(play(test, costs).timeline.makespan(), alike.timeline.makespan());
+    costs.between_hosts = LinkCost{2.0, 0.0};
+    const Played apart = play(test, costs);
+    EXPECT_DOUBLE_EQ(apart.timeline.stages[1][0].start, 1.25);
+    EXPECT_DOUBLE_EQ(apart.timeline.stages[2][0].start, 2.25 + 2.0);
+    EXPECT_DOUBLE_EQ(apart.timeline.stages[3][0].start, 5.25 + 0.25);
+    const double bytes = 10.0 * 64 * 4 + static_cast<double>(message_tail_bytes(test.plan()));
+    costs.between_hosts = LinkCost{0.0, 3.0 / bytes};
+    const Played narrow = play(test, costs);
+    EXPECT_DOUBLE_EQ(narrow.timeline.stages[2][0].start, 2.25 + 3.0);
+    costs.ranks_per_host = 4;
+    EXPECT_EQ(play(test, costs).timeline.makespan(), alike.timeline.makespan());
+}
+
 TEST(Simulator, StagesOfAHostShareItsProcessors) {
     const Case test = pipeline_case(1, 2, 4);
     CostModel costs = unit_costs();
