@@ -119,6 +119,7 @@ std::vector<AdapterId> Conductor::train_stream() {
     for (const AdapterId a : adapters_.running()) {
         begun_[a] = {adapters_.round(), adapters_[a].state.steps};
     }
+    foresee_end(adapters_.round());
     adapters_.reached(stream_.run(
         {[this](const BatchResult& result) { on_batch(result); },
          [this](const EvalResult& result) { on_evaluation(result); },
@@ -126,7 +127,7 @@ std::vector<AdapterId> Conductor::train_stream() {
          [this](const Progress& planned) { return change_stream(planned); },
          [this](const Progress& planned) { return last_round(planned); },
          [this](const Progress& planned) { return most_rounds(planned); },
-         [this](std::int32_t round) { return checkpoint_due_at(round); },
+         [this](std::int32_t round) { return checkpoint_due_at(round) && can_save_at(round); },
          [this](std::int32_t round) { return begin_checkpoint(round); },
          [this](const PartKey& key, AdapterParts::ByRank values) {
              store_part(key, std::move(values));
@@ -154,15 +155,17 @@ std::vector<AdapterId> Conductor::train_stream() {
     write_bests(true);
     finish_saving();
     write_bests(true);
+    if (foreseen_) foreseen_->pays.wait();  // orders may change the job
     std::vector<AdapterId> trained;
     for (const auto& [adapter, begin] : begun_) trained.push_back(adapter);
     return trained;
 }
 
-/// Whether an adapter that ends makes room for one that cannot come while others train, or lets the
-/// run be deployed anew.
+/// Whether an adapter that ends makes room for one that cannot come while others train, or is to
+/// write texts on a worker.
 bool Conductor::ends_need_drain() const {
-    if (search_.active() || parts_.redeploys || parts_.job.eval.generate.wanted()) return true;
+    if (search_.active()) return true;
+    if (parts_.desk != nullptr && parts_.job.eval.generate.wanted()) return true;
     return adapters_.any_waiting() && !changes_in_stream();
 }
 
@@ -190,11 +193,12 @@ std::int32_t Conductor::last_round(const Progress& planned) const {
         most = std::max(most, total - planned.steps[index(a)]);
     }
     if (adapters_.any_waiting() && !ends_need_drain()) ++most;
-    return std::min(fixed_end_, planned.round + most);
+    const std::int32_t end = std::min(fixed_end_, planned.round + most);
+    return foreseen_ ? std::min(end, foreseen_->round + 1) : end;
 }
 
-/// Of a window, so that one begins where a checkpoint is due, a place becomes free, or states that
-/// are evaluated are kept or awaited.
+/// Of a window, so that one begins where a checkpoint is due, a place becomes free, an end is
+/// judged, or states that are evaluated are kept or awaited.
 std::int32_t Conductor::most_rounds(const Progress& planned) const {
     std::int32_t most = std::numeric_limits<std::int32_t>::max();
     const EvalJob& eval = parts_.job.eval;
@@ -202,6 +206,7 @@ std::int32_t Conductor::most_rounds(const Progress& planned) const {
     for (const int every : {parts_.job.checkpoint.every_steps, awaits ? eval.every_steps : 0}) {
         if (every > 0) most = std::min(most, every - planned.round % every);
     }
+    if (foreseen_) most = std::min(most, std::max(1, foreseen_->round - planned.round));
     if (!adapters_.any_waiting()) return most;
     for (const AdapterId a : adapters_.all()) {
         const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
@@ -213,11 +218,11 @@ std::int32_t Conductor::most_rounds(const Progress& planned) const {
 
 /// Before a window that begins with the round.
 bool Conductor::drain_wanted(std::int32_t round) {
-    const bool can_save = saves_in_stream_ && !saving_;
     if (parts_.desk != nullptr && desk_wants_drain()) return true;
     return orders_need_drain(round) || must_give_up_any() || budget_spent() ||
-           evaluations_need_drain(round) || (checkpoint_due_at(round) && !can_save) ||
-           !reason_to_stop().empty();
+           evaluations_need_drain(round) || texts_are_due(round) ||
+           (checkpoint_due_at(round) && !can_save_at(round)) || !reason_to_stop().empty() ||
+           !goes_on_behind(round);
 }
 
 void Conductor::on_batch(const BatchResult& result) {
@@ -436,7 +441,7 @@ void Conductor::export_adapter(AdapterId adapter) {
 void Conductor::write_texts(const std::vector<AdapterId>& trained) {
     for (const AdapterId a : trained) {
         const bool ended = is_complete(adapters_[a].state.status) && sweep_.is_wanted(a);
-        if (!ended || !has_eval_samples(parts_.job, parts_.datasets, a)) continue;
+        if (!ended || !has_texts(a)) continue;
         const auto start = std::chrono::steady_clock::now();
         post(GenerateTexts{a});
         const std::vector<GeneratedText> texts =
@@ -444,7 +449,8 @@ void Conductor::write_texts(const std::vector<AdapterId>& trained) {
         const std::string& name = parts_.job.adapter(a).name;
         write_text_atomic(cat(parts_.job.run.dir, "/adapters/", name, "/", generations_file_name),
                           to_text(texts));
-        log::info(texts_notice(name, texts, seconds_since(start)));
+        text_seconds_ = seconds_since(start);
+        log::info(texts_notice(name, texts, *text_seconds_));
     }
 }
 
@@ -466,7 +472,8 @@ bool Conductor::redeploys() {
     const RunState now = state();
     const std::vector<AdapterId> left = unfinished_in(now);
     if (!parts_.redeploys || left.empty() || left == now.deployment.judged_for) return false;
-    if (parts_.redeploys(now)) return true;
+    const bool foreseen = foreseen_ && foreseen_->left == left && foreseen_->round == now.round;
+    if (foreseen ? foreseen_->pays.get() : parts_.redeploys(now)) return true;
     adapters_.deployment().judged_for = left;
     return false;
 }

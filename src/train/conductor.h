@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -28,7 +29,8 @@ namespace loratrain {
 /// ordered, and make room for those that wait, and for those that are added, unless trials or
 /// workers are told of ends. Where the result of an evaluation may end an adapter early, the stream
 /// waits for it. Checkpoints and the best states of adapters are written while it goes on, unless
-/// there is no memory for copies.
+/// there is no memory for copies. Texts of adapters that have ended are written with the pipeline
+/// empty, of several at a time; whether another deployment pays behind an end is judged before it.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -75,8 +77,23 @@ class Conductor {
     bool is_evaluated(AdapterId adapter) const;
     std::int32_t steps_left(AdapterId adapter) const;
 
+    // Ends that the stream goes on behind (conductor_ends.cpp).
+    /// What is found out beforehand about the next end.
+    struct Foreseen {
+        std::int32_t round = 0;
+        std::vector<AdapterId> left;    ///< to train behind it
+        std::shared_future<bool> pays;  ///< that they go on in another deployment
+    };
+    bool foresees_ends() const;
+    void foresee_end(std::int32_t round);
+    bool goes_on_behind(std::int32_t round);
+    bool has_texts(AdapterId adapter) const;
+    int texts_waiting(std::int32_t round) const;
+    bool texts_are_due(std::int32_t round) const;
+
     // Who trains changes while the stream goes on (conductor_changes.cpp).
     bool changes_in_stream() const;
+    bool grows_in_stream() const;
     bool orders_need_drain(std::int32_t round);
     std::optional<StreamChange> change_stream(const Progress& planned);
     void stop_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change);
@@ -125,6 +142,7 @@ class Conductor {
     std::vector<AdapterId> adapters_held() const;
     bool saves_in_stream() const;
     bool checkpoint_due_at(std::int32_t round) const;
+    bool can_save_at(std::int32_t round) const;
     std::vector<AdapterId> begin_checkpoint(std::int32_t round);
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
     void store_part(const PartKey& key, AdapterParts::ByRank values);
@@ -234,6 +252,8 @@ class Conductor {
     std::map<AdapterId, Begin> begun_;              ///< in the stream
     std::map<AdapterId, std::int32_t> last_steps_;  ///< in the stream, by order: steps it has then
     std::int32_t fixed_end_ = 0;                    ///< a round: of the stream, whoever trains
+    std::optional<Foreseen> foreseen_;              ///< none: ends are not waited for
+    std::optional<double> text_seconds_;            ///< that an adapter's texts took last
     std::vector<AdapterId> saved_ended_;            ///< had ended at the checkpoint of the stream
 
     std::set<ReferenceId> referred_;               ///< whose losses are known

@@ -16,14 +16,18 @@
 
 namespace loratrain {
 
-/// Who trains may change, and adapters may be added, while others train: nobody else has to know of
-/// an end before they train on, and no text is written at one. Trials of a sweep are judged,
-/// workers get their adapters, and runs are deployed anew with the pipeline empty. What needs that
-/// of single adapters (admit_in_stream): a place that others have to leave, for a higher priority;
-/// references that are not known; more memory than there is beside what is resident, or for copies.
+/// Who trains may change while others train: nobody else has to know of an end before they train
+/// on. Trials of a sweep are judged, workers get their adapters, and runs are deployed anew with
+/// the pipeline empty. What needs that of single adapters (admit_in_stream): a place that others
+/// have to leave, for a higher priority; references that are not known; more memory than there is
+/// beside what is resident, or for copies.
 bool Conductor::changes_in_stream() const {
-    return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys &&
-           !parts_.job.eval.generate.wanted();
+    return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys;
+}
+
+/// Adapters may be added then, but for those that are to write texts.
+bool Conductor::grows_in_stream() const {
+    return changes_in_stream() && !parts_.job.eval.generate.wanted();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
@@ -31,6 +35,7 @@ bool Conductor::changes_in_stream() const {
 bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_wait()) return false;
     if (!changes_in_stream() || round >= fixed_end_) return true;
+    if (!orders_.additions.empty() && !grows_in_stream()) return true;
     if (orders_.stops.empty()) return false;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
@@ -104,7 +109,7 @@ bool Conductor::admit_in_stream(const Progress& planned, StreamChange& change) {
     }
     std::set<AdapterId> resident = admitted;
     for (const auto& [a, begin] : begun_) {
-        if (!exported_.contains(a)) resident.insert(a);
+        if (!exported_.contains(a) || has_texts(a)) resident.insert(a);
     }
     change.resident.assign(resident.begin(), resident.end());
     if (!fit_together(parts_.job, parts_.plan, change.resident)) return false;

@@ -39,6 +39,11 @@ bool Conductor::checkpoint_due_at(std::int32_t round) const {
     return (every > 0 && round % every == 0) || checkpoint_due_by_time();
 }
 
+/// While the stream goes on. Who has ended in a checkpoint has written its texts.
+bool Conductor::can_save_at(std::int32_t round) const {
+    return saves_in_stream_ && !saving_ && texts_waiting(round) == 0;
+}
+
 /// Of the state before the round, which no window has begun with yet.
 std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
     std::vector<StateAtRound::Goal> goals;

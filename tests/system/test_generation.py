@@ -1,6 +1,7 @@
 """eval.generate: texts are those of transformers + PEFT in float64 (tests/golden/generations.json)."""
 
 import json
+import re
 import unittest
 
 from harness import GOLDEN, JobTest, read_metrics, run
@@ -85,6 +86,25 @@ class Generation(JobTest):
                              [text["generated"][:1] for text in TEXTS["llama"][name]["texts"]])
         self.assertEqual(len(read_texts(self.dir / "run", "short")), 5)
         self.assertIn("adapter short: 5 texts of 5 tokens", process.stdout + process.stderr)
+
+    def test_ends_that_the_others_train_on_behind(self):
+        """The first end tells how long texts take; after that they are written once, at the checkpoint that
+        has to have them, and at the end."""
+        names = ["one", "two", "three", "four", "five"]
+        for run_dir in ("with", "without"):
+            job = self.job_of("llama", ["a_r4_all"], run_dir, max_new_tokens=4)
+            job["adapters"] = [{**job["adapters"][0], "name": name, "max_steps": 3 * i}
+                               for i, name in enumerate(names, 1)]
+            job["checkpoint"] = {"every_steps": 10}
+            if run_dir == "without":
+                del job["eval"]
+            output = self.succeed(run([self.write_job(job)], 2)).stdout
+            self.assertIn("of 3 streams" if run_dir == "with" else "of 1 stream ", output)
+        log = (self.dir / "with/loratrain.log").read_text()
+        self.assertEqual(re.findall(r"adapter (\w+): 5 texts of", log), names)
+        self.assert_same_bits("with", "without", names)
+        for name in names:
+            self.assertEqual(len(read_texts(self.dir / "with", name)), 5)
 
     def test_nothing_else_changes(self):
         with_texts = self.job_of("llama", ["a_r4_all"], "with")

@@ -246,6 +246,20 @@ class Redeployment(JobTest):
         for name, adapter in (("one", self.ONE), ("many", self.MANY)):
             self.compare_losses(name, adapter)
 
+    def test_ends_behind_which_the_deployment_stays(self):
+        """It is judged before the end, and the stream goes on."""
+        names = {"a": 60, "b": 150, "c": 240}
+        for run_dir in ("judged", "never"):
+            job = self.tiny_job(run_dir, {name: {"max_steps": steps, "learning_rate": 1e-4}
+                                          for name, steps in names.items()}, "demo")
+            job["parallel"] = {"deployment": "auto", "microbatch_tokens": 256}
+            if run_dir == "never":
+                job["parallel"]["redeploy"] = "never"
+            output = self.succeed(run([self.write_job(job)], 2)).stdout
+            self.assertEqual(output.count("the deployment stays"), 2 if run_dir == "judged" else 0)
+            self.assertRegex(output, r"planned \d+ windows of 1 stream ")
+        self.assert_same_bits("judged", "never", list(names))
+
     def compare_losses(self, name, adapter):
         """With those of one rank; the learning rate is too small for rounding to grow."""
         losses = self.step_losses("run", name)
