@@ -37,7 +37,7 @@ constexpr const char* dry_run_name = "dry_run";
 constexpr const char* sweep_picture_name = "sweep.svg";
 
 Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
-    const int ranks = command_line.ranks.value_or(mpi.size());
+    const ImaginedRanks ranks{command_line.ranks.value_or(mpi.size()), command_line.ranks_per_node};
     if (!command_line.device.empty()) return imagined_cluster(command_line.device, ranks, mpi);
     return with_ranks(describe_cluster(mpi, job.run.backend), ranks);
 }

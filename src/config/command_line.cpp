@@ -93,6 +93,7 @@ void read_job_path(const Words& arguments, CommandLine& line, Problems& problems
 /// Options that only a dry run has.
 void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
     line.ranks = read_count(parsed, "ranks", problems);
+    line.ranks_per_node = read_count(parsed, "ranks-per-node", problems);
     if (parsed.values.count("device") > 0) {
         line.device = parsed.values["device"].as<std::string>();
         if (line.device.empty()) problems.add("--device", "'' names no device", see_help);
@@ -103,7 +104,7 @@ void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
                      cat("to train on ", *line.ranks, " ranks: mpirun -np ", *line.ranks,
                          " loratrain ", line.job_path));
     }
-    for (const char* option : {"device", "out"}) {
+    for (const char* option : {"ranks-per-node", "device", "out"}) {
         if (parsed.values.count(option) == 0) continue;
         problems.add(cat("--", option), "only goes with --dry-run",
                      "training uses what is there and writes to run.dir");

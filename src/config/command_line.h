@@ -34,7 +34,8 @@ struct CommandLine {
     bool dry_run = false;                  ///< --dry-run
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
-    std::optional<int> ranks;  ///< --ranks N, with --dry-run: pretend N ranks
+    std::optional<int> ranks;           ///< --ranks N, with --dry-run: pretend N ranks
+    std::optional<int> ranks_per_node;  ///< --ranks-per-node N, with --dry-run: on hosts of N
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     std::optional<int> stop_after;  ///< --stop-after N: exit 75 at the first block end from step N
 

@@ -44,6 +44,7 @@ po::options_description train_options(CommandLine& line) {
     add("set", po::value<Words>()->composing());
     add("dry-run", po::bool_switch(&line.dry_run));
     add("ranks", po::value<int>());
+    add("ranks-per-node", po::value<int>());
     add("device", po::value<std::string>());
     add("out", po::value(&line.output));
     add("restart", po::value<std::string>());

@@ -82,19 +82,21 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     return cluster;
 }
 
-Cluster with_ranks(Cluster cluster, int ranks) {
-    if (ranks == cluster.ranks) return cluster;
+Cluster with_ranks(Cluster cluster, const ImaginedRanks& ranks) {
+    if (ranks.count == cluster.ranks && !ranks.per_host) return cluster;
+    const int per_host = std::min(ranks.per_host.value_or(ranks.count), ranks.count);
     if (cluster.backend == BackendKind::cpu) {
         const auto started = static_cast<std::uint64_t>(cluster.ranks_per_node);
         cluster.bytes_per_rank =
-            cluster.bytes_per_rank * started / static_cast<std::uint64_t>(ranks);
+            cluster.bytes_per_rank * started / static_cast<std::uint64_t>(per_host);
     }
-    cluster.ranks = ranks;
-    cluster.ranks_per_node = ranks;
+    cluster.ranks = ranks.count;
+    cluster.ranks_per_node = per_host;
     return cluster;
 }
 
-Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& mpi) {
+Cluster imagined_cluster(const std::string& name, const ImaginedRanks& ranks,
+                         const MpiSession& mpi) {
     const auto device = find_device(name);
     if (!device) {
         throw InputError("--device", cat("'", name, "' is not known"),
@@ -105,7 +107,7 @@ Cluster imagined_cluster(const std::string& name, int ranks, const MpiSession& m
     cluster = with_ranks(cluster, ranks);
     cluster.backend = device->backend;
     cluster.device = device->name;
-    if (device->bytes > 0) cluster.bytes_per_rank = usable_gpu_bytes(device->bytes, ranks);
+    if (device->bytes > 0) cluster.bytes_per_rank = usable_gpu_bytes(device->bytes, ranks.count);
     return cluster;
 }
 

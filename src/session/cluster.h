@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "comm/mpi_session.h"
@@ -14,12 +15,20 @@ namespace loratrain {
 /// (unless ranks_may_share_gpus: each has its share of the memory then). Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
-/// As if `ranks` ranks had been started instead: all on this host, whose memory CPU ranks share.
-Cluster with_ranks(Cluster cluster, int ranks);
+/// Ranks that are only thought of.
+struct ImaginedRanks {
+    int count = 1;
+    std::optional<int> per_host{};  ///< empty: all on one
+};
 
-/// `ranks` ranks on devices that need not be there (plan/cost/device.h), empty of other programs;
+/// As if these ranks had been started instead, on hosts like this one, whose memory CPU ranks
+/// share.
+Cluster with_ranks(Cluster cluster, const ImaginedRanks& ranks);
+
+/// These ranks on devices that need not be there (plan/cost/device.h), empty of other programs;
 /// "cpu": on this host's memory. Throws InputError where no device of this name is known.
-Cluster imagined_cluster(const std::string& device, int ranks, const MpiSession& mpi);
+Cluster imagined_cluster(const std::string& device, const ImaginedRanks& ranks,
+                         const MpiSession& mpi);
 
 /// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
 std::string describe_devices(const MpiSession& mpi, BackendKind backend);

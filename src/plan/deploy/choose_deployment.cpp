@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
@@ -16,6 +19,12 @@ namespace {
 
 /// Of the wanted microbatch, below which fewer adapters at once are the better choice.
 constexpr std::int64_t crowded_share = 8;
+
+/// What a smaller microbatch has to gain by the depth that it leaves room for, how far behind it
+/// may be without, and how many of them are played in their depths.
+constexpr double least_gain_of_depth = 0.02;
+constexpr double most_behind = 0.15;
+constexpr std::size_t most_sizes_in_depth = 2;
 
 /// The job with the sizes of the former run where it leaves them open, as long as they may fit.
 Job sized_as(const Job& job, const Workload& work, const ReplicaPlan* former) {
@@ -54,7 +63,7 @@ class Chooser {
     Deployment run() const {
         const Attempt first = admitted();
         const auto [sized, trials] = with_searched_size(first);
-        return {with_searched_depth(with_shared_layers(sized)), trials};
+        return with_room_for_depth(sized, {in_depth(sized), trials});
     }
 
   private:
@@ -217,10 +226,13 @@ class Chooser {
     }
 
     /// Sequential and 1F1B are defined by as many microbatches in flight as stages.
-    Candidate with_searched_depth(const Candidate& usual) const {
+    bool has_free_depth() const {
         const SchedulePolicy policy = job_.schedule.policy;
-        const bool free = policy == SchedulePolicy::balanced || policy == SchedulePolicy::mlora;
-        if (!free || !fits(usual)) return usual;
+        return policy == SchedulePolicy::balanced || policy == SchedulePolicy::mlora;
+    }
+
+    Candidate with_searched_depth(const Candidate& usual) const {
+        if (!has_free_depth() || !fits(usual)) return usual;
         Candidate other = usual;
         if (alike_ != nullptr && alike_->max_in_flight >= in_.stages) {
             other.replica.max_in_flight = alike_->max_in_flight;
@@ -229,6 +241,65 @@ class Chooser {
         other.replica.max_in_flight =
             search_depth(job_, plan_with(in_.constants, usual), in_.datasets, in_.built_in);
         return other;
+    }
+
+    Candidate in_depth(const Candidate& sized) const {
+        return with_searched_depth(with_shared_layers(sized));
+    }
+
+    double speed_of(const Candidate& candidate) const {
+        return played_speed(job_, plan_with(in_.constants, candidate), in_.datasets, in_.built_in);
+    }
+
+    bool is_held_by_memory(const Candidate& candidate) const {
+        Candidate deeper = candidate;
+        deeper.replica.max_in_flight += depths_apart(in_.stages);
+        return deeper.replica.max_in_flight <= 2 * in_.stages && !fits(deeper);
+    }
+
+    /// Beside as many adapters, the fastest first.
+    static std::vector<LayoutTrial> smaller_sizes(const std::vector<LayoutTrial>& trials) {
+        const LayoutTrial& taken = trials.front();
+        std::vector<LayoutTrial> sizes;
+        std::copy_if(
+            trials.begin(), trials.end(), std::back_inserter(sizes), [&](const LayoutTrial& trial) {
+                return trial.microbatch_tokens < taken.microbatch_tokens &&
+                       trial.adapters == taken.adapters &&
+                       trial.tokens_per_second >= (1.0 - most_behind) * taken.tokens_per_second;
+            });
+        std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) {
+            return a.tokens_per_second > b.tokens_per_second;
+        });
+        if (sizes.size() > most_sizes_in_depth) sizes.resize(most_sizes_in_depth);
+        return sizes;
+    }
+
+    /// Sizes are searched with as many microbatches in flight as stages. Where memory keeps those
+    /// of the size that was taken from more, smaller ones are compared with the depths that they
+    /// have.
+    Deployment with_room_for_depth(const Candidate& sized, Deployment taken) const {
+        if (taken.trials.empty() || !has_free_depth() || !is_held_by_memory(taken.chosen)) {
+            return taken;
+        }
+        const std::vector<LayoutTrial> smaller = smaller_sizes(taken.trials);
+        if (smaller.empty()) return taken;
+        const double speed = taken.trials.front().tokens_per_second = speed_of(taken.chosen);
+        std::optional<std::pair<Candidate, LayoutTrial>> best;
+        for (LayoutTrial trial : smaller) {
+            Candidate other = sized;
+            other.replica.microbatch_tokens = trial.microbatch_tokens;
+            other = in_depth(other);
+            trial.tokens_per_second = speed_of(other);
+            const double wanted =
+                best ? best->second.tokens_per_second : (1.0 + least_gain_of_depth) * speed;
+            if (trial.tokens_per_second > wanted) best = {other, trial};
+        }
+        if (!best) return taken;
+        std::erase_if(taken.trials, [&](const LayoutTrial& trial) {
+            return trial.microbatch_tokens == best->second.microbatch_tokens;
+        });
+        taken.trials.insert(taken.trials.begin(), best->second);
+        return {best->first, taken.trials};
     }
 
     const DeploymentInputs& in_;

@@ -63,7 +63,7 @@ class LayoutSearch {
     std::int32_t depth() {
         std::vector<double> speeds;
         const std::int32_t least = view_.replica.max_in_flight;
-        const std::int32_t apart = std::max(1, least / most_depths);
+        const std::int32_t apart = depths_apart(least);
         for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); depth += apart) {
             rules_.max_in_flight = depth;
             speeds.push_back(
@@ -183,6 +183,10 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                     const CostModel& costs) {
     return LayoutSearch(job, plan, datasets, costs).speed();
+}
+
+std::int32_t depths_apart(std::int32_t stages) {
+    return std::max(1, stages / most_depths);
 }
 
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,

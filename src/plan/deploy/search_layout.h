@@ -32,11 +32,13 @@ std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                     const CostModel& costs);
 
+/// Between depths that search_depth looks at: of more than 16 stages so many that 16 are.
+std::int32_t depths_apart(std::int32_t stages);
+
 /// How many microbatches may be in flight at the first stage: plan.max_in_flight, or the fewest
-/// more (at most twice as many; of more than 16 every so many that 16 are looked at) that come
-/// within 1% of the fastest by simulation, as far as they fit in memory. What is ready ahead of
-/// time fills the pauses that microbatches of unequal cost leave, and steps that wait for each
-/// other. `plan` is complete but for its memory.
+/// more (at most twice as many, depths_apart) that come within 1% of the fastest by simulation, as
+/// far as they fit in memory. What is ready ahead of time fills the pauses that microbatches of
+/// unequal cost leave, and steps that wait for each other. `plan` is complete but for its memory.
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs);
 

@@ -89,8 +89,9 @@ std::string to_text(const LinkCost& link) {
     const double rate = link.per_byte > 0.0 ? 1.0 / link.per_byte : 0.0;
     const std::string latency = cat(format_fixed(link.fixed * mega, 0), " us");
     if (rate == 0.0) return latency;
-    return cat(rate < giga ? cat(format_fixed(rate / mega, 1), " MB/s, ")
-                           : cat(format_fixed(rate / giga, 2), " GB/s, "),
+    // So that what is rounded to 1000.0 MB/s is 1.00 GB/s.
+    return cat(rate < 0.9999 * giga ? cat(format_fixed(rate / mega, 1), " MB/s, ")
+                                    : cat(format_fixed(rate / giga, 2), " GB/s, "),
                latency);
 }
 

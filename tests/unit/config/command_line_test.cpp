@@ -120,6 +120,10 @@ TEST(CommandLineTrain, BadUsage) {
     expect_only(problems_of({"a.yaml", "--set", "=x"}), "--set", "'=x' is not KEY=VALUE", "--set");
     expect_only(problems_of({"a.yaml", "--ranks", "4"}), "--ranks", "only goes with --dry-run",
                 "mpirun -np 4 loratrain a.yaml");
+    expect_only(problems_of({"a.yaml", "--ranks-per-node", "4"}), "--ranks-per-node",
+                "only goes with --dry-run", "training uses what is there");
+    EXPECT_EQ(parse({"a.yaml", "--dry-run", "--ranks", "8", "--ranks-per-node=4"}).ranks_per_node,
+              4);
     expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", "0"}), "--ranks",
                 "0 is out of range", "at least 1");
     expect_only(problems_of({"a.yaml", "--stop-after", "-2"}), "--stop-after", "-2 is out of range",

@@ -237,6 +237,29 @@ TEST(SearchDepth, AsDeepAsFits) {
     }
 }
 
+/// Sixteen adapters one after another on eight GPUs: much gains by depth.
+TEST(SearchDepth, ASmallerSizeIsTakenForTheDepthThatItLeavesRoomFor) {
+    Case test = many_lengths(8, SchedulePolicy::mlora);
+    while (test.job.adapters.size() < 16) test.job.adapters.push_back(test.job.adapters[0]);
+    for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 3;
+    test.job.parallel.recompute = Recompute::none;
+    const Plan free = test.plan();
+    const std::int64_t size = free.replicas[0].microbatch_tokens;
+    ASSERT_GT(free.replicas[0].max_in_flight, 8);
+    test.cluster.bytes_per_rank = bytes_at(test, free, 8);
+    const PlannedJob planned = test.planned();
+    const ReplicaPlan& replica = planned.plan.replicas[0];
+    EXPECT_LT(replica.microbatch_tokens, size);
+    EXPECT_GT(replica.max_in_flight, 8);
+    EXPECT_EQ(planned.report.trials.front().microbatch_tokens, replica.microbatch_tokens);
+    expect_right_fitting(test, planned);
+    const double speed = predict(test.job, planned.plan, test.datasets, 24).tokens_per_second();
+    test.job.parallel.microbatch_tokens = size;
+    const Plan before = test.plan();
+    EXPECT_EQ(before.replicas[0].max_in_flight, 8);
+    EXPECT_GT(speed, 1.02 * predict(test.job, before, test.datasets, 24).tokens_per_second());
+}
+
 TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {
     Case test = case_of_deep_layers();
     const Plan free = test.plan();
