@@ -16,9 +16,9 @@ TEST(System, AProcessKnowsTheNameOfTheOneThatStartedIt) {
     ASSERT_EQ(prctl(PR_SET_NAME, "the starter"), 0);
     const pid_t child = fork();
     if (child == 0) _exit(parent_name() == "the starter" ? 0 : 1);
-    ASSERT_EQ(prctl(PR_SET_NAME, own.data()), 0);
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(prctl(PR_SET_NAME, own.data()), 0);
     EXPECT_EQ(status, 0);
 }
 

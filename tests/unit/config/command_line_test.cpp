@@ -327,6 +327,7 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
                                     std::string("--set KEY=VALUE"),
                                     std::string("--dry-run"),
                                     std::string("--ranks N"),
+                                    std::string("--ranks-per-node N"),
                                     std::string("--device h200|h100|a100|..."),
                                     std::string("--out DIR"),
                                     std::string("--restart auto"),
