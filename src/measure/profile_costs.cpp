@@ -13,6 +13,7 @@
 #include "base/system.h"
 #include "data/loader.h"
 #include "measure/lone_lane.h"
+#include "measure/median.h"
 #include "measure/profile_host.h"
 #include "measure/profile_loads.h"
 #include "model/layer_stream.h"
@@ -72,12 +73,6 @@ constexpr std::size_t layer_stage = 0;
 constexpr std::size_t head_stage = 1;
 constexpr std::size_t bare_stage = 2;
 constexpr double hardly_longer = 1.05;
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 /// The job's adapters that share a microbatch, as fresh ones with cross-entropy, which takes any
 /// samples; of many some from all over the job.

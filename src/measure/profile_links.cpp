@@ -10,6 +10,7 @@
 #include "base/system.h"
 #include "base/text.h"
 #include "comm/collective.h"
+#include "measure/median.h"
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
@@ -83,12 +84,6 @@ class ToAndFro {
 
 LinkCost cost_from(double of_small, double of_large, std::size_t bytes) {
     return {of_small, std::max(0.0, of_large - of_small) / static_cast<double>(bytes)};
-}
-
-double median_of(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
 }
 
 }  // namespace
@@ -167,7 +162,7 @@ LinkCost usual_cost(std::span<const LinkBetweenHosts> links) {
         fixed.push_back(link.cost.fixed);
         per_byte.push_back(link.cost.per_byte);
     }
-    return {median_of(std::move(fixed)), median_of(std::move(per_byte))};
+    return {median(std::move(fixed)), median(std::move(per_byte))};
 }
 
 std::string links_text(std::span<const LinkBetweenHosts> links) {
