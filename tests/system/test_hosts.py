@@ -98,7 +98,11 @@ class HostsTest(JobTest):
         return self.write_job(job, f"{run_dir}.yaml")
 
     def set_cable(self, state):
+        """The first end. Once it is up again the other begins anew: what it has asked for its
+        neighbour's address in vain would be answered with "no route" for a while."""
         self.call(*inside(self.hosts[0], "ip", "link", "set", "cable", state))
+        for again in ("down", "up") if state == "up" else ():
+            self.call(*inside(self.hosts[1], "ip", "link", "set", "cable", again))
 
 
 class TwoHosts(HostsTest):
