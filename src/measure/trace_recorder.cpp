@@ -132,7 +132,7 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
 /// Such a pass tells nothing of others.
 bool TraceRecorder::has_new_shapes(ActionKind kind, const Microbatch& microbatch) {
     MetShapes& met = met_[kind == ActionKind::forward ? 0 : 1];
-    return met.meet(0, head_rows(view_, stage_), costs_of(view_).host, microbatch) > 0.0;
+    return met.meet(meeting_stage(0, view_, stage_), costs_of(view_).host, microbatch) > 0.0;
 }
 
 void TraceRecorder::read(WindowRecord& record) {

@@ -310,7 +310,7 @@ double Simulator::stall_of(std::size_t stage, const Action& action) {
     if (met_shapes_ == nullptr || action.kind != ActionKind::forward) return 0.0;
     const Replica& replica = replica_of(stage);
     const StagePlan& part = replica.view.replica.stages[stages_[stage].of_replica];
-    return met_shapes_->meet(stage, head_rows(replica.view, part), replica.costs.host,
+    return met_shapes_->meet(meeting_stage(stage, replica.view, part), replica.costs.host,
                              item(timeline_.microbatches, number(action.microbatch)));
 }
 
