@@ -246,15 +246,15 @@ class Planner {
     }
 
     void set_memory(Plan& plan) const {
-        plan.memory.clear();
+        plan.memory.assign(ranks_in_order(plan).size(), {});
         for (const ReplicaPlan& replica : plan.replicas) {
             const ReplicaView view = view_of(plan, replica);
             for (std::size_t s = 0; s < replica.stages.size(); ++s) {
-                plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
-                                   stage_memory(job_, view, s));
+                std::fill_n(plan.memory.begin() + replica.stages[s].rank, replica.tensor,
+                            stage_memory(job_, view, s));
             }
         }
-        set_host_copies(plan, cluster_.ranks_per_node);
+        set_host_copies(plan, hosts_of(cluster_));
     }
 
     /// Adds to problems_ what does not fit.
@@ -413,10 +413,11 @@ class Planner {
         Plan& plan = planned.plan;
         plan.costs = planners.front()->costs();
         for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
-        number_ranks(plan.replicas);
+        const std::vector<std::int32_t> hosts = hosts_of(cluster_);
+        number_ranks(plan.replicas, hosts);
         const Residency& residency = job_.model.residency;
         if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
-            set_holders(plan.replicas, cluster_.ranks_per_node);
+            set_holders(plan.replicas, hosts);
         }
         set_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
