@@ -145,8 +145,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     if (!cpu) costs.host = host_of_gpu;
     costs.step_fixed = rates.layer_fixed;
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
-    costs.message_fixed = rates.message_fixed;
-    costs.message_per_byte = 1.0 / rates.message_bytes;
+    costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
     add_to_layers(lane_sums(model, compute, rates.name, tensor), 1.0, costs);
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
