@@ -186,6 +186,49 @@ class TwoHosts(HostsTest):
         self.assertRegex(output, SILENT)
 
 
+class OneMachineForTwoHosts(JobTest):
+    """Ranks that take it for two by LORATRAIN_HOST."""
+
+    def run_on(self, hosts, job):
+        """So many ranks on each host, in rank order."""
+        command, environment = mpirun_command([self.write_job(job)], sum(n for _, n in hosts))
+        front, program = command[:1] + command[3:command.index(BIN)], command[command.index(BIN):]
+        words = [["-np", str(ranks), "-x", f"LORATRAIN_HOST={name}", *program]
+                 for name, ranks in hosts]
+        return self.succeed(subprocess.run(
+            front + [word for part in words for word in [*part, ":"]][:-1], text=True,
+            capture_output=True, env=environment, check=False)).stdout
+
+    def job(self, run_dir, deployment, costs="built-in"):
+        job = self.tiny_job(run_dir, {name: {**keys, "max_steps": 6}
+                                      for name, keys in ADAPTERS.items()})
+        job["parallel"]["deployment"] = deployment
+        job["schedule"] = {"costs": costs}
+        return job
+
+    def test_replicas_make_way_for_each_other(self):
+        """The second one is on the root's host, so that the first one is on one; bits stay."""
+        unlike = [{"pp": 2}, {}]
+        output = self.run_on([("node1", 1), ("node2", 2)], self.job("apart", unlike))
+        self.assertRegex(output, r"(?m)^ *replica 0 +tp 1, pp 2 on ranks 1-2,")
+        self.assertRegex(output, r"(?m)^ *replica 1 +tp 1, pp 1 on rank 0,")
+        self.assertRegex(output, f"links between hosts: node1 - node2 {RATE}\n")
+        output = self.run_on([("node1", 3)], self.job("together", unlike))
+        self.assertRegex(output, r"(?m)^ *replica 0 +tp 1, pp 2 on ranks 0-1,")
+        self.assertNotIn("links between hosts", output)
+        self.assert_same_bits("apart", "together", ADAPTERS)
+
+    def test_costs_inside_a_host_are_of_neighbours_there(self):
+        """Which are not the first ranks."""
+        self.run_on([("node1", 1), ("node2", 2)], self.job("run", [{"pp": 2}, {}], "auto"))
+        kept = json.loads((self.dir / "run/costs.json").read_text())["costs"]
+        costs = next(of for key, of in kept.items() if not key.startswith("refined"))
+        self.assertNotEqual(costs["message"], [5e-6, 2e-10])  # which are built in
+        for link in ("message", "between_hosts"):
+            self.assertGreater(costs[link][0], 0.0)
+            self.assertLess(costs[link][0], 1.0)
+
+
 @unittest.skipUnless(all(map(shutil.which, SLURM)), f"needs {', '.join(SLURM)}")
 class SlurmOnTwoHosts(HostsTest):
 
