@@ -12,7 +12,8 @@ import tempfile
 import time
 import unittest
 
-from harness import (BIN, SOURCE, STOPPED, JobTest, direct, mpirun_command, slurm_environment)
+from harness import (BIN, SOURCE, STOPPED, JobTest, direct, mpirun_command, run_as_hosts,
+                     slurm_environment)
 
 NEEDED = ("ip", "nsenter", "unshare")
 NETWORK = "10.231.7"
@@ -190,14 +191,7 @@ class OneMachineForTwoHosts(JobTest):
     """Ranks that take it for two by LORATRAIN_HOST."""
 
     def run_on(self, hosts, job):
-        """So many ranks on each host, in rank order."""
-        command, environment = mpirun_command([self.write_job(job)], sum(n for _, n in hosts))
-        front, program = command[:1] + command[3:command.index(BIN)], command[command.index(BIN):]
-        words = [["-np", str(ranks), "-x", f"LORATRAIN_HOST={name}", *program]
-                 for name, ranks in hosts]
-        return self.succeed(subprocess.run(
-            front + [word for part in words for word in [*part, ":"]][:-1], text=True,
-            capture_output=True, env=environment, check=False)).stdout
+        return self.succeed(run_as_hosts([self.write_job(job)], hosts)).stdout
 
     def job(self, run_dir, deployment, costs="built-in"):
         job = self.tiny_job(run_dir, {name: {**keys, "max_steps": 6}

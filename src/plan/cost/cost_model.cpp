@@ -352,10 +352,11 @@ bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoa
     return host_seconds(costs.host, stage, loads) > device_seconds(costs, stage, loads);
 }
 
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return with_transfers(
-        held_up(device_forward(costs, stage, loads), costs, stage, loads),
-        std::max(streaming_seconds(costs, stage), offload_seconds(costs, stage, loads)), stage);
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                       bool evaluation) {
+    const double offloaded = evaluation ? 0.0 : offload_seconds(costs, stage, loads);
+    return with_transfers(held_up(device_forward(costs, stage, loads), costs, stage, loads),
+                          std::max(streaming_seconds(costs, stage), offloaded), stage);
 }
 
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,

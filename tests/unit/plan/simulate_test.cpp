@@ -292,6 +292,31 @@ TEST(Simulator, RecomputationMakesBackwardsLonger) {
     EXPECT_DOUBLE_EQ(play(test, unit_costs()).timeline.makespan(), 4.0);
 }
 
+/// Their activations are not wanted again.
+TEST(Simulator, EvaluationsOffloadNothing) {
+    Case test = uniform_case(1, 1, 4, 10, 1);
+    test.model = cheap_head_model(8);
+    test.job.datasets[0].eval_path = "eval.jsonl";
+    test.datasets[0].eval = equal_samples(2, 10);
+    test.job.parallel.microbatch_tokens = 10;
+    test.job.parallel.recompute = Recompute::layer;
+    test.job.parallel.offload = {Offload::Kind::some, 8};
+    CostModel costs = unit_costs();
+    costs.offload_per_token = 1.0;  // six layers' are behind two of computation
+    const Plan plan = test.plan();
+    const auto seconds = [&](const Window& window) {
+        Simulator simulator(test.job, only_replica(plan), costs);
+        simulator.add(window);
+        return simulator.timeline().makespan();
+    };
+    const Window evaluation = plan_eval_window(test.job, plan, test.datasets, {AdapterId{0}});
+    ASSERT_EQ(evaluation.microbatches.size(), 2U);
+    EXPECT_DOUBLE_EQ(seconds(evaluation), 2 * 8.0);
+    const Window training = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    ASSERT_EQ(training.microbatches.size(), 1U);
+    EXPECT_DOUBLE_EQ(seconds(training), (2.0 + 60.0) + (4.0 + 60.0));
+}
+
 TEST(Simulator, WindowsFollowEachOther) {
     const Case test = pipeline_case(2, 2, 3);
     const Plan plan = test.plan();
