@@ -212,6 +212,13 @@ class OneMachineForTwoHosts(JobTest):
         self.assertNotIn("links between hosts", output)
         self.assert_same_bits("apart", "together", ADAPTERS)
 
+    def test_dry_run_places_them_too(self):
+        path = self.write_job(self.job("run", [{}, {"pp": 2}, {}]))
+        for of_host, second in ((4, "1-2"), (2, "2-3")):
+            preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node",
+                                          of_host)).stdout
+            self.assertRegex(preview, rf"(?m)^ *replica 1 +tp 1, pp 2 on ranks {second},")
+
     def test_costs_inside_a_host_are_of_neighbours_there(self):
         """Which are not the first ranks."""
         self.run_on([("node1", 1), ("node2", 2)], self.job("run", [{"pp": 2}, {}], "auto"))

@@ -88,7 +88,7 @@ class Offload(JobTest):
     def test_lanes_and_replicas(self):
         """Each lane has its part of a layer's activations in the host's memory. Traces have the
         copies there and back."""
-        for deployment in ([{"tp": 2}], [{"tp": 2}, {}], [{"pp": 2}, {}]):
+        for deployment in ([{"tp": 2}, {}], [{"pp": 2}, {}]):
             words = ["".join(f"{k}{v}" for k, v in sorted(r.items())) or "one" for r in deployment]
             with self.subTest(deployment=words):
                 kept, log, copies = self.deployed("-".join([*words, "none"]), deployment, "none")
@@ -97,11 +97,11 @@ class Offload(JobTest):
                                                      {"layers": 4})
                 for name in [path.name for path in (kept / "adapters").iterdir()]:
                     self.assertEqual(adapter_weights(kept, name), adapter_weights(run_dir, name))
-                ranks = sorted({rank for rank, _ in copies})
-                self.assertTrue(ranks, log)
-                for rank in ranks:
+                # Not of the last of two stages, whose two layers stay in the buffers.
+                self.assertEqual({rank for rank, _ in copies},
+                                 {0, 1, 2} if "tp" in deployment[0] else {0, 2}, log)
+                for rank in {rank for rank, _ in copies}:
                     self.assertEqual(copies[rank, "offload"], copies[rank, "fetch"])
-                self.assertEqual(set(self.offloaded(log)) & set(ranks), set(self.offloaded(log)))
 
     def test_one_rank(self):
         self.check(1)
