@@ -130,7 +130,7 @@ bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
                   ": what travels there holds all ranks up; leave one of these hosts out, "
                   "or have its network seen to");
     }
-    if (measured.of_first().between_hosts) return false;
+    if (!measured.known() || measured.of_first().between_hosts) return false;
     for (DegreeCosts& degree : measured.costs) {
         degree.costs.between_hosts = usual_cost(links);
         degree.costs.ranks_per_host = mpi.local_size();
@@ -256,11 +256,9 @@ PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const J
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
     if (measured.fresh) {
-        CostModel first = measured.of_first();
-        profile_messages(plan, mpi, communicator, backend, first);
+        const auto message = profile_messages(plan, mpi, communicator, backend);
         for (DegreeCosts& degree : measured.costs) {
-            degree.costs.message_fixed = first.message_fixed;
-            degree.costs.message_per_byte = first.message_per_byte;
+            if (message) degree.costs.message = *message;
         }
     }
     const std::vector<LinkBetweenHosts> links = profile_links(mpi, plan, communicator, backend);
@@ -274,8 +272,7 @@ void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, Trace
                   const MeasuredCosts& measured) {
     auto refined = gather_refined_costs(mpi, plan, recorder);
     if (!mpi.is_root() || !measured.known() || !refined) return;
-    refined->message_fixed = measured.of_first().message_fixed;
-    refined->message_per_byte = measured.of_first().message_per_byte;
+    refined->message = measured.of_first().message;
     refined->between_hosts = measured.of_first().between_hosts;
     refined->ranks_per_host = measured.of_first().ranks_per_host;
     keep_costs(run_file(job), "refined: " + measured.keys.front(), *refined);

@@ -143,13 +143,14 @@ MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const Data
 }
 
 std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {
-    std::vector<std::size_t> numbers;
+    std::vector<std::size_t> numbers(ranks_in_order(plan).size());
     for (const ReplicaPlan& replica : plan.replicas) {
         const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
             return task.plan.replicas.front().tensor == replica.tensor;
         });
         const std::size_t ranks = replica.stages.size() * static_cast<std::size_t>(replica.tensor);
-        numbers.insert(numbers.end(), ranks, static_cast<std::size_t>(own - tasks.begin()));
+        std::fill_n(numbers.begin() + replica.stages.front().rank, ranks,
+                    static_cast<std::size_t>(own - tasks.begin()));
     }
     return numbers;
 }

@@ -300,8 +300,9 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
         return costs.step_fixed + costs.step_per_parameter * parameters_of(stage, action.batch);
     }
     const AdapterLoads& loads = item(loads_, number(action.microbatch));
+    const bool evaluation = item(timeline_.microbatches, number(action.microbatch)).evaluation;
     return action.kind == ActionKind::forward
-               ? forward_seconds(costs, part, loads)
+               ? forward_seconds(costs, part, loads, evaluation)
                : backward_seconds(costs, part, loads, view.replica.recompute);
 }
 
