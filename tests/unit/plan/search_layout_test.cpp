@@ -273,23 +273,28 @@ TEST(SearchDepth, HalfAsManyMoreWhereHalfOfTheMemoryIsLeft) {
         test.cluster.bytes_per_rank = bytes;
         return test.plan().replicas[0].max_in_flight;
     };
-    EXPECT_EQ(depth_in(4 * bytes_at(test, free, most)), most);
-    EXPECT_EQ(depth_in(2 * bytes_at(test, free, most)), most);
-    EXPECT_EQ(depth_in(2 * bytes_at(test, free, most) - 2), most - 1);
+    const std::uint64_t enough = 2 * bytes_at(test, free, most);
+    EXPECT_EQ(depth_in(2 * enough), most);
+    EXPECT_EQ(depth_in(enough), most);
+    EXPECT_EQ(depth_in(enough - 2), most - 1);
     EXPECT_EQ(depth_in(2 * bytes_at(test, free, usual)), usual);
     test.job.parallel.recompute = Recompute::layer;  // memory that keeps layers' activations
-    EXPECT_LE(depth_in(4 * bytes_at(test, free, most)), 8);
+    EXPECT_LE(depth_in(2 * enough), 8);
     test.job.parallel.recompute = Recompute::none;
     test.job.adapters.resize(1);
-    EXPECT_EQ(depth_in(4 * bytes_at(test, free, most)), 4);
+    EXPECT_EQ(depth_in(2 * enough), 4);
 }
 
 /// As tests/bench/unlike_adapters.yaml, a fifth of the steps.
-TEST(SearchDepth, SpareOfIt) {
+TEST(SearchDepth, SpareLeavesLessIdleAsAdaptersEnd) {
     constexpr std::array<std::int32_t, 4> tokens{12, 21, 28, 59};
     constexpr std::array<int, 4> batches{128, 96, 64, 32};
     Case test = uniform_case(8, 4, 1, 2, 1);
     test.model = cheap_head_model(8);
+    test.model.vocab_size = 264;
+    test.model.hidden_size = 128;
+    test.model.intermediate_size = 352;
+    test.model.head_dim = 32;
     test.job.datasets.resize(4, test.job.datasets[0]);
     test.datasets.resize(4);
     for (std::size_t d = 0; d < 4; ++d) {
@@ -302,6 +307,7 @@ TEST(SearchDepth, SpareOfIt) {
     for (std::size_t a = 0; a < 8; ++a) {
         AdapterJob& adapter = test.job.adapters[a];
         adapter.dataset = static_cast<DatasetId>(a % 4);
+        adapter.r = 16;
         adapter.global_batch_size = batches[a % 4];
         adapter.max_steps = 13 + 3 * static_cast<int>(a);
     }
@@ -316,8 +322,9 @@ TEST(SearchDepth, SpareOfIt) {
     };
     const double usual = idle();
     test.cluster.bytes_per_rank = std::uint64_t{8} << 30;
-    EXPECT_LT(idle(), usual - 0.005);
-    EXPECT_LT(idle(), 0.07);
+    const double spared = idle();
+    EXPECT_LT(spared, usual - 0.015);  // measured: 12.8% and 10.5%
+    EXPECT_LT(spared, 0.11);
 }
 
 TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {

@@ -249,7 +249,8 @@ TEST(StreamEvaluation, TheAwaitedComeFirstAndAreThereWhenTheirWindowEnds) {
             const auto first =
                 std::find_if(window.batches.begin(), window.batches.end(),
                              [](const BatchPlan& batch) { return batch.evaluation; });
-            if (first != window.batches.end()) EXPECT_EQ(first->adapter, awaited);
+            if (first == window.batches.end()) continue;
+            EXPECT_EQ(first->adapter, awaited);
         }
     }
 }
