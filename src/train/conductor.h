@@ -28,10 +28,10 @@ namespace loratrain {
 /// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
 /// ordered, and make room for those that wait, and for those that are added, unless trials or
 /// workers are told of ends. Where the result of an evaluation may end an adapter early, what comes
-/// behind is planned when it is there; evaluations of others come behind it meanwhile. Checkpoints
-/// and the best states of adapters are written while it goes on, unless there is no memory for
-/// copies. Texts of adapters that have ended are written with the pipeline empty, of several at a
-/// time; whether another deployment pays behind an end is judged before it.
+/// behind is planned when it is there. Checkpoints and the best states of adapters are written
+/// while it goes on, unless there is no memory for copies. Texts of adapters that have ended are
+/// written with the pipeline empty, of several at a time; whether another deployment pays behind an
+/// end is judged before it.
 class Conductor {
   public:
     /// The arguments outlive it.

@@ -12,8 +12,8 @@
 /// Evaluations that decide: what the best state of an adapter is, and whether it ends early. Their
 /// results come while the steps behind them are under way. So states are kept as they were
 /// evaluated until it is known whether they are the best. Where a result may end an adapter, no
-/// round is planned until it is there: the adapter never takes a step more. Its evaluation is the
-/// first of its round then, and what it leaves of the pipeline others' evaluations fill.
+/// round is planned until it is there: the adapter never takes a step more. What that leaves of the
+/// pipeline evaluations of others fill.
 
 namespace loratrain {
 

@@ -32,9 +32,9 @@ void StreamPlanner::change(const StreamChange& change) {
     for (const AdapterId adapter : change.begun) stream_.begin(adapter);
 }
 
-void StreamPlanner::hasten(std::vector<AdapterId> adapters) {
+void StreamPlanner::await(std::vector<AdapterId> adapters) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
-    stream_.hasten(std::move(adapters));
+    stream_.await(std::move(adapters));
 }
 
 void StreamPlanner::grow(std::span<const DatasetInfo> datasets) {

@@ -69,7 +69,7 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
     stepped_.clear();
     save_before_planned_ = false;
     change_before_planned_ = change_before_posted_ = {};
-    planner.hasten(hooks.deciding(planner.progress()));
+    planner.await(hooks.deciding(planner.progress()));
     planner.start(std::min({first_rounds, hooks.last_round(planner.progress()) - first_round,
                             hooks.most_rounds(planner.progress())}),
                   false);
@@ -111,7 +111,7 @@ void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
     change_before_planned_ = *change;
     const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
     if (left == 0) return planner.start(0, true);
-    planner.hasten(hooks.deciding(planner.progress()));
+    planner.await(hooks.deciding(planner.progress()));
     save_before_planned_ = hooks.save_wanted(round);
     const double seconds = hooks.awaits_verdicts() ? asking_seconds : window_seconds;
     const std::int32_t rounds =

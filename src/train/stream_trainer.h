@@ -24,8 +24,8 @@ double planning_delay(double expected, double planning);
 
 /// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
 /// posted while the one before trains, and made so long that an order or a stop waits for about two
-/// seconds. Evaluations that decide who goes on are the first behind their window, and the next one
-/// is planned when they have been told, while the others' go on. Rank 0 only.
+/// seconds. Where evaluations decide who goes on, the next window is planned when they have been
+/// told. Rank 0 only.
 class StreamTrainer {
   public:
     /// The arguments outlive it.

@@ -165,8 +165,7 @@ struct ScheduleStream::State {
                                                const JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
     void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
-    bool is_hastened(AdapterId adapter) const;
-    std::int32_t hastened_forwards(const Window& window) const;
+    std::int32_t awaited_forwards(const Window& window) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -188,7 +187,7 @@ struct ScheduleStream::State {
     std::int32_t batches = 0;
     std::vector<AdapterId> coming;  ///< to be evaluated before the next block
     std::vector<AdapterId> going;   ///< behind it
-    std::vector<AdapterId> hastened;
+    std::vector<AdapterId> awaited;
 };
 
 /// The next round's batches, noted.
@@ -306,28 +305,26 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
     for (const DueEvaluation& due : evaluations_due(first_batch, joint)) evaluate(due, joint);
 }
 
-bool ScheduleStream::State::is_hastened(AdapterId adapter) const {
-    return std::find(hastened.begin(), hastened.end(), adapter) != hastened.end();
-}
-
 /// Microbatches of the stream up to the last evaluation at the window's end that is awaited.
-std::int32_t ScheduleStream::State::hastened_forwards(const Window& window) const {
+std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const {
     std::int32_t forwards = 0;
     for (const BatchPlan& batch : window.batches) {
         const bool at_end = batch.evaluation && batch.round + 1 == progress.round;
-        if (!at_end || !is_hastened(batch.adapter) || !batch.is_here()) continue;
+        const bool is_awaited =
+            std::find(awaited.begin(), awaited.end(), batch.adapter) != awaited.end();
+        if (!at_end || !is_awaited || !batch.is_here()) continue;
         forwards = std::max(forwards, number(batch.last_microbatch) + 1);
     }
     return forwards;
 }
 
 /// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
-/// are awaited, then those that end first.
+/// end first.
 std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
                                                                   const JointWindow& joint) const {
     const Window& window = joint.common();
     const bool all = job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
-    std::vector<std::pair<std::pair<bool, std::int64_t>, DueEvaluation>> due;
+    std::vector<std::pair<std::int64_t, DueEvaluation>> due;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         if (batch.round + 1 != progress.round || !(all || batch.last_of_adapter)) continue;
@@ -336,10 +333,8 @@ std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t fi
         const auto place =
             std::find(joint.reductions.begin(), joint.reductions.end(), number_of_batch);
         const bool alone = replicas.size() == 1;
-        const std::int64_t end =
-            alone ? number(batch.last_microbatch) : place - joint.reductions.begin();
-        due.push_back(
-            {{!is_hastened(batch.adapter), end}, {batch.adapter, batch.step + 1, batch.round}});
+        due.push_back({alone ? number(batch.last_microbatch) : place - joint.reductions.begin(),
+                       {batch.adapter, batch.step + 1, batch.round}});
     }
     std::stable_sort(due.begin(), due.end(),
                      [](const auto& one, const auto& other) { return one.first < other.first; });
@@ -416,14 +411,13 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
     for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
         Window& window = joint.replicas[r];
         state.replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
-        state.replicas[r]->actions.add_to(window, joint.reductions,
-                                          state.hastened_forwards(window));
+        state.replicas[r]->actions.add_to(window, joint.reductions, state.awaited_forwards(window));
     }
     const std::vector<std::string> findings = state.checker.check(joint);
     if (!findings.empty()) {
         throw Error("the planned window is not valid:\n  " + join(findings, "\n  "));
     }
-    state.hastened.clear();
+    state.awaited.clear();
     return joint;
 }
 
@@ -447,8 +441,8 @@ void ScheduleStream::end(AdapterId adapter) {
     if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
 }
 
-void ScheduleStream::hasten(std::vector<AdapterId> adapters) {
-    state_->hastened = std::move(adapters);
+void ScheduleStream::await(std::vector<AdapterId> adapters) {
+    state_->awaited = std::move(adapters);
 }
 
 void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {

@@ -62,10 +62,9 @@ class ScheduleStream {
     /// end of the round before. Rounds must follow.
     void end(AdapterId adapter);
 
-    /// Of those that are evaluated behind the next window's last block, these come first, and that
-    /// window goes on until it has computed their evaluations everywhere: who decides by them what
-    /// follows need not wait for the window behind.
-    void hasten(std::vector<AdapterId> adapters);
+    /// The next window goes on until the last stage has computed the evaluations of these adapters
+    /// behind its last block: who decides by them what follows need not wait for the window behind.
+    void await(std::vector<AdapterId> adapters);
 
     /// Job and plan have got more adapters, and datasets, at their ends: they do not train before
     /// begin(). `datasets`: those of the job now, kept by reference.
