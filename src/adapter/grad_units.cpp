@@ -85,8 +85,6 @@ void add_units(const Plan& plan, const std::string& name, const std::vector<Piec
                  piece.tensor.range.first,
                  {axis.outer, own.count, axis.inner, {slice.first - own.first, slice.count}}});
         }
-        std::sort(unit.holders.begin(), unit.holders.end(),
-                  [](const auto& a, const auto& b) { return a.rank < b.rank; });
         unit.owner = unit.holders[units.size() % unit.holders.size()].rank;
         units.push_back(std::move(unit));
     }

@@ -23,7 +23,7 @@ struct UnitHolder {
 struct GradUnit {
     std::string name;  ///< of the tensor, as files have it
     std::int64_t count = 0;
-    std::vector<UnitHolder> holders;  ///< by rising rank
+    std::vector<UnitHolder> holders;  ///< by replica, stage and lane (ranks_in_order)
     std::int32_t owner = 0;           ///< the holder that adds up what all have
 };
 

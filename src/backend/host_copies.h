@@ -40,8 +40,9 @@ class HostCopies {
     virtual void load(std::int32_t place, std::span<const HostCopy> copies,
                       StreamClock* clock = nullptr) = 0;
     /// To pinned memory; begins when what is queued on the backend's stream has ended. await(place)
-    /// tells when the backend's memory may be written again.
-    virtual void store(std::int32_t place, std::span<const HostCopy> copies) = 0;
+    /// tells when the backend's memory may be written again. `clock`: as load's.
+    virtual void store(std::int32_t place, std::span<const HostCopy> copies,
+                       StreamClock* clock = nullptr) = 0;
     /// What is queued on the backend's stream from now on begins when the last load to `place`, or
     /// store from it, has ended.
     virtual void await(std::int32_t place) = 0;

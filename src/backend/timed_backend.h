@@ -18,8 +18,8 @@ class TimedHostCopies final : public HostCopies {
     void load(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
         inner_->load(place, copies, clock);
     }
-    void store(std::int32_t place, std::span<const HostCopy> copies) override {
-        inner_->store(place, copies);
+    void store(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
+        inner_->store(place, copies, clock);
     }
     std::unique_ptr<StreamClock> make_clock() override { return inner_->make_clock(); }
     void await(std::int32_t place) override {

@@ -70,7 +70,8 @@ class BenchCommand {
         const auto start = std::chrono::steady_clock::now();
         CostModel costs = profile_ranks(mpi_, bench_case.job, bench_case.plan, *backend);
         profile_seconds_ = seconds_since(start);
-        profile_messages(bench_case.plan, mpi_, *communicator_, *backend_, costs);
+        const auto message = profile_messages(bench_case.plan, mpi_, *communicator_, *backend_);
+        if (message) costs.message = *message;
         Plan plan = bench_case.plan;
         plan.costs = costs;
         bench_case.plan_with(plan_from_text(broadcast_text(mpi_, to_text(plan))).costs);

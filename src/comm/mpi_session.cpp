@@ -10,16 +10,25 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "comm/mpi_check.h"
 
 namespace loratrain {
 
 namespace {
 
+/// What a test takes for a rank's host.
+constexpr const char* host_variable = "LORATRAIN_HOST";
+
 std::vector<std::string> gather_hosts(MPI_Comm comm, int size) {
     std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
     int length = 0;
     MPI_CHECK(MPI_Get_processor_name(name.data(), &length));
+    const std::string other = environment(host_variable);
+    if (!other.empty()) {
+        name = {};
+        other.copy(name.data(), name.size() - 1);
+    }
     std::vector<char> all(static_cast<std::size_t>(size) * name.size());
     const int count = static_cast<int>(name.size());
     MPI_CHECK(MPI_Allgather(name.data(), count, MPI_CHAR, all.data(), count, MPI_CHAR, comm));
@@ -45,11 +54,16 @@ int processors_of_all(MPI_Comm node) {
     return CPU_COUNT(&set);
 }
 
-/// The part of a communicator that shares memory.
+/// The part of a communicator that shares memory and the name of its host.
 class Node {
   public:
-    Node(MPI_Comm comm, int rank) {
-        MPI_CHECK(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_));
+    Node(MPI_Comm comm, int rank, const std::vector<std::string>& hosts) {
+        const auto first =
+            std::find(hosts.begin(), hosts.end(), hosts[static_cast<std::size_t>(rank)]);
+        MPI_Comm sharing = MPI_COMM_NULL;
+        MPI_CHECK(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &sharing));
+        MPI_CHECK(MPI_Comm_split(sharing, static_cast<int>(first - hosts.begin()), rank, &node_));
+        MPI_CHECK(MPI_Comm_free(&sharing));
     }
     ~Node() { MPI_Comm_free(&node_); }
     Node(const Node&) = delete;
@@ -109,7 +123,7 @@ void fail_mpi(int code, const char* expression, const char* file, int line) {
 MpiSession::MpiSession() : comm_(MPI_COMM_WORLD) {
     look_around();
     host_ = local_;
-    host_processors_ = processors_of_all(Node(comm_, rank_).comm());
+    host_processors_ = processors_of_all(Node(comm_, rank_, hosts_).comm());
 }
 
 MpiSession::MpiSession(MPI_Comm comm, const MpiSession& whole)
@@ -129,8 +143,8 @@ void MpiSession::look_around() {
     const Place place = place_in(comm_);
     rank_ = place.rank;
     size_ = place.size;
-    local_ = place_in(Node(comm_, rank_).comm());
     hosts_ = gather_hosts(comm_, size_);
+    local_ = place_in(Node(comm_, rank_, hosts_).comm());
 }
 
 MpiSession::MpiSession(MpiSession&& other) noexcept

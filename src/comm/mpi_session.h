@@ -31,7 +31,8 @@ class MpiSession {
     int local_rank() const { return local_.rank; }  ///< rank among the session's of this host
     int local_size() const { return local_.size; }
     const std::string& host() const { return hosts_[static_cast<std::size_t>(rank_)]; }
-    /// Hosts of the session's ranks, in rank order.
+    /// Hosts of the session's ranks, in rank order; for a test, what LORATRAIN_HOST says: ranks
+    /// with unlike ones count as on several hosts, also where these are one.
     const std::vector<std::string>& hosts() const { return hosts_; }
 
     /// Rank among all of the program's on this host, whatever their session: chooses the GPU.

@@ -261,7 +261,9 @@ class NcclCommunicator final : public Communicator {
             const bool sender = is_low == (channel != Channel::backward);
             auto& link = links_[{neighbour, channel}];
             link = std::make_unique<Link>(id, is_low ? 0 : 1, sender);
-            link->meet_with(StreamFlags::connect(mpi, neighbour, link->stream()));
+            if (mpi.hosts()[static_cast<std::size_t>(neighbour)] == mpi.host()) {
+                link->meet_with(StreamFlags::connect(mpi, neighbour, link->stream()));
+            }
             inboxes_[{neighbour, channel}].link = link.get();
         }
     }

@@ -26,6 +26,10 @@ namespace {
 
 constexpr const char* format_name = "loratrain-costs-2";
 
+OrderedJson link_json(const LinkCost& link) {
+    return {link.fixed, link.per_byte};
+}
+
 OrderedJson line_json(const CostLine& line) {
     return {line.fixed, line.per_token, line.per_square, line.per_segment};
 }
@@ -82,6 +86,10 @@ HostCosts host_from(const OrderedJson& json) {
             shapes_from(json.at("new_targets"))};
 }
 
+LinkCost link_from(const OrderedJson& json) {
+    return {non_negative(json.at(0)), non_negative(json.at(1))};
+}
+
 CostModel model_from(const OrderedJson& json) {
     CostModel costs;
     costs.layer_forward = line_from(json.at("layer_forward"));
@@ -90,12 +98,8 @@ CostModel model_from(const OrderedJson& json) {
     costs.host = host_from(json.at("host_work"));
     costs.step_fixed = non_negative(json.at("step").at(0));
     costs.step_per_parameter = non_negative(json.at("step").at(1));
-    costs.message_fixed = non_negative(json.at("message").at(0));
-    costs.message_per_byte = non_negative(json.at("message").at(1));
-    if (json.contains("between_hosts")) {
-        const OrderedJson& link = json.at("between_hosts");
-        costs.between_hosts = {non_negative(link.at(0)), non_negative(link.at(1))};
-    }
+    costs.message = link_from(json.at("message"));
+    if (json.contains("between_hosts")) costs.between_hosts = link_from(json.at("between_hosts"));
     costs.first_layer_saving = non_negative(json.at("first_layer_saving"));
     costs.full_speed_ranks = non_negative(json.at("host").at(0));
     costs.ranks_per_host = json.at("host").at(1).get<std::int32_t>();
@@ -161,12 +165,10 @@ OrderedJson cost_json(const CostModel& costs) {
                      {"head", line_json(costs.head)},
                      {"host_work", host_json(costs.host)},
                      {"step", {costs.step_fixed, costs.step_per_parameter}},
-                     {"message", {costs.message_fixed, costs.message_per_byte}},
+                     {"message", link_json(costs.message)},
                      {"layer_transfer", costs.layer_transfer},
                      {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
-    if (costs.between_hosts) {
-        json["between_hosts"] = {costs.between_hosts->fixed, costs.between_hosts->per_byte};
-    }
+    if (costs.between_hosts) json["between_hosts"] = link_json(*costs.between_hosts);
     return json;
 }
 

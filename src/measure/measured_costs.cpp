@@ -87,8 +87,9 @@ MetShapes met_shapes(const Plan& plan, std::span<const ProfileTask> tasks,
             const auto lanes =
                 prepared.subspan(rank, static_cast<std::size_t>(view.replica.tensor));
             const std::size_t least = *std::min_element(lanes.begin(), lanes.end());
-            meet(met, number++, head_rows(view, stage),
-                 std::span(tasks[task_of_rank[rank]].shapes).first(least));
+            const MeetingStage meeting = meeting_stage(number++, view, stage);
+            const auto shapes = shapes_of_stage(tasks[task_of_rank[rank]].shapes, meeting.number);
+            meet(met, meeting, std::span(shapes).first(least));
         }
     }
     return met;
@@ -129,7 +130,7 @@ bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
                   ": what travels there holds all ranks up; leave one of these hosts out, "
                   "or have its network seen to");
     }
-    if (measured.of_first().between_hosts) return false;
+    if (!measured.known() || measured.of_first().between_hosts) return false;
     for (DegreeCosts& degree : measured.costs) {
         degree.costs.between_hosts = usual_cost(links);
         degree.costs.ranks_per_host = mpi.local_size();
@@ -171,6 +172,15 @@ std::string first_uses_text(const FirstUses& uses) {
     return join(parts, " and ");
 }
 
+std::string longest_first_uses(const MpiSession& mpi, const FirstUses& uses) {
+    const std::vector<double> seconds = gather_numbers(mpi, uses.gemm_seconds + uses.graph_seconds);
+    const std::vector<std::string> texts = gather_texts(mpi, first_uses_text(uses));
+    if (!mpi.is_root()) return "";
+    const auto most = std::max_element(seconds.begin(), seconds.end()) - seconds.begin();
+    const std::string& text = texts[static_cast<std::size_t>(most)];
+    return text.empty() ? "" : cat("rank ", most, " ", text, " while it trained");
+}
+
 MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size) {
     MeasuredCosts kept;
     const std::vector<std::string> keys = keys_of(mpi, job, plan, host_size);
@@ -202,16 +212,23 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     if (tasks.empty()) return measured;
     const std::vector<std::size_t> task_of_rank = numbers_from(
         broadcast_text(mpi, mpi.is_root() ? numbers_text(tasks_of_ranks(plan, tasks)) : ""));
+    const std::vector<std::size_t> stage_of_rank =
+        numbers_from(broadcast_text(mpi, mpi.is_root() ? numbers_text(stages_of_ranks(plan)) : ""));
+    std::vector<ProfileTask> own_tasks = tasks;
+    const auto rank = static_cast<std::size_t>(mpi.rank());
+    for (ProfileTask& task : own_tasks) {
+        task.shapes = shapes_of_stage(task.shapes, stage_of_rank[rank]);
+    }
     measured.fresh = any_rank(mpi, measured.fresh);
     const auto start = std::chrono::steady_clock::now();
     try {
         RankProfiles profiles;
         if (measured.fresh) {
             const std::unique_ptr<Backend> device = backend(tasks.front().plan);
-            profiles = profile_ranks(mpi, job, tasks, task_of_rank, *device);
+            profiles = profile_ranks(mpi, job, own_tasks, task_of_rank, *device);
             profiles.uses = device->first_uses();
         } else {
-            profiles = prepare_ranks(mpi, job, tasks, task_of_rank, backend);
+            profiles = prepare_ranks(mpi, job, own_tasks, task_of_rank, backend);
         }
         if (mpi.is_root()) {
             if (measured.fresh) measured.costs = std::move(profiles.costs);
@@ -239,11 +256,9 @@ PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const J
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured) {
     if (measured.fresh) {
-        CostModel first = measured.of_first();
-        profile_messages(plan, mpi, communicator, backend, first);
+        const auto message = profile_messages(plan, mpi, communicator, backend);
         for (DegreeCosts& degree : measured.costs) {
-            degree.costs.message_fixed = first.message_fixed;
-            degree.costs.message_per_byte = first.message_per_byte;
+            if (message) degree.costs.message = *message;
         }
     }
     const std::vector<LinkBetweenHosts> links = profile_links(mpi, plan, communicator, backend);
@@ -257,8 +272,7 @@ void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, Trace
                   const MeasuredCosts& measured) {
     auto refined = gather_refined_costs(mpi, plan, recorder);
     if (!mpi.is_root() || !measured.known() || !refined) return;
-    refined->message_fixed = measured.of_first().message_fixed;
-    refined->message_per_byte = measured.of_first().message_per_byte;
+    refined->message = measured.of_first().message;
     refined->between_hosts = measured.of_first().between_hosts;
     refined->ranks_per_host = measured.of_first().ranks_per_host;
     keep_costs(run_file(job), "refined: " + measured.keys.front(), *refined);

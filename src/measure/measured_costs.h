@@ -35,6 +35,8 @@ struct MeasuredCosts {
 /// "chose GEMM algorithms for 7 classes in 1.20 s and built 20 attention graphs in 0.90 s"; "" =
 /// neither.
 std::string first_uses_text(const FirstUses& uses);
+/// The same of the rank that they held up longest while it trained; on the root. Collective.
+std::string longest_first_uses(const MpiSession& mpi, const FirstUses& uses);
 
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from
 /// <run.dir>/costs.json, else the cache; unknown where neither has all of them or schedule.costs

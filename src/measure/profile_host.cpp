@@ -133,8 +133,8 @@ HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch lar
 
 void HostProfile::meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose) {
     MetShapes before = counted_;
-    const double graphs = before.meet(layers_number, 0, of_graphs, microbatch);
-    const double shapes = counted_.meet(layers_number, 0, of_shapes, microbatch);
+    const double graphs = before.meet({layers_number}, of_graphs, microbatch);
+    const double shapes = counted_.meet({layers_number}, of_shapes, microbatch);
     rows_ += shapes;
     if (!seconds) return;
     const auto rows = static_cast<double>(rows_alike(microbatch.tokens()).largest);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "base/system.h"
@@ -56,6 +57,7 @@ class ToAndFro {
         for (int i = 0; i <= count; ++i) {
             const auto start = Clock::now();
             once(bytes);
+            backend_.synchronize();
             if (i > 0) seconds = std::min(seconds, seconds_since(start) / 2.0);
         }
         return seconds;
@@ -82,24 +84,53 @@ class ToAndFro {
     Buffer buffer_;
 };
 
+const std::string& host_of(const MpiSession& mpi, int rank) {
+    return mpi.hosts()[static_cast<std::size_t>(rank)];
+}
+
+bool is_in(const RankPair& pair, int rank) {
+    return rank == pair.first || rank == pair.second;
+}
+
+std::string link_costs_text(const std::vector<LinkCost>& costs) {
+    std::string text;
+    for (const LinkCost& cost : costs) {
+        text += cat(format_exact(cost.fixed), " ", format_exact(cost.per_byte), "\n");
+    }
+    return text;
+}
+
+std::vector<LinkCost> link_costs_from(const std::string& text) {
+    std::istringstream in(text);
+    std::vector<LinkCost> costs;
+    for (LinkCost cost; in >> cost.fixed >> cost.per_byte;) costs.push_back(cost);
+    return costs;
+}
+
 LinkCost cost_from(double of_small, double of_large, std::size_t bytes) {
     return {of_small, std::max(0.0, of_large - of_small) / static_cast<double>(bytes)};
 }
 
 }  // namespace
 
-void profile_messages(const Plan& plan, const MpiSession& mpi, Communicator& communicator,
-                      Backend& backend, CostModel& costs) {
-    const bool on_device = backend.native_stream() != nullptr;
+std::optional<LinkCost> profile_messages(const Plan& plan, const MpiSession& mpi,
+                                         Communicator& communicator, Backend& backend) {
     const ReplicaView view = view_of(plan, plan.replicas.front());
-    const bool neighbours = view.replica.stages.size() > 1 && view.replica.tensor == 1;
-    if (!neighbours || mpi.rank() > 1 || on_device || mpi.hosts()[0] != mpi.hosts()[1]) return;
-    const std::size_t large = boundary_bytes(view);
-    ToAndFro link(mpi.rank(), {0, 1}, communicator, backend, large);
-    const double of_small = link.mean(small, small_messages);
-    const LinkCost cost = cost_from(of_small, link.mean(large, large_messages), large);
-    costs.message_fixed = cost.fixed;
-    costs.message_per_byte = cost.per_byte;
+    const bool has_pipeline = view.replica.stages.size() > 1 && view.replica.tensor == 1;
+    if (!has_pipeline || backend.native_stream() != nullptr) return std::nullopt;
+    const std::vector<RankPair> neighbours = neighbours_in(plan);
+    const auto pair = std::find_if(neighbours.begin(), neighbours.end(), [&](const RankPair& of) {
+        return host_of(mpi, of.first) == host_of(mpi, of.second);
+    });
+    if (pair == neighbours.end()) return std::nullopt;
+    LinkCost own;
+    if (is_in(*pair, mpi.rank())) {
+        const std::size_t large = boundary_bytes(view);
+        ToAndFro link(mpi.rank(), *pair, communicator, backend, large);
+        const double of_small = link.mean(small, small_messages);
+        own = cost_from(of_small, link.mean(large, large_messages), large);
+    }
+    return link_costs_from(broadcast_text(mpi, link_costs_text({own}), pair->first)).front();
 }
 
 std::vector<RankPair> pairs_between_hosts(const Plan& plan, std::span<const std::string> hosts) {
@@ -127,32 +158,41 @@ std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, std::span<con
                                             Backend& backend) {
     std::vector<LinkCost> own(pairs.size());
     for (std::size_t i = 0; i < pairs.size(); ++i) {
-        if (mpi.rank() == pairs[i].first || mpi.rank() == pairs[i].second) {
+        if (is_in(pairs[i], mpi.rank())) {
             ToAndFro link(mpi.rank(), pairs[i], communicator, backend, std::max(bytes, small));
             const double of_small = link.least(small, small_messages);
             own[i] = cost_from(of_small, link.least(bytes, large_messages), bytes);
         }
         quiet_barrier(mpi);
     }
+    const std::vector<std::string> of_ranks = gather_texts(mpi, link_costs_text(own));
     std::vector<LinkBetweenHosts> links;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
         const auto [first, second] = pairs[i];
-        const auto rank = static_cast<std::size_t>(first);
-        links.push_back({mpi.hosts()[rank],
-                         mpi.hosts()[static_cast<std::size_t>(second)],
-                         {gather_numbers(mpi, own[i].fixed)[rank],
-                          gather_numbers(mpi, own[i].per_byte)[rank]}});
+        const LinkCost cost = link_costs_from(of_ranks[static_cast<std::size_t>(first)]).at(i);
+        links.push_back({host_of(mpi, first), host_of(mpi, second), cost});
     }
     return links;
 }
 
 std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, const Plan& plan,
                                             Communicator& communicator, Backend& backend) {
-    if (backend.native_stream() != nullptr) return {};
-    const std::vector<RankPair> pairs = pairs_between_hosts(plan, mpi.hosts());
-    const std::size_t boundary = boundary_bytes(view_of(plan, plan.replicas.front()));
-    return profile_links(mpi, pairs, std::clamp(boundary, least_large, most_large), communicator,
-                         backend);
+    const std::vector<RankPair> neighbours = neighbours_in(plan);
+    std::vector<RankPair> joined;
+    std::vector<RankPair> others;
+    for (const RankPair& pair : pairs_between_hosts(plan, mpi.hosts())) {
+        const bool are = std::find(neighbours.begin(), neighbours.end(), pair) != neighbours.end();
+        (are ? joined : others).push_back(pair);
+    }
+    const std::size_t bytes =
+        std::clamp(boundary_bytes(view_of(plan, plan.replicas.front())), least_large, most_large);
+    std::vector<LinkBetweenHosts> links = profile_links(mpi, joined, bytes, communicator, backend);
+    if (others.empty()) return links;
+    const auto between = make_communicator(mpi, others, 0, backend);
+    for (LinkBetweenHosts& link : profile_links(mpi, others, bytes, *between, backend)) {
+        links.push_back(std::move(link));
+    }
+    return links;
 }
 
 LinkCost usual_cost(std::span<const LinkBetweenHosts> links) {

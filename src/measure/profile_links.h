@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,11 +12,12 @@
 
 namespace loratrain {
 
-/// Sets the message costs of one host to those between ranks 0 and 1, by sending small and
-/// boundary-sized messages to and fro; does nothing on other ranks, and where these are no
-/// neighbours, are on two hosts or on GPUs, for which built-in costs do. Times of rank 0 count.
-void profile_messages(const Plan& plan, const MpiSession& mpi, Communicator& communicator,
-                      Backend& backend, CostModel& costs);
+/// What messages take inside a host, between the first two neighbours that are on one, by sending
+/// small and boundary-sized ones to and fro; none where the first replica has no pipeline or any
+/// has lanes, where no neighbours are on one host, and on GPUs, for which built-in costs do. The
+/// same on all ranks. Collective.
+std::optional<LinkCost> profile_messages(const Plan& plan, const MpiSession& mpi,
+                                         Communicator& communicator, Backend& backend);
 
 /// A way between two hosts, measured between two of their ranks.
 struct LinkBetweenHosts {
@@ -31,13 +33,14 @@ struct LinkBetweenHosts {
 std::vector<RankPair> pairs_between_hosts(const Plan& plan, std::span<const std::string> hosts);
 
 /// Measures the links of these pairs one after the other, by messages of 64 bytes and of `bytes` to
-/// and fro, in host memory; the quickest of a few counts, as others may compute meanwhile. The same
-/// result on all ranks. Collective.
+/// and fro, in the backend's memory; the quickest of a few counts, as others may compute meanwhile.
+/// The same result on all ranks. `communicator`: one that joins them. Collective.
 std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, std::span<const RankPair> pairs,
                                             std::size_t bytes, Communicator& communicator,
                                             Backend& backend);
-/// Those of the plan, with messages of its boundaries, of 64 KiB to 4 MiB; none on one host, and
-/// none on GPUs.
+/// Those of the plan, with messages of its boundaries, of 64 KiB to 4 MiB; none on one host.
+/// Neighbours send through `communicator`, as they do in training; pairs that sum gradients through
+/// one that is made for that and then gone: over NCCL between GPUs, as their sums go.
 std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, const Plan& plan,
                                             Communicator& communicator, Backend& backend);
 

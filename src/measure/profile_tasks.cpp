@@ -42,6 +42,21 @@ std::vector<Microbatch> trained_in(const std::vector<Window>& windows) {
     return trained;
 }
 
+std::vector<StartWindow> start_windows(const Plan& plan, const JointWindow& joint,
+                                       std::int32_t tensor) {
+    std::vector<StartWindow> windows;
+    std::size_t number = 0;
+    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+        const ReplicaView view = view_of(plan, plan.replicas[r]);
+        StartWindow window{joint.replicas[r].microbatches, {}};
+        for (const StagePlan& stage : view.replica.stages) {
+            window.stages.push_back(meeting_stage(number++, view, stage));
+        }
+        if (view.replica.tensor == tensor) windows.push_back(std::move(window));
+    }
+    return windows;
+}
+
 /// As if there was no more than these microbatches of a round have.
 void narrow(Plan& plan, const std::vector<Microbatch>& round) {
     if (round.empty()) return;
@@ -101,8 +116,8 @@ std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
         narrow(task.plan, trained_in(windows_of(plan, round, tensor)));
         if (prepares) {
             const ReplicaView view = view_of(plan, largest_of(plan, tensor));
-            const std::int64_t rows = head_rows(view, view.replica.stages.back());
-            task.shapes = start_shapes(windows_of(plan, rounds, tensor), rows);
+            const std::int64_t rows = meeting_stage(0, view, view.replica.stages.back()).head_rows;
+            task.shapes = start_shapes(start_windows(plan, rounds, tensor), rows);
             add_possible(task.shapes, view.replica.microbatch_tokens, rows);
         }
         tasks.push_back(std::move(task));
@@ -121,20 +136,32 @@ MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const Data
             return task.plan.replicas.front().tensor == view.replica.tensor;
         });
         for (const StagePlan& stage : view.replica.stages) {
-            meet(met, number++, head_rows(view, stage), own->shapes);
+            meet(met, meeting_stage(number++, view, stage), own->shapes);
         }
     }
     return met;
 }
 
 std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {
-    std::vector<std::size_t> numbers;
+    std::vector<std::size_t> numbers(ranks_in_order(plan).size());
     for (const ReplicaPlan& replica : plan.replicas) {
         const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
             return task.plan.replicas.front().tensor == replica.tensor;
         });
         const std::size_t ranks = replica.stages.size() * static_cast<std::size_t>(replica.tensor);
-        numbers.insert(numbers.end(), ranks, static_cast<std::size_t>(own - tasks.begin()));
+        std::fill_n(numbers.begin() + replica.stages.front().rank, ranks,
+                    static_cast<std::size_t>(own - tasks.begin()));
+    }
+    return numbers;
+}
+
+std::vector<std::size_t> stages_of_ranks(const Plan& plan) {
+    std::vector<std::size_t> numbers;
+    std::size_t number = 0;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            numbers.insert(numbers.end(), static_cast<std::size_t>(replica.tensor), number++);
+        }
     }
     return numbers;
 }

@@ -35,6 +35,9 @@ MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const Data
 /// Which of these tasks each rank of the plan has.
 std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
 
+/// MeetingStage::number of the stage that each rank of the plan computes.
+std::vector<std::size_t> stages_of_ranks(const Plan& plan);
+
 /// The root's, on every rank. Collective.
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
                                          const std::vector<ProfileTask>& tasks);

@@ -1,6 +1,8 @@
 #include "measure/start_shapes.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,12 +17,13 @@ namespace {
 /// What counts shapes.
 constexpr NewShapeLine counted_once{1.0, 0.0, 0};
 
-StartShape shape_of(const Microbatch& microbatch) {
+StartShape shape_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
     StartShape shape;
-    shape.tokens = microbatch.tokens();
-    shape.width = microbatch.columns.augmented ? microbatch.columns.width : 0;
+    shape.width = width_of(microbatch);
     for (const Segment& segment : microbatch.segments) {
+        if (!adapters.contains(segment.adapter)) continue;
         for (const SampleRef& sample : segment.samples) {
+            shape.tokens += sample.tokens;
             shape.targets += sample.targets;
             shape.lengths.push_back(sample.tokens);
         }
@@ -54,36 +57,96 @@ std::vector<std::int64_t> classes_down(std::int64_t most, std::int64_t least) {
 
 }  // namespace
 
-std::vector<StartShape> start_shapes(std::span<const Window> replicas, std::int64_t head_rows) {
-    std::size_t most = 0;
-    for (const Window& window : replicas) most = std::max(most, window.microbatches.size());
-    MetShapes met;
-    std::vector<StartShape> shapes;
-    for (std::size_t m = 0; m < most; ++m) {
-        for (const Window& window : replicas) {
-            if (m >= window.microbatches.size()) continue;
-            StartShape shape = shape_of(window.microbatches[m]);
-            if (shape.tokens == 0) continue;
-            const bool rows = met.meet_rows(0, shape.tokens, shape.width, counted_once) > 0.0;
-            const bool targets = met.meet_targets(0, shape.targets, head_rows, counted_once) > 0.0;
-            const bool attention = meet_attention(met, 0, shape.lengths);
-            if (!targets) shape.targets = 0;
-            if (!attention) shape.lengths.clear();
-            if (rows || targets || attention) shapes.push_back(shape);
+namespace {
+
+/// Collects the shapes that nobody has met before.
+class Collection {
+  public:
+    Collection(std::span<const StartWindow> replicas, std::int64_t head_rows)
+        : head_rows_(head_rows) {
+        for (const StartWindow& replica : replicas) {
+            stages_.insert(stages_.end(), replica.stages.begin(), replica.stages.end());
         }
     }
-    return shapes;
+
+    void add(const Microbatch& microbatch, const std::vector<MeetingStage>& stages) {
+        add_if_new(shape_of(microbatch, {}), everybody);
+        for (const MeetingStage& stage : stages) {
+            for (const AdapterSpan& adapters : stage.shared) {
+                if (adapters.is_all()) continue;
+                StartShape part = shape_of(microbatch, adapters);
+                part.targets = 0;
+                part.stage = static_cast<std::int32_t>(stage.number);
+                add_if_new(std::move(part), stage.number);
+            }
+        }
+    }
+
+    std::vector<StartShape> shapes() { return std::move(shapes_); }
+
+  private:
+    static constexpr std::size_t everybody = std::numeric_limits<std::int32_t>::max();
+
+    void add_if_new(StartShape shape, std::size_t stage) {
+        if (shape.tokens == 0) return;
+        const bool rows = met_.meet_rows(stage, shape.tokens, shape.width, counted_once) > 0.0;
+        const bool targets =
+            met_.meet_targets(stage, shape.targets, head_rows_, counted_once) > 0.0;
+        const bool attention = meet_attention(met_, stage, shape.lengths);
+        if (!rows && !targets && !attention) return;
+        for (const MeetingStage& other : stages_) {
+            if (stage != everybody) break;
+            met_.meet_rows(other.number, shape.tokens, shape.width, counted_once);
+            meet_attention(met_, other.number, shape.lengths);
+        }
+        if (!targets) shape.targets = 0;
+        if (!attention) shape.lengths.clear();
+        shapes_.push_back(std::move(shape));
+    }
+
+    std::int64_t head_rows_;
+    std::vector<MeetingStage> stages_;
+    MetShapes met_;
+    std::vector<StartShape> shapes_;
+};
+
+}  // namespace
+
+std::vector<StartShape> start_shapes(std::span<const StartWindow> replicas,
+                                     std::int64_t head_rows) {
+    std::size_t most = 0;
+    for (const StartWindow& replica : replicas) {
+        most = std::max(most, replica.microbatches.size());
+    }
+    Collection collection(replicas, head_rows);
+    for (std::size_t m = 0; m < most; ++m) {
+        for (const StartWindow& replica : replicas) {
+            if (m < replica.microbatches.size()) {
+                collection.add(replica.microbatches[m], replica.stages);
+            }
+        }
+    }
+    return collection.shapes();
+}
+
+std::vector<StartShape> shapes_of_stage(std::span<const StartShape> shapes, std::size_t stage) {
+    std::vector<StartShape> own;
+    std::copy_if(shapes.begin(), shapes.end(), std::back_inserter(own), [&](const auto& shape) {
+        return shape.stage == every_stage || shape.stage == static_cast<std::int32_t>(stage);
+    });
+    return own;
 }
 
 void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
                   std::int64_t head_rows) {
     if (shapes.empty()) return;
     MetShapes met;
-    meet(met, 0, head_rows, shapes);
+    meet(met, {0, head_rows}, shapes);
     std::set<std::int64_t> tokens;
     std::set<std::int64_t> targets;
     std::map<std::int64_t, std::int64_t> widths;  // by class, the first
     for (const StartShape& shape : shapes) {
+        if (shape.stage != every_stage) continue;
         tokens.insert(rows_alike(shape.tokens).largest);
         if (shape.targets > 0) targets.insert(last_chunk(shape.targets, head_rows));
         widths.emplace(lora_columns_alike(shape.width), shape.width);
@@ -107,8 +170,8 @@ void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
 std::string to_text(const std::vector<StartShape>& shapes) {
     std::string text;
     for (const StartShape& shape : shapes) {
-        text +=
-            cat(shape.tokens, " ", shape.width, " ", shape.targets, " ", shape.lengths.size(), " ");
+        text += cat(shape.tokens, " ", shape.width, " ", shape.targets, " ", shape.stage, " ",
+                    shape.lengths.size(), " ");
         for (const std::int64_t length : shape.lengths) text += cat(length, " ");
     }
     return text;
@@ -118,7 +181,8 @@ std::vector<StartShape> start_shapes_from_text(const std::string& text) {
     std::istringstream in(text);
     std::vector<StartShape> shapes;
     StartShape shape;
-    for (std::size_t samples = 0; in >> shape.tokens >> shape.width >> shape.targets >> samples;) {
+    for (std::size_t samples = 0;
+         in >> shape.tokens >> shape.width >> shape.targets >> shape.stage >> samples;) {
         shape.lengths.resize(samples);
         for (std::int64_t& length : shape.lengths) in >> length;
         shapes.push_back(shape);
@@ -126,12 +190,11 @@ std::vector<StartShape> start_shapes_from_text(const std::string& text) {
     return shapes;
 }
 
-void meet(MetShapes& met, std::size_t stage, std::int64_t head_rows,
-          std::span<const StartShape> shapes) {
-    for (const StartShape& shape : shapes) {
-        meet_attention(met, stage, shape.lengths);
-        met.meet_rows(stage, shape.tokens, shape.width, counted_once);
-        met.meet_targets(stage, shape.targets, head_rows, counted_once);
+void meet(MetShapes& met, const MeetingStage& stage, std::span<const StartShape> shapes) {
+    for (const StartShape& shape : shapes_of_stage(shapes, stage.number)) {
+        meet_attention(met, stage.number, shape.lengths);
+        met.meet_rows(stage.number, shape.tokens, shape.width, counted_once);
+        met.meet_targets(stage.number, shape.targets, stage.head_rows, counted_once);
     }
 }
 

@@ -56,7 +56,8 @@ void TraceRecorder::set_zero() {
     spans_.clear();
     open_ = none;
     mark();
-    if (transfers_ != nullptr) transfers_->start_recording();
+    if (weights_ != nullptr) weights_->start_recording();
+    if (activations_ != nullptr) activations_->start_recording();
 }
 
 std::size_t TraceRecorder::mark() {
@@ -132,7 +133,7 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
 /// Such a pass tells nothing of others.
 bool TraceRecorder::has_new_shapes(ActionKind kind, const Microbatch& microbatch) {
     MetShapes& met = met_[kind == ActionKind::forward ? 0 : 1];
-    return met.meet(0, head_rows(view_, stage_), costs_of(view_).host, microbatch) > 0.0;
+    return met.meet(meeting_stage(0, view_, stage_), costs_of(view_).host, microbatch) > 0.0;
 }
 
 void TraceRecorder::read(WindowRecord& record) {
@@ -150,18 +151,25 @@ void TraceRecorder::read(WindowRecord& record) {
 }
 
 void TraceRecorder::read_transfers() {
-    if (transfers_ == nullptr) return;
-    for (const LayerStream::Transfer& transfer : transfers_->take_recorded()) {
-        if (!keeping()) continue;
-        TraceSpan span;
-        span.rank = rank_;
-        span.thread = 1;
-        span.start_s = transfer.start;
-        span.end_s = transfer.end;
-        span.name = cat("layer ", stage_.first_layer + transfer.layer);
-        span.category = "transfer";
-        spans_.push_back(std::move(span));
+    if (weights_ != nullptr) {
+        for (const auto& transfer : weights_->take_recorded()) use(transfer, "layer");
     }
+    if (activations_ == nullptr) return;
+    for (const auto& transfer : activations_->take_recorded()) {
+        use(transfer, transfer.to_host ? "offload" : "fetch");
+    }
+}
+
+void TraceRecorder::use(const TransferRecord::Transfer& transfer, const char* word) {
+    if (!keeping()) return;
+    TraceSpan span;
+    span.rank = rank_;
+    span.thread = 1;
+    span.start_s = transfer.start;
+    span.end_s = transfer.end;
+    span.name = cat(word, " ", stage_.first_layer + transfer.layer);
+    span.category = "transfer";
+    spans_.push_back(std::move(span));
 }
 
 /// The point at which the stream goes on with something else: a host that does not keep up lets it

@@ -10,6 +10,7 @@
 #include "backend/stream_clock.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
+#include "model/activation_offload.h"
 #include "model/layer_stream.h"
 #include "plan/cost/attention_span.h"
 #include "plan/predict/met_shapes.h"
@@ -31,9 +32,14 @@ class TraceRecorder {
     TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
                   Backend& backend, bool keep_spans, std::int32_t lane = 0);
 
-    /// Keeps spans of the transfers too: "layer 7", category "transfer". `stream` outlives this; of
-    /// a stage whose layers stream, else null. To be called before set_zero().
-    void record_transfers(LayerStream* stream) { transfers_ = keep_spans_ ? stream : nullptr; }
+    /// Keeps spans of the transfers too, category "transfer": "layer 7" of weights that stream,
+    /// "offload 7" and "fetch 7" of a layer's activations on their way to the host and back. Of a
+    /// stage that has them, else null; they outlive this. To be called before set_zero().
+    void record_transfers(LayerStream* weights, ActivationOffload* activations) {
+        if (!keep_spans_) return;
+        weights_ = weights;
+        activations_ = activations;
+    }
     /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
     void set_zero();
     /// A window begins; actions belong to it until the next one.
@@ -74,6 +80,7 @@ class TraceRecorder {
     std::size_t mark();
     void read(WindowRecord& record);
     void read_transfers();
+    void use(const TransferRecord::Transfer& transfer, const char* word);
     void use(const Entry& entry, double start, double end);
     void observe(const Entry& entry, double seconds);
     static std::size_t next_start(const std::vector<Entry>& entries, std::size_t i);
@@ -99,7 +106,8 @@ class TraceRecorder {
     int observed_ = 0;
     double computed_seconds_ = 0.0;
     std::vector<TraceSpan> spans_;
-    LayerStream* transfers_ = nullptr;
+    LayerStream* weights_ = nullptr;
+    ActivationOffload* activations_ = nullptr;
     CostObserver observer_;
 };
 

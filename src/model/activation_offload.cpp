@@ -30,6 +30,12 @@ std::int32_t ActivationOffload::buffer_of(std::int32_t place) const {
     return place % buffers_;
 }
 
+std::int32_t ActivationOffload::layer_at(std::int32_t place) const {
+    std::int32_t layer = 0;
+    while (place_of(layer) != place) ++layer;
+    return layer;
+}
+
 std::int64_t& ActivationOffload::copied_rows(const Content& of) {
     return rows_[static_cast<std::size_t>(of.slot * copied_ + of.place)];
 }
@@ -56,7 +62,8 @@ void ActivationOffload::end_forward(std::int32_t layer, std::int64_t rows) {
     const std::int32_t place = place_of(layer);
     if (place < 0 || place >= copied_) return;
     const Content of = holds_[static_cast<std::size_t>(buffer_of(place))];
-    link_->store(buffer_of(place), copies(of, rows));
+    link_->store(buffer_of(place), copies(of, rows), recorded_.clock());
+    recorded_.add(layer, true);
     copied_rows(of) = rows;
 }
 
@@ -79,7 +86,8 @@ void ActivationOffload::load_what_can() {
         if (holds_[buffer] == wanted) continue;
         LORATRAIN_CHECK(*place < copied_ && copied_rows(wanted) > 0, "activations of layer ",
                         *place, " of those that go to the host were lost");
-        link_->load(buffer_of(*place), copies(wanted, copied_rows(wanted)));
+        link_->load(buffer_of(*place), copies(wanted, copied_rows(wanted)), recorded_.clock());
+        recorded_.add(layer_at(*place), false);
         holds_[buffer] = wanted;
     }
 }

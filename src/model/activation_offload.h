@@ -7,6 +7,7 @@
 #include "backend/host_copies.h"
 #include "base/host_pages.h"
 #include "model/microbatch_tables.h"
+#include "model/transfer_record.h"
 #include "model/workspace.h"
 #include "plan/memory/offload.h"
 
@@ -33,6 +34,10 @@ class ActivationOffload {
     void use(std::int32_t layer);
     void done(std::int32_t layer);
 
+    /// Records copies to the host and back from now on.
+    void start_recording() { recorded_.start(*link_); }
+    std::vector<TransferRecord::Transfer> take_recorded() { return recorded_.take(); }
+
   private:
     /// Whose activations a buffer has.
     struct Content {
@@ -42,6 +47,7 @@ class ActivationOffload {
     };
     std::int32_t place_of(std::int32_t layer) const;  ///< -1 = not offloaded
     std::int32_t buffer_of(std::int32_t place) const;
+    std::int32_t layer_at(std::int32_t place) const;
     std::int64_t& copied_rows(const Content& of);
     std::vector<HostCopy> copies(const Content& of, std::int64_t rows) const;
     void load_what_can();
@@ -57,6 +63,7 @@ class ActivationOffload {
     std::int32_t slot_ = -1;            ///< of these
     std::vector<HostPages> host_;       ///< by slot, then place
     std::unique_ptr<HostCopies> link_;
+    TransferRecord recorded_;
 };
 
 }  // namespace loratrain

@@ -95,38 +95,12 @@ void LayerStream::expect(std::vector<std::int32_t> layers) {
 }
 
 void LayerStream::load_what_can() {
-    StreamClock* clock = recorded_now_.clock.get();
     while (const auto load = order_.next_load()) {
         char* buffer = buffers_[static_cast<std::size_t>(load->buffer)].as<char>();
-        link_->load(load->buffer, copies(load->layer, buffer), clock);
+        link_->load(load->buffer, copies(load->layer, buffer), recorded_.clock());
         anew_[static_cast<std::size_t>(load->layer)] = true;
-        if (clock != nullptr) recorded_now_.layers.push_back(load->layer);
+        recorded_.add(load->layer, false);
     }
-}
-
-void LayerStream::start_recording() {
-    for (Recorded* record : {&recorded_now_, &recorded_before_}) {
-        *record = {link_->make_clock(), {}};
-        record->clock->mark();
-    }
-    recorded_before_.clock->mark();
-    start_of_before_ = 0.0;
-}
-
-std::vector<LayerStream::Transfer> LayerStream::take_recorded() {
-    std::vector<Transfer> transfers;
-    if (recorded_now_.clock == nullptr) return transfers;
-    const std::vector<double> points = recorded_before_.clock->read();
-    for (std::size_t i = 0; i < recorded_before_.layers.size(); ++i) {
-        transfers.push_back({recorded_before_.layers[i], start_of_before_ + points[1 + 2 * i],
-                             start_of_before_ + points[2 + 2 * i]});
-    }
-    start_of_before_ += points.back();
-    recorded_before_.layers.clear();
-    recorded_now_.clock->mark();
-    std::swap(recorded_now_, recorded_before_);
-    recorded_now_.clock->mark();
-    return transfers;
 }
 
 LayerStream::Place LayerStream::use(std::int32_t layer) {

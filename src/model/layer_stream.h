@@ -8,6 +8,7 @@
 #include "backend/host_copies.h"
 #include "base/host_pages.h"
 #include "model/layer_homes.h"
+#include "model/transfer_record.h"
 #include "plan/memory/residency.h"
 #include "plan/memory/stream_order.h"
 
@@ -53,17 +54,9 @@ class LayerStream {
     Place use(std::int32_t layer);
     void done();
 
-    /// A copy to a buffer, in seconds since start_recording().
-    struct Transfer {
-        std::int32_t layer = 0;
-        double start = 0.0;
-        double end = 0.0;
-    };
-    /// Records transfers from now on, and forgets those before.
-    void start_recording();
-    /// Those recorded before the last call, so that nothing waits for them; none where nothing
-    /// records.
-    std::vector<Transfer> take_recorded();
+    /// Records copies to buffers from now on.
+    void start_recording() { recorded_.start(*link_); }
+    std::vector<TransferRecord::Transfer> take_recorded() { return recorded_.take(); }
 
   private:
     void load_what_can();
@@ -77,14 +70,7 @@ class LayerStream {
     std::unique_ptr<HostCopies> link_;
     StreamOrder order_;
     std::vector<bool> anew_;  ///< per layer of the stage
-
-    struct Recorded {
-        std::unique_ptr<StreamClock> clock;  ///< a point, two of each layer, and one
-        std::vector<std::int32_t> layers;
-    };
-    Recorded recorded_now_;
-    Recorded recorded_before_;
-    double start_of_before_ = 0.0;
+    TransferRecord recorded_;
 };
 
 }  // namespace loratrain

@@ -61,6 +61,8 @@ class Stage {
     bool streams() const { return weights_.streams(); }
     /// For their record, null where none does.
     LayerStream* layer_stream() { return weights_.stream(); }
+    /// The same of activations that go to the host.
+    ActivationOffload* activation_offload() { return offload_ ? &*offload_ : nullptr; }
     /// What follows the next forward or backward, so that its layers come in time; else backward is
     /// assumed to follow the forward of training, forward all else.
     void expect(Pass next) { next_pass_ = next; }

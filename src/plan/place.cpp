@@ -5,19 +5,46 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/replica_order.h"
 
 namespace loratrain {
 
-void number_ranks(std::vector<ReplicaPlan>& replicas) {
+std::vector<std::int32_t> hosts_of(const Cluster& cluster) {
+    if (std::ssize(cluster.hosts) == cluster.ranks) return cluster.hosts;
+    std::vector<std::int32_t> hosts;
+    for (std::int32_t rank = 0; rank < cluster.ranks; ++rank) {
+        hosts.push_back(rank / std::max(1, cluster.ranks_per_node));
+    }
+    return hosts;
+}
+
+void number_ranks(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts) {
     std::stable_sort(replicas.begin(), replicas.end(),
                      [](const auto& a, const auto& b) { return a.tensor > b.tensor; });
-    std::int32_t rank = 0;
-    for (ReplicaPlan& replica : replicas) {
-        for (StagePlan& stage : replica.stages) {
+    std::vector<ReplicaCut> cuts;
+    for (const ReplicaPlan& replica : replicas) {
+        cuts.push_back({replica.tensor, static_cast<std::int32_t>(replica.stages.size())});
+    }
+    const std::vector<std::int32_t> first = first_ranks(cuts, hosts);
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        std::int32_t rank = first[r];
+        for (StagePlan& stage : replicas[r].stages) {
             stage.rank = rank;
-            rank += replica.tensor;
+            rank += replicas[r].tensor;
         }
     }
+}
+
+std::vector<std::int32_t> ranks_in_order(const Plan& plan) {
+    std::vector<std::int32_t> ranks;
+    for (const ReplicaPlan& replica : plan.replicas) {
+        for (const StagePlan& stage : replica.stages) {
+            for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
+                ranks.push_back(stage.rank + lane);
+            }
+        }
+    }
+    return ranks;
 }
 
 Place place_of(const Plan& plan, int rank) {

@@ -19,10 +19,19 @@ struct Place {
     friend bool operator==(const Place&, const Place&) = default;
 };
 
+/// A number of each rank's host: Cluster::hosts, or where that is empty, or of other ranks, hosts
+/// of `ranks_per_node` each in rank order.
+std::vector<std::int32_t> hosts_of(const Cluster& cluster);
+
 /// Orders replicas by falling `tensor`, equal ones as they are, and numbers the ranks of their
-/// stages in that order: replicas, then stages, then lanes. So lanes of 2^k are on ranks that start
-/// at a multiple of 2^k, and on one host.
-void number_ranks(std::vector<ReplicaPlan>& replicas);
+/// stages: replicas in that order, or one in which fewer are on several hosts (replica_order.h),
+/// then stages, then lanes. What is computed does not depend on the hosts, but on the replicas'
+/// order alone. On one host lanes of 2^k are on ranks that start at a multiple of 2^k. `hosts`: of
+/// the ranks; none = all on one.
+void number_ranks(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts = {});
+
+/// The ranks of replicas, then stages, then lanes.
+std::vector<std::int32_t> ranks_in_order(const Plan& plan);
 
 /// Error when the plan has nothing for the rank.
 Place place_of(const Plan& plan, int rank);

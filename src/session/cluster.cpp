@@ -1,7 +1,7 @@
 #include "session/cluster.h"
 
 #include <algorithm>
-#include <cctype>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -55,10 +55,21 @@ void check_gpus(const MpiSession& mpi, const GpuInfo& gpu) {
 
 }  // namespace
 
+std::vector<std::int32_t> host_numbers(const MpiSession& mpi) {
+    std::map<std::string, std::int32_t> numbers;
+    std::vector<std::int32_t> hosts;
+    for (const std::string& host : mpi.hosts()) {
+        const auto next = static_cast<std::int32_t>(numbers.size());
+        hosts.push_back(numbers.emplace(host, next).first->second);
+    }
+    return hosts;
+}
+
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     Cluster cluster;
     cluster.ranks = mpi.size();
     cluster.ranks_per_node = mpi.host_size();
+    cluster.hosts = host_numbers(mpi);
     const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.host_rank());
     const bool all_have_gpus = !any_rank(mpi, gpu.visible == 0);
     if (backend == BackendKind::automatic) {
@@ -92,6 +103,7 @@ Cluster with_ranks(Cluster cluster, const ImaginedRanks& ranks) {
     }
     cluster.ranks = ranks.count;
     cluster.ranks_per_node = per_host;
+    cluster.hosts.clear();
     return cluster;
 }
 

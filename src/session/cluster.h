@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
@@ -14,6 +16,9 @@ namespace loratrain {
 /// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one
 /// (unless ranks_may_share_gpus: each has its share of the memory then). Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
+
+/// A number of each rank's host, from 0, as Cluster::hosts.
+std::vector<std::int32_t> host_numbers(const MpiSession& mpi);
 
 /// Ranks that are only thought of.
 struct ImaginedRanks {

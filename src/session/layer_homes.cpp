@@ -1,7 +1,6 @@
 #include "session/layer_homes.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "plan/memory/residency.h"
+#include "session/cluster.h"
 #include "session/rank_homes.h"
 
 namespace loratrain {
@@ -20,17 +20,6 @@ namespace {
 
 /// How far ranks share weights: "host" = not GPUs' memory, "none" = nothing.
 constexpr const char* switch_name = "LORATRAIN_SHARED_WEIGHTS";
-
-/// A number of each host, by rank.
-std::vector<std::int32_t> host_numbers(const MpiSession& mpi) {
-    std::map<std::string, std::int32_t> numbers;
-    std::vector<std::int32_t> hosts;
-    for (const std::string& host : mpi.hosts()) {
-        const auto next = static_cast<std::int32_t>(numbers.size());
-        hosts.push_back(numbers.emplace(host, next).first->second);
-    }
-    return hosts;
-}
 
 class HomesMaker {
   public:

@@ -58,6 +58,7 @@ Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandL
     memory_before_ = resident_memory();
     cluster_ = former ? former->cluster : describe_cluster(world(), job_.run.backend);
     cluster_.ranks = mpi_.size();
+    cluster_.hosts = host_numbers(mpi_);
     if (former) former_ended_ = former->ended;
 }
 

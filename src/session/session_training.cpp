@@ -199,8 +199,8 @@ void Session::write_end(const std::string& reason) {
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
     const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
-    const std::string uses = first_uses_text(backend_->first_uses());
-    if (!uses.empty()) log::info(uses + " while it trained, on this rank");
+    const std::string uses = longest_first_uses(mpi_, backend_->first_uses());
+    if (!uses.empty()) log::info(uses);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
     if (directory_ && !trainer_->goes_on()) {

@@ -7,6 +7,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "plan/memory/memory_model.h"
+#include "plan/place.h"
 #include "train/device_gradient_exchange.h"
 #include "train/host_gradient_exchange.h"
 
@@ -25,6 +26,7 @@ GradientExchange::GradientExchange(const MpiSession& mpi, const Job& job, const 
       at_once_(at_once > 0 ? at_once : exchanged_at_once(plan)),
       rank_(mpi.rank()),
       ranks_(mpi.size()),
+      order_(ranks_in_order(plan)),
       exchange_(mpi) {
     LORATRAIN_CHECK(at_once_ <= exchanged_at_once(plan), at_once_, " values at a time");
     all_numbers_.resize(own_numbers_.size() * static_cast<std::size_t>(ranks_));
@@ -103,7 +105,8 @@ void GradientExchange::begin_gathering(Batch& batch) {
 
 GradientExchange::Sums GradientExchange::sums() const {
     Sums sums;
-    for (std::size_t i = 0; i < all_numbers_.size(); i += own_numbers_.size()) {
+    for (const std::int32_t rank : order_) {
+        const std::size_t i = static_cast<std::size_t>(rank) * own_numbers_.size();
         sums.squares += all_numbers_[i];
         sums.loss += all_numbers_[i + 1];
     }

@@ -54,9 +54,9 @@ class GradientExchange {
     };
     /// Completes a batch that is begun, the earliest one: its gradients are the sums then, for what
     /// the backend is given next. The owner of a unit adds what its holders have in their order, in
-    /// fp32, and its squares in fp64; what ranks have of those, and of the loss, is added in rank
-    /// order. So a deployment repeats to the bit. `meanwhile` (may be empty) is called now and then
-    /// while others are waited for.
+    /// fp32, and its squares in fp64; what ranks have of those, and of the loss, is added by
+    /// replica, stage and lane. So a deployment repeats to the bit, on whatever hosts. `meanwhile`
+    /// (may be empty) is called now and then while others are waited for.
     Sums finish(std::int32_t batch, const std::function<void()>& meanwhile);
 
   protected:
@@ -97,6 +97,7 @@ class GradientExchange {
     std::int64_t at_once_;
     int rank_;
     int ranks_;
+    std::vector<std::int32_t> order_;  ///< of the ranks, in which their numbers are added
     RankExchange exchange_;
     std::map<AdapterId, ExchangeRoute> routes_;
     std::deque<Batch> batches_;  ///< begun, not finished; those that are over come first

@@ -28,7 +28,7 @@ StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stag
               record == Record::nothing ? parts.communicator : recording_, parts.backend,
               parts.exchange),
       loader_(parts.files, datasets_of_adapters(parts.job), reads_tokens(stage_.plan())) {
-    recorder_.record_transfers(stage_.layer_stream());
+    recorder_.record_transfers(stage_.layer_stream(), stage_.activation_offload());
     if (record != Record::nothing) runner_.record_with(recorder_);
 }
 

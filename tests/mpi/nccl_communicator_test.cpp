@@ -1,11 +1,13 @@
 #include "comm/nccl_communicator.h"
 
 #include <chrono>
+#include <iostream>
 #include <numeric>
 #include <thread>
 
 #include "backend/make_backend.h"
 #include "base/system.h"
+#include "measure/profile_links.h"
 #include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
 
@@ -70,6 +72,19 @@ class Row : public ::testing::Test {
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
 };
+
+TEST_F(Row, LinksAreMeasured) {
+    const auto links =
+        profile_links(session(), row(), std::size_t{4} << 20U, *communicator_, *backend_);
+    ASSERT_EQ(links.size(), row().size());
+    for (const LinkBetweenHosts& link : links) {
+        EXPECT_GT(link.cost.fixed, 1e-6);
+        EXPECT_LT(link.cost.fixed, 1e-2);
+        EXPECT_GT(link.cost.per_byte, 1e-13);
+        EXPECT_LT(link.cost.per_byte, 1e-6);
+    }
+    std::cout << links_text(links) << "\n";
+}
 
 TEST_F(Row, MessagesOfAChannelArriveInOrder) {
     constexpr int count = 12;

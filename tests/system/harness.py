@@ -84,6 +84,22 @@ def run(arguments, ranks=1, timeout=300, cwd=None):
                           env=environment, check=False)
 
 
+def run_as_hosts(arguments, hosts, timeout=300):
+    """The same on ranks that take this machine for several: each a name, how many ranks it has, and
+    what else is in their environment."""
+    command, environment = mpirun_command(arguments, sum(ranks for _, ranks, *_ in hosts))
+    program = command.index(BIN)
+    words = command[:1] + command[3:program]
+    for i, (name, ranks, *more) in enumerate(hosts):
+        words += [":"] if i else []
+        words += ["-np", str(ranks), "-x", f"LORATRAIN_HOST={name}"]
+        for variable in more:
+            words += ["-x", variable]
+        words += command[program:]
+    return subprocess.run(words, text=True, capture_output=True, timeout=timeout, env=environment,
+                          check=False)
+
+
 def start(arguments, ranks=1):
     """The same without waiting: a running process whose output is piped."""
     command, environment = mpirun_command(arguments, ranks)

@@ -2,13 +2,15 @@
 in float64, two runs equal to the bit, dropout that does not depend on lanes. A rank per GPU, or with
 LORATRAIN_SHARE_GPU=1 four on the same. Skipped with fewer than two."""
 
+import json
 import os
+import re
 import sys
 import unittest
 import unittest.mock
 
-from harness import JobTest, run
-from test_gpu import ADAPTERS, LIMITS, RANKS
+from harness import JobTest, run, run_as_hosts
+from test_gpu import ADAPTERS, GPUS, LIMITS, RANKS
 
 
 class Deployed(JobTest):
@@ -35,6 +37,40 @@ class Deployed(JobTest):
 
 def possible(deployments):
     return [d for d in deployments if sum(tp * pp * count for tp, pp, count in d) <= RANKS]
+
+
+@unittest.skipIf(GPUS < 2, "needs two GPUs")
+class GpusOfTwoHosts(Deployed):
+    """Ranks that take one machine for two, and NCCL over sockets between them."""
+
+    def train_on(self, run_dir, deployment, hosts):
+        job = self.golden_job("llama", run_dir, 64)
+        job["run"]["backend"] = "cuda"
+        job["model"]["precision"] = "fp32"
+        job["parallel"]["deployment"] = deployment
+        log = self.succeed(run_as_hosts([self.write_job(job)], hosts)).stdout
+        kept = json.loads((self.dir / run_dir / "costs.json").read_text())["costs"]
+        return log, next(of for key, of in kept.items() if not key.startswith("refined"))
+
+    def test_golden_and_links(self):
+        """Between neighbours through what joins them, between replicas through what is made for it."""
+        sockets = ["NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_IB_DISABLE=1"]
+        apart = [(f"node{i}", 1, f"CUDA_VISIBLE_DEVICES={i}", *sockets) for i in range(2)]
+        for deployment in ([{"pp": 2}], [{"count": 2}]):
+            with self.subTest(deployment=deployment):
+                name = "-".join(deployment[0])
+                log, costs = self.train_on(f"{name}-here", deployment, [("node0", 2)])
+                self.assertNotIn("links between hosts", log)
+                self.assertNotIn("between_hosts", costs)
+                log, costs = self.train_on(f"{name}-apart", deployment, apart)
+                told = re.search(r"links between hosts: node0 - node1 .*", log)
+                self.assertTrue(told, log)
+                print(deployment, told[0], file=sys.stderr)
+                fixed, per_byte = costs["between_hosts"]
+                self.assertTrue(0.0 < fixed < 0.1 and 0.0 < per_byte < 1e-6, costs)
+                self.assertEqual(costs["host"][1], 1)
+                for where in ("here", "apart"):
+                    self.check_golden("llama", f"{name}-{where}", LIMITS["fp32"])
 
 
 @unittest.skipIf(RANKS < 2, "needs two ranks")

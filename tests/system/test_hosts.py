@@ -12,7 +12,8 @@ import tempfile
 import time
 import unittest
 
-from harness import (BIN, SOURCE, STOPPED, JobTest, direct, mpirun_command, slurm_environment)
+from harness import (BIN, SOURCE, STOPPED, JobTest, direct, mpirun_command, run_as_hosts,
+                     slurm_environment)
 
 NEEDED = ("ip", "nsenter", "unshare")
 NETWORK = "10.231.7"
@@ -184,6 +185,49 @@ class TwoHosts(HostsTest):
     def test_cable_cut_with_less_patience(self):
         output = self.cut_the_cable("run", 100000, 2)
         self.assertRegex(output, SILENT)
+
+
+class OneMachineForTwoHosts(JobTest):
+    """Ranks that take it for two by LORATRAIN_HOST."""
+
+    def run_on(self, hosts, job):
+        return self.succeed(run_as_hosts([self.write_job(job)], hosts)).stdout
+
+    def job(self, run_dir, deployment, costs="built-in"):
+        job = self.tiny_job(run_dir, {name: {**keys, "max_steps": 6}
+                                      for name, keys in ADAPTERS.items()})
+        job["parallel"]["deployment"] = deployment
+        job["schedule"] = {"costs": costs}
+        return job
+
+    def test_replicas_make_way_for_each_other(self):
+        """The second one is on the root's host, so that the first one is on one; bits stay."""
+        unlike = [{"pp": 2}, {}]
+        output = self.run_on([("node1", 1), ("node2", 2)], self.job("apart", unlike))
+        self.assertRegex(output, r"(?m)^ *replica 0 +tp 1, pp 2 on ranks 1-2,")
+        self.assertRegex(output, r"(?m)^ *replica 1 +tp 1, pp 1 on rank 0,")
+        self.assertRegex(output, f"links between hosts: node1 - node2 {RATE}\n")
+        output = self.run_on([("node1", 3)], self.job("together", unlike))
+        self.assertRegex(output, r"(?m)^ *replica 0 +tp 1, pp 2 on ranks 0-1,")
+        self.assertNotIn("links between hosts", output)
+        self.assert_same_bits("apart", "together", ADAPTERS)
+
+    def test_dry_run_places_them_too(self):
+        path = self.write_job(self.job("run", [{}, {"pp": 2}, {}]))
+        for of_host, second in ((4, "1-2"), (2, "2-3")):
+            preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node",
+                                          of_host)).stdout
+            self.assertRegex(preview, rf"(?m)^ *replica 1 +tp 1, pp 2 on ranks {second},")
+
+    def test_costs_inside_a_host_are_of_neighbours_there(self):
+        """Which are not the first ranks."""
+        self.run_on([("node1", 1), ("node2", 2)], self.job("run", [{"pp": 2}, {}], "auto"))
+        kept = json.loads((self.dir / "run/costs.json").read_text())["costs"]
+        costs = next(of for key, of in kept.items() if not key.startswith("refined"))
+        self.assertNotEqual(costs["message"], [5e-6, 2e-10])  # which are built in
+        for link in ("message", "between_hosts"):
+            self.assertGreater(costs[link][0], 0.0)
+            self.assertLess(costs[link][0], 1.0)
 
 
 @unittest.skipUnless(all(map(shutil.which, SLURM)), f"needs {', '.join(SLURM)}")

@@ -1,5 +1,7 @@
 """Activations that go to host memory and back train to the same bits as kept and recomputed ones."""
 
+import collections
+import json
 import re
 import unittest
 
@@ -69,6 +71,37 @@ class Offload(JobTest):
             "stopped", ranks, {"recompute": "layer", "offload": {"layers": layers}},
             stops=[(2, {"offload": {"layers": 1}}), (3, {"recompute": "none", "offload": "none"})])
         self.assert_same(stopped, kept)
+
+    def deployed(self, name, deployment, offload):
+        """On replicas of lanes and stages; by rank, how many copies of activations its trace has."""
+        job = self.golden_job(FAMILY, name, 64, lora_dropout=0.2)
+        job["parallel"].update(recompute="layer", offload=offload, deployment=deployment)
+        job["logging"] = {"trace": True}
+        ranks = sum(r.get("tp", 1) * r.get("pp", 1) * r.get("count", 1) for r in deployment)
+        log = self.succeed(run([self.write_job(job)], ranks)).stdout
+        trace = json.loads((self.dir / name / "trace.json").read_text())["traceEvents"]
+        copies = collections.Counter(
+            (event["pid"], event["name"].split()[0]) for event in trace
+            if event.get("cat") == "transfer")
+        return self.dir / name, log, copies
+
+    def test_lanes_and_replicas(self):
+        """Each lane has its part of a layer's activations in the host's memory. Traces have the
+        copies there and back."""
+        for deployment in ([{"tp": 2}, {}], [{"pp": 2}, {}]):
+            words = ["".join(f"{k}{v}" for k, v in sorted(r.items())) or "one" for r in deployment]
+            with self.subTest(deployment=words):
+                kept, log, copies = self.deployed("-".join([*words, "none"]), deployment, "none")
+                self.assertEqual((self.offloaded(log), copies), ({}, {}))
+                run_dir, log, copies = self.deployed("-".join([*words, "off"]), deployment,
+                                                     {"layers": 4})
+                for name in [path.name for path in (kept / "adapters").iterdir()]:
+                    self.assertEqual(adapter_weights(kept, name), adapter_weights(run_dir, name))
+                # Not of the last of two stages, whose two layers stay in the buffers.
+                self.assertEqual({rank for rank, _ in copies},
+                                 {0, 1, 2} if "tp" in deployment[0] else {0, 2}, log)
+                for rank in {rank for rank, _ in copies}:
+                    self.assertEqual(copies[rank, "offload"], copies[rank, "fetch"])
 
     def test_one_rank(self):
         self.check(1)

@@ -38,7 +38,12 @@ class CpuHostCopies final : public HostCopies {
         }
         if (clock != nullptr) clock->mark();
     }
-    void store(std::int32_t /*place*/, std::span<const HostCopy> copies) override { save(copies); }
+    void store(std::int32_t /*place*/, std::span<const HostCopy> copies,
+               StreamClock* clock) override {
+        if (clock != nullptr) clock->mark();
+        save(copies);
+        if (clock != nullptr) clock->mark();
+    }
     void await(std::int32_t /*place*/) override {}
     std::unique_ptr<StreamClock> make_clock() override { return backend_.make_clock(); }
 

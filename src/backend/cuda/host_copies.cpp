@@ -65,10 +65,12 @@ class CudaHostCopies final : public HostCopies {
         CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
     }
 
-    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+    void store(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
         CUDA_CHECK(cudaEventRecord(computed_, computing_));
         CUDA_CHECK(cudaStreamWaitEvent(stream_, computed_));
+        if (clock != nullptr) clock->mark();
         for (const HostCopy& copy : copies) queue(copy, cudaMemcpyDeviceToHost, stream_);
+        if (clock != nullptr) clock->mark();
         CUDA_CHECK(cudaEventRecord(there_[static_cast<std::size_t>(place)], stream_));
     }
 

@@ -145,8 +145,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     if (!cpu) costs.host = host_of_gpu;
     costs.step_fixed = rates.layer_fixed;
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
-    costs.message_fixed = rates.message_fixed;
-    costs.message_per_byte = 1.0 / rates.message_bytes;
+    costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
     add_to_layers(lane_sums(model, compute, rates.name, tensor), 1.0, costs);
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
@@ -353,10 +352,11 @@ bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoa
     return host_seconds(costs.host, stage, loads) > device_seconds(costs, stage, loads);
 }
 
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return with_transfers(
-        held_up(device_forward(costs, stage, loads), costs, stage, loads),
-        std::max(streaming_seconds(costs, stage), offload_seconds(costs, stage, loads)), stage);
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                       bool evaluation) {
+    const double offloaded = evaluation ? 0.0 : offload_seconds(costs, stage, loads);
+    return with_transfers(held_up(device_forward(costs, stage, loads), costs, stage, loads),
+                          std::max(streaming_seconds(costs, stage), offloaded), stage);
 }
 
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,

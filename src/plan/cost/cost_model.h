@@ -58,9 +58,11 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// together. Where that is the host's, both are longer in proportion. Layers that stream come
 /// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
 /// ends of which something else than a transfer is waited for. So do activations that layers have
-/// in host memory (plan/memory/offload.h): in forward they go, without a backward too, in backward
-/// they come instead of being computed again; of all layers but those that are in buffers.
-double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
+/// in host memory (plan/memory/offload.h): in forward they go, but not of an evaluation, which has
+/// no backward; in backward they come instead of being computed again; of all layers but those
+/// that are in buffers.
+double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                       bool evaluation = false);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
 /// Both, and the largest of several stages.

@@ -118,13 +118,11 @@ struct CostModel {
     HostCosts host;                   ///< runs ahead of the GPU, or holds it up (cost_model.h)
     double step_per_parameter = 0.0;  ///< an optimizer step: sum of squares and AdamW
     double step_fixed = 0.0;
-    double message_fixed = 0.0;  ///< LinkCost between ranks of one host
-    double message_per_byte = 0.0;
+    LinkCost message;  ///< between ranks of one host
     /// Between ranks of two hosts, which have `ranks_per_host` each; none = not measured: as above.
     std::optional<LinkCost> between_hosts;
-    LinkCost link(bool on_one_host) const {
-        return on_one_host || !between_hosts ? LinkCost{message_fixed, message_per_byte}
-                                             : *between_hosts;
+    const LinkCost& link(bool on_one_host) const {
+        return on_one_host || !between_hosts ? message : *between_hosts;
     }
     /// To bring the frozen weights of one layer from host memory, or from the rank that holds it,
     /// beside computation.

@@ -54,10 +54,13 @@ std::uint64_t host_room(const Cluster& cluster) {
 
 void check_host_memory(const Job& job, const Cluster& cluster, const Plan& plan,
                        Problems& problems) {
-    const auto ranks = static_cast<std::int32_t>(plan.memory.size());
-    const std::int32_t per_host = std::max(1, cluster.ranks_per_node);
-    for (std::int32_t first = 0; first < ranks; first += per_host) {
-        const std::int32_t count = std::min(per_host, ranks - first);
+    const std::vector<std::int32_t> hosts = hosts_of(cluster);
+    for (auto host = hosts.begin(); host != hosts.end();) {
+        const auto end =
+            std::find_if(host, hosts.end(), [&](auto other) { return other != *host; });
+        const auto first = static_cast<std::int32_t>(host - hosts.begin());
+        const auto count = static_cast<std::int32_t>(end - host);
+        host = end;
         const std::uint64_t room = host_room(cluster) * static_cast<std::uint64_t>(count);
         const Taken taken = taken_by(plan, first, count, cluster.backend == BackendKind::cpu);
         const std::uint64_t added = taken.copies + taken.activations;

@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "plan/deploy/memory_hints.h"
 #include "plan/deploy/workload.h"
-#include "plan/memory/fit_memory.h"
 #include "plan/plan.h"
 #include "plan/plan_report.h"
 

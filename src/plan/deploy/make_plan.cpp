@@ -17,8 +17,8 @@
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"
+#include "plan/deploy/memory_hints.h"
 #include "plan/deploy/plan_replica.h"
-#include "plan/deploy/replica_options.h"
 #include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
@@ -32,9 +32,6 @@
 namespace loratrain {
 
 namespace {
-
-/// Of a replica that a refusal proposes: what hosts of GPUs have.
-constexpr int most_lanes_named = 8;
 
 /// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
 std::int32_t widest_pad(BackendKind backend) {
@@ -246,15 +243,15 @@ class Planner {
     }
 
     void set_memory(Plan& plan) const {
-        plan.memory.clear();
+        plan.memory.assign(ranks_in_order(plan).size(), {});
         for (const ReplicaPlan& replica : plan.replicas) {
             const ReplicaView view = view_of(plan, replica);
             for (std::size_t s = 0; s < replica.stages.size(); ++s) {
-                plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
-                                   stage_memory(job_, view, s));
+                std::fill_n(plan.memory.begin() + replica.stages[s].rank, replica.tensor,
+                            stage_memory(job_, view, s));
             }
         }
-        set_host_copies(plan, cluster_.ranks_per_node);
+        set_host_copies(plan, hosts_of(cluster_));
     }
 
     /// Adds to problems_ what does not fit.
@@ -413,10 +410,11 @@ class Planner {
         Plan& plan = planned.plan;
         plan.costs = planners.front()->costs();
         for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
-        number_ranks(plan.replicas);
+        const std::vector<std::int32_t> hosts = hosts_of(cluster_);
+        number_ranks(plan.replicas, hosts);
         const Residency& residency = job_.model.residency;
         if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
-            set_holders(plan.replicas, cluster_.ranks_per_node);
+            set_holders(plan.replicas, hosts);
         }
         set_memory(plan);
         for (std::size_t r = 0; r < planners.size(); ++r) {
@@ -469,13 +467,6 @@ class Planner {
         plan.replicas.push_back(candidate.replica);
     }
 
-    /// " (replica 1, stage 0)" of several.
-    static std::string place_text(const Plan& plan, std::int32_t rank) {
-        if (plan.replicas.size() == 1) return "";
-        const Place place = place_of(plan, rank);
-        return cat(" (replica ", place.replica, ", stage ", place.stage, ")");
-    }
-
     /// Every sample fits into a microbatch of some replica, or of all with dispatch: uniform.
     void check_limits(const Plan& plan) {
         const auto [least, most] =
@@ -483,7 +474,9 @@ class Planner {
                                 [](const ReplicaPlan& a, const ReplicaPlan& b) {
                                     return a.microbatch_tokens < b.microbatch_tokens;
                                 });
-        const std::string hint = larger_replica(plan);
+        const std::string hint = larger_replica_hint(
+            job_, plan, datasets_, cluster_,
+            workload_of(job_, model_, cluster_.backend, datasets_).longest_sample);
         for (const DatasetId id : used_datasets(job_)) {
             const DatasetInfo& info = datasets_[index(id)];
             checks_.dataset(id, info, most->microbatch_tokens, hint, "the largest replica takes,");
@@ -495,39 +488,6 @@ class Planner {
         }
     }
 
-    /// What would take all samples where none of these does.
-    std::string larger_replica(const Plan& plan) const {
-        const std::int64_t longest =
-            workload_of(job_, model_, cluster_.backend, datasets_).longest_sample;
-        const auto room = smallest_replica_for(job_, plan, datasets_, cluster_, longest);
-        if (!room) return "give a replica of parallel.deployment microbatch_tokens: #";
-        return cat(to_text(room->replica), " would take ", room->tokens, ", # are needed");
-    }
-
-    /// Beside more stages, what would take the longest sample: "; so would parallel.deployment:
-    /// [{tp: 2, pp: 1}] on 2 ranks, for up to 4096 tokens; ...".
-    std::string other_ways(const Plan& plan, std::int64_t longest) const {
-        if (has_several() || sizes_ != Sizes::searched) return "";
-        std::string text;
-        Cluster larger = cluster_;
-        larger.ranks_per_node = std::max(cluster_.ranks_per_node, most_lanes_named);
-        larger.ranks = std::max(cluster_.ranks, most_lanes_named);
-        const auto room = smallest_replica_for(job_, plan, datasets_, larger, longest);
-        if (room && room->replica.tensor > 1) {
-            text = cat("; so would parallel.deployment: ", deployment_text({room->replica}), " on ",
-                       room->replica.tensor * room->replica.stages, " ranks, for up to ",
-                       room->tokens, " tokens");
-        }
-        if (cluster_.backend == BackendKind::cuda && resident_layers(job_) == all_layers) {
-            Job streaming = job_;
-            streaming.model.residency = {Residency::Kind::stream, 0, 1};
-            if (planned_or_none(streaming, Sizes::as_given)) {
-                text += "; model.residency: stream would fit, with the layers in host memory";
-            }
-        }
-        return text;
-    }
-
     void check_memory(const ReplicaPlanner& planner, const ReplicaView& view,
                       const FittingTokens& fitting) {
         if (cluster_.bytes_per_rank == 0) return;
@@ -535,22 +495,22 @@ class Planner {
         for (const StagePlan& stage : view.replica.stages) {
             const MemoryPlan& memory = view.plan.memory[static_cast<std::size_t>(stage.rank)];
             if (memory.total() <= cluster_.bytes_per_rank) continue;
-            if (hint.empty()) {
-                hint = memory_hint(planner.job(), view, fitting, planner.longest_sample(),
-                                   planner.split());
-                if (fitting.layer == 0) hint += other_ways(view.plan, planner.longest_sample());
-            }
-            problems_.add(
-                where("parallel"),
-                cat("rank ", stage.rank, place_text(view.plan, stage.rank), " needs ",
-                    human_bytes(memory.total()), " (weights ", human_bytes(memory.weights),
-                    ", adapters ", human_bytes(memory.adapters), ", activations ",
-                    human_bytes(memory.activations), ", workspace ", human_bytes(memory.workspace),
-                    ", engine ", human_bytes(memory.engine), "), but has ",
-                    human_bytes(cluster_.bytes_per_rank), ", ",
-                    human_bytes(memory.total() - cluster_.bytes_per_rank), " too little"),
-                hint);
+            if (hint.empty()) hint = hint_for(planner, view, fitting);
+            problems_.add(where("parallel"),
+                          missing_memory(view.plan, stage.rank, cluster_.bytes_per_rank), hint);
         }
+    }
+
+    std::string hint_for(const ReplicaPlanner& planner, const ReplicaView& view,
+                         const FittingTokens& fitting) const {
+        const std::int64_t longest = planner.longest_sample();
+        const std::string hint =
+            memory_hint(planner.job(), view, fitting, longest, planner.split());
+        if (fitting.layer > 0 || has_several() || sizes_ != Sizes::searched) return hint;
+        const auto fits = [&](const Job& job) {
+            return planned_or_none(job, Sizes::as_given).has_value();
+        };
+        return hint + other_ways_hint(job_, view.plan, datasets_, cluster_, longest, fits);
     }
 
     const Job& job_;

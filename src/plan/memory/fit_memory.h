@@ -1,9 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "plan/memory/memory_model.h"
 #include "plan/plan_report.h"
@@ -39,14 +36,5 @@ struct MicrobatchChoice {
 MicrobatchChoice choose_microbatch(const Job& job, const ReplicaView& view,
                                    const FittingTokens& fitting, std::int64_t usual,
                                    std::int64_t longest);
-
-/// How the planner splits the layers over that many stages.
-using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
-
-/// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
-/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit". Where the longest sample
-/// fits in none that the job leaves, also the tokens of one that would.
-std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
-                        std::int64_t longest, const LayerSplit& split);
 
 }  // namespace loratrain

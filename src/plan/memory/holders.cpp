@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "plan/memory/residency.h"
 #include "plan/place.h"
+#include "plan/replica_order.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -20,9 +21,11 @@ std::int32_t rank_count(const ReplicaPlan& replica) {
 }
 
 /// -1 where the ranks are on several.
-std::int32_t common_host(std::int32_t first_rank, std::int32_t ranks, int per_host) {
-    const std::int32_t host = first_rank / per_host;
-    return (first_rank + ranks - 1) / per_host == host ? host : -1;
+std::int32_t common_host(std::int32_t first_rank, std::int32_t ranks,
+                         std::span<const std::int32_t> hosts) {
+    const auto own =
+        hosts.subspan(static_cast<std::size_t>(first_rank), static_cast<std::size_t>(ranks));
+    return std::count(own.begin(), own.end(), own.front()) == ranks ? own.front() : -1;
 }
 
 }  // namespace
@@ -35,25 +38,31 @@ std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& c
     std::stable_sort(replicas.begin(), replicas.end(),
                      [](const auto* a, const auto* b) { return a->tensor > b->tensor; });
     std::map<std::pair<const ReplicaJob*, std::int32_t>, std::int32_t> groups;
-    std::int32_t rank = 0;
-    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    std::vector<ReplicaCut> cuts;
+    std::int32_t ranks = 0;
     for (const ReplicaJob* replica : replicas) {
-        const std::int32_t ranks = replica->tensor * replica->stages;
-        const std::int32_t host = common_host(rank, ranks, std::max(1, cluster.ranks_per_node));
-        rank += ranks;
+        cuts.push_back({replica->tensor, replica->stages});
+        ranks += cuts.back().ranks();
+    }
+    const std::vector<std::int32_t> hosts = hosts_of(cluster);
+    if (ranks > std::ssize(hosts)) return 1;
+    const std::vector<std::int32_t> first = first_ranks(cuts, hosts);
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        const std::int32_t host = common_host(first[r], cuts[r].ranks(), hosts);
         if (host < 0) return 1;
-        ++groups[{replica, host}];
+        ++groups[{replicas[r], host}];
     }
     for (const auto& [group, count] : groups) least = std::min(least, count);
     return groups.empty() ? 1 : least;
 }
 
-void set_holders(std::vector<ReplicaPlan>& replicas, int ranks_per_host) {
+void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts) {
     using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
     std::map<Key, std::vector<StagePlan*>> groups;
     for (ReplicaPlan& replica : replicas) {
         const std::int32_t first = replica.stages.front().rank;
-        const std::int32_t host = common_host(first, rank_count(replica), ranks_per_host);
+        const std::int32_t host = common_host(first, rank_count(replica), hosts);
         for (StagePlan& stage : replica.stages) {
             stage.holders.clear();
             stage.resident_layers = all_layers;
@@ -128,17 +137,11 @@ std::vector<std::int32_t> StreamedCopies::owners(std::int32_t rank) const {
     return {owners.begin(), owners.end()};
 }
 
-std::vector<std::int32_t> hosts_in_order(std::int32_t ranks, int per_host) {
-    std::vector<std::int32_t> hosts;
-    for (std::int32_t rank = 0; rank < ranks; ++rank) hosts.push_back(rank / std::max(1, per_host));
-    return hosts;
-}
-
-void set_host_copies(Plan& plan, int ranks_per_host) {
+void set_host_copies(Plan& plan, std::span<const std::int32_t> hosts) {
     for (MemoryPlan& memory : plan.memory) memory.host = 0;
     if (std::none_of(plan.replicas.begin(), plan.replicas.end(), may_stream)) return;
     const auto ranks = static_cast<std::int32_t>(plan.memory.size());
-    const StreamedCopies copies(plan, hosts_in_order(ranks, ranks_per_host));
+    const StreamedCopies copies(plan, hosts.first(plan.memory.size()));
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         const Place place = place_of(plan, rank);
         const ReplicaView view = view_of(plan, plan.replicas[place.replica]);

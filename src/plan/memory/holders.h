@@ -14,12 +14,12 @@ namespace loratrain {
 
 /// Of model.residency: shared, so many ranks hold each layer's stage once between them: replicas of
 /// one entry of the deployment whose ranks are all on one host, the fewest of any; 1: none do.
-/// Hosts have `cluster.ranks_per_node` ranks each, in rank order.
 std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& cluster);
 
 /// Sets StagePlan::holders and resident_layers of numbered replicas (place.h): stages with the same
-/// layers, lanes and LoRA pads on one host hold them between them.
-void set_holders(std::vector<ReplicaPlan>& replicas, int ranks_per_host);
+/// layers, lanes and LoRA pads on one host hold them between them. `hosts`: a number of each rank's
+/// host.
+void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts);
 
 /// Whether layers come from other ranks (StagePlan::holders) anywhere in the plan.
 bool has_holders(const Plan& plan);
@@ -51,10 +51,8 @@ class StreamedCopies {
     std::vector<std::int32_t> blocks_;
 };
 
-/// Hosts of `per_host` ranks each, in rank order.
-std::vector<std::int32_t> hosts_in_order(std::int32_t ranks, int per_host);
-
-/// Sets MemoryPlan::host of every rank to what it has of its host's copies.
-void set_host_copies(Plan& plan, int ranks_per_host);
+/// Sets MemoryPlan::host of every rank to what it has of its host's copies. `hosts`: a number of
+/// each rank's host.
+void set_host_copies(Plan& plan, std::span<const std::int32_t> hosts);
 
 }  // namespace loratrain

@@ -8,8 +8,10 @@
 
 namespace loratrain {
 
-std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage) {
-    return stage.has_head ? logits_chunk(view).rows : 0;
+MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage) {
+    return {number,
+            stage.has_head ? logits_chunk(view).rows : 0,
+            {stage.first_layer_adapters, stage.last_layer_adapters}};
 }
 
 bool meets_new_shapes(const HostCosts& host) {
@@ -23,22 +25,38 @@ void SampleSizes::add(std::int64_t length) {
     squares += static_cast<double>(length) * static_cast<double>(length);
 }
 
-double MetShapes::meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
-                       const Microbatch& microbatch) {
+SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
     SampleSizes sizes;
-    std::int64_t targets = 0;
-    if (!meets_new_shapes(host)) return 0.0;
     for (const Segment& segment : microbatch.segments) {
-        for (const SampleRef& sample : segment.samples) {
-            sizes.add(sample.tokens);
-            targets += sample.targets;
-        }
+        if (!adapters.contains(segment.adapter)) continue;
+        for (const SampleRef& sample : segment.samples) sizes.add(sample.tokens);
     }
-    if (sizes.tokens == 0) return 0.0;
-    const std::int64_t width = microbatch.columns.augmented ? microbatch.columns.width : 0;
-    return meet_attention(stage, sizes, microbatch.evaluation, host.new_attention) +
-           meet_rows(stage, sizes.tokens, width, host.new_rows) +
-           meet_targets(stage, targets, head_rows, host.new_targets);
+    return sizes;
+}
+
+std::int64_t width_of(const Microbatch& microbatch) {
+    return microbatch.columns.augmented ? microbatch.columns.width : 0;
+}
+
+double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
+                       const Microbatch& microbatch) {
+    if (!meets_new_shapes(host)) return 0.0;
+    double seconds = 0.0;
+    const auto meet_layer = [&](const AdapterSpan& adapters) {
+        const SampleSizes sizes = sizes_of(microbatch, adapters);
+        if (sizes.tokens == 0) return;
+        seconds += meet_attention(stage.number, sizes, microbatch.evaluation, host.new_attention) +
+                   meet_rows(stage.number, sizes.tokens, width_of(microbatch), host.new_rows);
+    };
+    meet_layer({});
+    for (const AdapterSpan& adapters : stage.shared) {
+        if (!adapters.is_all()) meet_layer(adapters);
+    }
+    std::int64_t targets = 0;
+    for (const Segment& segment : microbatch.segments) {
+        for (const SampleRef& sample : segment.samples) targets += sample.targets;
+    }
+    return seconds + meet_targets(stage.number, targets, stage.head_rows, host.new_targets);
 }
 
 double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
@@ -85,13 +103,12 @@ double stall_seconds(const Plan& plan, const JointWindow& joint, MetShapes& met)
         const ReplicaView view = view_of(plan, plan.replicas[r]);
         const HostCosts& host = predicted_costs_of(view).host;
         for (const StagePlan& stage : view.replica.stages) {
-            const std::int64_t rows = head_rows(view, stage);
+            const MeetingStage meeting = meeting_stage(number++, view, stage);
             double seconds = 0.0;
             for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
-                seconds += met.meet(number, rows, host, microbatch);
+                seconds += met.meet(meeting, host, microbatch);
             }
             most = std::max(most, seconds);
-            ++number;
         }
     }
     return most;

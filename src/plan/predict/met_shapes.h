@@ -10,8 +10,14 @@
 
 namespace loratrain {
 
-/// Targets that a stage's head computes at once (logits_chunk()); 0 without a head.
-std::int64_t head_rows(const ReplicaView& view, const StagePlan& stage);
+/// A stage, as far as it decides which shapes it meets.
+struct MeetingStage {
+    std::size_t number = 0;
+    std::int64_t head_rows = 0;  ///< targets that its head computes at once; 0 without one
+    /// Whom it computes in the layers that it may share with its neighbours.
+    std::array<AdapterSpan, 2> shared = {};
+};
+MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage);
 
 /// What attention's graphs depend on.
 struct SampleSizes {
@@ -21,17 +27,21 @@ struct SampleSizes {
     double squares = 0.0;  ///< sum of the squares of lengths
     void add(std::int64_t length);
 };
+/// Of a microbatch's samples those of these adapters.
+SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters);
+/// The columns beside the base's matrices, 0 where none are.
+std::int64_t width_of(const Microbatch& microbatch);
 
 /// The shapes of microbatches that stages have met. At a new one the host builds graphs of
 /// attention (base/attention_shape.h: samples, the longest, tokens) and chooses algorithms for the
 /// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many at a
-/// time as it takes), each once a run.
+/// time as it takes), each once a run. In a layer that neighbours share these are the samples and
+/// tokens of the adapters that the stage computes there.
 class MetShapes {
   public:
     /// Seconds of the stage's host for what is new to it in a microbatch, which from now on it has
-    /// met. `stage`: its number, `head_rows`: as of head_rows().
-    double meet(std::size_t stage, std::int64_t head_rows, const HostCosts& host,
-                const Microbatch& microbatch);
+    /// met.
+    double meet(const MeetingStage& stage, const HostCosts& host, const Microbatch& microbatch);
     /// The part of it of attention, `each` for a graph; an evaluation has no backward.
     double meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
                           double each);

@@ -300,8 +300,9 @@ double Simulator::seconds_of(std::size_t stage, const Action& action) const {
         return costs.step_fixed + costs.step_per_parameter * parameters_of(stage, action.batch);
     }
     const AdapterLoads& loads = item(loads_, number(action.microbatch));
+    const bool evaluation = item(timeline_.microbatches, number(action.microbatch)).evaluation;
     return action.kind == ActionKind::forward
-               ? forward_seconds(costs, part, loads)
+               ? forward_seconds(costs, part, loads, evaluation)
                : backward_seconds(costs, part, loads, view.replica.recompute);
 }
 
@@ -310,7 +311,7 @@ double Simulator::stall_of(std::size_t stage, const Action& action) {
     if (met_shapes_ == nullptr || action.kind != ActionKind::forward) return 0.0;
     const Replica& replica = replica_of(stage);
     const StagePlan& part = replica.view.replica.stages[stages_[stage].of_replica];
-    return met_shapes_->meet(stage, head_rows(replica.view, part), replica.costs.host,
+    return met_shapes_->meet(meeting_stage(stage, replica.view, part), replica.costs.host,
                              item(timeline_.microbatches, number(action.microbatch)));
 }
 

@@ -22,7 +22,7 @@ void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over
     const AttentionSpan span(view_.plan.model);
     for (const Microbatch& microbatch : window.microbatches) {
         add_times(load_, costs_of(view_), view_.replica.stages, view_.replica.recompute,
-                  loads_of(microbatch, span));
+                  loads_of(microbatch, span), microbatch.evaluation);
         load_.required.push_back(0);
         load_.evaluation.push_back(microbatch.evaluation);
     }

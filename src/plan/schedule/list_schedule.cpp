@@ -22,7 +22,7 @@ bool compute_alike(const StagePlan& a, const StagePlan& b) {
 }  // namespace
 
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
-               Recompute recompute, const AdapterLoads& microbatch) {
+               Recompute recompute, const AdapterLoads& microbatch, bool evaluation) {
     const StagePlan* before = nullptr;
     for (const StagePlan& stage : stages) {
         if (before != nullptr && compute_alike(stage, *before)) {
@@ -30,7 +30,7 @@ void add_times(PipelineLoad& load, const CostModel& costs, std::span<const Stage
             load.backward.push_back(load.backward.back());
         } else {
             load.forward.push_back(
-                std::llround(nanoseconds * forward_seconds(costs, stage, microbatch)));
+                std::llround(nanoseconds * forward_seconds(costs, stage, microbatch, evaluation)));
             load.backward.push_back(
                 std::llround(nanoseconds * backward_seconds(costs, stage, microbatch, recompute)));
         }

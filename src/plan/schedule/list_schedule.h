@@ -35,9 +35,10 @@ struct PipelineLoad {
     }
 };
 
-/// Appends the times of one more microbatch on every stage; `required` is left to the caller.
+/// Appends the times of one more microbatch on every stage; PipelineLoad's `required` and
+/// `evaluation` are left to the caller.
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
-               Recompute recompute, const AdapterLoads& microbatch);
+               Recompute recompute, const AdapterLoads& microbatch, bool evaluation = false);
 
 /// Microbatches below `number` leave.
 void drop_below(PipelineLoad& load, std::int32_t number);

@@ -89,7 +89,7 @@ class ReplicaNumbers {
             result_.fixed.push_back(training_.back().fixed);
             result_.host.push_back(host_line(costs_.host, stage));
         }
-        result_.messages = 2.0 * (result_.stages - 1) * costs_.message_fixed;
+        result_.messages = 2.0 * (result_.stages - 1) * costs_.message.fixed;
         find_room();
         for (std::size_t c = 0; c < trials_.size(); ++c) add(c);
         return std::move(result_);

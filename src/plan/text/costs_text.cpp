@@ -17,6 +17,10 @@ std::string pair_text(double first, double second) {
     return cat("[", format_exact(first), ", ", format_exact(second), "]");
 }
 
+std::string link_text(const LinkCost& link) {
+    return pair_text(link.fixed, link.per_byte);
+}
+
 std::string host_text(const HostCosts& host) {
     const auto line = [](const HostLine& of) { return pair_text(of.fixed, of.per_segment); };
     const auto shapes = [](const NewShapeLine& of) {
@@ -44,6 +48,11 @@ CostLine read_line(const YAML::Node& node) {
     const std::size_t count = parse_numbers<double>(node).size() == before ? before : before + 1;
     const std::vector<double> values = read_doubles(node, count);
     return {values[0], values[1], values[2], count > before ? values[before] : 0.0};
+}
+
+LinkCost read_link(const YAML::Node& node) {
+    const std::vector<double> values = read_doubles(node, 2);
+    return {values[0], values[1]};
 }
 
 HostLine read_host_line(const YAML::Node& node) {
@@ -75,21 +84,19 @@ HostCosts read_host(const Map& map) {
 }  // namespace
 
 std::string costs_text(const CostModel& c) {
-    return cat(
-        "{layer_forward: ", line_text(c.layer_forward),
-        ",\n  layer_backward: ", line_text(c.layer_backward),
-        ", first_layer_saving: ", format_exact(c.first_layer_saving),
-        ",\n  head: ", line_text(c.head), ",\n  host: ", host_text(c.host),
-        ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
-        ", message: ", pair_text(c.message_fixed, c.message_per_byte),
-        c.between_hosts
-            ? ", between_hosts: " + pair_text(c.between_hosts->fixed, c.between_hosts->per_byte)
-            : "",
-        c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
-        c.offload_per_token == 0.0 ? ""
-                                   : ", offload_per_token: " + format_exact(c.offload_per_token),
-        ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
-        ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
+    return cat("{layer_forward: ", line_text(c.layer_forward),
+               ",\n  layer_backward: ", line_text(c.layer_backward),
+               ", first_layer_saving: ", format_exact(c.first_layer_saving),
+               ",\n  head: ", line_text(c.head), ",\n  host: ", host_text(c.host),
+               ",\n  step: ", pair_text(c.step_fixed, c.step_per_parameter),
+               ", message: ", link_text(c.message),
+               c.between_hosts ? ", between_hosts: " + link_text(*c.between_hosts) : "",
+               c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
+               c.offload_per_token == 0.0
+                   ? ""
+                   : ", offload_per_token: " + format_exact(c.offload_per_token),
+               ",\n  full_speed_ranks: ", format_exact(c.full_speed_ranks),
+               ", ranks_per_host: ", c.ranks_per_host, ",\n  source: ", in_quotes(c.source), "}\n");
 }
 
 std::string other_costs_text(const std::vector<DegreeCosts>& others) {
@@ -114,13 +121,8 @@ CostModel read_costs(const Map& map) {
     const std::vector<double> step = read_doubles(map.at("step"), 2);
     costs.step_fixed = step[0];
     costs.step_per_parameter = step[1];
-    const std::vector<double> message = read_doubles(map.at("message"), 2);
-    costs.message_fixed = message[0];
-    costs.message_per_byte = message[1];
-    if (map.has("between_hosts")) {
-        const std::vector<double> between = read_doubles(map.at("between_hosts"), 2);
-        costs.between_hosts = {between[0], between[1]};
-    }
+    costs.message = read_link(map.at("message"));
+    if (map.has("between_hosts")) costs.between_hosts = read_link(map.at("between_hosts"));
     map.read_any("layer_transfer", costs.layer_transfer);
     map.read_any("offload_per_token", costs.offload_per_token);
     map.read("full_speed_ranks", costs.full_speed_ranks);

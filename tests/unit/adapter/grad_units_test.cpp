@@ -77,6 +77,31 @@ TEST(GradUnits, HoldEveryValueOfEveryRankOnce) {
     }
 }
 
+/// What is added up by whom, in which order, does not depend on where replicas are.
+TEST(GradUnits, AreTheSameWhereverReplicasAre) {
+    const Plan plan = unlike_replicas();
+    Plan moved = plan;
+    const std::vector<std::int32_t> hosts{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    number_ranks(moved.replicas, std::span(hosts).first(12));
+    const std::vector<std::int32_t> ranks = ranks_in_order(plan);
+    const std::vector<std::int32_t> moved_ranks = ranks_in_order(moved);
+    ASSERT_NE(moved_ranks, ranks);
+    const auto now = [&](std::int32_t rank) { return moved_ranks[static_cast<std::size_t>(rank)]; };
+    const AdapterJob adapter = test::small_adapter("one", 3);
+    const std::vector<GradUnit> before = grad_units(adapter, AdapterId{0}, plan);
+    const std::vector<GradUnit> after = grad_units(adapter, AdapterId{0}, moved);
+    ASSERT_EQ(after.size(), before.size());
+    for (std::size_t u = 0; u < before.size(); ++u) {
+        EXPECT_EQ(after[u].name, before[u].name);
+        EXPECT_EQ(after[u].owner, now(before[u].owner));
+        ASSERT_EQ(after[u].holders.size(), before[u].holders.size());
+        for (std::size_t h = 0; h < before[u].holders.size(); ++h) {
+            EXPECT_EQ(after[u].holders[h].rank, now(before[u].holders[h].rank));
+            EXPECT_EQ(after[u].holders[h].first, before[u].holders[h].first);
+        }
+    }
+}
+
 TEST(GradUnits, AreWholeTensorsWhereNobodyCutsThem) {
     Plan plan = unlike_replicas();
     std::erase_if(plan.replicas, [](const ReplicaPlan& replica) { return replica.tensor > 1; });

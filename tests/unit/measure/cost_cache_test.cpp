@@ -23,8 +23,8 @@ CostModel some_costs() {
                   5e-5,         0.06,         {0.05, 0.5, 3, 2e-5}, {0.01, 0.2, 4}};
     costs.step_fixed = 3e-6;
     costs.step_per_parameter = 4e-11;
-    costs.message_fixed = 5e-6;
-    costs.message_per_byte = 6e-12;
+    costs.message.fixed = 5e-6;
+    costs.message.per_byte = 6e-12;
     costs.layer_transfer = 0.1 / 7.0;
     costs.full_speed_ranks = 1.5;
     costs.ranks_per_host = 4;

@@ -12,7 +12,7 @@ CostModel costs_of(double layers, double head) {
     costs.layer_forward = {1e-4 * layers, 2e-6 * layers, 1e-9 * layers};
     costs.layer_backward = {2e-4 * layers, 4e-6 * layers, 3e-9 * layers};
     costs.head = {1e-5 * head, 1e-5 * head, 0.0};
-    costs.message_fixed = 7e-6;
+    costs.message.fixed = 7e-6;
     costs.source = "prior";
     return costs;
 }
@@ -68,7 +68,7 @@ TEST(CostObserver, StagesTogetherFindLayersAndHead) {
     EXPECT_EQ(all.observations(), 400);
     expect_like(all.refined(), truth, first_stage);
     expect_like(all.refined(), truth, last_stage);
-    EXPECT_EQ(all.refined().message_fixed, prior.message_fixed);
+    EXPECT_EQ(all.refined().message.fixed, prior.message.fixed);
     EXPECT_EQ(all.refined().source, "prior, refined by 400 microbatches");
 }
 

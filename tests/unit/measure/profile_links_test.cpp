@@ -84,8 +84,8 @@ TEST(LinksBetweenHosts, AreToldOrTheSlowestAre) {
 
 TEST(LinksBetweenHosts, PredictionsSayWhatTheyTakeThemFor) {
     Plan plan = plan_of({{1, 4}});
-    plan.costs.message_fixed = 3e-6;
-    plan.costs.message_per_byte = 0.2e-9;
+    plan.costs.message.fixed = 3e-6;
+    plan.costs.message.per_byte = 0.2e-9;
     Cluster cluster;
     cluster.ranks = cluster.ranks_per_node = 4;
     EXPECT_EQ(describe_links(plan, cluster), "");

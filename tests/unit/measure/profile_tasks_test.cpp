@@ -48,6 +48,7 @@ TEST_F(ProfileTasks, OneForEachNumberOfLanes) {
               found[1].plan.costs.layer_forward.per_token);
     const std::vector<std::size_t> wanted{0, 0, 1, 1, 1};
     EXPECT_EQ(tasks_of_ranks(case_.plan, found), wanted);
+    EXPECT_EQ(stages_of_ranks(case_.plan), (std::vector<std::size_t>{0, 0, 1, 2, 3}));
 }
 
 TEST_F(ProfileTasks, AreNoLargerThanTheFirstRound) {

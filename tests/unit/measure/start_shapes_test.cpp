@@ -15,14 +15,12 @@ Microbatch of_tokens(std::int32_t tokens, std::int32_t targets, std::int32_t wid
     return microbatch;
 }
 
-Window of(const std::vector<Microbatch>& microbatches) {
-    Window window;
-    window.microbatches = microbatches;
-    return window;
+StartWindow of(const std::vector<Microbatch>& microbatches) {
+    return {microbatches, {{0, head_rows}}};
 }
 
 TEST(StartShapes, AreThoseUnlikeAllBefore) {
-    const std::vector<Window> replicas{
+    const std::vector<StartWindow> replicas{
         of({of_tokens(300, 100), of_tokens(310, 105), of_tokens(300, 300)}),
         of({of_tokens(700, 100), of_tokens(300, 100, 300)})};
     const std::vector<StartShape> wanted{
@@ -33,9 +31,36 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
 }
 
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
-    const std::vector<Window> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
+    const std::vector<StartWindow> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
     const std::vector<StartShape> wanted{{300, 16, 0, {300}}, {300, 0, 0}};
     EXPECT_EQ(start_shapes(replicas, 0), wanted);
+}
+
+/// Two stages share a layer: adapter 0 is computed in it by the first, adapter 1 by the second.
+TEST(StartShapes, AreOfPartsToo) {
+    Microbatch both = of_tokens(300, 100);
+    both.segments.push_back({AdapterId{1}, 0, {{0, 700, 90}}});
+    StartWindow window = of({both, of_tokens(290, 95)});
+    window.stages = {{4, 0, {AdapterSpan{}, AdapterSpan{0, 1}}},
+                     {5, head_rows, {AdapterSpan{1, 9}, AdapterSpan{}}}};
+    const std::vector<StartShape> wanted{{1000, 16, 190, {300, 700}},
+                                         {300, 16, 0, {300}, 4},
+                                         {700, 16, 0, {700}, 5},
+                                         {290, 16, 95, {290}}};
+    const std::vector<StartShape> shapes = start_shapes({&window, 1}, head_rows);
+    EXPECT_EQ(shapes, wanted);
+    EXPECT_EQ(start_shapes_from_text(to_text(shapes)), shapes);
+    EXPECT_EQ(shapes_of_stage(shapes, 4),
+              (std::vector<StartShape>{wanted[0], wanted[1], wanted[3]}));
+    MetShapes met;
+    meet(met, window.stages[1], shapes);
+    HostCosts stalls;
+    stalls.new_attention = 1.0;
+    EXPECT_EQ(met.meet(window.stages[1], stalls, both), 0.0);
+    EXPECT_EQ(met.meet({4, 0, {AdapterSpan{0, 1}, AdapterSpan{}}}, stalls, both), 3.0);
+    std::vector<StartShape> more = shapes;
+    add_possible(more, 2000, head_rows);
+    EXPECT_EQ(more, shapes);  // two classes of tokens and a part's
 }
 
 TEST(StartShapes, OfMixedLengthsAreAllThatLaterRoundsMayHave) {
@@ -69,17 +94,17 @@ TEST(StartShapes, OfEqualLengthsAreNoOthers) {
 }
 
 TEST(StartShapes, AreMetWhenTrainingBegins) {
-    const std::vector<Window> replicas{of({of_tokens(300, 100), of_tokens(700, 90)})};
+    const std::vector<StartWindow> replicas{of({of_tokens(300, 100), of_tokens(700, 90)})};
     HostCosts stalls;
     stalls.new_rows.each = 1.0;
     stalls.new_targets.each = 10.0;
     stalls.new_attention = 100.0;
     MetShapes met;
     const auto shapes = start_shapes(replicas, head_rows);
-    meet(met, 1, head_rows, {shapes.data(), 1});
-    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[0]), 0.0);
-    EXPECT_EQ(met.meet(1, head_rows, stalls, replicas[0].microbatches[1]), 201.0);
-    EXPECT_EQ(met.meet(0, head_rows, stalls, replicas[0].microbatches[0]), 111.0);
+    meet(met, {1, head_rows}, {shapes.data(), 1});
+    EXPECT_EQ(met.meet({1, head_rows}, stalls, replicas[0].microbatches[0]), 0.0);
+    EXPECT_EQ(met.meet({1, head_rows}, stalls, replicas[0].microbatches[1]), 201.0);
+    EXPECT_EQ(met.meet({0, head_rows}, stalls, replicas[0].microbatches[0]), 111.0);
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ class SpoiltCopies final : public HostCopies {
         due.assign(copies.begin(), copies.end());
         if (when_ == When::early) await(place);
     }
-    void store(std::int32_t place, std::span<const HostCopy> copies) override {
-        inner_->store(place, copies);
+    void store(std::int32_t place, std::span<const HostCopy> copies, StreamClock* clock) override {
+        inner_->store(place, copies, clock);
     }
     void await(std::int32_t place) override {
         auto& due = due_[static_cast<std::size_t>(place)];
@@ -171,12 +171,12 @@ TEST(LayerStream, RecordsTransfersInOrderOnceTheyCannotBeWaitedFor) {
     whole.backward();  // of layers 5 to 1 three are there
     EXPECT_TRUE(stream->take_recorded().empty());
     whole.forward(0);
-    std::vector<LayerStream::Transfer> transfers = stream->take_recorded();
+    std::vector<TransferRecord::Transfer> transfers = stream->take_recorded();
     ASSERT_EQ(transfers.size(), 2U);
     for (const auto& later : stream->take_recorded()) transfers.push_back(later);
     std::vector<std::int32_t> layers;
     double before = 0.0;
-    for (const LayerStream::Transfer& transfer : transfers) {
+    for (const TransferRecord::Transfer& transfer : transfers) {
         layers.push_back(transfer.layer);
         EXPECT_LE(before, transfer.start);
         EXPECT_LE(transfer.start, transfer.end);

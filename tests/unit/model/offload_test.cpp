@@ -30,7 +30,8 @@ class LateCopies final : public HostCopies {
         for (const HostCopy& copy : copies) std::memset(copy.device, 0xff, copy.row_bytes);  // NaN
         add(place, copies, true);
     }
-    void store(std::int32_t place, std::span<const HostCopy> copies) override {
+    void store(std::int32_t place, std::span<const HostCopy> copies,
+               StreamClock* /*clock*/) override {
         for (const HostCopy& copy : copies) std::memset(copy.host, 0xff, copy.row_bytes);
         add(place, copies, false);
     }
@@ -207,6 +208,36 @@ TEST(Offload, Experts) {
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
     adapters[1].targets = {true, false, false, false, false, false, true};
     expect_bits_of_kept({model, adapters}, {{0, 3, 1}, {0, 5, 2}, {1, 2, 2}, {2, 3, 1}});
+}
+
+/// Of five layers the last two stay in the buffers.
+TEST(Offload, CopiesAreRecordedInOrder) {
+    SmallCase test_case(small_model(stage_layers), {small_adapter("a", 4)});
+    test_case.plan.replicas[0].recompute = Recompute::layer;
+    test_case.plan.replicas[0].stages[0].offloaded_layers = stage_layers;
+    WholeStage whole(test_case);
+    ActivationOffload* offload = whole.stage->activation_offload();
+    ASSERT_NE(offload, nullptr);
+    EXPECT_TRUE(offload->take_recorded().empty());
+    offload->start_recording();
+    whole.forward(0);
+    whole.backward();
+    evaluate(whole, 0);
+    std::vector<TransferRecord::Transfer> transfers = offload->take_recorded();
+    EXPECT_TRUE(transfers.empty());  // which might still be under way
+    for (const auto& later : offload->take_recorded()) transfers.push_back(later);
+    std::vector<std::pair<std::int32_t, bool>> copies;
+    double before = 0.0;
+    for (const TransferRecord::Transfer& transfer : transfers) {
+        copies.emplace_back(transfer.layer, transfer.to_host);
+        EXPECT_LE(before, transfer.start);
+        EXPECT_LT(transfer.start, transfer.end);
+        before = transfer.end;
+    }
+    EXPECT_EQ(copies, (std::vector<std::pair<std::int32_t, bool>>{
+                          {0, true}, {1, true}, {2, true}, {2, false}, {1, false}, {0, false}}));
+    test_case.plan.replicas[0].stages[0].offloaded_layers = 0;
+    EXPECT_EQ(WholeStage(test_case).stage->activation_offload(), nullptr);
 }
 
 TEST(Offload, OneLayer) {

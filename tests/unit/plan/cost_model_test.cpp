@@ -325,6 +325,7 @@ TEST(CostModel, ActivationsGoToTheHostBesideComputation) {
     costs.offload_per_token = 1000.0 / tokens;
     const double slow = 0.25 * back + 3000.0;
     expect(2 * all_forward + 3000.0, slow, 1.0 - (3000.0 - 6 * all_forward + slow - back) / 6000.0);
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads, true), 8 * all_forward);  // none goes
     stage.offloaded_layers = 20;  // six that are not kept
     EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 2 * all_forward + 4000.0);
     EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none), 8 * all_backward);

@@ -316,6 +316,35 @@ TEST(FitMemory, RefusalOfTheLongestSampleNamesWhatTakesIt) {
     EXPECT_TRUE(has(problems_of(test), "would: lower microbatch_tokens and max_seq_len"));
 }
 
+/// 8B and a sample of 65,536 tokens, beside which not all layers stay.
+TEST(FitMemory, RefusalOfTheLongestSampleNamesStreaming) {
+    Case test = uniform_case(1, 1, 4, 65536, 1);
+    test.model = *model_preset("llama-3.1-8b");
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h200";
+    test.job.model.residency.kind = Residency::Kind::all;
+    test.job.parallel.recompute = Recompute::layer;
+    const std::uint64_t needed = bytes_needed(test, 65536, Recompute::layer);
+    const std::uint64_t weights = test.plan().memory[0].weights;
+    const char* streaming = "; model.residency: stream would fit, with the layers in host memory";
+    test.cluster.bytes_per_rank = needed - weights / 2;
+    const std::string found = problems_of(test);
+    EXPECT_TRUE(has(found, "not even the 65536 of the longest sample with recompute: layer"));
+    EXPECT_TRUE(has(found, streaming)) << found;
+    Case streamed = test;
+    streamed.job.model.residency.kind = Residency::Kind::stream;
+    EXPECT_EQ(problems_of(streamed), "");
+    streamed.job.model.residency.kind = Residency::Kind::automatic;
+    EXPECT_EQ(problems_of(streamed), "");
+
+    test.cluster.host_bytes_per_rank = weights / 4;  // which has no room for the layers
+    EXPECT_FALSE(has(problems_of(test), streaming)) << problems_of(test);
+    test.cluster.host_bytes_per_rank = 0;
+    test.cluster.bytes_per_rank = needed - 2 * weights;  // of which streaming frees too little
+    EXPECT_TRUE(has(problems_of(test), "not even the 65536")) << problems_of(test);
+    EXPECT_FALSE(has(problems_of(test), streaming)) << problems_of(test);
+}
+
 TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {
     int named = 0;
     const int step = 96 / random_cases(96);

@@ -96,7 +96,7 @@ TEST(Holders, OneHostCopyForThoseThatStreamALayer) {
     EXPECT_EQ(host_bytes(plan, 2, 2), 5 * block);
     EXPECT_EQ(plan.memory[0].host, 3 * block);
 
-    const StreamedCopies copies(plan, hosts_in_order(4, 2));
+    const StreamedCopies copies(plan, hosts_of(test.cluster));
     std::vector<std::vector<bool>> taken(4, std::vector<bool>(5, false));
     for (std::int32_t layer = 0; layer < 5; ++layer) {
         for (const std::int32_t first : {0, 2}) {

@@ -30,33 +30,49 @@ Microbatch of_lengths(const std::vector<std::int32_t>& lengths, std::int32_t wid
 TEST(MetShapes, CostOnceForEveryStage) {
     MetShapes met;
     const Microbatch microbatch = of_lengths({200, 300});
-    EXPECT_EQ(met.meet(1, middle, stalls(), microbatch), 11.0);
-    EXPECT_EQ(met.meet(2, last, stalls(), microbatch), 111.0);
-    EXPECT_EQ(met.meet(1, middle, stalls(), microbatch), 0.0);
-    EXPECT_EQ(met.meet(2, last, stalls(), microbatch), 0.0);
-    EXPECT_EQ(met.meet(1, middle, stalls(), of_lengths({190, 310})), 0.0);
+    EXPECT_EQ(met.meet({1, middle}, stalls(), microbatch), 11.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), microbatch), 111.0);
+    EXPECT_EQ(met.meet({1, middle}, stalls(), microbatch), 0.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), microbatch), 0.0);
+    EXPECT_EQ(met.meet({1, middle}, stalls(), of_lengths({190, 310})), 0.0);
 }
 
 TEST(MetShapes, EachKindOnItsOwn) {
     MetShapes met;
-    met.meet(2, last, stalls(), of_lengths({200, 300}));
-    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 96)), 0.0);
-    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({200, 300}, 300)), 10.0);
-    EXPECT_EQ(met.meet(2, last, stalls(), of_lengths({250, 250})), 1.0);
+    met.meet({2, last}, stalls(), of_lengths({200, 300}));
+    EXPECT_EQ(met.meet({2, last}, stalls(), of_lengths({200, 300}, 96)), 0.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), of_lengths({200, 300}, 300)), 10.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), of_lengths({250, 250})), 1.0);
     Microbatch fewer = of_lengths({200, 300});
     fewer.segments[0].samples[1].targets = 0;
-    EXPECT_EQ(met.meet(2, last, stalls(), fewer), 100.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), fewer), 100.0);
     fewer.segments[0].samples[0].targets = 0;
-    EXPECT_EQ(met.meet(2, last, stalls(), fewer), 0.0);
+    EXPECT_EQ(met.meet({2, last}, stalls(), fewer), 0.0);
+}
+
+/// Adapter 0 of the microbatch is computed here in the stage's last layer, adapter 1 elsewhere.
+TEST(MetShapes, LayersThatAreSharedHaveShapesOfTheirOwn) {
+    Microbatch microbatch = of_lengths({200, 300});
+    microbatch.segments.push_back({AdapterId{1}, 0, {{0, 900, 450}}});
+    const MeetingStage alone{0, middle};
+    const MeetingStage sharing{1, middle, {AdapterSpan{}, AdapterSpan{0, 1}}};
+    MetShapes met;
+    EXPECT_EQ(met.meet(alone, stalls(), microbatch), 12.0);
+    EXPECT_EQ(met.meet(sharing, stalls(), microbatch), 12.0 + 11.0);
+    EXPECT_EQ(met.meet(sharing, stalls(), microbatch), 0.0);
+    EXPECT_EQ(met.meet(alone, stalls(), of_lengths({200, 300})), 11.0);
+    EXPECT_EQ(met.meet(sharing, stalls(), of_lengths({200, 300})), 0.0);
+    const MeetingStage without{2, middle, {AdapterSpan{7, 9}, AdapterSpan{}}};
+    EXPECT_EQ(met.meet(without, stalls(), microbatch), 12.0);
 }
 
 TEST(MetShapes, ShortSamplesNeedNoGraphsAndLongOnesTwo) {
     MetShapes met;
-    EXPECT_EQ(met.meet(0, middle, stalls(), of_lengths({90, 80, 20})), 10.0);
-    EXPECT_EQ(met.meet(0, middle, stalls(), of_lengths({900, 700})), 12.0);
+    EXPECT_EQ(met.meet({0, middle}, stalls(), of_lengths({90, 80, 20})), 10.0);
+    EXPECT_EQ(met.meet({0, middle}, stalls(), of_lengths({900, 700})), 12.0);
     Microbatch evaluation = of_lengths({1900, 1900});
     evaluation.evaluation = true;
-    EXPECT_EQ(met.meet(0, middle, stalls(), evaluation), 11.0);
+    EXPECT_EQ(met.meet({0, middle}, stalls(), evaluation), 11.0);
 }
 
 TEST(MetShapes, TheHeadTakesSoManyTargetsAtATime) {
@@ -85,7 +101,7 @@ TEST(MetShapes, MoreRowsTakeLonger) {
     MetShapes met;
     HostCosts host;
     host.new_rows.per_row = 0.5;
-    EXPECT_EQ(met.meet(0, middle, host, of_lengths({60, 60})), 64.0);  // as 128 rows do
+    EXPECT_EQ(met.meet({0, middle}, host, of_lengths({60, 60})), 64.0);  // as 128 rows do
     EXPECT_EQ(met.meet_rows(0, 121, 16, host.new_rows), 0.0);
     EXPECT_EQ(met.meet_rows(0, 129, 16, host.new_rows), 96.0);
     EXPECT_EQ(met.meet_rows(0, 129, 256, host.new_rows), 0.0);
@@ -109,8 +125,8 @@ TEST(MetShapes, MixedLengthsHaveFewClasses) {
 
 TEST(MetShapes, NothingWithoutCosts) {
     MetShapes met;
-    EXPECT_EQ(met.meet(0, last, {}, of_lengths({200, 300})), 0.0);
-    EXPECT_EQ(met.meet(0, last, stalls(), {}), 0.0);
+    EXPECT_EQ(met.meet({0, last}, {}, of_lengths({200, 300})), 0.0);
+    EXPECT_EQ(met.meet({0, last}, stalls(), {}), 0.0);
 }
 
 }  // namespace

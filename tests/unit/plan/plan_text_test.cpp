@@ -206,8 +206,8 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.device, plan.device);
     EXPECT_EQ(read.costs.step_per_parameter, 10);
     EXPECT_EQ(read.costs.step_fixed, 11);
-    EXPECT_EQ(read.costs.message_fixed, 12);
-    EXPECT_EQ(read.costs.message_per_byte, 13);
+    EXPECT_EQ(read.costs.message.fixed, 12);
+    EXPECT_EQ(read.costs.message.per_byte, 13);
     EXPECT_EQ(read.costs.link(false).fixed, 28);
     EXPECT_EQ(read.costs.link(false).per_byte, 0.2 / 3.0);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);

@@ -326,7 +326,7 @@ TEST(Replicas, SumsBetweenHostsTakeWhatMessagesDoThere) {
     };
     const double near = seconds(2);
     EXPECT_EQ(seconds(1), near);
-    plan.costs.between_hosts = LinkCost{1.0, plan.costs.message_per_byte};
+    plan.costs.between_hosts = LinkCost{1.0, plan.costs.message.per_byte};
     EXPECT_EQ(seconds(2), near);
     EXPECT_GT(seconds(1), near + 1.0);
 }
@@ -337,7 +337,7 @@ TEST(Replicas, HideSumsBehindComputation) {
     test.job.parallel.microbatch_tokens = 4000;
     const auto planned = [&](double seconds_per_byte) {
         Plan plan = test.plan();
-        plan.costs.message_per_byte = seconds_per_byte;
+        plan.costs.message.per_byte = seconds_per_byte;
         return plan;
     };
     const Prediction quick = predict(test.job, planned(0.0), test.datasets, 8);
@@ -417,7 +417,7 @@ Case apart() {
 /// was planned, and the other so much less, in turn.
 double waited(const Case& test, double more) {
     Plan plan = test.plan();
-    plan.costs.message_fixed = plan.costs.message_per_byte = 0.0;
+    plan.costs.message.fixed = plan.costs.message.per_byte = 0.0;
     JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 8);
     for (std::size_t r = 0; r < 2; ++r) {
         std::vector<Microbatch>& microbatches = joint.replicas[r].microbatches;
@@ -503,7 +503,7 @@ TEST(Replicas, BeginSumsBetweenTwoLayersOfTheOthers) {
     Case test = apart();
     test.job.adapters.resize(2);
     Plan plan = test.plan();
-    plan.costs.message_fixed = plan.costs.message_per_byte = 0.0;
+    plan.costs.message.fixed = plan.costs.message.per_byte = 0.0;
     plan.costs.full_speed_ranks = 0.0;
     JointWindow joint = plan_joint_window(test.job, plan, test.datasets, fresh(plan), 1);
     for (SampleRef& sample : joint.replicas[1].microbatches[0].segments[0].samples) {

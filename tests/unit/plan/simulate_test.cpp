@@ -149,16 +149,16 @@ TEST(Simulator, BubbleOfAllForwardsFirst) {
 TEST(Simulator, MessagesTravelBesideComputation) {
     const Case test = pipeline_case(1, 2, 4);
     CostModel costs = unit_costs();
-    costs.message_fixed = 0.25;
+    costs.message.fixed = 0.25;
     const Played free = play(test, unit_costs());
     const Played late = play(test, costs);
     // First forward and last backward message are waited for; and so is the flush of the norms.
     EXPECT_DOUBLE_EQ(late.timeline.stages[1][0].start, 1.25);
     EXPECT_DOUBLE_EQ(late.timeline.busy(0), free.timeline.busy(0));
     EXPECT_GT(late.timeline.makespan(), free.timeline.makespan() + 0.49);
-    costs.message_fixed = 0.0;
+    costs.message.fixed = 0.0;
     const double bytes = 10.0 * 64 * 4 + static_cast<double>(message_tail_bytes(test.plan()));
-    costs.message_per_byte = 3.0 / bytes;
+    costs.message.per_byte = 3.0 / bytes;
     const Played slow = play(test, costs);
     // The channel is busy for three seconds with each of the four.
     EXPECT_DOUBLE_EQ(slow.timeline.stages[1][0].start, 4.0);
@@ -174,7 +174,7 @@ TEST(Simulator, MessagesTravelBesideComputation) {
 TEST(Simulator, MessagesBetweenHostsTakeWhatTheyDoThere) {
     const Case test = pipeline_case(1, 4, 4);
     CostModel costs = unit_costs();
-    costs.message_fixed = 0.25;
+    costs.message.fixed = 0.25;
     costs.ranks_per_host = 2;
     const Played alike = play(test, costs);
     costs.between_hosts = LinkCost{0.25, 0.0};
@@ -224,7 +224,7 @@ TEST(Simulator, StagesOfAHostShareItsProcessors) {
 TEST(Simulator, WhatIsAddedInPiecesTakesTheSameTime) {
     const Case test = pipeline_case(3, 4, 3);
     CostModel costs = unit_costs();
-    costs.message_fixed = 0.125;
+    costs.message.fixed = 0.125;
     costs.ranks_per_host = 4;
     costs.full_speed_ranks = 2.0;
     const Played whole = play(test, costs);
@@ -290,6 +290,31 @@ TEST(Simulator, RecomputationMakesBackwardsLonger) {
     Case test = pipeline_case(1, 1, 1);
     test.job.parallel.recompute = Recompute::layer;
     EXPECT_DOUBLE_EQ(play(test, unit_costs()).timeline.makespan(), 4.0);
+}
+
+/// Their activations are not wanted again.
+TEST(Simulator, EvaluationsOffloadNothing) {
+    Case test = uniform_case(1, 1, 4, 10, 1);
+    test.model = cheap_head_model(8);
+    test.job.datasets[0].eval_path = "eval.jsonl";
+    test.datasets[0].eval = equal_samples(2, 10);
+    test.job.parallel.microbatch_tokens = 10;
+    test.job.parallel.recompute = Recompute::layer;
+    test.job.parallel.offload = {Offload::Kind::some, 8};
+    CostModel costs = unit_costs();
+    costs.offload_per_token = 1.0;  // six layers' are behind two of computation
+    const Plan plan = test.plan();
+    const auto seconds = [&](const Window& window) {
+        Simulator simulator(test.job, only_replica(plan), costs);
+        simulator.add(window);
+        return simulator.timeline().makespan();
+    };
+    const Window evaluation = plan_eval_window(test.job, plan, test.datasets, {AdapterId{0}});
+    ASSERT_EQ(evaluation.microbatches.size(), 2U);
+    EXPECT_DOUBLE_EQ(seconds(evaluation), 2 * 8.0);
+    const Window training = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
+    ASSERT_EQ(training.microbatches.size(), 1U);
+    EXPECT_DOUBLE_EQ(seconds(training), (2.0 + 60.0) + (4.0 + 60.0));
 }
 
 TEST(Simulator, WindowsFollowEachOther) {

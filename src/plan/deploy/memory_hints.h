@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/memory/fit_memory.h"
+#include "plan/plan.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+/// What a refusal for want of memory says, and what would help.
+
+/// "rank 3 (replica 1, stage 0) needs 90.1 GiB (weights ..., ...), but has 80.0 GiB, 10.1 GiB too
+/// little".
+std::string missing_memory(const Plan& plan, std::int32_t rank, std::uint64_t bytes_per_rank);
+
+/// How the planner splits the layers over that many stages.
+using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
+
+/// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
+/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit". Where the longest sample
+/// fits in none that the job leaves, also the tokens of one that would.
+std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
+                        std::int64_t longest, const LayerSplit& split);
+
+/// Beside more stages, what would take the longest sample of a job without a deployment: "; so
+/// would parallel.deployment: [{tp: 2, pp: 1}] on 2 ranks, for up to 4096 tokens; model.residency:
+/// stream would fit, ...". `fits`: whether the job with another residency would be planned.
+std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                            const Cluster& cluster, std::int64_t longest,
+                            const std::function<bool(const Job&)>& fits);
+
+/// What would take all samples where none of several replicas does; # stands for the tokens.
+std::string larger_replica_hint(const Job& job, const Plan& plan,
+                                std::span<const DatasetInfo> datasets, const Cluster& cluster,
+                                std::int64_t longest);
+
+}  // namespace loratrain
