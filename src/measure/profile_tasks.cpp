@@ -156,11 +156,11 @@ std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const Profil
 }
 
 std::vector<std::size_t> stages_of_ranks(const Plan& plan) {
-    std::vector<std::size_t> numbers;
+    std::vector<std::size_t> numbers(ranks_in_order(plan).size());
     std::size_t number = 0;
     for (const ReplicaPlan& replica : plan.replicas) {
-        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
-            numbers.insert(numbers.end(), static_cast<std::size_t>(replica.tensor), number++);
+        for (const StagePlan& stage : replica.stages) {
+            std::fill_n(numbers.begin() + stage.rank, replica.tensor, number++);
         }
     }
     return numbers;
