@@ -5,15 +5,10 @@
 #include <limits>
 #include <utility>
 
-#include "base/activity.h"
 #include "base/log.h"
 #include "io/files.h"
-#include "io/run_files/generations_file.h"
 #include "plan/schedule/evaluations.h"
-#include "plan/schedule/plan_window.h"
-#include "train/orders/stop_request.h"
 #include "train/records/exports.h"
-#include "train/records/kept_references.h"
 
 namespace loratrain {
 
@@ -127,6 +122,8 @@ std::vector<AdapterId> Conductor::train_stream() {
          [this](const Progress& planned) { return change_stream(planned); },
          [this](const Progress& planned) { return last_round(planned); },
          [this](const Progress& planned) { return most_rounds(planned); },
+         [this](const Progress& planned) { return deciding(planned); },
+         [this](std::int32_t round) { return awaits_evaluations(round); },
          [this](std::int32_t round) { return checkpoint_due_at(round) && can_save_at(round); },
          [this](std::int32_t round) { return begin_checkpoint(round); },
          [this](const PartKey& key, AdapterParts::ByRank values) {
@@ -137,7 +134,8 @@ std::vector<AdapterId> Conductor::train_stream() {
          },
          [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
-         [this] { look_for_additions(); }, [this] { return waits_to_grow(); },
+         [this] { look_for_additions(); },
+         [this] { return waits_to_grow(); },
          [this] { return grow(); },
          [this](const AdditionsVerdict& verdict) { take_verdict(verdict); },
          [this] { return awaits_verdicts(); },
@@ -324,179 +322,6 @@ std::int32_t Conductor::steps_left(AdapterId adapter) const {
     const auto last = last_steps_.find(adapter);
     if (last == last_steps_.end()) return adapters_.steps_left(adapter);
     return last->second - adapters_[adapter].state.steps;
-}
-
-// ---- between streams
-
-/// What their references make of their data, where their objectives ask: as an earlier start of the
-/// run found it, or from the plan alone, so that it repeats to the bit. What workers find depends
-/// on their ranks: they keep nothing.
-void Conductor::refer_newcomers() {
-    for (const AdapterId a : adapters_.running()) {
-        const AdapterJob& adapter = parts_.job.adapter(a);
-        if (!adapter.loss.has_reference()) continue;
-        const ReferenceId id = reference_of(adapter);
-        if (!referred_.insert(id).second) continue;
-        const KeptReferences kept(parts_.job, parts_.identity, id);
-        const bool keeps = parts_.desk == nullptr;
-        const std::string what =
-            cat("dataset ", parts_.job.dataset(id.dataset).name, ": log-probabilities under ",
-                id.ref_adapter.empty() ? "the base model" : id.ref_adapter);
-        const DatasetInfo& info = parts_.datasets[index(id.dataset)];
-        if (const auto known = keeps ? kept.read(info.train.size() + info.eval.size())
-                                     : std::optional<std::vector<double>>{}) {
-            post(KnownReferences{a, *known});
-            performer_.set_references(a, *known);
-            log::info(what + " read");
-            continue;
-        }
-        const auto start = std::chrono::steady_clock::now();
-        refer(a);
-        if (keeps) kept.write(performer_.references().of(id));
-        log::info(cat(what, " found in ", format_fixed(seconds_since(start), 1), " s"));
-    }
-}
-
-void Conductor::refer(AdapterId adapter) {
-    activity::begin(activity::Task::plan);
-    const Directive directive = ReferWindow{plan_joint_eval_window(
-        parts_.job, parts_.plan, all_samples_as_eval(parts_.datasets), {adapter})};
-    post(directive);
-    performer_.refer(std::get<ReferWindow>(directive).window, [this] { journal_.beat(); });
-}
-
-/// Before their first step.
-void Conductor::evaluate_newcomers() {
-    std::vector<AdapterId> newcomers = adapters_.running();
-    std::erase_if(newcomers, [this](AdapterId a) { return !is_untouched(adapters_[a].state); });
-    if (parts_.job.sweep) {
-        evaluate_bases(newcomers);
-    } else {
-        evaluate(newcomers);
-    }
-    journal_.flush();
-}
-
-/// Whether those that train are evaluated after this round.
-bool Conductor::regular_evaluation() const {
-    const int every = parts_.job.eval.every_steps;
-    return every > 0 && adapters_.round() % every == 0;
-}
-
-/// Evaluates and exports those that trained, where that is not done in the stream.
-void Conductor::end_adapters(const std::vector<AdapterId>& trained) {
-    std::vector<AdapterId> evaluated;
-    for (const AdapterId a : trained) {
-        const bool stopped = adapters_[a].state.status == AdapterStatus::stopped;
-        if (stopped && !is_evaluated(a)) evaluated.push_back(a);
-    }
-    evaluate(evaluated);
-    judge_evaluations(evaluated);
-    activity::begin(activity::Task::end_window);
-    journal_.flush();
-    for (const AdapterId a : trained) {
-        const bool exported = exported_.contains(a);
-        const bool complete = is_complete(adapters_[a].state.status);
-        if (complete && !exported && sweep_.is_wanted(a)) export_adapter(a);
-    }
-    if (parts_.job.eval.generate.wanted()) write_texts(trained);
-    parts_.stop.window_took(stream_.seconds_since_last_window());
-}
-
-/// On all eval samples, or on the first `most_samples` of each dataset.
-void Conductor::evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples) {
-    activity::begin(activity::Task::plan);
-    const Directive directive = EvaluateWindow{
-        most_samples > 0
-            ? plan_joint_eval_window(parts_.job, parts_.plan,
-                                     first_eval_samples(parts_.datasets, most_samples), adapters)
-            : plan_joint_eval_window(parts_.job, parts_.plan, parts_.datasets, adapters)};
-    const JointWindow& joint = std::get<EvaluateWindow>(directive).window;
-    const Window& window = joint.common();
-    if (window.batches.empty()) return;
-    post(directive);
-    for (EvalResult result : performer_.evaluate(joint, [this] { journal_.beat(); })) {
-        result.step = adapters_[result.adapter].state.steps;
-        note_evaluation_of(result);
-    }
-}
-
-void Conductor::note_evaluation_of(const EvalResult& result) {
-    const bool of_pairs = parts_.job.adapter(result.adapter).loss.is_of_pairs();
-    const double right = of_pairs ? means_of(result.rewards).accuracies : result.exact_match();
-    take_evaluation(result.loss(), right, adapters_[result.adapter].state);
-    journal_.evaluated(result);
-}
-
-std::vector<NamedTensor> Conductor::gather(AdapterId adapter) {
-    post(GatherAdapter{adapter});
-    return performer_.gather(adapter);
-}
-
-void Conductor::export_adapter(AdapterId adapter) {
-    write_export(parts_.job, parts_.plan.model, adapters_[adapter].state, adapter, gather(adapter));
-}
-
-/// Of those that have ended, while their memory is not given up.
-void Conductor::write_texts(const std::vector<AdapterId>& trained) {
-    for (const AdapterId a : trained) {
-        const bool ended = is_complete(adapters_[a].state.status) && sweep_.is_wanted(a);
-        if (!ended || !has_texts(a)) continue;
-        const auto start = std::chrono::steady_clock::now();
-        post(GenerateTexts{a});
-        const std::vector<GeneratedText> texts =
-            performer_.generate(a, [this] { journal_.beat(); });
-        const std::string& name = parts_.job.adapter(a).name;
-        write_text_atomic(cat(parts_.job.run.dir, "/adapters/", name, "/", generations_file_name),
-                          to_text(texts));
-        text_seconds_ = seconds_since(start);
-        log::info(texts_notice(name, texts, *text_seconds_));
-    }
-}
-
-bool Conductor::checkpoint_due_by_time() const {
-    const double minutes = parts_.job.checkpoint.every_minutes;
-    return minutes > 0 && seconds_since(last_checkpoint_) > 60.0 * minutes;
-}
-
-/// Time limits only count once this start has got further.
-std::string Conductor::reason_to_stop() {
-    if (!stop_ordered_.empty()) return stop_ordered_;
-    signal_ = std::max({signal_, stop_signal(), channel_.reported()});
-    return parts_.stop.reason(signal_, adapters_.round(), stream_.batches_done() > 0);
-}
-
-/// Asked once for the adapters that are left. Where it is so, the next start asks again and comes
-/// to the same, whether this one gets to it or is killed before.
-bool Conductor::redeploys() {
-    const RunState now = state();
-    const std::vector<AdapterId> left = unfinished_in(now);
-    if (!parts_.redeploys || left.empty() || left == now.deployment.judged_for) return false;
-    const bool foreseen = foreseen_ && foreseen_->left == left && foreseen_->round == now.round;
-    if (foreseen ? foreseen_->pays.get() : parts_.redeploys(now)) return true;
-    adapters_.deployment().judged_for = left;
-    return false;
-}
-
-void Conductor::save() {
-    const auto start = std::chrono::steady_clock::now();
-    post(SaveCheckpoint{});
-    performer_.save(state());
-    last_checkpoint_ = std::chrono::steady_clock::now();
-    parts_.stop.checkpoint_took(seconds_since(start));
-    log::info(cat("checkpoint at round ", adapters_.round()));
-    journal_.checkpointed();
-    release(adapters_held());
-    forget_obeyed(stopping_);
-}
-
-/// The memory of those that have ended, now that the checkpoint has them.
-void Conductor::release(const std::vector<AdapterId>& saved) {
-    for (const AdapterId a : saved) {
-        if (is_unfinished(adapters_[a].state.status) || !is_held(a)) continue;
-        post(ReleaseAdapter{a});
-        performer_.release(a);
-    }
 }
 
 }  // namespace loratrain

@@ -27,10 +27,11 @@ namespace loratrain {
 /// on as one stream of windows until something needs an empty pipeline, as a stop of the run.
 /// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
 /// ordered, and make room for those that wait, and for those that are added, unless trials or
-/// workers are told of ends. Where the result of an evaluation may end an adapter early, the stream
-/// waits for it. Checkpoints and the best states of adapters are written while it goes on, unless
-/// there is no memory for copies. Texts of adapters that have ended are written with the pipeline
-/// empty, of several at a time; whether another deployment pays behind an end is judged before it.
+/// workers are told of ends. Where the result of an evaluation may end an adapter early, what comes
+/// behind is planned when it is there. Checkpoints and the best states of adapters are written
+/// while it goes on, unless there is no memory for copies. Texts of adapters that have ended are
+/// written with the pipeline empty, of several at a time; whether another deployment pays behind an
+/// end is judged before it.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -93,7 +94,6 @@ class Conductor {
 
     // Who trains changes while the stream goes on (conductor_changes.cpp).
     bool changes_in_stream() const;
-    bool grows_in_stream() const;
     bool orders_need_drain(std::int32_t round);
     std::optional<StreamChange> change_stream(const Progress& planned);
     void stop_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change);
@@ -128,6 +128,11 @@ class Conductor {
     bool trains_beyond(AdapterId adapter, std::int32_t round) const;
     std::int32_t evaluations_pending(AdapterId adapter, std::int32_t round) const;
     bool evaluations_need_drain(std::int32_t round) const;
+    bool goes_on_undrained() const;
+    bool may_end_at(AdapterId adapter, std::int32_t round) const;
+    std::vector<AdapterId> deciding(const Progress& planned) const;
+    bool awaits_evaluations(std::int32_t round) const;
+    void end_stopped_early(const Progress& planned, StreamChange& change);
     void keep_evaluated(const Progress& planned, StreamChange& change) const;
     void store_kept(const AdapterAtStep& which, Kept kept);
     bool is_best(AdapterId adapter, std::int32_t step) const;
@@ -152,7 +157,7 @@ class Conductor {
     void finish_saving();
     void end_saving();
 
-    // Between streams.
+    // Between streams (conductor_between.cpp).
     void refer_newcomers();
     void refer(AdapterId adapter);
     void evaluate_newcomers();

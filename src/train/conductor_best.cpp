@@ -11,8 +11,9 @@
 
 /// Evaluations that decide: what the best state of an adapter is, and whether it ends early. Their
 /// results come while the steps behind them are under way. So states are kept as they were
-/// evaluated until it is known whether they are the best, and the pipeline is emptied only where a
-/// result may end an adapter: it never takes a step more.
+/// evaluated until it is known whether they are the best. Where a result may end an adapter, no
+/// round is planned until it is there: the adapter never takes a step more. What that leaves of the
+/// pipeline evaluations of others fill.
 
 namespace loratrain {
 
@@ -37,16 +38,54 @@ std::int32_t Conductor::evaluations_pending(AdapterId adapter, std::int32_t roun
 
 /// Before the round, which no window has begun with yet.
 bool Conductor::evaluations_need_drain(std::int32_t round) const {
-    const EvalJob& eval = parts_.job.eval;
-    const int patience = eval.early_stopping_patience;
-    const bool awaits_best = eval.keep_best && !saves_in_stream_;
+    const bool awaits_best = parts_.job.eval.keep_best && !saves_in_stream_;
     return std::any_of(begun_.begin(), begun_.end(), [&](const auto& entry) {
         const AdapterId a = entry.first;
-        if (!trains_beyond(a, round)) return false;
-        const std::int32_t pending = evaluations_pending(a, round);
-        const std::int32_t at_worst = adapters_[a].state.evaluations_without_gain + pending;
-        return pending > 0 && (awaits_best || (patience > 0 && at_worst >= patience));
+        const bool best = awaits_best && trains_beyond(a, round);
+        if (best && evaluations_pending(a, round) > 0) return true;
+        return !goes_on_undrained() && may_end_at(a, round);
     });
+}
+
+/// While a result is awaited that may end an adapter. Of several replicas one without a share of
+/// the evaluation learns of the step before it in the next window alone.
+bool Conductor::goes_on_undrained() const {
+    const bool early = parts_.job.eval.early_stopping_patience > 0;
+    return early && changes_in_stream() && parts_.plan.replicas.size() == 1;
+}
+
+/// By the result of an evaluation before the round that has not been noted.
+bool Conductor::may_end_at(AdapterId adapter, std::int32_t round) const {
+    const int patience = parts_.job.eval.early_stopping_patience;
+    if (patience == 0 || !trains_beyond(adapter, round)) return false;
+    const std::int32_t pending = evaluations_pending(adapter, round);
+    return pending > 0 && adapters_[adapter].state.evaluations_without_gain + pending >= patience;
+}
+
+/// By the next evaluation of all behind the planned rounds, which a window ends with. When it comes
+/// to that, no more are: what is noted meanwhile never brings an adapter nearer to its end.
+std::vector<AdapterId> Conductor::deciding(const Progress& planned) const {
+    const int every = parts_.job.eval.every_steps;
+    if (every == 0 || !goes_on_undrained()) return {};
+    std::vector<AdapterId> adapters;
+    for (const auto& [a, begin] : begun_) {
+        if (may_end_at(a, (planned.round / every + 1) * every)) adapters.push_back(a);
+    }
+    return adapters;
+}
+
+bool Conductor::awaits_evaluations(std::int32_t round) const {
+    if (!goes_on_undrained()) return false;
+    return std::any_of(begun_.begin(), begun_.end(),
+                       [&](const auto& entry) { return may_end_at(entry.first, round); });
+}
+
+/// Those whom an evaluation before the next window has ended.
+void Conductor::end_stopped_early(const Progress& planned, StreamChange& change) {
+    for (const auto& [a, begin] : begun_) {
+        const bool ended = adapters_[a].state.status == AdapterStatus::stopped_early;
+        if (ended && !planned.stopped[index(a)]) change.ended.push_back(a);
+    }
 }
 
 /// Of those that are evaluated before the next window and train on in it.
@@ -93,6 +132,7 @@ void Conductor::judge_evaluation(AdapterId adapter, std::int32_t step) {
     LORATRAIN_CHECK(state.steps == step, "adapter ", number(adapter),
                     " has gone on behind the evaluation that ends it");
     state.status = AdapterStatus::stopped_early;
+    last_steps_[adapter] = state.steps;
     log::info(cat("adapter ", parts_.job.adapter(adapter).name, " stopped early at step ",
                   state.steps, ": ", reason));
 }

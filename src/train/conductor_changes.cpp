@@ -25,17 +25,11 @@ bool Conductor::changes_in_stream() const {
     return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys;
 }
 
-/// Adapters may be added then, but for those that are to write texts.
-bool Conductor::grows_in_stream() const {
-    return changes_in_stream() && !parts_.job.eval.generate.wanted();
-}
-
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
 /// memory.
 bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_wait()) return false;
     if (!changes_in_stream() || round >= fixed_end_) return true;
-    if (!orders_.additions.empty() && !grows_in_stream()) return true;
     if (orders_.stops.empty()) return false;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
@@ -56,6 +50,7 @@ bool Conductor::orders_need_drain(std::int32_t round) {
 /// None: the pipeline has to be empty.
 std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
     StreamChange change;
+    end_stopped_early(planned, change);
     for (const std::string& name : std::exchange(orders_, {}).stops) {
         if (const std::optional<AdapterId> adapter = take_stop(name)) {
             stop_in_stream(*adapter, planned, change);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <future>
 #include <limits>
 
@@ -15,6 +16,21 @@ namespace loratrain {
 namespace {
 
 constexpr double most_seconds_of_texts = 10.0;  // that who stops the run waits for
+
+using Judge = std::function<bool(const RunState&)>;
+
+std::shared_future<bool> judged(const Judge& judge, const RunState& then) {
+    return std::async(std::launch::async, [judge, then] {
+        const BackgroundWork background;
+        return judge(then);
+    });
+}
+
+std::shared_future<bool> known(bool pays) {
+    std::promise<bool> answer;
+    answer.set_value(pays);
+    return answer.get_future();
+}
 
 }  // namespace
 
@@ -41,12 +57,8 @@ void Conductor::foresee_end(std::int32_t round) {
     }
     const std::vector<AdapterId> left = unfinished_in(then);
     if (left.empty()) return;
-    const bool judged = left == then.deployment.judged_for;
-    foreseen_ = {then.round, left,
-                 std::async(std::launch::async, [judged, then, judge = parts_.redeploys] {
-                     const BackgroundWork background;
-                     return !judged && judge(then);
-                 })};
+    const bool is_judged = left == then.deployment.judged_for;
+    foreseen_ = {then.round, left, is_judged ? known(false) : judged(parts_.redeploys, then)};
 }
 
 /// False where all that are left may have to go on in another deployment.

@@ -40,6 +40,9 @@ class Performer {
 
     /// `hooks` as PipelineRunner::run: those of a stream's first window are the stream's.
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
+    /// Between two windows of a stream, now and then while the next is waited for: what the last
+    /// one has computed is told.
+    void go_on_reading() { parts_.run.runner().go_on_reading(); }
     /// Results by adapter.
     std::vector<EvalResult> evaluate(const JointWindow& window, const Meanwhile& meanwhile);
     /// The reference of one adapter, which is resident: Stage::references() of all ranks have it

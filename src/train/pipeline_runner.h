@@ -67,6 +67,11 @@ class PipelineRunner {
     /// order in which batches end, once their sums have arrived.
     void run(const Window& window, Loader& loader, const Hooks& hooks);
 
+    /// Between windows: hooks learn what has come of the one before.
+    void go_on_reading() {
+        reads_.poll();
+        if (!on_device_) communicator_.progress();
+    }
     /// To be called before the host waits for the backend in a stream (Communicator::settle).
     void settle() { communicator_.settle(hooks_.between_actions); }
     /// Between two windows: UnderWay::step_to_take.

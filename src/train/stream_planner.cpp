@@ -32,6 +32,11 @@ void StreamPlanner::change(const StreamChange& change) {
     for (const AdapterId adapter : change.begun) stream_.begin(adapter);
 }
 
+void StreamPlanner::await(std::vector<AdapterId> adapters) {
+    LORATRAIN_CHECK(!future_.valid(), "a window is under way");
+    stream_.await(std::move(adapters));
+}
+
 void StreamPlanner::grow(std::span<const DatasetInfo> datasets) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     stream_.grow(datasets);

@@ -47,6 +47,8 @@ class StreamPlanner {
 
     /// Before the next window; none may be under way, and it must have rounds.
     void change(const StreamChange& change);
+    /// ScheduleStream::await, of the next window; none may be under way.
+    void await(std::vector<AdapterId> adapters);
     /// ScheduleStream::grow; none may be under way.
     void grow(std::span<const DatasetInfo> datasets);
     /// Starts on the next window (ScheduleStream::next); the one before must have been taken.

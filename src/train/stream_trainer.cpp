@@ -69,6 +69,7 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
     stepped_.clear();
     save_before_planned_ = false;
     change_before_planned_ = change_before_posted_ = {};
+    planner.await(hooks.deciding(planner.progress()));
     planner.start(std::min({first_rounds, hooks.last_round(planner.progress()) - first_round,
                             hooks.most_rounds(planner.progress())}),
                   false);
@@ -92,6 +93,7 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
             look_after(planner, hooks);
         }
         train(planned.window, while_training);
+        if (plan_next_) wait_to_plan(planner, hooks);
         if (plan_next_ && hooks.grow()) planner.grow(parts_.datasets);
         if (plan_next_) std::exchange(plan_next_, {})();
     }
@@ -109,6 +111,7 @@ void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
     change_before_planned_ = *change;
     const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
     if (left == 0) return planner.start(0, true);
+    planner.await(hooks.deciding(planner.progress()));
     save_before_planned_ = hooks.save_wanted(round);
     const double seconds = hooks.awaits_verdicts() ? asking_seconds : window_seconds;
     const std::int32_t rounds =
@@ -194,14 +197,27 @@ void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
     channel_.progress();
     journal_.beat();
     take_told(hooks);
-    plan_next_in_time(hooks);
+    plan_next_in_time(planner, hooks);
     if (planner.ready()) post(planner.take(), hooks);
 }
 
-void StreamTrainer::plan_next_in_time(const Hooks& hooks) {
+void StreamTrainer::plan_next_in_time(const StreamPlanner& planner, const Hooks& hooks) {
     if (!plan_next_ || Clock::now() < plan_next_at_) return;
     if (!std::exchange(looked_for_additions_, true)) hooks.look_for_additions();
-    if (!hooks.waits_to_grow()) std::exchange(plan_next_, {})();
+    if (hooks.waits_to_grow() || hooks.awaits_evaluations(planner.round())) return;
+    std::exchange(plan_next_, {})();
+}
+
+/// Behind a window: the other ranks tell what it has computed.
+void StreamTrainer::wait_to_plan(const StreamPlanner& planner, const Hooks& hooks) {
+    const activity::Waiting waiting;
+    while (hooks.awaits_evaluations(planner.round())) {
+        performer_.go_on_reading();
+        channel_.progress();
+        journal_.beat();
+        take_told(hooks);
+        std::this_thread::sleep_for(told_interval);
+    }
 }
 
 /// The window is about to train. `ended`: from it on; those have no batches in it.

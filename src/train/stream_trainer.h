@@ -24,7 +24,8 @@ double planning_delay(double expected, double planning);
 
 /// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
 /// posted while the one before trains, and made so long that an order or a stop waits for about two
-/// seconds. Rank 0 only.
+/// seconds. Where evaluations decide who goes on, the next window is planned when they have been
+/// told. Rank 0 only.
 class StreamTrainer {
   public:
     /// The arguments outlive it.
@@ -46,6 +47,11 @@ class StreamTrainer {
         /// before, and how many rounds the window may have at most.
         std::function<std::int32_t(const Progress& planned)> last_round;
         std::function<std::int32_t(const Progress& planned)> most_rounds;
+        /// Asked then: whose evaluations behind the window say whether they go on.
+        std::function<std::vector<AdapterId>(const Progress& planned)> deciding;
+        /// Whether results have to come before the window that begins with the round is planned:
+        /// of evaluations before it that were said to decide.
+        std::function<bool(std::int32_t round)> awaits_evaluations;
         /// Asked then, where the stream goes on: whether a checkpoint is to be written of the state
         /// before it.
         std::function<bool(std::int32_t round)> save_wanted;
@@ -106,7 +112,8 @@ class StreamTrainer {
         std::map<std::int32_t, EvalResult> parts;
     };
 
-    void plan_next_in_time(const Hooks& hooks);
+    void plan_next_in_time(const StreamPlanner& planner, const Hooks& hooks);
+    void wait_to_plan(const StreamPlanner& planner, const Hooks& hooks);
     void plan_next(StreamPlanner& planner, const Hooks& hooks);
     std::int32_t rounds_of_next(double most_seconds) const;
     PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);

@@ -43,6 +43,10 @@ ExitCode Trainer::follow(int signal) {
         signal = stop_signal();
         channel_.report(signal);
     };
+    const auto between_windows = [&] {
+        meanwhile();
+        performer_.go_on_reading();
+    };
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
     const auto tell = [&](std::string text) { channel_.tell(std::move(text)); };
     if (learns_evaluations(parts_.plan, parts_.mpi.rank())) {
@@ -50,7 +54,7 @@ ExitCode Trainer::follow(int signal) {
     }
     for (;;) {
         activity::begin(activity::Task::follow);
-        const Directive directive = directive_from_text(channel_.next(meanwhile));
+        const Directive directive = directive_from_text(channel_.next(between_windows));
         if (const auto* finish = std::get_if<Finish>(&directive)) {
             goes_on_ = finish->goes_on;
             return finish->code;

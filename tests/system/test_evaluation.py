@@ -135,7 +135,7 @@ class Evaluation(JobTest):
         keys = {"lr_scheduler_type": "constant", "learning_rate": 1e-2}
         job["adapters"] = [{"name": name, "dataset": "ab"[i % 2], "max_steps": steps, **keys}
                            for i, (name, steps) in enumerate(adapters.items())]
-        job["schedule"] = {"max_adapters": 2}
+        job["schedule"] = {"max_adapters": 2, "costs": "built-in"}
         if deployment:
             job["parallel"]["deployment"] = deployment
         return self.write_job(job, f"{run_dir}.yaml")
@@ -198,6 +198,27 @@ class Evaluation(JobTest):
                     best = min(evaluations(self.dir / stream, name), key=lambda pair: pair[1])
                     text = (self.dir / stream / f"adapters/{name}/best/BEST").read_text()
                     self.assertTrue(text.startswith(f"step {best[0]}, eval loss "), text)
+
+    def test_early_stops_in_one_stream(self):
+        """Beside a run with the pipeline empty now and then; others take the places."""
+        adapters = {"one": STEPS, "two": STEPS, "three": 7, "four": STEPS}
+        options = {"keep_best": True, "early_stopping_patience": 2}
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks):
+                stream, drained = f"stream-{ranks}", f"drained-{ranks}"
+                path = self.waiting_job(stream, adapters, **options)
+                self.assert_one_stream(self.succeed(run([path], ranks)).stdout)
+                path = self.waiting_job(drained, adapters, **options)
+                for stop in (6, 15):  # nobody begins there
+                    self.succeed(run([path, "--stop-after", stop], ranks), STOPPED)
+                self.succeed(run([path], ranks))
+                self.assertEqual(self.contents(self.dir / stream, adapters),
+                                 self.contents(self.dir / drained, adapters))
+                stops = {name: expected_stop(evaluations(self.dir / stream, name), 2) or steps
+                         for name, steps in adapters.items()}
+                self.assertTrue(any(stops[name] < steps for name, steps in adapters.items()), stops)
+                for name, stop in stops.items():
+                    self.assertEqual(read_metrics(self.dir / stream, name)[-1]["step"], stop)
 
     def test_an_ordered_stop_while_others_train(self):
         adapters = {"stays": ENDLESS, "goes": ENDLESS, "comes": ENDLESS}

@@ -260,6 +260,23 @@ class WhileOthersTrain(JobTest):
     def test_two_lanes(self):
         self.check_addition(2, [{"tp": 2}])
 
+    def test_to_a_job_that_writes_texts(self):
+        """The pipeline is emptied at the first end alone, for its texts."""
+        job = self.job("run", {"first": {}})
+        for dataset in "ab":
+            job["datasets"][dataset]["eval_path"] = write_samples(
+                self.dir / f"eval_{dataset}.jsonl", 5, 17)
+        job["eval"] = {"generate": {"samples": 3, "max_new_tokens": 2}}
+        process = start([self.write_job(job)], 2)
+        self.wait_for_step("run", "first", 3)
+        self.drop("run", "good", {"adapters": [{"name": "late", **self.late}]}, seconds_ago=8)
+        self.check_streams(self.finish(process), 2)
+        for name in ("first", "late"):
+            path = self.dir / f"run/adapters/{name}/generations.jsonl"
+            self.assertEqual(len(path.read_text().splitlines()), 3, name)
+        self.succeed(run([self.write_job(self.job("alone", {"late": self.late}), "alone.json")]))
+        self.check_equal("run", "alone", ["late"])
+
     def test_it_waits_for_its_place(self):
         """What trains alone, one after the other, comes to the same bits."""
         adapters = {"first": {}, "late": {**self.late, "dataset": "b"}}

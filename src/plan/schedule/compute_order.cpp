@@ -37,9 +37,10 @@ void PipelineOrder::add(const Window& window, std::span<const std::int32_t> over
     }
 }
 
-ComputeOrder PipelineOrder::advance(bool to_the_end, std::int32_t least_backwards) {
+ComputeOrder PipelineOrder::advance(bool to_the_end, std::int32_t least_backwards,
+                                    std::int32_t least_forwards) {
     ComputeOrder order(view_.replica.stages.size());
-    schedule_.advance(to_the_end, &order, least_backwards);
+    schedule_.advance(to_the_end, &order, least_backwards, least_forwards);
     drop_below(load_, schedule_.ended());
     return order;
 }

@@ -27,8 +27,10 @@ class PipelineOrder {
     void add(const Window& window, std::span<const std::int32_t> over_after);
 
     /// What starts from where the last call ended up to the first stage's last known forward, and
-    /// to its first `least_backwards` backwards. With `to_the_end` everything.
-    ComputeOrder advance(bool to_the_end, std::int32_t least_backwards = 0);
+    /// to its first `least_backwards` backwards and the last one's first `least_forwards` forwards.
+    /// With `to_the_end` everything.
+    ComputeOrder advance(bool to_the_end, std::int32_t least_backwards = 0,
+                         std::int32_t least_forwards = 0);
 
     /// Microbatches below this number have ended everywhere: nothing is kept of them.
     std::int32_t ended() const { return load_.first; }

@@ -63,13 +63,15 @@ void ListSchedule::follow(std::size_t microbatches) {
     for (std::size_t s = 0; s < stages_.size(); ++s) wake(s);
 }
 
-void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards) {
+void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards,
+                           std::int32_t least_forwards) {
     follow(load_.required.size());
     const Stage& first = stages_.front();
     do {
         start_woken(order);
         // The next forward of the first stage may be of a microbatch that is not known yet.
-        const bool ahead = first.forwarded == count_ && first.backwarded >= least_backwards;
+        const bool ahead = first.forwarded == count_ && first.backwarded >= least_backwards &&
+                           stages_.back().forwards_ended >= least_forwards;
         if (ahead && !to_the_end) return;
     } while (go_to_next_end());
     check_finished();

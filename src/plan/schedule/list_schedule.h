@@ -57,10 +57,12 @@ class ListSchedule {
     explicit ListSchedule(const PipelineLoad& load);
 
     /// From where the last call ended to the first stage's last known forward, and on to its first
-    /// `least_backwards` backwards: what is added later cannot change it. With `to_the_end` to the
-    /// last end of all; nothing may follow then, and Error when the load cannot finish. What starts
-    /// is appended to `order`, if given.
-    void advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards = 0);
+    /// `least_backwards` backwards and until the last stage has ended `least_forwards` forwards:
+    /// what is added later cannot change it. With `to_the_end` to the last end of all; nothing may
+    /// follow then, and Error when the load cannot finish. What starts is appended to `order`, if
+    /// given.
+    void advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards = 0,
+                 std::int32_t least_forwards = 0);
 
     /// As advance() would go if microbatches from this one on were not known: what comes then may
     /// differ in what it does with a copy. Not before where it is.

@@ -249,13 +249,14 @@ void PipelineActions::forget_ended() {
     }
 }
 
-void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reductions) {
+void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reductions,
+                             std::int32_t least_forwards) {
     note_carried(window);
     note_reductions(window, reductions);
     order_.add(window, over_after(window));
     const std::int64_t due = due_in(window);
-    const ComputeOrder order =
-        order_.advance(window.drains, due > first_reduction_ ? reduction(due - 1).after : 0);
+    const ComputeOrder order = order_.advance(
+        window.drains, due > first_reduction_ ? reduction(due - 1).after : 0, least_forwards);
     BatchList left;
     for (const auto& [adapter, newest] : newest_) left.push_back(newest.batch);
     std::sort(left.begin(), left.end());

@@ -29,8 +29,8 @@ class StageActions;
 /// - what is left where the stream drains is stepped on the first stage, then goes up with one
 ///   recv_norms / send_norms per boundary, each stage passing it on before its own steps.
 ///
-/// A window's lists end where the first stage has begun its last forward; the next window goes on
-/// there, so that nothing waits at a boundary.
+/// A window's lists end where the first stage has begun its last forward, or later where the last
+/// stage is to have ended some; the next window goes on there, so that nothing waits at a boundary.
 ///
 /// One of several replicas sends no sums. Its stages begin to reduce a batch, in the order of
 /// JointWindow::reductions, directly behind its last backward there; one that has no samples of it
@@ -49,8 +49,10 @@ class PipelineActions {
     explicit PipelineActions(const ReplicaView& view);
 
     /// `window`: the stream's next one; everything but actions and peaks is filled. `reductions`:
-    /// JointWindow's.
-    void add_to(Window& window, std::span<const std::int32_t> reductions);
+    /// JointWindow's. `least_forwards`: microbatches of the stream whose forwards the last stage
+    /// ends in it.
+    void add_to(Window& window, std::span<const std::int32_t> reductions,
+                std::int32_t least_forwards = 0);
 
     /// The adapter's newest batch is its last, whatever its plan says.
     void end(AdapterId adapter);

@@ -165,6 +165,7 @@ struct ScheduleStream::State {
                                                const JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
     void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
+    std::int32_t awaited_forwards(const Window& window) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -186,6 +187,7 @@ struct ScheduleStream::State {
     std::int32_t batches = 0;
     std::vector<AdapterId> coming;  ///< to be evaluated before the next block
     std::vector<AdapterId> going;   ///< behind it
+    std::vector<AdapterId> awaited;
 };
 
 /// The next round's batches, noted.
@@ -303,6 +305,19 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
     for (const DueEvaluation& due : evaluations_due(first_batch, joint)) evaluate(due, joint);
 }
 
+/// Microbatches of the stream up to the last evaluation at the window's end that is awaited.
+std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const {
+    std::int32_t forwards = 0;
+    for (const BatchPlan& batch : window.batches) {
+        const bool at_end = batch.evaluation && batch.round + 1 == progress.round;
+        const bool is_awaited =
+            std::find(awaited.begin(), awaited.end(), batch.adapter) != awaited.end();
+        if (!at_end || !is_awaited || !batch.is_here()) continue;
+        forwards = std::max(forwards, number(batch.last_microbatch) + 1);
+    }
+    return forwards;
+}
+
 /// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
 /// end first.
 std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
@@ -396,12 +411,13 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
     for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
         Window& window = joint.replicas[r];
         state.replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
-        state.replicas[r]->actions.add_to(window, joint.reductions);
+        state.replicas[r]->actions.add_to(window, joint.reductions, state.awaited_forwards(window));
     }
     const std::vector<std::string> findings = state.checker.check(joint);
     if (!findings.empty()) {
         throw Error("the planned window is not valid:\n  " + join(findings, "\n  "));
     }
+    state.awaited.clear();
     return joint;
 }
 
@@ -423,6 +439,10 @@ void ScheduleStream::end(AdapterId adapter) {
     const int every = state.job.eval.every_steps;
     const bool evaluated = every > 0 && state.progress.round % every == 0;
     if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
+}
+
+void ScheduleStream::await(std::vector<AdapterId> adapters) {
+    state_->awaited = std::move(adapters);
 }
 
 void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {

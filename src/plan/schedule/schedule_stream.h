@@ -62,6 +62,10 @@ class ScheduleStream {
     /// end of the round before. Rounds must follow.
     void end(AdapterId adapter);
 
+    /// The next window goes on until the last stage has computed the evaluations of these adapters
+    /// behind its last block: who decides by them what follows need not wait for the window behind.
+    void await(std::vector<AdapterId> adapters);
+
     /// Job and plan have got more adapters, and datasets, at their ends: they do not train before
     /// begin(). `datasets`: those of the job now, kept by reference.
     void grow(std::span<const DatasetInfo> datasets);

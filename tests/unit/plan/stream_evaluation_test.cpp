@@ -44,6 +44,52 @@ std::vector<Window> windows_of(const Case& test, const Plan& plan, Evaluations e
     return windows;
 }
 
+/// What is trained, a microbatch each.
+std::vector<std::string> trained_in(const std::vector<Window>& windows) {
+    std::vector<std::string> all;
+    for (const Window& window : windows) {
+        for (const Microbatch& microbatch : window.microbatches) {
+            if (microbatch.evaluation) continue;
+            std::string& words = all.emplace_back();
+            for (const Segment& segment : microbatch.segments) {
+                words += cat(" a", number(segment.adapter), "@", segment.step);
+                for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
+            }
+        }
+    }
+    return all;
+}
+
+/// With windows that await the adapter, or nobody.
+std::vector<Window> awaiting_windows(const Case& test, const Plan& plan,
+                                     const std::vector<AdapterId>& adapters) {
+    ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1, Evaluations::due);
+    std::vector<Window> windows;
+    do {
+        stream.await(adapters);
+        windows.push_back(stream.next(every, false).common());
+    } while (windows.back().rounds > 0);
+    windows.push_back(stream.next(0, true).common());
+    return windows;
+}
+
+/// Windows that end with an evaluation of the adapter which the last stage has not computed then.
+int ends_before_evaluation(const std::vector<Window>& windows, AdapterId adapter) {
+    int ends = 0;
+    std::set<std::int32_t> forwarded;
+    for (const Window& window : windows) {
+        for (const Action& action : window.actions.back()) {
+            if (action.kind == ActionKind::forward) forwarded.insert(number(action.microbatch));
+        }
+        for (const BatchPlan& batch : window.batches) {
+            const bool at_end = batch.round + 1 == window.first_round + window.rounds;
+            if (!batch.evaluation || batch.adapter != adapter || !at_end) continue;
+            ends += forwarded.contains(number(batch.last_microbatch)) ? 0 : 1;
+        }
+    }
+    return ends;
+}
+
 Evaluated due_in(const Plan& plan) {
     Evaluated due;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
@@ -119,18 +165,7 @@ TEST(StreamEvaluation, TrainsTheSameMicrobatches) {
     const Case test = evaluated_case(4, 3);
     const Plan plan = test.plan();
     const auto trained = [&](Evaluations evaluations, std::int32_t rounds) {
-        std::vector<std::string> all;
-        for (const Window& window : windows_of(test, plan, evaluations, rounds)) {
-            for (const Microbatch& microbatch : window.microbatches) {
-                if (microbatch.evaluation) continue;
-                std::string& words = all.emplace_back();
-                for (const Segment& segment : microbatch.segments) {
-                    words += cat(" a", number(segment.adapter), "@", segment.step);
-                    for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
-                }
-            }
-        }
-        return all;
+        return trained_in(windows_of(test, plan, evaluations, rounds));
     };
     const auto without = trained(Evaluations::none, 1000);
     EXPECT_EQ(trained(Evaluations::due, 1000), without);
@@ -196,6 +231,26 @@ TEST(StreamEvaluation, TheCheckerFindsAnEvaluationOfOtherWeights) {
     Window mixed = valid;
     for (BatchPlan& batch : mixed.batches) batch.evaluation = false;
     EXPECT_NE(findings(mixed).find("no entry"), std::string::npos) << findings(mixed);
+}
+
+/// Where a window ends with the evaluation of an adapter that is awaited, its last stage has
+/// computed it; that takes no longer.
+TEST(StreamEvaluation, AwaitedOnesAreThereWhenTheirWindowEnds) {
+    constexpr AdapterId awaited{7};  // the last in every round
+    for (const int ranks : {1, 2, 4}) {
+        Case test = evaluated_case(8, ranks);
+        CostModel costs;
+        costs.layer_forward.fixed = 1.0;
+        costs.layer_backward.fixed = 2.0;
+        test.cluster.costs = costs;
+        const Plan plan = test.plan();
+        const std::vector<Window> usual = awaiting_windows(test, plan, {});
+        const std::vector<Window> awaiting = awaiting_windows(test, plan, {awaited});
+        EXPECT_EQ(trained_in(awaiting), trained_in(usual));
+        EXPECT_EQ(ends_before_evaluation(awaiting, awaited), 0);
+        EXPECT_EQ(ends_before_evaluation(usual, awaited) > 0, ranks > 1);
+        EXPECT_LT(idle_of(test, plan, awaiting), idle_of(test, plan, usual) + 0.005);
+    }
 }
 
 /// Beside the same run with the pipeline emptied for every evaluation and every end.
