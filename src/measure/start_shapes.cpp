@@ -55,10 +55,6 @@ std::vector<std::int64_t> classes_down(std::int64_t most, std::int64_t least) {
     return classes;
 }
 
-}  // namespace
-
-namespace {
-
 /// Collects the shapes that nobody has met before.
 class Collection {
   public:
@@ -94,10 +90,11 @@ class Collection {
             met_.meet_targets(stage, shape.targets, head_rows_, counted_once) > 0.0;
         const bool attention = meet_attention(met_, stage, shape.lengths);
         if (!rows && !targets && !attention) return;
-        for (const MeetingStage& other : stages_) {
-            if (stage != everybody) break;
-            met_.meet_rows(other.number, shape.tokens, shape.width, counted_once);
-            meet_attention(met_, other.number, shape.lengths);
+        if (stage == everybody) {
+            for (const MeetingStage& each : stages_) {
+                met_.meet_rows(each.number, shape.tokens, shape.width, counted_once);
+                meet_attention(met_, each.number, shape.lengths);
+            }
         }
         if (!targets) shape.targets = 0;
         if (!attention) shape.lengths.clear();

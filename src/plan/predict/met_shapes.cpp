@@ -8,6 +8,20 @@
 
 namespace loratrain {
 
+namespace {
+
+/// Of a microbatch's samples those of these adapters.
+SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
+    SampleSizes sizes;
+    for (const Segment& segment : microbatch.segments) {
+        if (!adapters.contains(segment.adapter)) continue;
+        for (const SampleRef& sample : segment.samples) sizes.add(sample.tokens);
+    }
+    return sizes;
+}
+
+}  // namespace
+
 MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage) {
     return {number,
             stage.has_head ? logits_chunk(view).rows : 0,
@@ -23,15 +37,6 @@ void SampleSizes::add(std::int64_t length) {
     longest = std::max(longest, length);
     tokens += length;
     squares += static_cast<double>(length) * static_cast<double>(length);
-}
-
-SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
-    SampleSizes sizes;
-    for (const Segment& segment : microbatch.segments) {
-        if (!adapters.contains(segment.adapter)) continue;
-        for (const SampleRef& sample : segment.samples) sizes.add(sample.tokens);
-    }
-    return sizes;
 }
 
 std::int64_t width_of(const Microbatch& microbatch) {

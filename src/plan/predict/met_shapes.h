@@ -27,9 +27,8 @@ struct SampleSizes {
     double squares = 0.0;  ///< sum of the squares of lengths
     void add(std::int64_t length);
 };
-/// Of a microbatch's samples those of these adapters.
-SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters);
-/// The columns beside the base's matrices, 0 where none are.
+
+/// A microbatch's columns beside the base's matrices, 0 where none are.
 std::int64_t width_of(const Microbatch& microbatch);
 
 /// The shapes of microbatches that stages have met. At a new one the host builds graphs of
