@@ -90,6 +90,14 @@ __device__ __forceinline__ void store(Bf16* x, const float (&v)[N]) {
     }
 }
 
+/// As one store, whatever stands beside it: where a branch stores the same place piece by piece the
+/// compiler does so in both, and each piece takes a write to the L2 of its own.
+__device__ __forceinline__ void store_at_once(void* x, const uint4& v) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(x)),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /// e^x: exact to the last digits in fp32, by the special function unit where bf16 is stored.
 template <class T>
 __device__ __forceinline__ float exponential(float x) {

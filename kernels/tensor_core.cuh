@@ -18,6 +18,12 @@ __device__ __forceinline__ void copy_piece_async(void* shared, const void* globa
                  : "memory");
 }
 
+__device__ __forceinline__ void copy_piece_async(void* shared, const void* global) {
+    const auto target = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(target), "l"(global)
+                 : "memory");
+}
+
 __device__ __forceinline__ void commit_pieces() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
@@ -63,10 +69,20 @@ __device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, 
     uint4* even = staged + staged_piece(lane / line_pieces, piece);
     uint4* odd = staged + staged_piece(lane / line_pieces + rows_at_once, piece);
     const std::int64_t stride = rows_at_once * ld;
+    const auto target = [&](int i) {
+        return (i % 2 == 0 ? even : odd) + i / 2 * 2 * rows_at_once * line_pieces;
+    };
+    if (valid_rows >= row_count && columns_left >= line_columns) {
+#pragma unroll
+        for (int i = 0; i < row_count / rows_at_once; ++i) {
+            copy_piece_async(target(i), from);
+            from += stride;
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < row_count / rows_at_once; ++i) {
-        copy_piece_async((i % 2 == 0 ? even : odd) + i / 2 * 2 * rows_at_once * line_pieces, from,
-                         i * rows_at_once < rows_left ? bytes : 0);
+        copy_piece_async(target(i), from, i * rows_at_once < rows_left ? bytes : 0);
         from += stride;
     }
 }
@@ -108,14 +124,18 @@ __device__ __forceinline__ void load_transposed_block(const void* block,
         fragment);
 }
 
-/// A fragment of a [16, 16] block in rows of 32 bytes.
-__device__ __forceinline__ void load_block(const void* block, std::uint32_t (&fragment)[4]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(block)) +
-                         static_cast<std::uint32_t>(lane % 16 * 32 + lane / 16 * 16);
+/// A fragment of a [16, 16] block; lane i gives the 16 bytes of row i % 16, columns 8 (i / 16) ...
+__device__ __forceinline__ void load_fragment(const void* piece, std::uint32_t (&fragment)[4]) {
+    const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(piece));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
                  : "r"(address));
+}
+
+/// The same of a block in rows of 32 bytes.
+__device__ __forceinline__ void load_block(const void* block, std::uint32_t (&fragment)[4]) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    load_fragment(static_cast<const char*>(block) + (lane % 16 * 32 + lane / 16 * 16), fragment);
 }
 
 }  // namespace loratrain::kernels

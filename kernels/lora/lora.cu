@@ -67,9 +67,10 @@ cudaError_t lora_grad_a(cudaStream_t stream, const LoraGradAParams& p) {
     return lora_tensor_fits(p.x) ? lora_grad_a_tensor(stream, p) : lora_grad_a_plain(stream, p);
 }
 
-std::int32_t lora_expand_tile_rows(const LoraExpandParams& p, std::int32_t largest_rank,
-                                   bool dropout) {
-    return lora_tensor_fits(p.y) ? lora_tensor_expand_rows(largest_rank, dropout) : lora_plain_rows;
+std::int32_t lora_expand_tile_rows(const LoraExpandParams& p, const LoraRowCuts& cuts, bool dropout,
+                                   int processors) {
+    return lora_tensor_fits(p.y) ? lora_tensor_expand_rows(cuts, p.y.cols, dropout, processors)
+                                 : lora_plain_rows;
 }
 
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& p) {

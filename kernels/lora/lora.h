@@ -85,9 +85,9 @@ struct LoraExpandParams {
     bool accumulate = true;
     int shared_limit = least_shared_bytes;
 };
-/// largest_rank: of a slot in a target; dropout: LoraTables::dropout, with of_a.
-std::int32_t lora_expand_tile_rows(const LoraExpandParams& params, std::int32_t largest_rank,
-                                   bool dropout);
+/// dropout: LoraTables::dropout, with of_a.
+std::int32_t lora_expand_tile_rows(const LoraExpandParams& params, const LoraRowCuts& cuts,
+                                   bool dropout, int processors);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
 
 /// The pads of one linear: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in

@@ -54,9 +54,82 @@ __device__ __forceinline__ int column_block_of_block(const SweepParams& p) {
     return static_cast<int>(blockIdx.x) / p.rank_groups;
 }
 
-/// Adds the row warps' sums and writes this tile's partial gradients.
+/// Rank block `index` of those that a tile's slot has in the targets of `columns`.
+template <bool with_ds>
+__device__ __forceinline__ RankBlock find_rank_block(const SweepParams& p, const LoraTile& tile,
+                                                     const ColumnBlock& columns, int index) {
+    RankBlock block = find_block(p.tables, p.s, tile.slot, index, with_ds ? columns.target : 0,
+                                 with_ds ? columns.target + 1 : p.tables.target_count);
+    if (block.ranks == 0) return block;
+    const LoraSlotEntry& slot = p.tables.slots[block.target * p.tables.slot_count + tile.slot];
+    block.rank_ld = with_ds ? 1 : static_cast<int>(p.x.cols);
+    block.column_ld = with_ds ? slot.rank : 1;
+    block.gradient = (with_ds ? slot.grad_b : slot.grad_a) +
+                     static_cast<std::int64_t>(block.first) * block.rank_ld +
+                     static_cast<std::int64_t>(columns.factor) * block.column_ld;
+    return block;
+}
+
+/// Where the gradients of 16 ranks and block_columns columns go.
+struct GradientBlock {
+    float* first;  ///< of the first rank and column
+    int rank_ld;   ///< from one rank to the next
+    int column_ld;
+    int ranks;
+    int columns;
+};
+
+/// Which of a GradientBlock's 16 ranks and 256 columns a thread writes in turn `turn`: neighbours
+/// write what lies side by side.
+template <bool with_ds>
+__device__ __forceinline__ int rank_of_turn(int turn) {
+    constexpr int turns = block_columns / threads;
+    return with_ds ? static_cast<int>(threadIdx.x) % block_ranks : turn / turns;
+}
+template <bool with_ds>
+__device__ __forceinline__ int column_of_turn(int turn) {
+    constexpr int turns = block_columns / threads;
+    return with_ds ? static_cast<int>(threadIdx.x) / block_ranks + turn * (threads / block_ranks)
+                   : static_cast<int>(threadIdx.x) + turn % turns * threads;
+}
+
+/// Writes sums, or adds them times `scale`. `sum_of(rank, column)`.
+template <bool with_ds, bool add, class SumOf>
+__device__ __forceinline__ void put_gradients(const GradientBlock& block, float scale,
+                                              const SumOf& sum_of) {
+    constexpr int at_once = 8;
+    constexpr int turns = block_ranks * block_columns / threads;
+    static_assert(turns % at_once == 0);
+#pragma unroll 1
+    for (int first = 0; first < turns; first += at_once) {
+        float before[at_once];
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            const int rank = rank_of_turn<with_ds>(first + j);
+            const int column = column_of_turn<with_ds>(first + j);
+            const bool inside = rank < block.ranks && column < block.columns;
+            before[j] = 0.0F;
+            if (add && inside) {
+                before[j] = block.first[rank * block.rank_ld + column * block.column_ld];
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < at_once; ++j) {
+            const int rank = rank_of_turn<with_ds>(first + j);
+            const int column = column_of_turn<with_ds>(first + j);
+            if (rank >= block.ranks || column >= block.columns) continue;
+            const float sum = sum_of(rank, column);
+            block.first[rank * block.rank_ld + column * block.column_ld] =
+                add ? before[j] + sum * scale : sum;
+        }
+    }
+}
+
+/// Adds the row warps' sums and writes this tile's partial gradients, or adds them to the slot's
+/// where it has no other tile.
 template <class Shape, int blocks, bool with_ds>
-__device__ __forceinline__ void write_gradients(const SweepParams& p, const ColumnBlock& columns,
+__device__ __forceinline__ void write_gradients(const SweepParams& p, const RankBlock* rank_blocks,
+                                                const ColumnBlock& columns, int rank_group,
                                                 int block_count,
                                                 const float (&sums)[blocks][Shape::chunks][4][4],
                                                 float* scratch) {
@@ -82,24 +155,31 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Colu
         }
     }
     __syncthreads();
+    const bool alone = p.tables.tiles[blockIdx.y].tiles_of_slot == 1;
+    const auto cols = static_cast<int>(p.x.cols);
     const std::int64_t first_block =
-        static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + rank_group_of_block(p) * blocks;
-    for (int i = static_cast<int>(threadIdx.x); i < block_count * block_ranks * block_columns;
-         i += threads) {
-        const int block = i / (block_ranks * block_columns);
-        const int rank = with_ds ? block * block_ranks + i % block_ranks : i / block_columns;
-        const int column = with_ds ? i / block_ranks % block_columns : i % block_columns;
-        if (columns.first + column >= columns.end) continue;
-        float sum = 0.0F;
+        static_cast<std::int64_t>(blockIdx.y) * p.rank_blocks + rank_group * blocks;
+    for (int b = 0; b < block_count; ++b) {
+        const auto sum_of = [&](int rank, int column) {
+            float sum = 0.0F;
 #pragma unroll
-        for (int w = 0; w < Shape::row_warps; ++w) {
-            sum += scratch[(w * ranks + rank) * scratch_ld + column];
+            for (int w = 0; w < Shape::row_warps; ++w) {
+                sum += scratch[(w * ranks + b * block_ranks + rank) * scratch_ld + column];
+            }
+            return sum;
+        };
+        const RankBlock& own = rank_blocks[b];
+        if (alone) {
+            put_gradients<with_ds, true>(
+                {own.gradient, own.rank_ld, own.column_ld, own.ranks, columns.end - columns.first},
+                with_ds ? 1.0F : dropout_scale(own.dropout), sum_of);
+            continue;
         }
-        const std::int64_t at =
-            with_ds ? ((first_block + block) * p.x.cols + columns.first + column) * block_ranks +
-                          rank % block_ranks
-                    : (first_block * block_ranks + rank) * p.x.cols + columns.first + column;
-        p.gradients[at] = sum;
+        float* first = p.gradients + (first_block + b) * block_ranks * cols +
+                       columns.first * (with_ds ? block_ranks : 1);
+        put_gradients<with_ds, false>({first, with_ds ? 1 : cols, with_ds ? block_ranks : 1,
+                                       block_ranks, columns.end - columns.first},
+                                      1.0F, sum_of);
     }
 }
 
@@ -153,10 +233,8 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     if (tile.segment < 0) return;
     const ColumnBlock columns = find_columns<with_ds>(p, column_block_of_block(p));
     if (threadIdx.x < blocks) {
-        rank_blocks[threadIdx.x] = find_block(
-            p.tables, p.s, tile.slot,
-            rank_group_of_block(p) * blocks + static_cast<int>(threadIdx.x),
-            with_ds ? columns.target : 0, with_ds ? columns.target + 1 : p.tables.target_count);
+        rank_blocks[threadIdx.x] = find_rank_block<with_ds>(
+            p, tile, columns, rank_group_of_block(p) * blocks + static_cast<int>(threadIdx.x));
         if (with_ds && ranks_of(p, tile.slot, columns.target) > most_narrow_ranks) {
             rank_blocks[threadIdx.x].ranks = 0;
         }
@@ -259,8 +337,8 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, columns, block_count, sums,
-                                            reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, with_ds>(p, rank_blocks, columns, rank_group_of_block(p),
+                                            block_count, sums, reinterpret_cast<float*>(staging));
 }
 
 template <int blocks, bool with_ds, bool with_dropout, int stages>

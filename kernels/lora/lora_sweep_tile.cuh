@@ -35,8 +35,12 @@ inline int pieces(std::int64_t count, std::int64_t size) {
 
 /// 16 neighbouring ranks of one target.
 struct RankBlock {
+    int target;
     int first;               ///< first rank
     int ranks;               ///< 0: none
+    float* gradient;         ///< of `first`, in the block's first column; find_rank_block
+    int rank_ld;             ///< from one rank's gradient to the next one's
+    int column_ld;           ///< likewise of columns
     const std::uint16_t* s;  ///< row 0 of `first` in S
     std::int64_t s_ld;
     bool aligned;  ///< S can be read in pieces of 16 bytes
@@ -56,8 +60,12 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
                 static_cast<const std::uint16_t*>(s[target].data) + entry.column + first;
             const bool aligned =
                 reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && s[target].ld % 8 == 0;
-            return {first,
+            return {target,
+                    first,
                     min(block_ranks, entry.rank - first),
+                    nullptr,
+                    0,
+                    0,
                     start,
                     s[target].ld,
                     aligned,
@@ -66,7 +74,7 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
         }
         index -= blocks;
     }
-    return {0, 0, nullptr, 0, false, 0, 0};
+    return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, 0, 0};
 }
 
 /// What both gradients of a linear need from one pass over X or dY:

@@ -34,7 +34,8 @@ struct LoraTile {
     std::int32_t begin;
     std::int32_t end;
     std::int32_t segment;
-    std::int32_t slot;  ///< of the segment
+    std::int32_t slot;           ///< of the segment
+    std::int32_t tiles_of_slot;  ///< of all its segments
 };
 
 /// What a microbatch's LoRA launch works on. Pointers are device memory.
@@ -48,7 +49,9 @@ struct LoraTables {
     std::int32_t target_count = 0;
     std::int32_t segment_count = 0;
     std::int32_t tile_count = 0;
-    std::int32_t smallest_rank = 0;  ///< of those that are not 0
+    std::int32_t tile_rows = 0;           ///< of a tile, at most
+    std::int32_t most_tiles_of_slot = 0;  ///< LoraTile::tiles_of_slot, at most
+    std::int32_t smallest_rank = 0;       ///< of those that are not 0
     std::int32_t largest_rank = 0;
     std::int32_t largest_rank_sum = 0;  ///< over the targets of one slot, ranks rounded up to 16
     /// Which 8 columns of the linear's input X starts with, for dropout: a lane has some of them.

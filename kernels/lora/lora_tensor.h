@@ -14,8 +14,10 @@ std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors);
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
 
-/// More where a tile's factors are as large as its rows.
-std::int32_t lora_tensor_expand_rows(std::int32_t largest_rank, bool dropout);
+/// As many as let all blocks run at once, and at most so many that ranks and lengths of segments
+/// even out: a block begins with its factors, while nothing else is under way.
+std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t columns, bool dropout,
+                                     int processors);
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
 /// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many

@@ -3,7 +3,7 @@
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
 #include "lora_tensor.h"
-#include "lora_wide_sweep.cuh"
+#include "lora_wide_backward.cuh"
 
 namespace loratrain::kernels {
 
@@ -76,17 +76,24 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     if (slot == nullptr || first >= slot->rank) return;
     const std::int64_t first_part = rank_block * column_blocks_before(p, p.tables.target_count) +
                                     column_blocks_before(p, target_index);
-    const std::int64_t stride = p.x.rows * block_ranks;
-    const float* part = p.ds + first_part * stride + static_cast<std::int64_t>(row) * block_ranks +
-                        group * group_ranks;
+    const int blocks = slot->rank > most_narrow_ranks ? blocks_of_part : 1;
+    const std::int64_t of_block = p.x.rows * block_ranks;
+    const float* part = p.ds + first_part * of_block +
+                        static_cast<std::int64_t>(row) * block_ranks + group * group_ranks;
     const float4 sum =
-        sum_of_groups(part, stride, 0, columns_of(p, target_index).blocks(), EveryPart{});
+        sum_of_groups(part, blocks * of_block, 0,
+                      (columns_of(p, target_index).blocks() - 1) / blocks + 1, EveryPart{});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+    Bf16* own = target + begin + first;
+    if (first + group_ranks <= slot->rank && reinterpret_cast<std::uintptr_t>(own) % 8 == 0) {
+        *reinterpret_cast<uint2*>(own) =
+            make_uint2(pack_halves(slot->scale * values[0], slot->scale * values[1]),
+                       pack_halves(slot->scale * values[2], slot->scale * values[3]));
+        return;
+    }
 #pragma unroll
     for (int j = 0; j < group_ranks; ++j) {
-        if (first + j < slot->rank) {
-            target[begin + first + j] = from_float<Bf16>(slot->scale * values[j]);
-        }
+        if (first + j < slot->rank) own[j] = from_float<Bf16>(slot->scale * values[j]);
     }
 }
 
@@ -101,6 +108,7 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
     }
     if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
+    if (tiles.end - tiles.first <= 1) return;
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
     const int first = rank_block * block_ranks + group * group_ranks;
@@ -147,8 +155,8 @@ cudaError_t launch_sweeps(cudaStream_t stream, const SweepParams& p, int shared_
         if (status != cudaSuccess) return status;
     }
     if (p.tables.largest_rank <= most_narrow_ranks) return cudaSuccess;
-    return p.rank_blocks <= 2 ? launch_wide_sweep<2, true>(stream, p, shared_limit)
-                              : launch_wide_sweep<4, true>(stream, p, shared_limit);
+    return p.rank_blocks <= 2 ? launch_wide_backward<2>(stream, p, shared_limit)
+                              : launch_wide_backward<4>(stream, p, shared_limit);
 }
 
 SweepParams backward_sweep(const LoraBackwardParams& p) {
@@ -191,10 +199,13 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
         const cudaError_t status = launch_sweeps(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
-    const std::int64_t largest = std::max(p.dy.rows, p.dy.cols) * groups_of_block;
-    const dim3 grid(static_cast<unsigned>(pieces(largest, threads)),
-                    static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
-                    static_cast<unsigned>(p.tables.target_count + p.tables.slot_count));
+    const bool finish_b = p.tables.most_tiles_of_slot > 1;
+    const std::int64_t largest =
+        (finish_b ? std::max(p.dy.rows, p.dy.cols) : p.dy.rows) * groups_of_block;
+    const dim3 grid(
+        static_cast<unsigned>(pieces(largest, threads)),
+        static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
+        static_cast<unsigned>(p.tables.target_count + (finish_b ? p.tables.slot_count : 0)));
     OutputsOfTargets ds{};
     std::copy_n(p.ds, p.tables.target_count, ds.of);
     return launch_early(stream, finish_backward, grid, threads, 0, sweep, ds);

@@ -15,9 +15,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr int block_columns = warps * chunk_columns;
-constexpr int tile_rows = 128;       ///< with dropout at most
-constexpr int many_tile_rows = 256;  ///< for slots of more ranks than few_ranks
-constexpr std::int32_t few_ranks = 32;
+constexpr int tile_rows = 128;  ///< with dropout at most
+constexpr std::int32_t most_tile_rows = 512;
 constexpr int step_rows = 32;  ///< rows that a warp handles at once
 constexpr int block_ranks = 16;
 constexpr int most_blocks = 20;  ///< rank blocks of one launch
@@ -277,11 +276,15 @@ __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_
 #pragma unroll
         for (int j = 0; j < wide; ++j) v[j] = totals[i / 2][j / 2][i % 2 * 2 + j % 2];
         if (column + wide <= p.y.cols) {
-            float was[wide];
-            load<wide>(reinterpret_cast<const Bf16*>(&before[i]), was);
+            const std::uint32_t was[wide / 2] = {before[i].x, before[i].y, before[i].z,
+                                                 before[i].w};
 #pragma unroll
-            for (int j = 0; j < wide; ++j) v[j] += was[j];
-            store<wide>(y, v);
+            for (int j = 0; j < wide / 2; ++j) {
+                v[2 * j] += low_half(was[j]);
+                v[2 * j + 1] += high_half(was[j]);
+            }
+            store_at_once(y, make_uint4(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]),
+                                        pack_halves(v[4], v[5]), pack_halves(v[6], v[7])));
         } else {
 #pragma unroll
             for (int j = 0; j < wide; ++j) {
@@ -456,8 +459,11 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
 
 }  // namespace
 
-std::int32_t lora_tensor_expand_rows(std::int32_t largest_rank, bool dropout) {
-    return dropout || largest_rank <= few_ranks ? tile_rows : many_tile_rows;
+std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t columns, bool dropout,
+                                     int processors) {
+    if (dropout) return tile_rows;
+    const auto column_blocks = static_cast<int>((columns + block_columns - 1) / block_columns);
+    return std::min(most_tile_rows, lora_tensor_sweep_rows(cuts, column_blocks, processors));
 }
 
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {

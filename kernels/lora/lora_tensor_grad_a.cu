@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
     if (rank >= slot.rank) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
-    if (column >= p.x.cols) return;
+    if (column >= p.x.cols || tiles.end - tiles.first <= 1) return;
     std::int64_t block = rank / block_ranks;
     for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
         block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
@@ -72,10 +72,33 @@ cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
                                 : launch_finish<many_ranks>(stream, p);
 }
 
+constexpr int wide_blocks = 4;
+
+__global__ void __launch_bounds__(threads, blocks_of_processor) wide_grad_a_kernel(SweepParams p) {
+    extern __shared__ uint4 staging[];
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const LoraTile tile = p.tables.tiles[blockIdx.y];
+    if (tile.segment < 0) return;
+    sweep_wide<wide_blocks, false>(p, tile, find_columns<false>(p, column_block_of_block(p)),
+                                   rank_group_of_block(p), staging);
+}
+
+cudaError_t launch_wide_grad_a(cudaStream_t stream, SweepParams p, int shared_limit) {
+    constexpr int shared = Wide<wide_blocks>::bytes;
+    static const cudaError_t raised =
+        allow_shared(reinterpret_cast<const void*>(wide_grad_a_kernel), shared, shared_limit);
+    if (raised != cudaSuccess) return raised;
+    p.rank_groups = pieces(p.rank_blocks, wide_blocks);
+    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns) * p.rank_groups),
+                    static_cast<unsigned>(p.tables.tile_count));
+    return launch_early(stream, wide_grad_a_kernel, grid, threads, shared, p);
+}
+
 template <bool with_dropout>
 cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_limit) {
     if (!with_dropout && p.tables.largest_rank_sum > most_narrow_rank_sum) {
-        return launch_wide_sweep<4, false>(stream, p, shared_limit);
+        return launch_wide_grad_a(stream, p, shared_limit);
     }
     switch (p.rank_blocks) {
         case 1:
@@ -128,7 +151,7 @@ cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
                                    ? launch_grad_a<true>(stream, sweep, p.shared_limit)
                                    : launch_grad_a<false>(stream, sweep, p.shared_limit);
     if (status != cudaSuccess) return status;
-    return launch_finish(stream, sweep);
+    return p.tables.most_tiles_of_slot <= 1 ? cudaSuccess : launch_finish(stream, sweep);
 }
 
 }  // namespace loratrain::kernels

@@ -13,7 +13,8 @@
 // Times the operators of the CUDA backend in bf16 at the shapes of an 8B model, and the LoRA linear
 // of 4 adapters of rank 16 against the frozen one. Each figure is the best of several batches of
 // calls; operands larger than the L2 cache.
-// bench_cuda [tokens [ranks]]      ranks: adapters of ranks 8 to 128 in a microbatch alone
+// bench_cuda [tokens [ranks [TEXT]]]   ranks: adapters of ranks 8 to 128 in a microbatch alone;
+//                                      TEXT: of a case's name, as "-> 14336 r 64"
 
 namespace loratrain {
 namespace {
@@ -75,12 +76,15 @@ class Bench {
     }
 
     /// 16 adapters by segment, of rank 16 or 8 to 128 or 128, and what the same costs in a pad.
-    void ranks() {
+    void ranks(const std::string& only = "") {
         const std::vector<std::vector<std::int32_t>> several{
             {16}, {8, 16, 32, 64, 128}, {64}, {128}};
         for (const auto& [in, out] :
              {std::pair(hidden, hidden), std::pair(hidden, inter), std::pair(inter, hidden)}) {
-            for (const std::vector<std::int32_t>& in_turn : several) ranks_of(in, out, in_turn);
+            for (const std::vector<std::int32_t>& in_turn : several) {
+                const std::string name = name_of(in, out, in_turn);
+                if (name.find(only) != std::string::npos) ranks_of(name, in, out, in_turn);
+            }
         }
     }
 
@@ -347,7 +351,14 @@ class Bench {
         buffers_.resize(kept_);
     }
 
-    void ranks_of(std::int64_t in, std::int64_t out, const std::vector<std::int32_t>& in_turn) {
+    static std::string name_of(std::int64_t in, std::int64_t out,
+                               const std::vector<std::int32_t>& in_turn) {
+        return cat(in, " -> ", out,
+                   in_turn.size() > 1 ? " ranks 8-128" : cat(" r ", in_turn.front()));
+    }
+
+    void ranks_of(const std::string& name, std::int64_t in, std::int64_t out,
+                  const std::vector<std::int32_t>& in_turn) {
         constexpr std::int32_t count = 16;
         std::vector<LoraSlot> adapter;
         std::vector<LoraSegment> segments;
@@ -374,8 +385,6 @@ class Bench {
         };
         const std::vector<LoraTarget> s{{adapter, behind(x)}};
         const std::vector<LoraTarget> ds{{adapter, behind(dy)}};
-        std::string name =
-            cat(in, " -> ", out, in_turn.size() > 1 ? " ranks 8-128" : cat(" r ", largest));
         const double x_bytes = 2.0 * static_cast<double>(tokens_ * in);
         const double dy_bytes = 2.0 * static_cast<double>(tokens_ * out);
         double all = bytes(name + " lora_shrink", x_bytes, [&] {
@@ -557,7 +566,7 @@ int main(int argc, char** argv) {
     try {
         loratrain::Bench bench(tokens);
         if (argc > 2 && std::string(argv[2]) == "ranks") {
-            bench.ranks();
+            bench.ranks(argc > 3 ? argv[3] : "");
         } else {
             bench.run();
         }

@@ -131,6 +131,8 @@ class CudaBackend final : public Backend {
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
+    /// Notes in each tile how many its slot has, of `slots`; returns the most.
+    std::int32_t count_tiles_of_slots(std::size_t slots);
 
     int device_;
     DType compute_;
@@ -150,6 +152,7 @@ class CudaBackend final : public Backend {
     std::vector<kernels::LoraSlotEntry> slots_;
     std::vector<kernels::LoraSegmentEntry> segments_;
     std::vector<kernels::LoraTile> tiles_;
+    std::vector<std::int32_t> tiles_of_slots_;
     std::vector<kernels::LoraPackItem> packed_;
     std::vector<std::int64_t> parts_;
     std::vector<std::int32_t> rank_sums_;

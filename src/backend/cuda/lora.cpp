@@ -1,6 +1,7 @@
 #include "kernels/lora/lora.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
@@ -51,17 +52,11 @@ void add_dropout(const LoraSlot& slot, kernels::LoraTables& tables) {
     tables.first_dropout_block = block;
 }
 
-std::int32_t expand_tile_rows(const kernels::LoraExpandParams& params,
-                              std::span<const LoraTarget> targets) {
-    std::int32_t largest = 0;
-    bool drops = false;
-    for (const LoraTarget& target : targets) {
-        for (const LoraSlot& slot : target.slots) {
-            largest = std::max(largest, slot.rank);
-            drops = drops || (params.of_a && slot.rank > 0 && slot.dropout > 0);
-        }
-    }
-    return kernels::lora_expand_tile_rows(params, largest, drops);
+bool drops(std::span<const LoraTarget> targets) {
+    return std::ranges::any_of(targets, [](const LoraTarget& target) {
+        return std::ranges::any_of(
+            target.slots, [](const LoraSlot& slot) { return slot.rank > 0 && slot.dropout > 0; });
+    });
 }
 
 }  // namespace
@@ -106,7 +101,8 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
             tile_rows, (even + tile_row_multiple - 1) / tile_row_multiple * tile_row_multiple);
         for (std::int64_t row = begin; row < end; row += step) {
             tiles_.push_back({static_cast<std::int32_t>(row),
-                              static_cast<std::int32_t>(std::min(end, row + step)), segment, slot});
+                              static_cast<std::int32_t>(std::min(end, row + step)), segment, slot,
+                              0});
         }
     };
     std::int64_t done = 0;
@@ -121,6 +117,18 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
         done = segment.end;
     }
     cut(done, rows, -1, -1);
+}
+
+std::int32_t CudaBackend::count_tiles_of_slots(std::size_t slots) {
+    tiles_of_slots_.assign(slots, 0);
+    const auto is_of_slot = [&](const kernels::LoraTile& tile) { return tile.slot >= 0; };
+    for (const kernels::LoraTile& tile : tiles_ | std::views::filter(is_of_slot)) {
+        ++tiles_of_slots_.at(static_cast<std::size_t>(tile.slot));
+    }
+    for (kernels::LoraTile& tile : tiles_ | std::views::filter(is_of_slot)) {
+        tile.tiles_of_slot = tiles_of_slots_[static_cast<std::size_t>(tile.slot)];
+    }
+    return slots == 0 ? 0 : std::ranges::max(tiles_of_slots_);
 }
 
 kernels::LoraRowCuts CudaBackend::row_cuts(const LoraRows& lora, std::int64_t rows) {
@@ -142,6 +150,10 @@ kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets
     kernels::LoraTables tables;
     add_slots(targets, tables);
     add_tiles(lora, rows, tile_rows);
+    tables.most_tiles_of_slot = count_tiles_of_slots(static_cast<std::size_t>(tables.slot_count));
+    for (const kernels::LoraTile& tile : tiles_) {
+        tables.tile_rows = std::max(tables.tile_rows, tile.end - tile.begin);
+    }
     std::tie(tables.slots, tables.segments, tables.tiles) =
         lora_tables_->find(slots_, segments_, tiles_);
     tables.segment_count = static_cast<std::int32_t>(segments_.size());
@@ -171,8 +183,9 @@ void CudaBackend::lora_expand(const LoraExpand& op) {
     kernels::LoraExpandParams params;
     params.y = matrix_of(op.y);
     params.shared_limit = shared_limit_;
-    params.tables =
-        lora_tables({&op.target, 1}, op.rows, op.y.rows, expand_tile_rows(params, {&op.target, 1}));
+    const kernels::LoraRowCuts cuts = row_cuts(op.rows, op.y.rows);
+    params.tables = lora_tables({&op.target, 1}, op.rows, op.y.rows,
+                                kernels::lora_expand_tile_rows(params, cuts, false, processors_));
     params.s[0] = matrix_of(op.target.s);
     CUDA_CHECK(kernels::lora_expand(stream_, params));
 }
@@ -234,8 +247,10 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
     params.y = matrix_of(op.dx);
     params.shared_limit = shared_limit_;
     params.of_a = true;
+    const kernels::LoraRowCuts cuts = row_cuts(op.rows, op.dx.rows);
     params.tables =
-        lora_tables(op.targets, op.rows, op.dx.rows, expand_tile_rows(params, op.targets));
+        lora_tables(op.targets, op.rows, op.dx.rows,
+                    kernels::lora_expand_tile_rows(params, cuts, drops(op.targets), processors_));
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     params.accumulate = op.accumulate;
     CUDA_CHECK(kernels::lora_expand(stream_, params));

@@ -24,8 +24,8 @@ class TableCache {
     TableCache& operator=(const TableCache&) = delete;
 
     /// Device copies of all tables of one op, 16-byte aligned, together at most `capacity` bytes
-    /// (Error): LoRA's take 64 bytes for each slot of each target, 16 for each segment and tile.
-    /// Only for what is queued on `stream` before the next call, which may overwrite them.
+    /// (Error): LoRA's take 64 bytes for each slot of each target, 16 for each segment, 20 for a
+    /// tile. Only for what is queued on `stream` before the next call, which may overwrite them.
     template <class... T>
     std::tuple<const T*...> find(const std::vector<T>&... tables) {
         places_.start_op((TablePlaces::size_of(tables.size() * sizeof(T)) + ...));

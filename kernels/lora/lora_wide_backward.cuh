@@ -1,0 +1,270 @@
+#pragma once
+
+#include "lora_columns.cuh"
+#include "lora_wide_sweep.cuh"
+
+/// dS of slots of many ranks, and in the same launch the gradients of B. Both read dY: blocks of
+/// one tile run side by side, so that the second finds it in the L2. What dS adds up goes through
+/// memory once for many columns, not for every block of the sweep.
+namespace loratrain::kernels::sweep {
+
+constexpr int blocks_of_part = 4;  ///< column blocks whose dS one thread block adds up
+constexpr int part_columns = blocks_of_part * block_columns;
+constexpr int ds_rows = warps * block_rows;  ///< of a thread block
+
+/// Shared memory of a thread block for dS: lines of dY, each warp its own rows, and B of a line in
+/// two buffers.
+template <int blocks>
+struct WideDs {
+    static constexpr int stages = 3;
+    static constexpr int chunks = line_columns / chunk_columns;
+    static constexpr int eights = blocks * block_ranks / 8;  ///< of ranks
+    static constexpr int factor_pieces = chunks * eights * 32;
+    static constexpr int factor_start = stages * warps * stage_pieces;
+    static constexpr int bytes = (factor_start + 2 * factor_pieces) * 16;
+    static_assert(bytes <= least_shared_bytes);
+};
+
+/// What a thread holds of B of one line while it is under way: in each turn 4 ranks of two
+/// neighbouring columns.
+template <int blocks>
+struct FactorPart {
+    float4 even[blocks];
+    float4 odd[blocks];
+};
+
+/// Goes through B of a slot in one target, line by line, as B fragments of a chunk's two products,
+/// [chunk][8 ranks][lane]. A warp has one chunk of a line, and 8 ranks of it a turn.
+template <int blocks, bool aligned>
+struct FactorFeeder {
+    static_assert(WideDs<blocks>::chunks == 2 && warps == 4);
+    const float* b;  ///< of this thread's first column and rank
+    int rank;        ///< of the slot: from one column to the next
+    int ranks;       ///< from this thread's first on
+    int columns;     ///< likewise
+
+    __device__ __forceinline__ FactorFeeder(const LoraSlotEntry& slot, const ColumnBlock& part,
+                                            int first_rank) {
+        const int warp = static_cast<int>(threadIdx.x) / 32;
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        const int column = warp % 2 * chunk_columns + lane % 16 * 2;
+        const int own_rank = first_rank + warp / 2 * 8 + lane / 16 * 4;
+        b = slot.b + static_cast<std::int64_t>(part.factor + column) * slot.rank + own_rank;
+        rank = slot.rank;
+        ranks = slot.rank - own_rank;
+        columns = part.end - part.first - column;
+    }
+    /// Loads a line, and goes to the next one.
+    __device__ __forceinline__ void load(FactorPart<blocks>& part) {
+        constexpr int turn_ranks = 16;
+#pragma unroll
+        for (int turn = 0; turn < blocks; ++turn) {
+            const int left = ranks - turn * turn_ranks;
+            const float* source = b + turn * turn_ranks;
+            part.even[turn] = four_of_factor<aligned>(source, 0, columns > 0 ? left : 0);
+            part.odd[turn] = four_of_factor<aligned>(source + rank, 0, columns > 1 ? left : 0);
+        }
+        b += line_columns * rank;
+        columns -= line_columns;
+    }
+    /// The upper lanes store their ranks in another order, so that no two lanes meet in a bank.
+    __device__ __forceinline__ static void store(const FactorPart<blocks>& part, uint4* staged) {
+        const int warp = static_cast<int>(threadIdx.x) / 32;
+        const int lane = static_cast<int>(threadIdx.x) % 32;
+        const bool upper = lane >= 16;
+        constexpr int eight_words = 32 * 4;
+        std::uint32_t* words = reinterpret_cast<std::uint32_t*>(staged) +
+                               (warp % 2 * WideDs<blocks>::eights + warp / 2) * eight_words +
+                               lane % 4 * 4 + lane % 16 / 8 * 2 + lane % 8 / 4;
+        std::uint32_t* first = words + (upper ? 5 : 0) * 16;
+        std::uint32_t* second = words + (upper ? 4 : 1) * 16;
+#pragma unroll
+        for (int turn = 0; turn < blocks; ++turn) {
+            const float4& even = part.even[turn];
+            const float4& odd = part.odd[turn];
+            const std::uint32_t packed[4] = {pack_halves(even.x, odd.x), pack_halves(even.y, odd.y),
+                                             pack_halves(even.z, odd.z),
+                                             pack_halves(even.w, odd.w)};
+            first[turn * 2 * eight_words] = upper ? packed[1] : packed[0];
+            second[turn * 2 * eight_words] = upper ? packed[0] : packed[1];
+            first[turn * 2 * eight_words + 32] = upper ? packed[3] : packed[2];
+            second[turn * 2 * eight_words + 32] = upper ? packed[2] : packed[3];
+        }
+    }
+};
+
+/// dS [32 rows, ranks] of a warp += dY B of one line.
+template <int blocks>
+__device__ __forceinline__ void add_line(const uint4* line, const uint4* factor, int block_count,
+                                         float (&ds)[block_rows / 16][blocks * 2][4]) {
+    constexpr int halves = block_rows / 16;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int chunk = 0; chunk < WideDs<blocks>::chunks; ++chunk) {
+        std::uint32_t x[halves][2][4];
+#pragma unroll
+        for (int m = 0; m < halves; ++m) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int piece = chunk * 4 + h * 2 + lane / 16;
+                load_fragment(line + staged_piece(m * 16 + lane % 16, piece), x[m][h]);
+            }
+        }
+#pragma unroll
+        for (int block = 0; block < blocks; ++block) {
+            if (block < block_count) {
+#pragma unroll
+                for (int eight = block * 2; eight < block * 2 + 2; ++eight) {
+                    const uint4 f = factor[(chunk * blocks * 2 + eight) * 32 + lane];
+#pragma unroll
+                    for (int m = 0; m < halves; ++m) {
+                        multiply_add(ds[m][eight], x[m][0][0], x[m][0][1], x[m][0][2], x[m][0][3],
+                                     f.x, f.y);
+                        multiply_add(ds[m][eight], x[m][1][0], x[m][1][1], x[m][1][2], x[m][1][3],
+                                     f.z, f.w);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `part`: of row 0 of the first rank block; `stride`: to the next rank block's.
+template <int blocks>
+__device__ __forceinline__ void write_part(float* part, std::int64_t stride, int row, int end,
+                                           int block_count,
+                                           const float (&ds)[block_rows / 16][blocks * 2][4]) {
+    const int first = row + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        if (first + i * 8 >= end) continue;
+        float* target =
+            part + static_cast<std::int64_t>(first + i * 8) * block_ranks + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int eight = 0; eight < blocks * 2; ++eight) {
+            if (eight / 2 >= block_count) break;
+            *reinterpret_cast<float2*>(target + eight / 2 * stride + eight % 2 * 8) =
+                make_float2(ds[i / 2][eight][i % 2 * 2], ds[i / 2][eight][i % 2 * 2 + 1]);
+        }
+    }
+}
+
+/// The columns of part `index` of all targets.
+__device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index) {
+    int target = 0;
+    const auto parts = [&] { return (columns_of(p, target).blocks() - 1) / blocks_of_part + 1; };
+    while (index >= parts()) {
+        index -= parts();
+        ++target;
+    }
+    const TargetColumns columns = columns_of(p, target);
+    const int factor = index * part_columns;
+    return {target, static_cast<int>(columns.begin) + factor,
+            static_cast<int>(min(columns.end, columns.begin + factor + part_columns)), factor};
+}
+
+inline int parts_of(const SweepParams& p) {
+    int parts = 0;
+    for (int target = 0; target < p.tables.target_count; ++target) {
+        parts += pieces(columns_of(p, target).blocks(), blocks_of_part);
+    }
+    return parts;
+}
+
+/// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
+/// blocks.
+template <int blocks, bool aligned>
+__device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& tile,
+                                        const LoraSlotEntry& slot, const ColumnBlock& columns,
+                                        int row, int group, uint4* staging) {
+    using Shape = WideDs<blocks>;
+    const int first_rank = group * blocks * block_ranks;
+    const int block_count = min(blocks, (slot.rank - first_rank + block_ranks - 1) / block_ranks);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int warp_row = row + warp * block_rows;
+    const int column_count = columns.end - columns.first;
+    const Bf16* x = static_cast<const Bf16*>(p.x.data) + warp_row * p.x.ld + columns.first;
+    const auto line_at = [&](int line) {
+        return staging + (line % Shape::stages * warps + warp) * stage_pieces;
+    };
+    const auto fetch = [&](int line) {
+        copy_line_async<block_rows>(line_at(line), x + line * line_columns, p.x.ld,
+                                    tile.end - warp_row, column_count - line * line_columns);
+    };
+    const int lines = (column_count + line_columns - 1) / line_columns;
+#pragma unroll
+    for (int i = 0; i < Shape::stages - 1; ++i) {
+        if (i < lines) fetch(i);
+        commit_pieces();
+    }
+    FactorFeeder<blocks, aligned> factors(slot, columns, first_rank);
+    FactorPart<blocks> part;
+    factors.load(part);
+    float ds[block_rows / 16][blocks * 2][4] = {};
+    for (int line = 0; line < lines; ++line) {
+        uint4* factor = staging + Shape::factor_start + line % 2 * Shape::factor_pieces;
+        factors.store(part, factor);
+        wait_for_pieces<Shape::stages - 2>();
+        __syncthreads();
+        if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
+        commit_pieces();
+        if (line + 1 < lines) factors.load(part);
+        add_line<blocks>(line_at(line), factor, block_count, ds);
+    }
+    wait_for_pieces<0>();
+    const std::int64_t stride =
+        static_cast<std::int64_t>(column_blocks_before(p, p.tables.target_count)) * p.x.rows *
+        block_ranks;
+    const std::int64_t column_block =
+        column_blocks_before(p, columns.target) + columns.factor / block_columns;
+    write_part<blocks>(p.ds + group * blocks * stride + column_block * p.x.rows * block_ranks,
+                       stride, warp_row, tile.end, block_count, ds);
+}
+
+/// blockIdx.x: dS of all parts and rows of a tile, then gradients of all column blocks, each for
+/// all groups of rank blocks; blockIdx.y: the tile.
+template <int blocks>
+__global__ void __launch_bounds__(threads, blocks_of_processor)
+    wide_backward_kernel(SweepParams p, int ds_blocks, int parts) {
+    extern __shared__ uint4 staging[];
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const LoraTile tile = p.tables.tiles[blockIdx.y];
+    if (tile.segment < 0) return;
+    const int group = rank_group_of_block(p);
+    const int index = column_block_of_block(p);
+    const bool of_ds = index < ds_blocks;
+    const ColumnBlock columns =
+        of_ds ? find_part(p, index % parts) : find_columns<true>(p, index - ds_blocks);
+    if (ranks_of(p, tile.slot, columns.target) <= most_narrow_ranks) return;
+    if (!of_ds) {
+        sweep_wide<blocks, true>(p, tile, columns, group, staging);
+        return;
+    }
+    const LoraSlotEntry& slot = p.tables.slots[columns.target * p.tables.slot_count + tile.slot];
+    const int row = tile.begin + index / parts * ds_rows;
+    if (row >= tile.end || slot.rank <= group * blocks * block_ranks) return;
+    if (has_aligned_b(slot)) {
+        wide_ds<blocks, true>(p, tile, slot, columns, row, group, staging);
+    } else {
+        wide_ds<blocks, false>(p, tile, slot, columns, row, group, staging);
+    }
+}
+
+template <int blocks>
+cudaError_t launch_wide_backward(cudaStream_t stream, SweepParams p, int shared_limit) {
+    constexpr int shared = std::max(Wide<blocks>::bytes, WideDs<blocks>::bytes);
+    const auto kernel = wide_backward_kernel<blocks>;
+    static const cudaError_t raised =
+        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
+    if (raised != cudaSuccess) return raised;
+    p.rank_groups = pieces(p.rank_blocks, blocks);
+    const int parts = parts_of(p);
+    const int ds_blocks = parts * pieces(p.tables.tile_rows, ds_rows);
+    const int column_blocks = column_blocks_before(p, p.tables.target_count);
+    const dim3 grid(static_cast<unsigned>((ds_blocks + column_blocks) * p.rank_groups),
+                    static_cast<unsigned>(p.tables.tile_count));
+    return launch_early(stream, kernel, grid, threads, shared, p, ds_blocks, parts);
+}
+
+}  // namespace loratrain::kernels::sweep
