@@ -17,6 +17,7 @@
 #include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
 #include "measure/profile_tasks.h"
+#include "plan/cost/cost_model.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -113,12 +114,11 @@ std::string numbers_text(const std::vector<std::size_t>& numbers) {
     return text;
 }
 
-/// What no profile measures.
-double offload_of(const Plan& plan, std::int32_t tensor) {
+const CostModel& planned_costs(const Plan& plan, std::int32_t tensor) {
     for (const DegreeCosts& other : plan.other_costs) {
-        if (other.tensor == tensor) return other.costs.offload_per_token;
+        if (other.tensor == tensor) return other.costs;
     }
-    return plan.costs.offload_per_token;
+    return plan.costs;
 }
 
 /// Root. Whether the costs had none.
@@ -150,12 +150,12 @@ void MeasuredCosts::tell(Plan& plan) const {
     if (has_built_in_costs(plan)) {
         plan.measured = costs;
         for (DegreeCosts& of : plan.measured) {
-            of.costs.offload_per_token = offload_of(plan, of.tensor);
+            take_unmeasured(planned_costs(plan, of.tensor), of.costs);
         }
     } else {
-        const double offload = plan.costs.offload_per_token;
-        plan.costs = of_first();
-        plan.costs.offload_per_token = offload;
+        CostModel measured = of_first();
+        take_unmeasured(plan.costs, measured);
+        plan.costs = measured;
     }
 }
 

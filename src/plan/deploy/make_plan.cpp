@@ -324,7 +324,7 @@ class Planner {
         const CostModel built_in = built_in_of(job_, constants, tensor);
         if (has_several() || !cluster_.costs) return {built_in, built_in};
         CostModel measured = *cluster_.costs;
-        measured.offload_per_token = built_in.offload_per_token;
+        take_unmeasured(built_in, measured);
         return {built_in, measured};
     }
 
