@@ -409,13 +409,17 @@ class Planner {
     std::string hint_for(const ReplicaPlanner& planner, const ReplicaView& view,
                          const FittingTokens& fitting) const {
         const std::int64_t longest = planner.longest_sample();
-        const std::string hint =
-            memory_hint(planner.job(), view, fitting, longest, planner.split());
-        if (fitting.layer > 0 || has_several() || sizes_ != Sizes::searched) return hint;
-        const auto fits = [&](const Job& job) {
-            return planned_or_none(job, Sizes::as_given).has_value();
-        };
-        return hint + other_ways_hint(job_, view.plan, datasets_, cluster_, longest, fits);
+        Job job = planner.job();
+        const bool must_recompute = fitting.layer == 0 && !may_use(job, Recompute::layer);
+        if (must_recompute) job.parallel.recompute = Recompute::automatic;
+        std::string hint = memory_hint(job, view, fitting, longest, planner.split());
+        if (fitting.layer == 0 && !has_several() && sizes_ == Sizes::searched) {
+            hint += other_ways_hint(job, view.plan, datasets_, cluster_, longest,
+                                    [&](const Job& other) {
+                                        return planned_or_none(other, Sizes::as_given).has_value();
+                                    });
+        }
+        return must_recompute ? hint + "; each with recompute: auto" : hint;
     }
 
     const Job& job_;
