@@ -3,7 +3,6 @@
 #   scripts/local_slurm.sh start DIR [NODES [ON]]
 #                                              munge, slurmctld and slurmd live in DIR (made if
 #                                              missing); one slurmd for each node (default: 1).
-#                                              DIR/more.conf, where there is one, has the last word.
 #                                              "ON node2 COMMAND..." runs something where that node
 #                                              is to be, which has a name and an address of its own
 #                                              (a network namespace); slurmctld is on node1
@@ -92,7 +91,6 @@ END
         echo "NodeName=$node NodeHostname=$host NodeAddr=$(address_of "$node") Port=${ports[0]}" \
             "CPUs=$cpus Gres=gpu:8 State=UNKNOWN" >>slurm.conf
     done
-    if [ -e more.conf ]; then cat more.conf >>slurm.conf; fi
     touch gpu{0..7}
     echo "Name=gpu File=$PWD/gpu[0-7]" >gres.conf
 }

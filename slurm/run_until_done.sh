@@ -55,11 +55,30 @@ export LORATRAIN_EXIT_FILE="$PWD/.loratrain-$SLURM_JOB_ID.exit"
 if [ ! -w . ]; then LORATRAIN_EXIT_FILE="$(mktemp -u)"; fi
 rm -f "$LORATRAIN_EXIT_FILE"
 
+# After an error the launcher may wait for the tasks of a node that is lost: srun for KillWait.
+do_not_wait() {
+    local said=
+    until [ "$said" = 1 ]; do
+        sleep 1
+        read -r said 2>/dev/null <"$LORATRAIN_EXIT_FILE"
+    done
+    for _ in {1..10}; do
+        sleep 1
+        if ! kill -0 "$pid" 2>/dev/null; then return; fi
+    done
+    echo "the launcher waits for a node that is lost, and is ended" >&2
+    kill -KILL "$pid"
+}
+
 code=75
+watch=
 if [ -z "$asked" ]; then
     $launcher "$program" "$@" &
     pid=$!
     if [ -n "$asked" ]; then pass_on; fi
+    do_not_wait &
+    watch=$!
+    disown
     interrupted=yes
 fi
 while [ -n "$interrupted" ] && [ -n "$pid" ]; do # a signal interrupts wait
@@ -67,6 +86,7 @@ while [ -n "$interrupted" ] && [ -n "$pid" ]; do # a signal interrupts wait
     wait "$pid"
     code=$?
 done
+if [ -n "$watch" ]; then kill "$watch" 2>/dev/null; fi
 
 if [ -s "$LORATRAIN_EXIT_FILE" ]; then
     code=$(cat "$LORATRAIN_EXIT_FILE")

@@ -81,24 +81,27 @@ int wanted_threads(const char* text) {
     return static_cast<int>(std::clamp<long>(number, 0, std::numeric_limits<int>::max()));
 }
 
-/// What abort() does first.
+/// What abort() does, once.
+template <class... Arguments>
 class AbortHook {
   public:
-    void set(std::function<void()> act) {
+    using Act = std::function<void(Arguments...)>;
+    void set(Act act) {
         const std::lock_guard lock(mutex_);
         act_ = std::move(act);
     }
-    void run() {
+    void run(Arguments... arguments) {
         const std::lock_guard lock(mutex_);
-        if (act_) std::exchange(act_, {})();
+        if (act_) std::exchange(act_, {})(arguments...);
     }
 
   private:
     std::mutex mutex_;
-    std::function<void()> act_;
+    Act act_;
 };
 
-AbortHook abort_hook;
+AbortHook<> first_at_abort;
+AbortHook<int> then_at_abort;
 
 /// OpenMP ends the program without a word where it cannot start so many.
 void check_threads(int threads, int processors, const char* wanted) {
@@ -167,11 +170,16 @@ MpiSession MpiSession::split(int color, int key) const {
 }
 
 void MpiSession::before_abort(std::function<void()> act) {
-    abort_hook.set(std::move(act));
+    first_at_abort.set(std::move(act));
+}
+
+void MpiSession::at_abort(std::function<void(int exit_code)> act) {
+    then_at_abort.set(std::move(act));
 }
 
 void MpiSession::abort(int exit_code) {
-    abort_hook.run();
+    first_at_abort.run();
+    then_at_abort.run(exit_code);
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);
 }

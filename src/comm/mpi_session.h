@@ -46,6 +46,8 @@ class MpiSession {
     [[noreturn]] static void abort(int exit_code);
     /// What abort() does first; one at a time, {} = nothing.
     static void before_abort(std::function<void()> act);
+    /// What it then tells its exit code, of whichever thread; one at a time, {} = nothing.
+    static void at_abort(std::function<void(int exit_code)> act);
 
   private:
     friend class MpiRuntime;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +15,7 @@
 #include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
 #include "measure/profile_tasks.h"
+#include "plan/cost/cost_model.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -77,19 +76,17 @@ MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& pla
 
 /// What stages have met of their ranks' shapes.
 MetShapes met_shapes(const Plan& plan, std::span<const ProfileTask> tasks,
-                     std::span<const std::size_t> task_of_rank,
-                     std::span<const std::size_t> prepared) {
+                     std::span<const ProfileRole> roles, std::span<const std::size_t> prepared) {
     MetShapes met;
-    std::size_t number = 0;
     for (const ReplicaView& view : views_of(plan)) {
         for (const StagePlan& stage : view.replica.stages) {
             const auto rank = static_cast<std::size_t>(stage.rank);
             const auto lanes =
                 prepared.subspan(rank, static_cast<std::size_t>(view.replica.tensor));
             const std::size_t least = *std::min_element(lanes.begin(), lanes.end());
-            const MeetingStage meeting = meeting_stage(number++, view, stage);
-            const auto shapes = shapes_of_stage(tasks[task_of_rank[rank]].shapes, meeting.number);
-            meet(met, meeting, std::span(shapes).first(least));
+            const std::vector<StartShape> shapes = shapes_of(roles[rank], tasks);
+            meet(met, meeting_stage(roles[rank].stage, view, stage),
+                 std::span(shapes).first(least));
         }
     }
     return met;
@@ -107,18 +104,11 @@ void tell(const MeasuredCosts& measured, const FirstUses& uses, double seconds) 
     }
 }
 
-std::string numbers_text(const std::vector<std::size_t>& numbers) {
-    std::string text;
-    for (const std::size_t number : numbers) text += cat(number, " ");
-    return text;
-}
-
-/// What no profile measures.
-double offload_of(const Plan& plan, std::int32_t tensor) {
+const CostModel& planned_costs(const Plan& plan, std::int32_t tensor) {
     for (const DegreeCosts& other : plan.other_costs) {
-        if (other.tensor == tensor) return other.costs.offload_per_token;
+        if (other.tensor == tensor) return other.costs;
     }
-    return plan.costs.offload_per_token;
+    return plan.costs;
 }
 
 /// Root. Whether the costs had none.
@@ -138,11 +128,6 @@ bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
     return true;
 }
 
-std::vector<std::size_t> numbers_from(const std::string& text) {
-    std::istringstream in(text);
-    return {std::istream_iterator<std::size_t>(in), {}};
-}
-
 }  // namespace
 
 void MeasuredCosts::tell(Plan& plan) const {
@@ -150,12 +135,12 @@ void MeasuredCosts::tell(Plan& plan) const {
     if (has_built_in_costs(plan)) {
         plan.measured = costs;
         for (DegreeCosts& of : plan.measured) {
-            of.costs.offload_per_token = offload_of(plan, of.tensor);
+            take_unmeasured(planned_costs(plan, of.tensor), of.costs);
         }
     } else {
-        const double offload = plan.costs.offload_per_token;
-        plan.costs = of_first();
-        plan.costs.offload_per_token = offload;
+        CostModel measured = of_first();
+        take_unmeasured(plan.costs, measured);
+        plan.costs = measured;
     }
 }
 
@@ -210,29 +195,22 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     }
     tasks = broadcast_tasks(mpi, tasks);
     if (tasks.empty()) return measured;
-    const std::vector<std::size_t> task_of_rank = numbers_from(
-        broadcast_text(mpi, mpi.is_root() ? numbers_text(tasks_of_ranks(plan, tasks)) : ""));
-    const std::vector<std::size_t> stage_of_rank =
-        numbers_from(broadcast_text(mpi, mpi.is_root() ? numbers_text(stages_of_ranks(plan)) : ""));
-    std::vector<ProfileTask> own_tasks = tasks;
-    const auto rank = static_cast<std::size_t>(mpi.rank());
-    for (ProfileTask& task : own_tasks) {
-        task.shapes = shapes_of_stage(task.shapes, stage_of_rank[rank]);
-    }
+    const std::vector<ProfileRole> roles = broadcast_roles(
+        mpi, mpi.is_root() ? roles_of_ranks(plan, tasks) : std::vector<ProfileRole>{});
     measured.fresh = any_rank(mpi, measured.fresh);
     const auto start = std::chrono::steady_clock::now();
     try {
         RankProfiles profiles;
         if (measured.fresh) {
             const std::unique_ptr<Backend> device = backend(tasks.front().plan);
-            profiles = profile_ranks(mpi, job, own_tasks, task_of_rank, *device);
+            profiles = profile_ranks(mpi, job, tasks, roles, *device);
             profiles.uses = device->first_uses();
         } else {
-            profiles = prepare_ranks(mpi, job, own_tasks, task_of_rank, backend);
+            profiles = prepare_ranks(mpi, job, tasks, roles, backend);
         }
         if (mpi.is_root()) {
             if (measured.fresh) measured.costs = std::move(profiles.costs);
-            measured.met_shapes = met_shapes(plan, tasks, task_of_rank, profiles.prepared);
+            measured.met_shapes = met_shapes(plan, tasks, roles, profiles.prepared);
             tell(measured, profiles.uses, seconds_since(start));
         }
     } catch (const std::exception& error) {

@@ -16,6 +16,7 @@
 #include "measure/median.h"
 #include "measure/profile_host.h"
 #include "measure/profile_loads.h"
+#include "measure/profile_subject.h"
 #include "model/layer_stream.h"
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
@@ -51,7 +52,6 @@ constexpr double limit_seconds = 15.0;
 constexpr double prepare_seconds = 15.0;      // of layers, and likewise of the head
 constexpr std::int64_t prepared_sample = 64;  // for which no graph of attention is built
 constexpr int repeats = 3;
-constexpr std::int32_t profiled_layers = 2;
 /// Shares of the largest load; of what is to be quick, the first few.
 constexpr std::array<double, of_large_model.shares> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
 /// Down to what adapters with small batches have alone, as workers train them.
@@ -63,57 +63,12 @@ constexpr std::int64_t processor_rows = 512;
 constexpr double processor_work = 1e10;  // FLOP of a forward and a backward
 /// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
 constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
-constexpr std::size_t most_adapters = 8;
 constexpr double weak_prior = 0.02;
 constexpr std::size_t enough_loads = 4;      // to tell three coefficients
 constexpr std::size_t enough_segmented = 6;  // and four
 constexpr std::size_t enough_labels = 2;     // to tell two
 constexpr std::size_t enough_to_keep = 2;
-constexpr std::size_t layer_stage = 0;
-constexpr std::size_t head_stage = 1;
-constexpr std::size_t bare_stage = 2;
 constexpr double hardly_longer = 1.05;
-
-/// The job's adapters that share a microbatch, as fresh ones with cross-entropy, which takes any
-/// samples; of many some from all over the job.
-Job profile_job(const Job& job, const Plan& plan) {
-    Job result = job;
-    result.adapters.clear();
-    const bool share = job.schedule.policy == SchedulePolicy::balanced;
-    const std::size_t count =
-        share ? std::min(plan.first_admitted.size(), most_adapters) : std::size_t{1};
-    for (std::size_t i = 0; i < count; ++i) {
-        const AdapterId id = plan.first_admitted[i * plan.first_admitted.size() / count];
-        result.adapters.push_back(job.adapter(id));
-        result.adapters.back().init_from.clear();
-        result.adapters.back().ref_adapter.clear();
-        // What it starts with changes no time, and takes long to be exact.
-        result.adapters.back().pissa_niter = 0;
-        result.adapters.back().loss = {};
-    }
-    return result;
-}
-
-/// A stage of layers alone, one of the head alone, and one of nothing.
-Plan profile_plan(const Job& job, const Plan& plan) {
-    Plan result = plan;
-    ReplicaPlan replica = only_replica(plan).replica;
-    replica.recompute = Recompute::none;
-    replica.max_in_flight = plan.backend == BackendKind::cuda ? 1 : 2;
-    result.model.layers = profiled_layers;
-    auto& layers = result.model.layer_specs;
-    if (!layers.empty()) layers.resize(profiled_layers, layers.back());
-    result.adapters.assign(job.adapters.size(), {});
-    result.first_admitted.clear();
-    for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-        result.first_admitted.push_back(static_cast<AdapterId>(a));
-    }
-    replica.stages = {{0, 0, profiled_layers, false, false},
-                      {0, profiled_layers, 0, false, true},
-                      {0, profiled_layers, 0, false, false}};
-    result.replicas = {replica};
-    return result;
-}
 
 class CostProfile {
   public:

@@ -34,12 +34,11 @@ std::int32_t lanes_of(const ProfileTask& task) {
 
 /// Of the first rank that has the task. What shapes it has met is not kept: as many as the root.
 CostModel costs_from(const std::vector<std::string>& texts, std::size_t task,
-                     std::span<const std::size_t> task_of_rank, const HostCosts& own) {
-    const auto rank = std::find(task_of_rank.begin(), task_of_rank.end(), task);
-    const std::string& text = texts[static_cast<std::size_t>(rank - task_of_rank.begin())];
-    if (text.empty()) {
-        throw Error(cat("rank ", rank - task_of_rank.begin(), " could not measure its costs"));
-    }
+                     std::span<const ProfileRole> roles, const HostCosts& own) {
+    const auto has_task = [&](const ProfileRole& role) { return role.task == task; };
+    const auto rank = std::find_if(roles.begin(), roles.end(), has_task) - roles.begin();
+    const std::string& text = texts[static_cast<std::size_t>(rank)];
+    if (text.empty()) throw Error(cat("rank ", rank, " could not measure its costs"));
     CostModel costs = costs_from_json(text, "costs of another rank").begin()->second;
     costs.host.new_rows.met = own.new_rows.met;
     costs.host.new_targets.met = own.new_targets.met;
@@ -47,12 +46,12 @@ CostModel costs_from(const std::vector<std::string>& texts, std::size_t task,
 }
 
 RankProfiles profile_gpus(const MpiSession& mpi, const Job& job, std::span<const ProfileTask> tasks,
-                          std::span<const std::size_t> task_of_rank, Backend& backend) {
-    const std::size_t own = task_of_rank[static_cast<std::size_t>(mpi.rank())];
+                          std::span<const ProfileRole> roles, Backend& backend) {
+    const ProfileRole& role = roles[static_cast<std::size_t>(mpi.rank())];
     ProfiledCosts profiled;
     std::exception_ptr failure;
     keep_failure(failure, [&] {
-        profiled = profile_costs(job, tasks[own].plan, backend, tasks[own].shapes);
+        profiled = profile_costs(job, tasks[role.task].plan, backend, shapes_of(role, tasks));
     });
     const std::vector<std::uint64_t> prepared =
         gather_numbers(mpi, static_cast<std::uint64_t>(profiled.prepared));
@@ -67,7 +66,7 @@ RankProfiles profile_gpus(const MpiSession& mpi, const Job& job, std::span<const
     for (std::size_t t = 0; t < tasks.size(); ++t) {
         result.costs.push_back(
             {lanes_of(tasks[t]),
-             t == own ? profiled.costs : costs_from(texts, t, task_of_rank, profiled.costs.host)});
+             t == role.task ? profiled.costs : costs_from(texts, t, roles, profiled.costs.host)});
     }
     return result;
 }
@@ -116,23 +115,23 @@ RankProfiles profile_processors(const MpiSession& mpi, const Job& job,
 }  // namespace
 
 RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
-                           std::span<const ProfileTask> tasks,
-                           std::span<const std::size_t> task_of_rank, Backend& backend) {
+                           std::span<const ProfileTask> tasks, std::span<const ProfileRole> roles,
+                           Backend& backend) {
     return tasks.front().plan.backend == BackendKind::cuda
-               ? profile_gpus(mpi, job, tasks, task_of_rank, backend)
+               ? profile_gpus(mpi, job, tasks, roles, backend)
                : profile_processors(mpi, job, tasks, backend);
 }
 
 RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
-                           std::span<const ProfileTask> tasks,
-                           std::span<const std::size_t> task_of_rank,
+                           std::span<const ProfileTask> tasks, std::span<const ProfileRole> roles,
                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend) {
     RankProfiles result;
     std::uint64_t prepared = 0;
     try {
-        const ProfileTask& own = tasks[task_of_rank[static_cast<std::size_t>(mpi.rank())]];
-        const std::unique_ptr<Backend> device = backend(own.plan);
-        prepared = prepare_shapes(job, own.plan, *device, own.shapes);
+        const ProfileRole& role = roles[static_cast<std::size_t>(mpi.rank())];
+        const Plan& own = tasks[role.task].plan;
+        const std::unique_ptr<Backend> device = backend(own);
+        prepared = prepare_shapes(job, own, *device, shapes_of(role, tasks));
         result.uses = device->first_uses();
     } catch (const std::exception& error) {
         log::warn(cat("shapes of the first rounds cannot be prepared: ", error.what()));
@@ -144,7 +143,7 @@ RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
 
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend) {
     const std::vector<ProfileTask> tasks{{plan, {}}};
-    const std::vector<std::size_t> first(static_cast<std::size_t>(mpi.size()), 0);
+    const std::vector<ProfileRole> first(static_cast<std::size_t>(mpi.size()));
     const RankProfiles profiles = profile_ranks(mpi, job, tasks, first, backend);
     return profiles.costs.empty() ? CostModel{} : profiles.costs.front().costs;
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
+#include "base/text.h"
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "plan/cost/cost_model.h"
@@ -75,6 +77,12 @@ void narrow(Plan& plan, const std::vector<Microbatch>& round) {
         plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
 }
 
+auto task_for(std::int32_t tensor, std::span<const ProfileTask> tasks) {
+    return std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
+        return task.plan.replicas.front().tensor == tensor;
+    });
+}
+
 const ReplicaPlan& largest_of(const Plan& plan, std::int32_t tensor) {
     const ReplicaPlan* largest = nullptr;
     for (const ReplicaPlan& replica : plan.replicas) {
@@ -132,9 +140,7 @@ MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const Data
     const std::vector<ProfileTask> tasks = profile_tasks(job, plan, datasets);
     std::size_t number = 0;
     for (const ReplicaView& view : views_of(plan)) {
-        const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
-            return task.plan.replicas.front().tensor == view.replica.tensor;
-        });
+        const auto own = task_for(view.replica.tensor, tasks);
         for (const StagePlan& stage : view.replica.stages) {
             meet(met, meeting_stage(number++, view, stage), own->shapes);
         }
@@ -142,28 +148,21 @@ MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const Data
     return met;
 }
 
-std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {
-    std::vector<std::size_t> numbers(ranks_in_order(plan).size());
+std::vector<ProfileRole> roles_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks) {
+    std::vector<ProfileRole> roles(ranks_in_order(plan).size());
+    ProfileRole role;
     for (const ReplicaPlan& replica : plan.replicas) {
-        const auto own = std::find_if(tasks.begin(), tasks.end(), [&](const ProfileTask& task) {
-            return task.plan.replicas.front().tensor == replica.tensor;
-        });
-        const std::size_t ranks = replica.stages.size() * static_cast<std::size_t>(replica.tensor);
-        std::fill_n(numbers.begin() + replica.stages.front().rank, ranks,
-                    static_cast<std::size_t>(own - tasks.begin()));
-    }
-    return numbers;
-}
-
-std::vector<std::size_t> stages_of_ranks(const Plan& plan) {
-    std::vector<std::size_t> numbers(ranks_in_order(plan).size());
-    std::size_t number = 0;
-    for (const ReplicaPlan& replica : plan.replicas) {
+        role.task = static_cast<std::size_t>(task_for(replica.tensor, tasks) - tasks.begin());
         for (const StagePlan& stage : replica.stages) {
-            std::fill_n(numbers.begin() + stage.rank, replica.tensor, number++);
+            std::fill_n(roles.begin() + stage.rank, replica.tensor, role);
+            ++role.stage;
         }
     }
-    return numbers;
+    return roles;
+}
+
+std::vector<StartShape> shapes_of(const ProfileRole& role, std::span<const ProfileTask> tasks) {
+    return shapes_of_stage(tasks[role.task].shapes, role.stage);
 }
 
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
@@ -176,6 +175,16 @@ std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
         const std::string shapes = broadcast_text(mpi, root ? to_text(tasks[t].shapes) : "");
         result.push_back({plan_from_text(plan), start_shapes_from_text(shapes)});
     }
+    return result;
+}
+
+std::vector<ProfileRole> broadcast_roles(const MpiSession& mpi,
+                                         const std::vector<ProfileRole>& roles) {
+    std::string text;
+    for (const ProfileRole& role : roles) text += cat(role.task, " ", role.stage, " ");
+    std::istringstream in(broadcast_text(mpi, text));
+    std::vector<ProfileRole> result;
+    for (ProfileRole role; in >> role.task >> role.stage;) result.push_back(role);
     return result;
 }
 

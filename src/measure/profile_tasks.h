@@ -32,15 +32,23 @@ std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
 /// What the stages of all replicas have met when training begins, where they prepare all of that.
 MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
-/// Which of these tasks each rank of the plan has.
-std::vector<std::size_t> tasks_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
+/// What a rank has to do with them.
+struct ProfileRole {
+    std::size_t task = 0;   ///< its own
+    std::size_t stage = 0;  ///< MeetingStage::number of the stage that it computes
+    friend bool operator==(const ProfileRole&, const ProfileRole&) = default;
+};
 
-/// MeetingStage::number of the stage that each rank of the plan computes.
-std::vector<std::size_t> stages_of_ranks(const Plan& plan);
+/// Of every rank of the plan.
+std::vector<ProfileRole> roles_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
+/// Of its task's shapes those that the rank's stage has.
+std::vector<StartShape> shapes_of(const ProfileRole& role, std::span<const ProfileTask> tasks);
 
 /// The root's, on every rank. Collective.
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
                                          const std::vector<ProfileTask>& tasks);
+std::vector<ProfileRole> broadcast_roles(const MpiSession& mpi,
+                                         const std::vector<ProfileRole>& roles);
 
 /// The plan of one of a plan's replicas alone, on ranks from 0 on, with its lanes' costs.
 Plan alone(const Plan& plan, const ReplicaPlan& replica);

@@ -26,7 +26,7 @@ struct StartShape {
 
 /// What a replica begins with.
 struct StartWindow {
-    std::vector<Microbatch> microbatches;
+    std::span<const Microbatch> microbatches;  ///< which outlive it
     std::vector<MeetingStage> stages;
 };
 

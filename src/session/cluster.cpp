@@ -11,15 +11,15 @@
 #include "comm/collective.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/memory/engine_memory.h"
 
 namespace loratrain {
 
 namespace {
 
 /// Kept free on a GPU for what no plan counts: code that cuBLASLt and cuDNN load at first use (the
-/// CUDA context is there when free memory is measured), and with several ranks NCCL's buffers.
+/// CUDA context is there when free memory is measured); with several ranks nccl_bytes besides.
 constexpr std::uint64_t gpu_library_bytes = std::uint64_t{512} << 20U;
-constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
 
 std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {
     const std::uint64_t kept = gpu_library_bytes + (ranks > 1 ? nccl_bytes : 0);

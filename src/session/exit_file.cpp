@@ -9,12 +9,21 @@ namespace loratrain {
 ExitFile::ExitFile(const MpiSession& mpi) {
     if (mpi.is_root()) path_ = environment("LORATRAIN_EXIT_FILE");
     write("");
+    if (!path_.empty()) MpiSession::at_abort([this](int code) { write_code(code); });
+}
+
+ExitFile::~ExitFile() {
+    if (!path_.empty()) MpiSession::at_abort({});
 }
 
 int ExitFile::leave(ExitCode code) const {
     const int number = static_cast<int>(code);
-    write(cat(number, "\n"));
+    write_code(number);
     return number;
+}
+
+void ExitFile::write_code(int code) const {
+    write(cat(code, "\n"));
 }
 
 void ExitFile::write(const std::string& text) const {

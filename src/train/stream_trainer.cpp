@@ -194,11 +194,15 @@ void StreamTrainer::perform(const StreamChange& change) {
 
 /// Between actions.
 void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
+    keep_up(hooks);
+    plan_next_in_time(planner, hooks);
+    if (planner.ready()) post(planner.take(), hooks);
+}
+
+void StreamTrainer::keep_up(const Hooks& hooks) {
     channel_.progress();
     journal_.beat();
     take_told(hooks);
-    plan_next_in_time(planner, hooks);
-    if (planner.ready()) post(planner.take(), hooks);
 }
 
 void StreamTrainer::plan_next_in_time(const StreamPlanner& planner, const Hooks& hooks) {
@@ -213,9 +217,7 @@ void StreamTrainer::wait_to_plan(const StreamPlanner& planner, const Hooks& hook
     const activity::Waiting waiting;
     while (hooks.awaits_evaluations(planner.round())) {
         performer_.go_on_reading();
-        channel_.progress();
-        journal_.beat();
-        take_told(hooks);
+        keep_up(hooks);
         std::this_thread::sleep_for(told_interval);
     }
 }

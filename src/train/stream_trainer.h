@@ -129,6 +129,8 @@ class StreamTrainer {
     void note_evaluations(const JointWindow& joint);
     void take_part(const EvalResult& part);
     void tell_complete_evaluations(const Hooks& hooks);
+    /// With what others send, the journal and what is told.
+    void keep_up(const Hooks& hooks);
     void take_told(const Hooks& hooks);
     void wait_for_told(const Hooks& hooks);
     void export_complete(const Hooks& hooks);

@@ -238,7 +238,6 @@ class SlurmOnTwoHosts(HostsTest):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="loratrain-slurm-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         self.slurm = folder
-        (folder / "more.conf").write_text("KillWait=2\nMessageTimeout=3\n")
         cases = "\n".join(f"{name}) exec {' '.join(inside(pid))} \"$@\" ;;"
                           for name, pid in zip(NAMES, self.hosts, strict=True))
         on = self.script("on", f"node=$1; shift\ncase $node in\n{cases}\nesac")
@@ -256,7 +255,7 @@ class SlurmOnTwoHosts(HostsTest):
         return (self.dir / f"loratrain-{job}.log").read_text()
 
     def test_cable_cut(self):
-        """A rank says so, and the script on the first node ends with it."""
+        """A rank says so, and the script on the first node ends with it, whatever srun waits for."""
         job = self.command("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2",
                            "--cpus-per-task=1", SOURCE / "slurm/cpu.sbatch",
                            self.job("run", 100000, 5))
@@ -269,6 +268,8 @@ class SlurmOnTwoHosts(HostsTest):
             time.sleep(0.2)
         self.set_cable("up")
         self.assertRegex(self.log(job), SILENT)
+        self.assertIn("the launcher waits for a node that is lost, and is ended", self.log(job))
+        self.assertNotIn("Timed out waiting for job step", self.log(job))
         facts = self.command("scontrol", "show", "job", "-o", job)
         self.assertRegex(facts, r"JobState=(COMPLETING|FAILED) .* ExitCode=1:0 ")
 

@@ -22,9 +22,9 @@ namespace {
 /// samples of up to 4096 (tests/bench/device_rates.py; the step's of adapters of r = 8 to 128): at
 /// 700 W its layers take no longer, for more tokens at a time. Links are the H200's for both, as
 /// its peaks are. All others are scaled from the H200's by the maker's peaks: dense bf16 (989.4
-/// TFLOP/s; A100 312 as an SXM module, L40S 362, A40 150, A10 125, L4 121), memory (4.8 TB/s; 2.04,
-/// 0.864, 0.696, 0.6, 0.3) for what `matrix` takes beside the head's plain products and for
-/// optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
+/// TFLOP/s; A100 312 as an SXM module, L40S 362, A40 150, A10 125, L4 121), memory (`memory_peak`)
+/// for what `matrix` takes beside the head's plain products and for optimizer steps, and links (900
+/// GB/s; 600, PCIe 4's 64 for the rest).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -37,6 +37,7 @@ struct DeviceRates {
     double message_bytes;    ///< per second
     double sum_bytes;        ///< per second, of a sum over lanes, sent and received
     double memory_bytes;     ///< per second, of an optimizer step
+    double memory_peak;      ///< of a GPU, bytes per second
     double host_bytes;       ///< per second, from the host's memory; an estimate of all
     double peer_bytes;       ///< per second, from another rank's of the host; an estimate of all
     std::string_view doubt;  ///< why they are estimates; "" = measured
@@ -46,21 +47,21 @@ constexpr std::string_view scaled_from_h200 =
     ", an estimate: an h200's rates, scaled by the maker's peaks";
 
 constexpr std::array<DeviceRates, 8> devices{{
-    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 50e9, 300e9,
-     ""},
-    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 50e9,
-     300e9, ""},
-    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 24e9, 200e9,
+    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 4.8e12,
+     50e9, 300e9, ""},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 3.35e12,
+     50e9, 300e9, ""},
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 2.04e12, 24e9,
+     200e9, scaled_from_h200},
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 0.864e12, 24e9,
+     20e9, scaled_from_h200},
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 0.696e12, 24e9,
+     20e9, scaled_from_h200},
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 0.6e12, 24e9, 20e9,
      scaled_from_h200},
-    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 24e9, 20e9,
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 0.3e12, 24e9, 20e9,
      scaled_from_h200},
-    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 24e9, 20e9,
-     scaled_from_h200},
-    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 24e9, 20e9,
-     scaled_from_h200},
-    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 24e9, 20e9,
-     scaled_from_h200},
-    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 5e9, 5e9,
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 0.0, 5e9, 5e9,
      ", an estimate: processors differ"},
 }};
 
@@ -192,12 +193,20 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
     const bool shared = job.model.residency.kind == Residency::Kind::shared;
     costs.layer_transfer =
         static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
+    if (rates.memory_peak == 0.0) return;
+    const double moved = (shared ? 2.0 : 1.0) * static_cast<double>(bytes);
+    costs.layer_traffic = moved / rates.memory_peak;
 }
 
 void add_offload(double bytes_of_token, std::string_view device, CostModel& costs) {
     const DeviceRates& rates = rates_of(device);
     if (rates.name != device || rates.name == "cpu") return;
     costs.offload_per_token = bytes_of_token / rates.host_bytes;
+}
+
+void take_unmeasured(const CostModel& built_in, CostModel& measured) {
+    measured.offload_per_token = built_in.offload_per_token;
+    measured.layer_traffic = built_in.layer_traffic;
 }
 
 std::vector<std::string> device_names() {
@@ -272,8 +281,14 @@ double layers_seconds(const CostLine& layer, const StagePlan& stage, const Adapt
 
 namespace {
 
+/// Of a pass, in turn.
+std::int32_t transfers_of(const StagePlan& stage) {
+    return streamed_layers(stage) - stream_buffers(stage);
+}
+
 double device_forward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    double seconds = layers_seconds(costs.layer_forward, stage, loads);
+    double seconds = layers_seconds(costs.layer_forward, stage, loads) +
+                     transfers_of(stage) * costs.layer_traffic;
     if (stage.has_head) {
         seconds += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
     }
@@ -296,7 +311,8 @@ double recomputed_share(const StagePlan& stage) {
 
 double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        Recompute recompute) {
-    double seconds = layers_seconds(costs.layer_backward, stage, loads);
+    double seconds = layers_seconds(costs.layer_backward, stage, loads) +
+                     transfers_of(stage) * costs.layer_traffic;
     if (stage.has_embedding) {
         seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
                    static_cast<double>(loads.total.tokens);
@@ -326,7 +342,7 @@ double with_transfers(double seconds, double transfers, const StagePlan& stage) 
 }
 
 double streaming_seconds(const CostModel& costs, const StagePlan& stage) {
-    return (streamed_layers(stage) - stream_buffers(stage)) * costs.layer_transfer;
+    return transfers_of(stage) * costs.layer_transfer;
 }
 
 /// `part`, of what the device computes, as long as the host lets it be.
@@ -384,11 +400,11 @@ double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& sta
 
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute) {
-    StagePlan resident = stage;
-    resident.resident_layers = all_layers;
+    CostModel at_once = costs;
+    at_once.layer_transfer = 0.0;
     return hidden(2.0 * streaming_seconds(costs, stage),
                   stage_seconds(costs, stage, loads, recompute),
-                  stage_seconds(costs, resident, loads, recompute));
+                  stage_seconds(at_once, stage, loads, recompute));
 }
 
 double hidden_offload_share(const CostModel& costs, const StagePlan& stage,

@@ -36,12 +36,20 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
 /// Adds what a layer that streams takes to come from host memory, or from the rank that holds it,
 /// to built-in costs of a job in which any may (resident_layers()). `plan`: its model and formats.
+/// Of a GPU also layer_traffic = bytes that move through its memory / the memory's peak rate: those
+/// of the layer as they come, and of layers that ranks hold for each other as many again, which
+/// another rank reads meanwhile. Measured (tests/bench/RESULTS.md): 58 layers of 436 MB from the
+/// host made a microbatch on an H100 7.3 and 7.7 ms longer, 7.6 by its 3.35 TB/s.
 void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
                    CostModel& costs);
 
 /// The rate at which a token's activations of one layer, so many bytes, go to the host and back, to
 /// the costs of a GPU whose link is known (0 = no job asks).
 void add_offload(double bytes_of_token, std::string_view device, CostModel& costs);
+
+/// Gives measured costs what no profile measures, of built-in ones of the same job:
+/// offload_per_token and layer_traffic.
+void take_unmeasured(const CostModel& built_in, CostModel& measured);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
@@ -57,7 +65,8 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// longer of what the device computes and of what the host takes to queue it, forward and backward
 /// together. Where that is the host's, both are longer in proportion. Layers that stream come
 /// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
-/// ends of which something else than a transfer is waited for. So do activations that layers have
+/// ends of which something else than a transfer is waited for, and S - B times layer_traffic is
+/// added to what the device computes. Beside it come, too, activations that layers have
 /// in host memory (plan/memory/offload.h): in forward they go, but not of an evaluation, which has
 /// no backward; in backward they come instead of being computed again; of all layers but those
 /// that are in buffers.
@@ -71,7 +80,7 @@ double stage_seconds(const CostModel& costs, const StagePlan& stage, const Adapt
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
                        const AdapterLoads& loads, Recompute recompute);
 /// What computation hides of the transfers of a microbatch's forward and backward: 1 where it takes
-/// no longer for them.
+/// no longer than for what they take of the memory's rate.
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute);
 /// The same of activations that go to the host and come back.

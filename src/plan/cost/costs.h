@@ -127,6 +127,9 @@ struct CostModel {
     /// To bring the frozen weights of one layer from host memory, or from the rank that holds it,
     /// beside computation.
     double layer_transfer = 0.0;
+    /// By which that makes what computes beside it longer: it takes of the memory's rate, and none
+    /// of that hides (add_transfers()).
+    double layer_traffic = 0.0;
     /// To copy a token's activations of one layer to host memory, or back, beside computation; 0 =
     /// the link's rate is not known, or no job asks.
     double offload_per_token = 0.0;

@@ -15,11 +15,10 @@
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_host_memory.h"
 #include "plan/deploy/check_precision.h"
-#include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/memory_hints.h"
 #include "plan/deploy/plan_replica.h"
-#include "plan/deploy/search_layout.h"
+#include "plan/deploy/plan_streaming.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/holders.h"
@@ -89,14 +88,10 @@ class Planner {
         check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
-        std::optional<std::int64_t> usual;
-        if (cluster_.backend == BackendKind::cuda && cluster_.ranks == 1) {
-            usual = usual_tokens_of_one_gpu(model_);
-        }
-        if (cluster_.backend == BackendKind::cuda) usual = wide_enough_to_hide(usual);
-        const Workload work = workload_of(job_, model_, cluster_.backend, datasets_, usual);
         Plan constants = constants_of();
         problems_.throw_if_any();
+        const Workload work =
+            workload_of(job_, model_, cluster_.backend, datasets_, usual_tokens(constants));
         PlannedJob planned = planned_with(constants, work);
         if (!problems_.empty() && constants.fp8_linears && !constants.fp8_one_order) {
             problems_ = {};
@@ -125,63 +120,12 @@ class Planner {
     }
 
   private:
-    /// Of microbatches that are not given: those behind which layers come that stream.
-    std::optional<std::int64_t> wide_enough_to_hide(std::optional<std::int64_t> usual) const {
-        constexpr std::int64_t most = 32768;
-        if (resident_layers(job_) == all_layers) return usual;
-        Plan plan;
-        plan.model = model_;
-        plan.weights = types_.weights;
-        plan.fp8_linears = types_.fp8_linears;
-        std::int64_t tokens = usual.value_or(usual_tokens_of_one_gpu(model_));
-        for (const ReplicaJob& replica : replicas()) {
-            CostModel costs = built_in_costs(model_, types_.compute, device_of(cluster_),
-                                             replica.tensor, types_.fp8_linears);
-            add_transfers(job_, plan, device_of(cluster_), replica.tensor, costs);
-            StagePlan stage;
-            stage.layer_count = static_cast<std::int32_t>(model_.layers) / replica.stages;
-            const StagePlan own = with_residency({stage}, job_).front();
-            tokens = std::max(tokens, std::min(most, tokens_that_hide(costs, own.layer_count,
-                                                                      own.resident_layers)));
-        }
-        return tokens;
-    }
-
-    /// Whether sizes of microbatches are looked for beside which layers stream.
-    bool has_free_sizes() const {
-        const ParallelJob& parallel = job_.parallel;
-        const bool given = parallel.microbatch_tokens && parallel.recompute != Recompute::automatic;
-        return cluster_.backend == BackendKind::cuda && former_ == nullptr &&
-               parallel.deployment.empty() && !given;
-    }
-
-    /// The job with what makes it fastest as layers of it stream: none where it does not fit. With
-    /// `find_resident` as many stay as fit beside the microbatches, else as many as it says. Large
-    /// microbatches are preferred, and recomputation for their sake: they hide transfers on slower
-    /// hosts too.
-    std::optional<Job> fastest_streaming(const Job& job, bool find_resident) const {
-        constexpr double least_gain = 1.03;
-        std::optional<Job> best;
-        double fastest = 0.0;
-        for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
-            const bool other =
-                former_ != nullptr && former_->replicas.front().recompute != recompute;
-            if (!may_use(job, recompute) || other) continue;
-            Job trial = job;
-            trial.parallel.recompute = recompute;
-            const auto planned = planned_or_none(trial, Sizes::tried);
-            if (!planned) continue;
-            const std::int64_t most = planned->plan.replicas.front().microbatch_tokens;
-            for (const std::int64_t share : {8, 6, 4, 3, 2}) {
-                if (share < 8 && (job.parallel.microbatch_tokens || former_ != nullptr)) break;
-                trial.parallel.microbatch_tokens = most * share / 8;
-                const double speed = streaming_speed(planned->plan, trial, find_resident);
-                if (speed <= least_gain * fastest) continue;
-                fastest = speed;
-                best = trial;
-            }
-        }
-        return best;
+    /// Of microbatches that are not given; none: as workload_of() has it.
+    std::optional<std::int64_t> usual_tokens(const Plan& constants) const {
+        if (cluster_.backend != BackendKind::cuda) return std::nullopt;
+        std::optional<std::int64_t> usual;
+        if (cluster_.ranks == 1) usual = usual_tokens_of_one_gpu(model_);
+        return wide_enough_to_hide(job_, constants, cluster_, replicas(), usual);
     }
 
     std::optional<PlannedJob> planned_or_none(const Job& job, Sizes sizes) const {
@@ -192,54 +136,15 @@ class Planner {
         }
     }
 
-    /// Tokens a second with the trial's microbatches, by simulation; gives it the layers that stay.
-    double streaming_speed(const Plan& planned, Job& trial, bool find_resident) const {
-        Plan plan = planned;
-        ReplicaPlan& replica = plan.replicas.front();
-        replica.microbatch_tokens = *trial.parallel.microbatch_tokens;
-        const Workload work = workload_of(trial, model_, cluster_.backend, datasets_);
-        if (replica.microbatch_tokens < work.longest_sample) return 0.0;
-        if (find_resident) {
-            const auto resident = most_resident_layers(trial, only_replica(plan));
-            if (!resident) return 0.0;
-            trial.model.residency.layers = *resident;
-        }
-        replica.stages = with_residency(replica.stages, trial);
-        return played_speed(trial, plan, datasets_, built_in_of(trial, plan, replica.tensor));
-    }
-
-    /// Where layers stream: with the fastest sizes. A base that does not fit on GPUs and a job that
-    /// lets layers stream do so too.
     std::optional<PlannedJob> with_streaming(bool fits) const {
         if (sizes_ != Sizes::searched || cluster_.backend != BackendKind::cuda) return std::nullopt;
-        const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
-        if (job_.parallel.offload.kind != Offload::Kind::none) return std::nullopt;
-        if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
-        if (automatic && has_several()) return with_shared_or_streamed();
-        Job job = job_;
-        if (automatic) job.model.residency = {Residency::Kind::some, 0};
-        if (has_free_sizes() || (automatic && job_.parallel.deployment.empty())) {
-            const auto fastest = fastest_streaming(job, automatic);
-            if (!fastest) return std::nullopt;
-            job = *fastest;
-            job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
-        } else if (!automatic) {
-            return std::nullopt;
-        }
-        return planned_or_none(job, Sizes::as_given);
-    }
-
-    /// A given deployment of replicas whose base does not fit: from each other's memory, else from
-    /// the host's.
-    std::optional<PlannedJob> with_shared_or_streamed() const {
-        Job job = job_;
-        const std::int32_t ranks = sharers(job_.parallel.deployment, cluster_);
-        for (const auto kind : {Residency::Kind::shared, Residency::Kind::stream}) {
-            job.model.residency = {kind, 0, ranks};
-            if (kind == Residency::Kind::shared && ranks == 1) continue;
-            if (auto planned = planned_or_none(job, Sizes::as_given)) return planned;
-        }
-        return std::nullopt;
+        const auto plan = [&](const Job& job, bool tried) {
+            return planned_or_none(job, tried ? Sizes::tried : Sizes::as_given);
+        };
+        const auto costs = [&](const Job& job, const Plan& of, std::int32_t tensor) {
+            return built_in_of(job, of, tensor);
+        };
+        return plan_streaming({job_, datasets_, cluster_, former_, plan, costs}, fits);
     }
 
     void set_memory(Plan& plan) const {
@@ -324,7 +229,7 @@ class Planner {
         const CostModel built_in = built_in_of(job_, constants, tensor);
         if (has_several() || !cluster_.costs) return {built_in, built_in};
         CostModel measured = *cluster_.costs;
-        measured.offload_per_token = built_in.offload_per_token;
+        take_unmeasured(built_in, measured);
         return {built_in, measured};
     }
 
@@ -504,13 +409,17 @@ class Planner {
     std::string hint_for(const ReplicaPlanner& planner, const ReplicaView& view,
                          const FittingTokens& fitting) const {
         const std::int64_t longest = planner.longest_sample();
-        const std::string hint =
-            memory_hint(planner.job(), view, fitting, longest, planner.split());
-        if (fitting.layer > 0 || has_several() || sizes_ != Sizes::searched) return hint;
-        const auto fits = [&](const Job& job) {
-            return planned_or_none(job, Sizes::as_given).has_value();
-        };
-        return hint + other_ways_hint(job_, view.plan, datasets_, cluster_, longest, fits);
+        Job job = planner.job();
+        const bool must_recompute = fitting.layer == 0 && !may_use(job, Recompute::layer);
+        if (must_recompute) job.parallel.recompute = Recompute::automatic;
+        std::string hint = memory_hint(job, view, fitting, longest, planner.split());
+        if (fitting.layer == 0 && !has_several() && sizes_ == Sizes::searched) {
+            hint += other_ways_hint(job, view.plan, datasets_, cluster_, longest,
+                                    [&](const Job& other) {
+                                        return planned_or_none(other, Sizes::as_given).has_value();
+                                    });
+        }
+        return must_recompute ? hint + "; each with recompute: auto" : hint;
     }
 
     const Job& job_;

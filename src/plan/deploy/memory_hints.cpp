@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/replica_options.h"
+#include "plan/memory/engine_memory.h"
 #include "plan/memory/residency.h"
 #include "plan/place.h"
 
@@ -34,7 +35,7 @@ std::string hint_for_given_tokens(const Job& job, const ReplicaView& view,
 
 /// Where not even the longest sample fits.
 std::string hint_for_longest(const Job& job, const ReplicaView& view, std::int64_t longest) {
-    const std::int64_t most = largest_fitting_tokens(job, view, Recompute::layer, 1);
+    const std::int64_t most = longest_fitting_sample(job, view, Recompute::layer, 1);
     const std::string keys =
         job.parallel.microbatch_tokens ? "microbatch_tokens and max_seq_len" : "max_seq_len";
     return cat("no microbatch_tokens fits, not even the ", longest,
@@ -44,17 +45,26 @@ std::string hint_for_longest(const Job& job, const ReplicaView& view, std::int64
                         : std::string());
 }
 
+/// The plan with the memory that a rank has where there are several.
+Plan with_several_ranks(Plan plan) {
+    const bool alone = plan.backend == BackendKind::cuda && plan.memory.size() == 1;
+    if (alone && plan.bytes_per_rank > nccl_bytes) plan.bytes_per_rank -= nccl_bytes;
+    return plan;
+}
+
 /// Number of stages, more than the plan's, with which the smallest choice fits; 0 = none.
 std::int32_t fewest_fitting_stages(const Job& job, const ReplicaView& view, std::int64_t longest,
                                    const LayerSplit& split) {
     const auto layers = static_cast<std::int32_t>(view.lane_model.layers);
     const std::int64_t tokens = job.parallel.microbatch_tokens.value_or(longest);
     const Recompute recompute = may_use(job, Recompute::layer) ? Recompute::layer : Recompute::none;
+    const Plan plan = with_several_ranks(view.plan);
     ReplicaPlan trial = view.replica;
     for (auto n = static_cast<std::int32_t>(view.replica.stages.size()) + 1; n <= layers; ++n) {
         trial.stages = split(n, recompute);
         trial.max_in_flight = n;
-        if (!fit_layers(job, view.with(trial), tokens, recompute).empty()) return n;
+        const ReplicaView tried{plan, trial, view.lane_model};
+        if (!fit_layers(job, tried, tokens, recompute).empty()) return n;
     }
     return 0;
 }
@@ -89,9 +99,9 @@ std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTo
         hint = "recompute: layer would fit";
     }
     const std::int32_t enough = fewest_fitting_stages(job, view, longest, split);
+    if (enough == 0) return hint;
     return cat(hint, "; more than ", view.replica.stages.size(),
-               " pipeline stages (ranks) make each one smaller",
-               enough > 0 ? cat(", ", enough, " would fit") : std::string());
+               " pipeline stages (ranks) make each one smaller, ", enough, " would fit");
 }
 
 std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
@@ -101,7 +111,8 @@ std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const Da
     Cluster larger = cluster;
     larger.ranks_per_node = std::max(cluster.ranks_per_node, most_lanes_named);
     larger.ranks = std::max(cluster.ranks, most_lanes_named);
-    const auto room = smallest_replica_for(job, plan, datasets, larger, longest);
+    const auto room =
+        smallest_replica_for(job, with_several_ranks(plan), datasets, larger, longest);
     if (room && room->replica.tensor > 1) {
         text = cat("; so would parallel.deployment: ", deployment_text({room->replica}), " on ",
                    room->replica.tensor * room->replica.stages, " ranks, for up to ", room->tokens,
@@ -110,8 +121,11 @@ std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const Da
     if (cluster.backend == BackendKind::cuda && resident_layers(job) == all_layers) {
         Job streaming = job;
         streaming.model.residency = {Residency::Kind::stream, 0, 1};
+        streaming.parallel.offload = {};
+        const bool offloads = job.parallel.offload.kind != Offload::Kind::none;
         if (fits(streaming)) {
-            text += "; model.residency: stream would fit, with the layers in host memory";
+            text += cat("; model.residency: stream ", offloads ? "with offload: none " : "",
+                        "would fit, with the layers in host memory");
         }
     }
     return text;

@@ -22,14 +22,15 @@ std::string missing_memory(const Plan& plan, std::int32_t rank, std::uint64_t by
 using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
 
 /// What would make a plan fit that does not: "microbatch_tokens: 512 would fit (now 1024); more
-/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit". Where the longest sample
-/// fits in none that the job leaves, also the tokens of one that would.
+/// than 1 pipeline stages (ranks) make each one smaller, 3 would fit". Where not even the longest
+/// sample fits, also the tokens of one that would with recompute: layer.
 std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
                         std::int64_t longest, const LayerSplit& split);
 
 /// Beside more stages, what would take the longest sample of a job without a deployment: "; so
 /// would parallel.deployment: [{tp: 2, pp: 1}] on 2 ranks, for up to 4096 tokens; model.residency:
-/// stream would fit, ...". `fits`: whether the job with another residency would be planned.
+/// stream would fit, ...". `fits`: whether the job with another residency would be planned; where
+/// it offloads, without that, as both take the link.
 std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                             const Cluster& cluster, std::int64_t longest,
                             const std::function<bool(const Job&)>& fits);

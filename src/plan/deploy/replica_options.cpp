@@ -73,10 +73,13 @@ class OptionList {
         });
         for (const ReplicaJob& cut : cuts) {
             const Plan plan = plan_of(cut.tensor, cut.stages, costs_of_lanes(cut.tensor));
-            const FittingTokens fitting =
-                fitting_tokens(job_, view_of(plan, plan.replicas.front()), tokens);
-            const std::int64_t most = most_tokens(fitting);
-            if (most >= tokens) return ReplicaRoom{cut, most};
+            const ReplicaView view = view_of(plan, plan.replicas.front());
+            std::int64_t most = 0;
+            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+                if (!may_use(job_, recompute)) continue;
+                most = std::max(most, longest_fitting_sample(job_, view, recompute, tokens));
+            }
+            if (most > 0) return ReplicaRoom{cut, most};
         }
         return std::nullopt;
     }

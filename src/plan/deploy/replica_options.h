@@ -30,7 +30,7 @@ struct DeploymentOptions {
 DeploymentOptions replica_options(const Job& job, const Plan& plan,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster);
 
-/// A replica, and the tokens of its largest microbatch.
+/// A replica, and the tokens of the longest sample that it takes.
 struct ReplicaRoom {
     ReplicaJob replica;
     std::int64_t tokens = 0;

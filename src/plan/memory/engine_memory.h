@@ -13,6 +13,9 @@ namespace loratrain {
 /// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
 /// NCCL's buffers for messages (session/cluster.cpp keeps room for those).
 
+/// What NCCL takes of a GPU where a job has several ranks: an upper bound.
+inline constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
+
 /// cuBLASLt's workspace.
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 

@@ -23,51 +23,6 @@ constexpr std::int64_t exchanged_values_cuda = 1 << 23;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
-std::uint64_t bytes_of(std::int64_t elements, std::uint64_t element_bytes) {
-    return aligned(static_cast<std::uint64_t>(elements) * element_bytes);
-}
-
-std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    const std::uint64_t e = compute_bytes(view.plan);
-    const std::uint64_t norms = model.norms == NormPlacement::both ? 4 : 2;
-    std::uint64_t bytes = norms * bytes_of(model.hidden_size, e);
-    if (model.qk_norm) bytes += bytes_of(model.q_norm_size(), e) + bytes_of(model.k_norm_size(), e);
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (has_bias(model, linear)) bytes += bytes_of(linear_shape(model, linear).out, e);
-    }
-    return bytes;
-}
-
-/// Of a layer, its router too: they do not stream.
-std::uint64_t expert_bytes(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    if (!model.has_experts()) return 0;
-    return bytes_of(model.experts.count * model.hidden_size, compute_bytes(view.plan)) +
-           experts_layout(view.plan, experts_gate_up_shape(model)).bytes +
-           experts_layout(view.plan, experts_down_shape(model)).bytes;
-}
-
-std::uint64_t linear_bytes(const ReplicaView& view) {
-    std::uint64_t bytes = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<LinearGroup>(g);
-        bytes += view.plan.fp8_linears ? fp8_group_layout(view, group).bytes
-                                       : stored_layout(view, group).bytes;
-    }
-    return bytes;
-}
-
-/// Of all layers of a stage: what is resident, and buffers for those that stream.
-std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage) {
-    const auto layers = static_cast<std::uint64_t>(stage.layer_count);
-    const auto streamed = static_cast<std::uint64_t>(streamed_layers(stage));
-    const auto buffers = static_cast<std::uint64_t>(stream_buffers(stage));
-    return layers * (norm_and_bias_bytes(view) + expert_bytes(view)) +
-           (layers - streamed) * linear_bytes(view) + buffers * streamed_layer(view).buffer_bytes;
-}
-
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
     const int rank = target_rank(adapter, model, layer, linear);
@@ -110,129 +65,16 @@ StateSizes most_sizes(const AdapterJob& adapter, const ModelSpec& model, std::in
 }
 
 std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model) {
-    return bytes_of(projected_floats(adapter, model), size_of(DType::f32));
-}
-
-/// What a group may have.
-std::span<const Linear> candidates(LinearGroup group) {
-    static constexpr std::array qkv{Linear::q, Linear::k, Linear::v, Linear::qkv};
-    static constexpr std::array o{Linear::o};
-    static constexpr std::array gate_up{Linear::gate, Linear::up, Linear::gate_up};
-    static constexpr std::array down{Linear::down};
-    switch (group) {
-        case LinearGroup::qkv:
-            return qkv;
-        case LinearGroup::o:
-            return o;
-        case LinearGroup::gate_up:
-            return gate_up;
-        case LinearGroup::down:
-            return down;
-    }
-    return {};
+    return aligned_array(projected_floats(adapter, model), size_of(DType::f32));
 }
 
 }  // namespace
-
-LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
-    LinearGroupShape shape;
-    for (const Linear linear : candidates(group)) {
-        if (!has_linear(model, linear)) continue;
-        shape.linears[static_cast<std::size_t>(shape.count++)] = linear;
-        shape.in = linear_shape(model, linear).in;
-        shape.out += linear_shape(model, linear).out;
-    }
-    return shape;
-}
-
-std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
-    std::vector<Linear> targets;
-    for (const Linear linear : candidates(group)) {
-        if (has_target(model, linear)) targets.push_back(linear);
-    }
-    return targets;
-}
-
-std::int32_t padded_columns(std::int32_t columns) {
-    constexpr std::int32_t multiple = 16;
-    return (columns + multiple - 1) / multiple * multiple;
-}
-
-std::uint64_t compute_bytes(const Plan& plan) {
-    return size_of(plan.compute);
-}
-
-WeightFormat linear_format(const Plan& plan) {
-    return plan.model.quantization ? plan.model.quantization->format : plan.weights;
-}
-
-bool weights_are_staged(const Plan& plan) {
-    return !plan.fp8_linears && !gemm_reads(traits_of(linear_format(plan)), plan.compute);
-}
-
-bool head_is_staged(const Plan& plan) {
-    return !gemm_reads(traits_of(plan.weights), plan.compute);
-}
-
-MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group) {
-    const LinearGroupShape shape = group_shape(view.lane_model, group);
-    const std::int64_t r = view.replica.pad_columns;
-    return {shape.out + shape.count * r, shape.in + r};
-}
-
-MatrixShape stored_shape(const ReplicaView& view, LinearGroup group) {
-    if (!weights_are_staged(view.plan)) return augmented_shape(view, group);
-    const LinearGroupShape shape = group_shape(view.lane_model, group);
-    return {shape.out, shape.in};
-}
-
-WeightLayout stored_layout(const ReplicaView& view, LinearGroup group) {
-    return weight_layout(traits_of(linear_format(view.plan)), stored_shape(view, group));
-}
-
-Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group) {
-    const LinearGroupShape shape = group_shape(view.lane_model, group);
-    const std::int64_t r = view.replica.pad_columns;
-    const std::uint64_t e = compute_bytes(view.plan);
-    Fp8GroupLayout layout;
-    auto take = [&](std::int64_t elements, std::uint64_t element_bytes) {
-        const std::uint64_t start = layout.bytes;
-        layout.bytes += bytes_of(elements, element_bytes);
-        return start;
-    };
-    layout.codes = take(shape.out * shape.in, 1);
-    layout.transposed = take(view.plan.fp8_one_order ? 0 : shape.out * shape.in, 1);
-    layout.scales = take(shape.out, size_of(DType::f32));
-    layout.b_pad = take(shape.out * r, e);
-    layout.a_pad = take(shape.count * r * shape.in, e);
-    return layout;
-}
-
-std::uint64_t unit_scale_bytes(const ReplicaView& view) {
-    std::int64_t widest = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        widest = std::max(widest, group_shape(view.lane_model, static_cast<LinearGroup>(g)).in);
-    }
-    return view.plan.fp8_linears ? bytes_of(widest, size_of(DType::f32)) : 0;
-}
-
-MatrixShape experts_gate_up_shape(const ModelSpec& model) {
-    return {model.experts.count * 2 * model.experts.size, model.hidden_size};
-}
-
-MatrixShape experts_down_shape(const ModelSpec& model) {
-    return {model.experts.count * model.hidden_size, model.experts.size};
-}
-
-WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape) {
-    return weight_layout(traits_of(linear_format(plan)), shape);
-}
 
 RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
     RoutesLayout layout;
     const auto take = [&](std::int64_t numbers) {
         const std::uint64_t start = layout.bytes;
-        layout.bytes += bytes_of(numbers, sizeof(std::int32_t));
+        layout.bytes += aligned_array(numbers, sizeof(std::int32_t));
         return start;
     };
     const std::int64_t copies = rows * experts.per_token;
@@ -245,14 +87,6 @@ RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
     return layout;
 }
 
-MatrixShape vocabulary_shape(const ModelSpec& model) {
-    return {model.vocab_size, model.hidden_size};
-}
-
-std::uint64_t vocabulary_bytes(const ReplicaView& view) {
-    return weight_layout(traits_of(view.plan.weights), vocabulary_shape(view.lane_model)).bytes;
-}
-
 LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::uint64_t e = compute_bytes(view.plan);
@@ -261,7 +95,7 @@ LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
     LayerSlotLayout layout;
     auto take = [&](std::int64_t columns, std::uint64_t element_bytes) {
         const std::uint64_t start = layout.bytes;
-        layout.bytes += bytes_of(t * columns, element_bytes);
+        layout.bytes += aligned_array(t * columns, element_bytes);
         return start;
     };
     layout.qkv = take(model.q_size() + 2 * model.kv_size(), e);
@@ -286,8 +120,8 @@ LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
 }
 
 std::uint64_t boundary_bytes(const ReplicaView& view) {
-    return bytes_of(view.replica.microbatch_tokens * view.lane_model.hidden_size,
-                    compute_bytes(view.plan)) +
+    return aligned_array(view.replica.microbatch_tokens * view.lane_model.hidden_size,
+                         compute_bytes(view.plan)) +
            message_tail_bytes(view.plan);
 }
 
@@ -308,7 +142,7 @@ std::uint64_t link_room(const Plan& plan) {
 
 std::uint64_t table_bytes(const ReplicaView& view) {
     constexpr std::int64_t tables = 11;
-    return bytes_of(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
+    return aligned_array(tables * (view.replica.microbatch_tokens + 1), sizeof(std::int32_t)) +
            tables * tensor_alignment;
 }
 
@@ -323,8 +157,8 @@ std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage) {
     std::uint64_t bytes = layers * layer_slot_layout(view).bytes +
                           boundaries * boundary_bytes(view) + table_bytes(view);
     if (stage.has_head) {
-        bytes += bytes_of(view.replica.microbatch_tokens * view.lane_model.hidden_size,
-                          compute_bytes(view.plan));
+        bytes += aligned_array(view.replica.microbatch_tokens * view.lane_model.hidden_size,
+                               compute_bytes(view.plan));
     }
     return bytes;
 }
@@ -343,7 +177,7 @@ std::int64_t exchanged_at_once(const Plan& plan) {
 
 std::uint64_t exchange_bytes(const Plan& plan) {
     if (!plan.joint) return 0;
-    const std::uint64_t both = bytes_of(2 * exchanged_at_once(plan), size_of(DType::f32));
+    const std::uint64_t both = aligned_array(2 * exchanged_at_once(plan), size_of(DType::f32));
     return both + (plan.backend == BackendKind::cuda ? device_memory::exchange_numbers : 0);
 }
 
@@ -378,15 +212,15 @@ void add_experts(const ReplicaView& view, WorkspaceLayout& layout) {
     const std::uint64_t e = compute_bytes(view.plan);
     const std::int64_t t = view.replica.microbatch_tokens;
     const std::int64_t copies = t * model.experts.per_token;
-    layout.router = bytes_of(t * model.experts.count, e);
-    layout.expert_rows = bytes_of(copies * model.hidden_size, e);
-    layout.expert_product = bytes_of(copies * model.experts.size, e);
+    layout.router = aligned_array(t * model.experts.count, e);
+    layout.expert_rows = aligned_array(copies * model.hidden_size, e);
+    layout.expert_product = aligned_array(copies * model.experts.size, e);
     layout.expert_inner = layout.expert_product;
-    layout.expert_gradient = bytes_of(copies * 2 * model.experts.size, e);
-    layout.expert_weights = bytes_of(copies, size_of(DType::f32));
+    layout.expert_gradient = aligned_array(copies * 2 * model.experts.size, e);
+    layout.expert_weights = aligned_array(copies, size_of(DType::f32));
     if (!view.plan.expert_lora) return;
     layout.expert_input = layout.expert_rows;
-    layout.expert_s = bytes_of(copies * 2 * view.replica.saved_columns, e);
+    layout.expert_s = aligned_array(copies * 2 * view.replica.saved_columns, e);
     layout.expert_ds = layout.expert_s;
 }
 
@@ -420,11 +254,11 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     // Of one expert; dense models have none.
     largest_group = std::max(largest_group, 2 * model.experts.size * model.hidden_size);
     add_experts(view, layout);
-    layout.input = bytes_of(t * (widest_in + r), e);
-    layout.gradient = bytes_of(t * widest_out, e);
-    layout.residual = bytes_of(t * (model.hidden_size + r), e);
-    layout.inner = bytes_of(t * widest_linear, e);
-    if (model.has_norms_after()) layout.branch = bytes_of(t * (model.hidden_size + r), e);
+    layout.input = aligned_array(t * (widest_in + r), e);
+    layout.gradient = aligned_array(t * widest_out, e);
+    layout.residual = aligned_array(t * (model.hidden_size + r), e);
+    layout.inner = aligned_array(t * widest_linear, e);
+    if (model.has_norms_after()) layout.branch = aligned_array(t * (model.hidden_size + r), e);
     if (view.replica.recompute == Recompute::layer) {
         const std::uint64_t one = layer_slot_layout(view).bytes;
         const auto buffers = static_cast<std::uint64_t>(offload_buffers(view, stage));
@@ -432,17 +266,17 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         layout.offload = buffers * one;
     }
     if (view.plan.fp8_linears) {
-        layout.codes = bytes_of(t * widest_codes, 1);
-        layout.code_scales = bytes_of(t, size_of(DType::f32));
+        layout.codes = aligned_array(t * widest_codes, 1);
+        layout.code_scales = aligned_array(t, size_of(DType::f32));
     }
     const LogitsChunk chunk = logits_chunk(view);
     const std::int64_t group = weights_are_staged(view.plan) ? largest_group : 0;
     const bool with_head = stage.has_head && head_is_staged(view.plan);
     const std::int64_t head = with_head ? chunk.vocab * model.hidden_size : 0;
-    layout.staged = std::max(bytes_of(std::max(group, head), e), bytes_of(transposed, 1));
+    layout.staged = std::max(aligned_array(std::max(group, head), e), aligned_array(transposed, 1));
     if (stage.has_head) {
-        layout.logits = bytes_of(chunk.rows * model.vocab_size, e);
-        layout.head_rows = 3 * bytes_of(chunk.rows * model.hidden_size, e);
+        layout.logits = aligned_array(chunk.rows * model.vocab_size, e);
+        layout.head_rows = 3 * aligned_array(chunk.rows * model.hidden_size, e);
         layout.statistics = shard_statistics_bytes(view);
     }
     if (view.replica.stages.size() > 1) {
@@ -452,20 +286,20 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     }
     layout.exchange = exchange_bytes(view.plan);
     const std::int64_t adapters = view.plan.adapter_capacity;
-    layout.scalars = 5 * bytes_of(adapters, sizeof(double)) +
-                     bytes_of(2 * adapters, sizeof(std::int64_t)) +
-                     2 * bytes_of(t + 1, sizeof(double)) + lane_squares_bytes(view);
+    layout.scalars = 5 * aligned_array(adapters, sizeof(double)) +
+                     aligned_array(2 * adapters, sizeof(std::int64_t)) +
+                     2 * aligned_array(t + 1, sizeof(double)) + lane_squares_bytes(view);
     return layout;
 }
 
 std::uint64_t lane_squares_bytes(const ReplicaView& view) {
     const std::int64_t lanes = view.replica.tensor;
-    return lanes > 1 ? bytes_of(1 + lanes, sizeof(double)) : 0;
+    return lanes > 1 ? aligned_array(1 + lanes, sizeof(double)) : 0;
 }
 
 std::uint64_t shard_statistics_bytes(const ReplicaView& view) {
     const std::int64_t lanes = view.replica.tensor;
-    return lanes > 1 ? bytes_of(lanes * logits_chunk(view).rows, sizeof(ShardStatistics)) : 0;
+    return lanes > 1 ? aligned_array(lanes * logits_chunk(view).rows, sizeof(ShardStatistics)) : 0;
 }
 
 std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& model,
@@ -531,27 +365,18 @@ std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
     const std::int64_t tokens = cached_tokens(job, view);
     if (tokens == 0) return 0;
     const std::int64_t values = 2 * stage.layer_count * tokens * view.lane_model.kv_size();
-    return aligned(bytes_of(values, compute_bytes(view.plan))) +
-           aligned(bytes_of(texts_at_once, sizeof(std::int32_t)));
+    return aligned(aligned_array(values, compute_bytes(view.plan))) +
+           aligned(aligned_array(texts_at_once, sizeof(std::int32_t)));
 }
 
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {
     const StagePlan& stage = view.replica.stages[stage_index];
     const ModelSpec& model = view.lane_model;
     MemoryPlan memory;
-    memory.weights = layer_weight_bytes(view, stage);
+    memory.weights = frozen_bytes(view, stage);
     memory.host =
         static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
     memory.host_activations = offload_host_bytes(view, stage_index);
-    const std::uint64_t matrix = vocabulary_bytes(view);
-    if (stage.has_embedding) memory.weights += matrix;
-    if (stage.has_head) memory.weights += bytes_of(model.hidden_size, compute_bytes(view.plan));
-    if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) {
-        memory.weights += matrix;
-    }
-    const std::uint64_t rotary_tables = model.window_rope ? 2 : 1;
-    memory.weights +=
-        rotary_tables * bytes_of(model.head_dim / 2, size_of(DType::f32)) + unit_scale_bytes(view);
     for (const AdapterId adapter : view.plan.first_admitted) {
         memory.adapters += adapter_bytes_on(stage, adapter, job, model);
     }

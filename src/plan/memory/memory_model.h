@@ -5,73 +5,13 @@
 #include <vector>
 
 #include "base/alignment.h"
+#include "plan/memory/frozen_layouts.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
 
 /// Sizes of what a stage allocates. The model layer allocates with these same functions, so the
 /// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type.
-
-/// Linears that read the same input and so share one augmented matrix (design decision 4).
-enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
-inline constexpr int linear_group_count = 4;
-
-struct LinearGroupShape {
-    std::array<Linear, 3> linears{};
-    int count = 0;         ///< linears in the group
-    std::int64_t in = 0;   ///< K
-    std::int64_t out = 0;  ///< sum of N over the group
-};
-LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
-/// What LoRA may be on in a group: its linears, or those in experts.
-std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group);
-
-/// LoRA columns that make a product no longer: one step of a GEMM kernel along its inner dimension.
-inline constexpr std::int32_t free_columns = 64;
-/// LoRA columns of matrices are a multiple of 16.
-std::int32_t padded_columns(std::int32_t columns);
-
-std::uint64_t compute_bytes(const Plan& plan);  ///< e
-
-/// The format of the linears of the layers: the model's quantisation, else as all other weights.
-WeightFormat linear_format(const Plan& plan);
-
-/// True when no GEMM reads the linears as they are stored: they are widened into a shared scratch
-/// matrix at each use (bf16 storage on the CPU, quantised weights).
-bool weights_are_staged(const Plan& plan);
-/// The same of the head.
-bool head_is_staged(const Plan& plan);
-
-/// A group's augmented matrix: (N + count R) x (K + R).
-MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group);
-/// What is stored of it: all, or where weights are staged W alone, N x K.
-MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);
-/// Its codes and scales.
-WeightLayout stored_layout(const ReplicaView& view, LinearGroup group);
-/// Where a group has its parts with Plan::fp8_linears, offsets in bytes: e4m3 codes of W [N, K],
-/// the same codes transposed [K, N] (but with Plan::fp8_one_order), a scale per row [N] fp32, and
-/// in compute type the factors of LoRA: B [N, R] and A [linears of the group x R, K].
-struct Fp8GroupLayout {
-    std::uint64_t codes = 0;
-    std::uint64_t transposed = 0;
-    std::uint64_t scales = 0;
-    std::uint64_t b_pad = 0;
-    std::uint64_t a_pad = 0;
-    std::uint64_t bytes = 0;
-};
-Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
-/// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
-std::uint64_t unit_scale_bytes(const ReplicaView& view);
-
-/// The experts of a layer (ModelSpec::experts), expert by expert: gate and up [2 F, H], down [H,
-/// F]. In the format of linears, without pads. Empty where it has none.
-MatrixShape experts_gate_up_shape(const ModelSpec& model);
-MatrixShape experts_down_shape(const ModelSpec& model);
-WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape);
-
-/// The embedding, and the head.
-MatrixShape vocabulary_shape(const ModelSpec& model);
-std::uint64_t vocabulary_bytes(const ReplicaView& view);
 
 /// Byte offsets of one decoder layer's saved activations inside its part of a slot:
 /// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its

@@ -46,9 +46,8 @@ TEST_F(ProfileTasks, OneForEachNumberOfLanes) {
     }
     EXPECT_NE(found[0].plan.costs.layer_forward.per_token,
               found[1].plan.costs.layer_forward.per_token);
-    const std::vector<std::size_t> wanted{0, 0, 1, 1, 1};
-    EXPECT_EQ(tasks_of_ranks(case_.plan, found), wanted);
-    EXPECT_EQ(stages_of_ranks(case_.plan), (std::vector<std::size_t>{0, 0, 1, 2, 3}));
+    const std::vector<ProfileRole> wanted{{0, 0}, {0, 0}, {1, 1}, {1, 2}, {1, 3}};
+    EXPECT_EQ(roles_of_ranks(case_.plan, found), wanted);
 }
 
 TEST_F(ProfileTasks, AreNoLargerThanTheFirstRound) {

@@ -18,11 +18,13 @@ Microbatch of_tokens(std::int32_t tokens, std::int32_t targets, std::int32_t wid
 StartWindow of(const std::vector<Microbatch>& microbatches) {
     return {microbatches, {{0, head_rows}}};
 }
+StartWindow of(const std::vector<Microbatch>&&) = delete;  // would end before the window
 
 TEST(StartShapes, AreThoseUnlikeAllBefore) {
-    const std::vector<StartWindow> replicas{
-        of({of_tokens(300, 100), of_tokens(310, 105), of_tokens(300, 300)}),
-        of({of_tokens(700, 100), of_tokens(300, 100, 300)})};
+    const std::vector<Microbatch> first{of_tokens(300, 100), of_tokens(310, 105),
+                                        of_tokens(300, 300)};
+    const std::vector<Microbatch> second{of_tokens(700, 100), of_tokens(300, 100, 300)};
+    const std::vector<StartWindow> replicas{of(first), of(second)};
     const std::vector<StartShape> wanted{
         {300, 16, 100, {300}}, {700, 16, 0, {700}}, {300, 300, 0}, {300, 16, 300}};
     EXPECT_EQ(start_shapes(replicas, head_rows), wanted);
@@ -31,7 +33,8 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
 }
 
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
-    const std::vector<StartWindow> replicas{of({of_tokens(300, 100), of_tokens(300, 300, 0)})};
+    const std::vector<Microbatch> microbatches{of_tokens(300, 100), of_tokens(300, 300, 0)};
+    const std::vector<StartWindow> replicas{of(microbatches)};
     const std::vector<StartShape> wanted{{300, 16, 0, {300}}, {300, 0, 0}};
     EXPECT_EQ(start_shapes(replicas, 0), wanted);
 }
@@ -40,7 +43,8 @@ TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
 TEST(StartShapes, AreOfPartsToo) {
     Microbatch both = of_tokens(300, 100);
     both.segments.push_back({AdapterId{1}, 0, {{0, 700, 90}}});
-    StartWindow window = of({both, of_tokens(290, 95)});
+    const std::vector<Microbatch> microbatches{both, of_tokens(290, 95)};
+    StartWindow window = of(microbatches);
     window.stages = {{4, 0, {AdapterSpan{}, AdapterSpan{0, 1}}},
                      {5, head_rows, {AdapterSpan{1, 9}, AdapterSpan{}}}};
     const std::vector<StartShape> wanted{{1000, 16, 190, {300, 700}},
@@ -94,7 +98,8 @@ TEST(StartShapes, OfEqualLengthsAreNoOthers) {
 }
 
 TEST(StartShapes, AreMetWhenTrainingBegins) {
-    const std::vector<StartWindow> replicas{of({of_tokens(300, 100), of_tokens(700, 90)})};
+    const std::vector<Microbatch> microbatches{of_tokens(300, 100), of_tokens(700, 90)};
+    const std::vector<StartWindow> replicas{of(microbatches)};
     HostCosts stalls;
     stalls.new_rows.each = 1.0;
     stalls.new_targets.each = 10.0;

@@ -304,6 +304,48 @@ TEST(CostModel, LayersThatStreamComeBesideComputation) {
     expect(8 * all_forward, 8 * all_backward, 1.0);
 }
 
+TEST(CostModel, TransfersTakeOfTheMemorysRate) {
+    StagePlan stage;
+    stage.layer_count = 8;
+    stage.resident_layers = 0;
+    CostModel costs = some_costs();
+    costs.layer_transfer = 10.0;
+    costs.layer_traffic = 2.0;
+    const AdapterLoads loads = three_adapters();
+    // Five in turn, in either pass; what they take is not as if they were not hidden.
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 8 * all_forward + 10.0);
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads, true), 8 * all_forward + 10.0);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none),
+                     8 * all_backward + 10.0);
+    EXPECT_DOUBLE_EQ(hidden_share(costs, stage, loads, Recompute::none), 1.0);
+    // A pass that waits for transfers is longer for what computes at its ends alone.
+    costs.layer_transfer = 1000.0;
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), (8 * all_forward + 10.0) / 4 + 5000.0);
+    stage.resident_layers = 5;
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 8 * all_forward);
+    stage.resident_layers = all_layers;
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 8 * all_forward);
+}
+
+TEST(CostModel, AMicrobatchWhoseTransfersHideIsAsMuchLongerAsWasMeasured) {
+    // RESULTS.md: 8B, microbatches of 16384 on an H100, resident and with all layers streaming.
+    Job job;
+    job.model.residency.kind = Residency::Kind::stream;
+    Plan plan;
+    plan.model = *model_preset("llama-3.1-8b");
+    plan.weights = WeightFormat::bf16;
+    StagePlan stage;
+    stage.layer_count = 32;
+    AdapterLoads loads;
+    loads.add(AdapterId{0}, {16384, 8 * 2048.0 * 2048.0, 16384});
+    CostModel costs = built_in_costs(plan.model, DType::bf16, "h100");
+    const double resident = stage_seconds(costs, stage, loads, Recompute::none);
+    add_transfers(job, plan, "h100", 1, costs);
+    stage.resident_layers = 0;
+    EXPECT_NEAR(stage_seconds(costs, stage, loads, Recompute::none) - resident, 7.5e-3, 0.3e-3);
+    EXPECT_DOUBLE_EQ(hidden_share(costs, stage, loads, Recompute::none), 1.0);
+}
+
 TEST(CostModel, ActivationsGoToTheHostBesideComputation) {
     StagePlan stage;
     stage.layer_count = 8;
@@ -355,11 +397,21 @@ TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
     const double of_bf16 = costs.layer_transfer;
     const double bytes = 2.0 * (8192.0 * (8192 + 2 * 1024 + 8192) + 3.0 * 8192 * 28672);
     EXPECT_NEAR(of_bf16, bytes / 50e9, 1e-4);
+    EXPECT_NEAR(costs.layer_traffic, bytes / 4.8e12, 1e-6);
     add_transfers(job, plan, "h200", 2, costs);
     EXPECT_NEAR(costs.layer_transfer, of_bf16 / 2, 1e-4);
     job.model.residency = {Residency::Kind::shared, 0, 2};
     add_transfers(job, plan, "h200", 1, costs);
     EXPECT_NEAR(costs.layer_transfer, bytes / 300e9, 1e-4);
+    EXPECT_NEAR(costs.layer_traffic, 2.0 * bytes / 4.8e12, 1e-6);  // as much is read by another
+    CostModel measured;
+    take_unmeasured(costs, measured);
+    EXPECT_EQ(measured.layer_traffic, costs.layer_traffic);
+    EXPECT_EQ(measured.layer_transfer, 0.0);
+    CostModel of_processor;
+    add_transfers(job, plan, "cpu", 1, of_processor);
+    EXPECT_GT(of_processor.layer_transfer, 0.0);
+    EXPECT_EQ(of_processor.layer_traffic, 0.0);
     job.model.residency.sharers = 1;
     costs.layer_transfer = 0.0;
     add_transfers(job, plan, "h200", 1, costs);
@@ -368,6 +420,7 @@ TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
     plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
     add_transfers(job, plan, "h200", 1, costs);
     EXPECT_NEAR(costs.layer_transfer, of_bf16 * 4.5 / 16, 1e-4);
+    EXPECT_NEAR(costs.layer_traffic, bytes / 4.8e12 * 4.5 / 16, 1e-6);
 }
 
 }  // namespace loratrain

@@ -1,0 +1,143 @@
+#include "plan/deploy/plan_streaming.h"
+
+#include <algorithm>
+
+#include "plan/cost/cost_model.h"
+#include "plan/cost/device.h"
+#include "plan/deploy/fit_residency.h"
+#include "plan/deploy/keep_layers.h"
+#include "plan/deploy/search_layout.h"
+#include "plan/deploy/workload.h"
+#include "plan/memory/fit_memory.h"
+#include "plan/memory/holders.h"
+#include "plan/memory/residency.h"
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+namespace {
+
+bool has_several(const Job& job) {
+    const auto& deployment = job.parallel.deployment;
+    return deployment.size() > 1 || (deployment.size() == 1 && deployment.front().count > 1);
+}
+
+class StreamingPlanner {
+  public:
+    explicit StreamingPlanner(const StreamingTask& task) : task_(task), job_(task.job) {}
+
+    std::optional<PlannedJob> run(bool fits) const {
+        const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
+        if (job_.parallel.offload.kind != Offload::Kind::none) return std::nullopt;
+        if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
+        if (automatic && has_several(job_)) return with_shared_or_streamed();
+        Job job = job_;
+        if (automatic) job.model.residency = {Residency::Kind::some, 0};
+        if (has_free_sizes() || (automatic && job_.parallel.deployment.empty())) {
+            const auto fastest = fastest_streaming(job, automatic);
+            if (!fastest) return std::nullopt;
+            job = *fastest;
+            job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
+        } else if (!automatic) {
+            return std::nullopt;
+        }
+        return task_.plan(job, false);
+    }
+
+  private:
+    /// Whether sizes of microbatches are looked for beside which layers stream.
+    bool has_free_sizes() const {
+        const ParallelJob& parallel = job_.parallel;
+        const bool given = parallel.microbatch_tokens && parallel.recompute != Recompute::automatic;
+        return task_.former == nullptr && parallel.deployment.empty() && !given;
+    }
+
+    /// The job with what makes it fastest as layers of it stream: none where it does not fit. With
+    /// `find_resident` as many stay as fit beside the microbatches, else as many as it says. Large
+    /// microbatches are preferred, and recomputation for their sake: they hide transfers on slower
+    /// hosts too.
+    std::optional<Job> fastest_streaming(const Job& job, bool find_resident) const {
+        constexpr double least_gain = 1.03;
+        const Plan* former = task_.former;
+        std::optional<Job> best;
+        double fastest = 0.0;
+        for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
+            const bool other = former != nullptr && former->replicas.front().recompute != recompute;
+            if (!may_use(job, recompute) || other) continue;
+            Job trial = job;
+            trial.parallel.recompute = recompute;
+            const auto planned = task_.plan(trial, true);
+            if (!planned) continue;
+            const std::int64_t most = planned->plan.replicas.front().microbatch_tokens;
+            for (const std::int64_t share : {8, 6, 4, 3, 2}) {
+                if (share < 8 && (job.parallel.microbatch_tokens || former != nullptr)) break;
+                trial.parallel.microbatch_tokens = most * share / 8;
+                const double speed = streaming_speed(planned->plan, trial, find_resident);
+                if (speed <= least_gain * fastest) continue;
+                fastest = speed;
+                best = trial;
+            }
+        }
+        return best;
+    }
+
+    /// Tokens a second with the trial's microbatches, by simulation; gives it the layers that stay.
+    double streaming_speed(const Plan& planned, Job& trial, bool find_resident) const {
+        Plan plan = planned;
+        ReplicaPlan& replica = plan.replicas.front();
+        replica.microbatch_tokens = *trial.parallel.microbatch_tokens;
+        const Workload work = workload_of(trial, plan.model, task_.cluster.backend, task_.datasets);
+        if (replica.microbatch_tokens < work.longest_sample) return 0.0;
+        if (find_resident) {
+            const auto resident = most_resident_layers(trial, only_replica(plan));
+            if (!resident) return 0.0;
+            trial.model.residency.layers = *resident;
+        }
+        replica.stages = with_residency(replica.stages, trial);
+        return played_speed(trial, plan, task_.datasets, task_.costs(trial, plan, replica.tensor));
+    }
+
+    /// A given deployment of replicas whose base does not fit: from each other's memory, else from
+    /// the host's.
+    std::optional<PlannedJob> with_shared_or_streamed() const {
+        Job job = job_;
+        const std::int32_t ranks = sharers(job_.parallel.deployment, task_.cluster);
+        for (const auto kind : {Residency::Kind::shared, Residency::Kind::stream}) {
+            job.model.residency = {kind, 0, ranks};
+            if (kind == Residency::Kind::shared && ranks == 1) continue;
+            if (auto planned = task_.plan(job, false)) return planned;
+        }
+        return std::nullopt;
+    }
+
+    const StreamingTask& task_;
+    const Job& job_;
+};
+
+}  // namespace
+
+std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits) {
+    return StreamingPlanner(task).run(fits);
+}
+
+std::optional<std::int64_t> wide_enough_to_hide(const Job& job, const Plan& plan,
+                                                const Cluster& cluster,
+                                                std::span<const ReplicaJob> replicas,
+                                                std::optional<std::int64_t> usual) {
+    constexpr std::int64_t most = 32768;
+    if (resident_layers(job) == all_layers) return usual;
+    std::int64_t tokens = usual.value_or(usual_tokens_of_one_gpu(plan.model));
+    for (const ReplicaJob& replica : replicas) {
+        CostModel costs = built_in_costs(plan.model, plan.compute, device_of(cluster),
+                                         replica.tensor, plan.fp8_linears);
+        add_transfers(job, plan, device_of(cluster), replica.tensor, costs);
+        StagePlan stage;
+        stage.layer_count = static_cast<std::int32_t>(plan.model.layers) / replica.stages;
+        const StagePlan own = with_residency({stage}, job).front();
+        tokens = std::max(
+            tokens, std::min(most, tokens_that_hide(costs, own.layer_count, own.resident_layers)));
+    }
+    return tokens;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "config/job.h"
+#include "plan/cost/costs.h"
+#include "plan/deploy/make_plan.h"
+#include "plan/plan.h"
+
+namespace loratrain {
+
+/// A job for CUDA ranks whose layers stream, or will where they do not fit.
+struct StreamingTask {
+    const Job& job;
+    std::span<const DatasetInfo> datasets;
+    const Cluster& cluster;
+    const Plan* former;  ///< as plan_job()'s
+    /// The job as it says, or none where it does not fit. `tried`: the plan is not to be carried
+    /// out, however much of the host's memory it takes.
+    std::function<std::optional<PlannedJob>(const Job&, bool tried)> plan;
+    /// Built-in costs of a job's plan, of so many lanes.
+    std::function<CostModel(const Job&, const Plan&, std::int32_t tensor)> costs;
+};
+
+/// The job's plan with the sizes that are fastest beside streaming layers. A base that does not fit
+/// (`fits`: whether all does) and a job that lets layers stream do so too; replicas hold it between
+/// them where they can. None where nothing is to be chosen, or nothing fits.
+std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits);
+
+/// Tokens of microbatches that are not given, for a job whose layers stream: at least `usual`, or
+/// those behind which layers come. `plan`: its model and formats. `replicas`: as they are asked
+/// for.
+std::optional<std::int64_t> wide_enough_to_hide(const Job& job, const Plan& plan,
+                                                const Cluster& cluster,
+                                                std::span<const ReplicaJob> replicas,
+                                                std::optional<std::int64_t> usual);
+
+}  // namespace loratrain
