@@ -6,6 +6,7 @@
 #include "kernels/launch.cuh"
 #include "kernels/tensor_core.cuh"
 #include "lora_columns.cuh"
+#include "lora_sweep_tile.cuh"
 #include "lora_tensor.h"
 
 namespace loratrain::kernels {
@@ -34,22 +35,25 @@ struct Lane {
 
 /// Shared memory of a block with `blocks` rank blocks of all targets together.
 struct Staging {
-    std::uint32_t* factors;  ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
-    std::uint16_t* s;        ///< [buffers][blocks][step_rows][16]
-    uint4* rows;             ///< [targets][tile_rows], dropout_row
-    int s_buffer;            ///< elements of a buffer
+    std::uint32_t* factors;         ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
+    std::uint16_t* s;               ///< [buffers][blocks][step_rows][16]
+    uint4* rows;                    ///< [targets][tile_rows], dropout_row
+    sweep::RankBlock* rank_blocks;  ///< [blocks]
+    int s_buffer;                   ///< elements of a buffer
 
     static constexpr int factor_words = warps * 4 * 2 * 32;
     static constexpr int s_elements = step_rows * block_ranks;
 
     __host__ __device__ static constexpr int bytes(int blocks, int buffers, int dropout_targets) {
-        return blocks * (factor_words * 4 + buffers * s_elements * 2) +
+        return blocks * (factor_words * 4 + buffers * s_elements * 2 +
+                         static_cast<int>(sizeof(sweep::RankBlock))) +
                dropout_targets * tile_rows * 16;
     }
-    __device__ Staging(uint4* memory, int blocks, int buffers)
+    __device__ Staging(uint4* memory, int blocks, int buffers, int dropout_targets)
         : factors(reinterpret_cast<std::uint32_t*>(memory)),
           s(reinterpret_cast<std::uint16_t*>(factors + blocks * factor_words)),
           rows(reinterpret_cast<uint4*>(s + buffers * blocks * s_elements)),
+          rank_blocks(reinterpret_cast<sweep::RankBlock*>(rows + dropout_targets * tile_rows)),
           s_buffer(blocks * s_elements) {}
     /// S of the rows of a step.
     __device__ std::uint16_t* s_of(int buffer) const { return s + buffer * s_buffer; }
@@ -88,13 +92,6 @@ class Targets {
         const RankBlocks result{begin, min(blocks, staged_ - place_), place_ + begin};
         place_ += blocks;
         return result;
-    }
-    /// Some rank block of the slot is staged.
-    __device__ bool any() {
-        for (int target = 0; target < p_.tables.target_count; ++target) {
-            if (next(target).count() > 0) return true;
-        }
-        return false;
     }
 
   private:
@@ -182,26 +179,6 @@ __device__ __forceinline__ void stage_a(const LoraExpandParams& p, const LoraSlo
     }
 }
 
-/// 8 ranks of one row of S per thread and turn, 0 outside.
-__device__ __forceinline__ void stage_s(const Matrix& s, const LoraSlotEntry& slot, int block,
-                                        int first_row, int end, std::uint16_t* target) {
-    const auto* base = static_cast<const std::uint16_t*>(s.data) + slot.column;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && s.ld % 8 == 0;
-    const int piece = static_cast<int>(threadIdx.x) % (step_rows * 2);
-    const int row = first_row + piece / 2;
-    const int rank = block * block_ranks + piece % 2 * 8;
-    const int count = row < end ? min(8, max(0, slot.rank - rank)) : 0;
-    const std::uint16_t* source = count == 0 ? base : base + row * s.ld + rank;
-    auto* staged = reinterpret_cast<uint4*>(target) + piece;
-    if (aligned) {
-        copy_piece_async(staged, source, count * 2);
-        return;
-    }
-    std::uint32_t words[4] = {};
-    for (int i = 0; i < count; ++i) words[i / 2] |= std::uint32_t{source[i]} << 16U * (i % 2);
-    *staged = make_uint4(words[0], words[1], words[2], words[3]);
-}
-
 /// sums += S factor of one target; `factors` and `s` are its first rank block's.
 __device__ __forceinline__ void add_product(const std::uint32_t* factors, const std::uint16_t* s,
                                             int blocks, const Lane& lane, Sums& sums) {
@@ -250,32 +227,42 @@ __device__ __forceinline__ void add_kept(const LoraSlotEntry& slot, std::uint32_
 /// What a lane adds to: 8 columns of its rows, where those are whole.
 using Before = uint4[step_rows / 8];
 
-__device__ __forceinline__ void load_before(const LoraExpandParams& p, int first_row, int end,
-                                            const Lane& lane, Before& before) {
-    const std::int64_t column = lane.column + 8 * lane.q;
+/// Where a lane's 8 columns of Y are.
+struct LaneColumns {
+    Bf16* y;  ///< of row 0
+    std::int64_t ld;
+    int count;  ///< of the 8 that there are, at most 8
+
+    __device__ LaneColumns(const Matrix& matrix, const Lane& lane)
+        : y(static_cast<Bf16*>(matrix.data) + lane.column + wide * lane.q),
+          ld(matrix.ld),
+          count(static_cast<int>(
+              max(std::int64_t{0},
+                  min(std::int64_t{wide}, matrix.cols - lane.column - wide * lane.q)))) {}
+};
+
+/// `first`: of the lane's row among those of a step.
+__device__ __forceinline__ void load_before(const LaneColumns& columns, int first, int end,
+                                            Before& before) {
+    const Bf16* y = columns.y + first * columns.ld;
 #pragma unroll
     for (int i = 0; i < step_rows / 8; ++i) {
-        const int row = first_row + i * 8 + lane.g;
         before[i] = make_uint4(0, 0, 0, 0);
-        if (!p.accumulate || row >= end || column + wide > p.y.cols) continue;
-        before[i] = *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(p.y.data) +
-                                                    row * p.y.ld + column);
+        if (first + i * 8 < end) before[i] = *reinterpret_cast<const uint4*>(y);
+        y += 8 * columns.ld;
     }
 }
 
-__device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_row, int end,
-                                           const Lane& lane, const Before& before,
-                                           const Sums& totals) {
-    const std::int64_t column = lane.column + 8 * lane.q;
+__device__ __forceinline__ void write_rows(const LaneColumns& columns, bool accumulate, int first,
+                                           int end, const Before& before, const Sums& totals) {
+    Bf16* y = columns.y + first * columns.ld;
 #pragma unroll
-    for (int i = 0; i < step_rows / 8; ++i) {
-        const int row = first_row + i * 8 + lane.g;
-        if (row >= end || column >= p.y.cols) continue;
-        Bf16* y = static_cast<Bf16*>(p.y.data) + row * p.y.ld + column;
+    for (int i = 0; i < step_rows / 8; ++i, y += 8 * columns.ld) {
+        if (first + i * 8 >= end) continue;
         float v[wide];
 #pragma unroll
         for (int j = 0; j < wide; ++j) v[j] = totals[i / 2][j / 2][i % 2 * 2 + j % 2];
-        if (column + wide <= p.y.cols) {
+        if (columns.count == wide) {
             const std::uint32_t was[wide / 2] = {before[i].x, before[i].y, before[i].z,
                                                  before[i].w};
 #pragma unroll
@@ -285,12 +272,12 @@ __device__ __forceinline__ void write_rows(const LoraExpandParams& p, int first_
             }
             store_at_once(y, make_uint4(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]),
                                         pack_halves(v[4], v[5]), pack_halves(v[6], v[7])));
-        } else {
+            continue;
+        }
 #pragma unroll
-            for (int j = 0; j < wide; ++j) {
-                if (column + j >= p.y.cols) continue;
-                y[j] = from_float<Bf16>(p.accumulate ? to_float(y[j]) + v[j] : v[j]);
-            }
+        for (int j = 0; j < wide; ++j) {
+            if (j >= columns.count) continue;
+            y[j] = from_float<Bf16>(accumulate ? to_float(y[j]) + v[j] : v[j]);
         }
     }
 }
@@ -318,25 +305,20 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
     }
 }
 
-/// Begins to stage S of the rows from `row` on.
-__device__ __forceinline__ void stage_rows(const LoraExpandParams& p, const LoraTile& tile,
-                                           const BlockSpan& span, int row, std::uint16_t* s) {
+/// Begins to stage S of the rows from `row` on: 8 ranks of one row per thread and turn, 0 outside.
+__device__ __forceinline__ void stage_rows(const sweep::RankBlock* rank_blocks, int count, int row,
+                                           int end, std::uint16_t* s) {
     constexpr int threads_of_block = step_rows * 2;
-    Targets targets(p, tile, span);
-    for (int target = 0; target < p.tables.target_count; ++target) {
-        const LoraSlotEntry& slot = targets.slot(target);
-        const RankBlocks blocks = targets.next(target);
-        for (int b = static_cast<int>(threadIdx.x) / threads_of_block; b < blocks.count();
-             b += threads / threads_of_block) {
-            stage_s(p.s[target], slot, blocks.begin + b, row, tile.end,
-                    s + (blocks.place + b) * Staging::s_elements);
-        }
+    const int piece = static_cast<int>(threadIdx.x) % threads_of_block;
+    for (int b = static_cast<int>(threadIdx.x) / threads_of_block; b < count;
+         b += threads / threads_of_block) {
+        sweep::stage_s_piece(reinterpret_cast<uint4*>(s + b * Staging::s_elements) + piece,
+                             rank_blocks[b], row + piece / 2, end, piece % 2);
     }
     commit_pieces();
 }
 
-/// Sums of the staged rows from `row` on.
-template <bool with_dropout>
+/// Sums of the staged rows from `row` on of slots that drop, target by target.
 __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const LoraTile& tile,
                                             const BlockSpan& span, int row, const Lane& lane,
                                             const Staging& staging, const std::uint16_t* staged_s,
@@ -349,7 +331,7 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
         if (blocks.count() == 0) continue;
         const std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
         const std::uint16_t* s = staged_s + blocks.place * Staging::s_elements;
-        if (with_dropout && slot.dropout > 0) {
+        if (slot.dropout > 0) {
             Sums sums = {};
             add_product(factors, s, blocks.count(), lane, sums);
             add_kept(slot, step, p.tables.first_dropout_block,
@@ -360,6 +342,19 @@ __device__ __forceinline__ void add_targets(const LoraExpandParams& p, const Lor
     }
 }
 
+/// Notes the rank blocks of `span` that a tile's slot has; returns their number.
+__device__ __forceinline__ int find_span(const LoraExpandParams& p, const LoraTile& tile,
+                                         const BlockSpan& span, sweep::RankBlock* rank_blocks) {
+    bool found = false;
+    if (static_cast<int>(threadIdx.x) < span.count) {
+        rank_blocks[threadIdx.x] =
+            sweep::find_block(p.tables, p.s, tile.slot, span.first + static_cast<int>(threadIdx.x),
+                              0, p.tables.target_count);
+        found = rank_blocks[threadIdx.x].ranks > 0;
+    }
+    return __syncthreads_count(found ? 1 : 0);
+}
+
 /// One tile of rows and 256 columns; each warp has 32 columns. What a step adds to and its S are
 /// under way while the step before computes.
 template <bool with_dropout>
@@ -368,26 +363,31 @@ __global__ void __launch_bounds__(threads, 2)
     extern __shared__ uint4 memory[];
     let_next_kernel_start();
     wait_for_kernel_before();
-    const Staging staging(memory, span.count, span.buffers);
+    const Staging staging(memory, span.count, span.buffers,
+                          with_dropout ? p.tables.target_count : 0);
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     const bool used = tile.segment >= 0;
     if (!used && p.accumulate) return;
+    const int block_count = used ? find_span(p, tile, span, staging.rank_blocks) : 0;
+    if (span.first > 0 && block_count == 0) return;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.y) * block_columns;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const Lane lane{static_cast<int>(threadIdx.x) % 32 / 4, static_cast<int>(threadIdx.x) % 4, warp,
                     first_column + warp * chunk_columns};
-    if (span.first > 0 && !Targets(p, tile, span).any()) return;
+    const LaneColumns columns(p.y, lane);
+    // Of a step that adds to nothing, and of what is not whole, nothing is loaded.
+    const int load_end = p.accumulate && columns.count == wide ? tile.end : 0;
     Before next;
-    if (!with_dropout) load_before(p, tile.begin, tile.end, lane, next);
+    if (!with_dropout) load_before(columns, tile.begin + lane.g, load_end, next);
     if (used) {
-        stage_rows(p, tile, span, tile.begin, staging.s_of(0));
+        stage_rows(staging.rank_blocks, block_count, tile.begin, tile.end, staging.s_of(0));
         stage_targets<with_dropout>(p, tile, span, first_column, lane, staging);
     }
     int buffer = 0;
     for (int row = tile.begin; row < tile.end; row += step_rows) {
         const int next_row = row + step_rows;
         const bool stages_more = used && next_row < tile.end;
-        if (with_dropout) load_before(p, row, tile.end, lane, next);
+        if (with_dropout) load_before(columns, row + lane.g, load_end, next);
         Before before;
 #pragma unroll
         for (int i = 0; i < step_rows / 8; ++i) before[i] = next[i];
@@ -397,19 +397,21 @@ __global__ void __launch_bounds__(threads, 2)
             __syncthreads();
         }
         if (stages_more && next_buffer != buffer) {
-            stage_rows(p, tile, span, next_row, staging.s_of(next_buffer));
+            stage_rows(staging.rank_blocks, block_count, next_row, tile.end,
+                       staging.s_of(next_buffer));
         }
-        if (!with_dropout) load_before(p, next_row, tile.end, lane, next);
+        if (!with_dropout) load_before(columns, next_row + lane.g, load_end, next);
         Sums totals = {};
-        if (used) {
-            add_targets<with_dropout>(p, tile, span, row, lane, staging, staging.s_of(buffer),
-                                      totals);
+        if (with_dropout && used) {
+            add_targets(p, tile, span, row, lane, staging, staging.s_of(buffer), totals);
+        } else {
+            add_product(staging.factors, staging.s_of(buffer), block_count, lane, totals);
         }
         if (stages_more && next_buffer == buffer) {
             __syncthreads();
-            stage_rows(p, tile, span, next_row, staging.s_of(buffer));
+            stage_rows(staging.rank_blocks, block_count, next_row, tile.end, staging.s_of(buffer));
         }
-        write_rows(p, row, tile.end, lane, before, totals);
+        write_rows(columns, p.accumulate, row + lane.g, tile.end, before, totals);
         buffer = next_buffer;
     }
 }
