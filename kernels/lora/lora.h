@@ -39,6 +39,7 @@ struct LoraRowCuts {
 /// What the sweeps of the two gradients go by on tensor cores: a thread block's features, and what
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
 constexpr std::int32_t lora_sweep_columns = 256;
+constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
 constexpr std::int32_t lora_sweep_row_multiple = 128;
 constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;

@@ -3,8 +3,8 @@
 #include "kernels/launch.cuh"
 #include "lora_sweep_tile.cuh"
 
-/// The sweep itself: partial sums of the gradients per tile of rows, and with_ds of dS per block of
-/// columns; the caller adds them up.
+/// The sweep itself for dA: partial sums of the gradients per tile of rows, which the caller adds
+/// up; and where gradients of both factors go.
 namespace loratrain::kernels::sweep {
 
 /// Tiles [first, end) in which all of a slot's are; a block's threads look for them together.
@@ -23,26 +23,6 @@ __device__ __forceinline__ TileRange tiles_of_slot(const LoraTables& tables, int
     }
     __syncthreads();
     return range;
-}
-
-template <bool with_ds>
-constexpr int factor_pieces = with_ds ? block_columns / chunk_columns * 2 * 32 : 1;
-
-/// B of 16 ranks and this block's columns in bf16, as B fragments: [chunk][rank half][lane].
-__device__ inline void stage_factor(const LoraSlotEntry& slot, const RankBlock& block,
-                                    const ColumnBlock& columns, Bf16* staged) {
-    for (int i = static_cast<int>(threadIdx.x); i < block_columns * block_ranks; i += threads) {
-        const int rank = i % block_ranks;
-        const int column = i / block_ranks;
-        const bool valid = rank < block.ranks && columns.first + column < columns.end;
-        const float value =
-            valid ? slot.b[static_cast<std::int64_t>(columns.factor + column) * slot.rank +
-                           block.first + rank]
-                  : 0.0F;
-        const int lane = rank % 8 * 4 + column % chunk_columns / 8;
-        const int fragment = (column / chunk_columns * 2 + rank / 8) * 32 + lane;
-        staged[fragment * 8 + column % 8] = from_float<Bf16>(value);
-    }
 }
 
 /// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
@@ -81,32 +61,33 @@ struct GradientBlock {
 
 /// Which of a GradientBlock's 16 ranks and 256 columns a thread writes in turn `turn`: neighbours
 /// write what lies side by side.
-template <bool with_ds>
+template <bool with_ds, int thread_count>
 __device__ __forceinline__ int rank_of_turn(int turn) {
-    constexpr int turns = block_columns / threads;
+    constexpr int turns = block_columns / thread_count;
     return with_ds ? static_cast<int>(threadIdx.x) % block_ranks : turn / turns;
 }
-template <bool with_ds>
+template <bool with_ds, int thread_count>
 __device__ __forceinline__ int column_of_turn(int turn) {
-    constexpr int turns = block_columns / threads;
-    return with_ds ? static_cast<int>(threadIdx.x) / block_ranks + turn * (threads / block_ranks)
-                   : static_cast<int>(threadIdx.x) + turn % turns * threads;
+    constexpr int turns = block_columns / thread_count;
+    return with_ds
+               ? static_cast<int>(threadIdx.x) / block_ranks + turn * (thread_count / block_ranks)
+               : static_cast<int>(threadIdx.x) + turn % turns * thread_count;
 }
 
 /// Writes sums, or adds them times `scale`. `sum_of(rank, column)`.
-template <bool with_ds, bool add, class SumOf>
+template <bool with_ds, bool add, int thread_count, class SumOf>
 __device__ __forceinline__ void put_gradients(const GradientBlock& block, float scale,
                                               const SumOf& sum_of) {
     constexpr int at_once = 8;
-    constexpr int turns = block_ranks * block_columns / threads;
+    constexpr int turns = block_ranks * block_columns / thread_count;
     static_assert(turns % at_once == 0);
 #pragma unroll 1
     for (int first = 0; first < turns; first += at_once) {
         float before[at_once];
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
-            const int rank = rank_of_turn<with_ds>(first + j);
-            const int column = column_of_turn<with_ds>(first + j);
+            const int rank = rank_of_turn<with_ds, thread_count>(first + j);
+            const int column = column_of_turn<with_ds, thread_count>(first + j);
             const bool inside = rank < block.ranks && column < block.columns;
             before[j] = 0.0F;
             if (add && inside) {
@@ -115,8 +96,8 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, float 
         }
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
-            const int rank = rank_of_turn<with_ds>(first + j);
-            const int column = column_of_turn<with_ds>(first + j);
+            const int rank = rank_of_turn<with_ds, thread_count>(first + j);
+            const int column = column_of_turn<with_ds, thread_count>(first + j);
             if (rank >= block.ranks || column >= block.columns) continue;
             const float sum = sum_of(rank, column);
             block.first[rank * block.rank_ld + column * block.column_ld] =
@@ -170,16 +151,17 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
         };
         const RankBlock& own = rank_blocks[b];
         if (alone) {
-            put_gradients<with_ds, true>(
+            put_gradients<with_ds, true, Shape::thread_count>(
                 {own.gradient, own.rank_ld, own.column_ld, own.ranks, columns.end - columns.first},
                 with_ds ? 1.0F : dropout_scale(own.dropout), sum_of);
             continue;
         }
         float* first = p.gradients + (first_block + b) * block_ranks * cols +
                        columns.first * (with_ds ? block_ranks : 1);
-        put_gradients<with_ds, false>({first, with_ds ? 1 : cols, with_ds ? block_ranks : 1,
-                                       block_ranks, columns.end - columns.first},
-                                      1.0F, sum_of);
+        put_gradients<with_ds, false, Shape::thread_count>(
+            {first, with_ds ? 1 : cols, with_ds ? block_ranks : 1, block_ranks,
+             columns.end - columns.first},
+            1.0F, sum_of);
     }
 }
 
@@ -187,57 +169,19 @@ __device__ __forceinline__ int ranks_of(const SweepParams& p, int slot, int targ
     return p.tables.slots[target * p.tables.slot_count + slot].rank;
 }
 
-/// dS [32, 16] of a row block += dY B of one chunk of columns.
-__device__ __forceinline__ void add_ds(const uint4* factor, int chunk, const uint4 (&x)[row_pieces],
-                                       float (&ds)[block_rows / 16][2][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const uint4 f = factor[(chunk * 2 + half) * 32 + threadIdx.x % 32];
-#pragma unroll
-        for (int m = 0; m < block_rows / 16; ++m) {
-            const uint4& top = x[2 * m];
-            const uint4& bottom = x[2 * m + 1];
-            multiply_add(ds[m][half], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
-            multiply_add(ds[m][half], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
-        }
-    }
-}
-
-/// `row`: of this lane, the first of the row block.
-__device__ __forceinline__ void write_ds(const SweepParams& p, int row, int end,
-                                         const float (&ds)[block_rows / 16][2][4]) {
-    const auto part = static_cast<std::int64_t>(rank_group_of_block(p) *
-                                                    column_blocks_before(p, p.tables.target_count) +
-                                                column_block_of_block(p));
-    float* target = p.ds + (part * p.x.rows + row) * block_ranks + threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < row_pieces; ++i) {
-        if (row + i * 8 >= end) continue;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            *reinterpret_cast<float2*>(target + i * 8 * block_ranks + half * 8) =
-                make_float2(ds[i / 2][half][i % 2 * 2], ds[i / 2][half][i % 2 * 2 + 1]);
-        }
-    }
-}
-
-template <int blocks, bool with_ds, bool with_dropout, int stages>
+template <int blocks, bool with_dropout, int stages>
 __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(SweepParams p) {
-    using Shape = Split<blocks, with_ds, with_dropout, stages>;
+    using Shape = Split<blocks, with_dropout, stages>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
-    __shared__ uint4 factor[factor_pieces<with_ds>];
     let_next_kernel_start();
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
-    const ColumnBlock columns = find_columns<with_ds>(p, column_block_of_block(p));
+    const ColumnBlock columns = find_columns<false>(p, column_block_of_block(p));
     if (threadIdx.x < blocks) {
-        rank_blocks[threadIdx.x] = find_rank_block<with_ds>(
+        rank_blocks[threadIdx.x] = find_rank_block<false>(
             p, tile, columns, rank_group_of_block(p) * blocks + static_cast<int>(threadIdx.x));
-        if (with_ds && ranks_of(p, tile.slot, columns.target) > most_narrow_ranks) {
-            rank_blocks[threadIdx.x].ranks = 0;
-        }
     }
     __syncthreads();
     int block_count = 0;
@@ -267,18 +211,12 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
         if (i < steps) feeder.fetch(i);
         commit_pieces();
     }
-    if constexpr (with_ds) {
-        stage_factor(p.tables.slots[columns.target * p.tables.slot_count + tile.slot],
-                     rank_blocks[0], columns, reinterpret_cast<Bf16*>(factor));
-        __syncthreads();
-    }
 
     const std::uint32_t step_of_rows = with_dropout ? p.tables.segments[tile.segment].step : 0;
     float sums[blocks][Shape::chunks][4][4] = {};
     for (int row_block = 0; row_block < row_blocks; ++row_block) {
         const int row = first_row + row_block * rows_apart;
         std::uint32_t s[blocks][block_rows / 16][4] = {};
-        float ds[block_rows / 16][2][4] = {};
         uint4 dropout_rows[blocks][row_pieces];
         if (with_dropout) {
             find_dropout_rows<blocks>(p, rank_blocks, row + g, tile.end, dropout_rows);
@@ -300,11 +238,6 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
             for (int half = 0; half < 2; ++half) {
                 const int chunk = line * 2 + half;
                 const uint4* staged = feeder.stage_of(step);
-                if constexpr (with_ds) {
-                    uint4 x[row_pieces];
-                    load_rows(staged, half, x);
-                    add_ds(factor, chunk, x, ds);
-                }
                 Columns fragments;
                 if constexpr (!with_dropout) {
                     load_columns(
@@ -333,52 +266,47 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
             if (step + Shape::stages < steps) feeder.fetch(step + Shape::stages);
             commit_pieces();
         }
-        if constexpr (with_ds) write_ds(p, row + g, tile.end, ds);
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, rank_blocks, columns, rank_group_of_block(p),
-                                            block_count, sums, reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, false>(p, rank_blocks, columns, rank_group_of_block(p),
+                                          block_count, sums, reinterpret_cast<float*>(staging));
 }
 
-template <int blocks, bool with_ds, bool with_dropout, int stages>
+template <int blocks, bool with_dropout, int stages>
 cudaError_t launch_stages(cudaStream_t stream, SweepParams p, int shared_limit) {
-    constexpr int shared = Split<blocks, with_ds, with_dropout, stages>::bytes;
-    const auto kernel = sweep_kernel<blocks, with_ds, with_dropout, stages>;
+    constexpr int shared = Split<blocks, with_dropout, stages>::bytes;
+    const auto kernel = sweep_kernel<blocks, with_dropout, stages>;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
-    p.rank_groups =
-        with_ds && most_narrow_ranks <= blocks * block_ranks ? 1 : pieces(p.rank_blocks, blocks);
-    const int column_blocks =
-        with_ds ? column_blocks_before(p, p.tables.target_count) : pieces(p.x.cols, block_columns);
-    const dim3 grid(static_cast<unsigned>(column_blocks * p.rank_groups),
+    p.rank_groups = pieces(p.rank_blocks, blocks);
+    const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
     return launch_early(stream, kernel, grid, threads, shared, p);
 }
 
-template <int blocks, bool with_ds, bool with_dropout, int stages>
-constexpr int shared_of_block = Split<blocks, with_ds, with_dropout, stages>::bytes +
-                                blocks* static_cast<int>(sizeof(RankBlock)) +
-                                factor_pieces<with_ds>* static_cast<int>(sizeof(uint4));
+template <int blocks, bool with_dropout, int stages>
+constexpr int shared_of_block = Split<blocks, with_dropout, stages>::bytes +
+                                blocks* static_cast<int>(sizeof(RankBlock));
 
 /// Four stages, or three, which dropout leaves room for, where a multiprocessor cannot have two
 /// blocks of four: with less than the most shared memory, unless a block has one rank block alone.
-template <int blocks, bool with_ds, bool with_dropout>
+template <int blocks, bool with_dropout>
 cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p, int shared_limit) {
     constexpr bool always_small = with_dropout;
-    constexpr bool always_large = !always_small && blocks == 1 && !with_ds;
-    static_assert(shared_of_block < blocks, with_ds, with_dropout,
+    constexpr bool always_large = !always_small && blocks == 1;
+    static_assert(shared_of_block < blocks, with_dropout,
                   always_large ? 4 : 3 > <= least_shared_bytes);
-    static_assert(shared_of_block < blocks, with_ds, with_dropout,
+    static_assert(shared_of_block < blocks, with_dropout,
                   always_small ? 3 : 4 > <= most_shared_bytes);
     if constexpr (!always_large) {
         if (always_small || shared_limit < most_shared_bytes) {
-            return launch_stages<blocks, with_ds, with_dropout, 3>(stream, p, shared_limit);
+            return launch_stages<blocks, with_dropout, 3>(stream, p, shared_limit);
         }
     }
     if constexpr (!always_small) {
-        return launch_stages<blocks, with_ds, with_dropout, 4>(stream, p, shared_limit);
+        return launch_stages<blocks, with_dropout, 4>(stream, p, shared_limit);
     }
 }
 

@@ -23,10 +23,8 @@ constexpr int chunk_pieces = block_rows * 4;            ///< of a chunk after dr
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
-/// With dS, slots of more ranks in a target go by lora_wide_sweep.cuh; with a number that no rank
-/// exceeds all go by lora_sweep.cuh.
-constexpr std::int32_t most_narrow_ranks = block_ranks;
-/// The same of gradients of A without dropout, where some slot has more ranks in all targets.
+/// Gradients of A without dropout, where some slot has more ranks in all targets, go by
+/// lora_wide_sweep.cuh; with a number that no rank exceeds all go by lora_sweep.cuh.
 constexpr std::int32_t most_narrow_rank_sum = 3 * block_ranks;
 
 inline int pieces(std::int64_t count, std::int64_t size) {
@@ -89,7 +87,7 @@ struct SweepParams {
     int rank_blocks;   ///< of every slot (with_ds: and target), at most
     int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
-    float* ds;         ///< [rank_blocks, column blocks of all targets, T, 16]
+    float* ds;         ///< [rank_blocks, parts of all targets' columns, T, 16]
 };
 
 /// Columns [begin, end) of x that belong to a target.
@@ -135,10 +133,11 @@ __device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int in
 
 /// How the warps share rows and columns: `blocks` rank blocks need registers for their sums.
 /// `stages`: lines that are under way or in use, also row blocks of S.
-template <int blocks, bool with_ds, bool with_dropout, int stage_count>
+template <int blocks, bool with_dropout, int stage_count>
 struct Split {
+    static constexpr int thread_count = threads;
     static constexpr int stages = stage_count;
-    static constexpr int column_warps = with_ds ? 1 : blocks == 1 ? 2 : 4;
+    static constexpr int column_warps = blocks == 1 ? 2 : 4;
     static constexpr int row_warps = warps / column_warps;
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
     static constexpr int lines = chunks / 2;

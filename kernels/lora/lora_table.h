@@ -51,7 +51,6 @@ struct LoraTables {
     std::int32_t tile_count = 0;
     std::int32_t tile_rows = 0;           ///< of a tile, at most
     std::int32_t most_tiles_of_slot = 0;  ///< LoraTile::tiles_of_slot, at most
-    std::int32_t smallest_rank = 0;       ///< of those that are not 0
     std::int32_t largest_rank = 0;
     std::int32_t largest_rank_sum = 0;  ///< over the targets of one slot, ranks rounded up to 16
     /// Which 8 columns of the linear's input X starts with, for dropout: a lane has some of them.

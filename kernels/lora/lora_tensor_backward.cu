@@ -74,15 +74,14 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     }
     const int first = rank_block * block_ranks + group * group_ranks;
     if (slot == nullptr || first >= slot->rank) return;
-    const std::int64_t first_part = rank_block * column_blocks_before(p, p.tables.target_count) +
-                                    column_blocks_before(p, target_index);
-    const int blocks = slot->rank > most_narrow_ranks ? blocks_of_part : 1;
-    const std::int64_t of_block = p.x.rows * block_ranks;
-    const float* part = p.ds + first_part * of_block +
-                        static_cast<std::int64_t>(row) * block_ranks + group * group_ranks;
+    const std::int64_t of_part = p.x.rows * block_ranks;
+    const std::int64_t first_part =
+        static_cast<std::int64_t>(rank_block) * parts_before(p, p.tables.target_count) +
+        parts_before(p, target_index);
+    const float* part = p.ds + first_part * of_part + static_cast<std::int64_t>(row) * block_ranks +
+                        group * group_ranks;
     const float4 sum =
-        sum_of_groups(part, blocks * of_block, 0,
-                      (columns_of(p, target_index).blocks() - 1) / blocks + 1, EveryPart{});
+        sum_of_groups(part, of_part, 0, parts_of(columns_of(p, target_index)), EveryPart{});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
     Bf16* own = target + begin + first;
     if (first + group_ranks <= slot->rank && reinterpret_cast<std::uintptr_t>(own) % 8 == 0) {
@@ -148,17 +147,6 @@ __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Output
     }
 }
 
-/// Each slot and target by its own rank, whatever others have.
-cudaError_t launch_sweeps(cudaStream_t stream, const SweepParams& p, int shared_limit) {
-    if (p.tables.smallest_rank <= most_narrow_ranks) {
-        const cudaError_t status = launch_sweep<1, true, false>(stream, p, shared_limit);
-        if (status != cudaSuccess) return status;
-    }
-    if (p.tables.largest_rank <= most_narrow_ranks) return cudaSuccess;
-    return p.rank_blocks <= 2 ? launch_wide_backward<2>(stream, p, shared_limit)
-                              : launch_wide_backward<4>(stream, p, shared_limit);
-}
-
 SweepParams backward_sweep(const LoraBackwardParams& p) {
     SweepParams sweep{};
     sweep.x = p.dy;
@@ -189,14 +177,16 @@ std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     const std::int64_t ranks = static_cast<std::int64_t>(sweep.rank_blocks) * block_ranks;
     const std::int64_t gradients = p.tables.tile_count * ranks * p.dy.cols;
-    const std::int64_t ds = ranks * column_blocks_before(sweep, p.tables.target_count) * p.dy.rows;
+    const std::int64_t ds = ranks * parts_before(sweep, p.tables.target_count) * p.dy.rows;
     return (gradients + ds) * static_cast<std::int64_t>(sizeof(float));
 }
 
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = launch_sweeps(stream, sweep, p.shared_limit);
+        const cudaError_t status = sweep.rank_blocks <= 2
+                                       ? launch_wide_backward<2>(stream, sweep, p.shared_limit)
+                                       : launch_wide_backward<4>(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
     const bool finish_b = p.tables.most_tiles_of_slot > 1;

@@ -74,7 +74,8 @@ cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
 
 constexpr int wide_blocks = 4;
 
-__global__ void __launch_bounds__(threads, blocks_of_processor) wide_grad_a_kernel(SweepParams p) {
+__global__ void __launch_bounds__(wide_threads, blocks_of_processor)
+    wide_grad_a_kernel(SweepParams p) {
     extern __shared__ uint4 staging[];
     let_next_kernel_start();
     wait_for_kernel_before();
@@ -92,7 +93,7 @@ cudaError_t launch_wide_grad_a(cudaStream_t stream, SweepParams p, int shared_li
     p.rank_groups = pieces(p.rank_blocks, wide_blocks);
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, wide_grad_a_kernel, grid, threads, shared, p);
+    return launch_early(stream, wide_grad_a_kernel, grid, wide_threads, shared, p);
 }
 
 template <bool with_dropout>
@@ -102,11 +103,11 @@ cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_
     }
     switch (p.rank_blocks) {
         case 1:
-            return launch_sweep<1, false, with_dropout>(stream, p, shared_limit);
+            return launch_sweep<1, with_dropout>(stream, p, shared_limit);
         case 2:
-            return launch_sweep<2, false, with_dropout>(stream, p, shared_limit);
+            return launch_sweep<2, with_dropout>(stream, p, shared_limit);
         default:
-            return launch_sweep<3, false, with_dropout>(stream, p, shared_limit);
+            return launch_sweep<3, with_dropout>(stream, p, shared_limit);
     }
 }
 

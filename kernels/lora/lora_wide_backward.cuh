@@ -8,19 +8,19 @@
 /// memory once for many columns, not for every block of the sweep.
 namespace loratrain::kernels::sweep {
 
-constexpr int blocks_of_part = 4;  ///< column blocks whose dS one thread block adds up
-constexpr int part_columns = blocks_of_part * block_columns;
-constexpr int ds_rows = warps * block_rows;  ///< of a thread block
+constexpr int part_columns = lora_part_columns;
+constexpr int ds_rows = wide_warps * block_rows;  ///< of a thread block
 
 /// Shared memory of a thread block for dS: lines of dY, each warp its own rows, and B of a line in
 /// two buffers.
 template <int blocks>
 struct WideDs {
-    static constexpr int stages = 3;
+    static constexpr int stages = 2;
     static constexpr int chunks = line_columns / chunk_columns;
-    static constexpr int eights = blocks * block_ranks / 8;  ///< of ranks
+    static constexpr int eights = blocks * block_ranks / 8;     ///< of ranks
+    static constexpr int turns = chunks * eights / wide_warps;  ///< of a warp, to bring a line of B
     static constexpr int factor_pieces = chunks * eights * 32;
-    static constexpr int factor_start = stages * warps * stage_pieces;
+    static constexpr int factor_start = stages * wide_warps * stage_pieces;
     static constexpr int bytes = (factor_start + 2 * factor_pieces) * 16;
     static_assert(bytes <= least_shared_bytes);
 };
@@ -29,15 +29,17 @@ struct WideDs {
 /// neighbouring columns.
 template <int blocks>
 struct FactorPart {
-    float4 even[blocks];
-    float4 odd[blocks];
+    float4 even[WideDs<blocks>::turns];
+    float4 odd[WideDs<blocks>::turns];
 };
 
 /// Goes through B of a slot in one target, line by line, as B fragments of a chunk's two products,
 /// [chunk][8 ranks][lane]. A warp has one chunk of a line, and 8 ranks of it a turn.
 template <int blocks, bool aligned>
 struct FactorFeeder {
-    static_assert(WideDs<blocks>::chunks == 2 && warps == 4);
+    static_assert(WideDs<blocks>::chunks == 2);
+    static constexpr int turns = WideDs<blocks>::turns;
+    static constexpr int turn_eights = wide_warps / 2;
     const float* b;  ///< of this thread's first column and rank
     int rank;        ///< of the slot: from one column to the next
     int ranks;       ///< from this thread's first on
@@ -56,9 +58,9 @@ struct FactorFeeder {
     }
     /// Loads a line, and goes to the next one.
     __device__ __forceinline__ void load(FactorPart<blocks>& part) {
-        constexpr int turn_ranks = 16;
+        constexpr int turn_ranks = turn_eights * 8;
 #pragma unroll
-        for (int turn = 0; turn < blocks; ++turn) {
+        for (int turn = 0; turn < turns; ++turn) {
             const int left = ranks - turn * turn_ranks;
             const float* source = b + turn * turn_ranks;
             part.even[turn] = four_of_factor<aligned>(source, 0, columns > 0 ? left : 0);
@@ -73,22 +75,23 @@ struct FactorFeeder {
         const int lane = static_cast<int>(threadIdx.x) % 32;
         const bool upper = lane >= 16;
         constexpr int eight_words = 32 * 4;
+        constexpr int turn_words = turn_eights * eight_words;
         std::uint32_t* words = reinterpret_cast<std::uint32_t*>(staged) +
                                (warp % 2 * WideDs<blocks>::eights + warp / 2) * eight_words +
                                lane % 4 * 4 + lane % 16 / 8 * 2 + lane % 8 / 4;
         std::uint32_t* first = words + (upper ? 5 : 0) * 16;
         std::uint32_t* second = words + (upper ? 4 : 1) * 16;
 #pragma unroll
-        for (int turn = 0; turn < blocks; ++turn) {
+        for (int turn = 0; turn < turns; ++turn) {
             const float4& even = part.even[turn];
             const float4& odd = part.odd[turn];
             const std::uint32_t packed[4] = {pack_halves(even.x, odd.x), pack_halves(even.y, odd.y),
                                              pack_halves(even.z, odd.z),
                                              pack_halves(even.w, odd.w)};
-            first[turn * 2 * eight_words] = upper ? packed[1] : packed[0];
-            second[turn * 2 * eight_words] = upper ? packed[0] : packed[1];
-            first[turn * 2 * eight_words + 32] = upper ? packed[3] : packed[2];
-            second[turn * 2 * eight_words + 32] = upper ? packed[2] : packed[3];
+            first[turn * turn_words] = upper ? packed[1] : packed[0];
+            second[turn * turn_words] = upper ? packed[0] : packed[1];
+            first[turn * turn_words + 32] = upper ? packed[3] : packed[2];
+            second[turn * turn_words + 32] = upper ? packed[2] : packed[3];
         }
     }
 };
@@ -149,26 +152,24 @@ __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int
     }
 }
 
+__host__ __device__ inline int parts_of(const TargetColumns& columns) {
+    return static_cast<int>((columns.end - columns.begin + part_columns - 1) / part_columns);
+}
+
+__host__ __device__ inline int parts_before(const SweepParams& p, int target) {
+    int parts = 0;
+    for (int before = 0; before < target; ++before) parts += parts_of(columns_of(p, before));
+    return parts;
+}
+
 /// The columns of part `index` of all targets.
 __device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index) {
     int target = 0;
-    const auto parts = [&] { return (columns_of(p, target).blocks() - 1) / blocks_of_part + 1; };
-    while (index >= parts()) {
-        index -= parts();
-        ++target;
-    }
+    while (index >= parts_of(columns_of(p, target))) index -= parts_of(columns_of(p, target++));
     const TargetColumns columns = columns_of(p, target);
     const int factor = index * part_columns;
     return {target, static_cast<int>(columns.begin) + factor,
             static_cast<int>(min(columns.end, columns.begin + factor + part_columns)), factor};
-}
-
-inline int parts_of(const SweepParams& p) {
-    int parts = 0;
-    for (int target = 0; target < p.tables.target_count; ++target) {
-        parts += pieces(columns_of(p, target).blocks(), blocks_of_part);
-    }
-    return parts;
 }
 
 /// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
@@ -185,7 +186,7 @@ __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& ti
     const int column_count = columns.end - columns.first;
     const Bf16* x = static_cast<const Bf16*>(p.x.data) + warp_row * p.x.ld + columns.first;
     const auto line_at = [&](int line) {
-        return staging + (line % Shape::stages * warps + warp) * stage_pieces;
+        return staging + (line % Shape::stages * wide_warps + warp) * stage_pieces;
     };
     const auto fetch = [&](int line) {
         copy_line_async<block_rows>(line_at(line), x + line * line_columns, p.x.ld,
@@ -209,22 +210,20 @@ __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& ti
         if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
         commit_pieces();
         if (line + 1 < lines) factors.load(part);
-        add_line<blocks>(line_at(line), factor, block_count, ds);
+        if (warp_row < tile.end) add_line<blocks>(line_at(line), factor, block_count, ds);
     }
     wait_for_pieces<0>();
-    const std::int64_t stride =
-        static_cast<std::int64_t>(column_blocks_before(p, p.tables.target_count)) * p.x.rows *
-        block_ranks;
-    const std::int64_t column_block =
-        column_blocks_before(p, columns.target) + columns.factor / block_columns;
-    write_part<blocks>(p.ds + group * blocks * stride + column_block * p.x.rows * block_ranks,
-                       stride, warp_row, tile.end, block_count, ds);
+    const std::int64_t of_part = p.x.rows * block_ranks;
+    const std::int64_t stride = parts_before(p, p.tables.target_count) * of_part;
+    const int part_index = parts_before(p, columns.target) + columns.factor / part_columns;
+    write_part<blocks>(p.ds + group * blocks * stride + part_index * of_part, stride, warp_row,
+                       tile.end, block_count, ds);
 }
 
 /// blockIdx.x: dS of all parts and rows of a tile, then gradients of all column blocks, each for
 /// all groups of rank blocks; blockIdx.y: the tile.
 template <int blocks>
-__global__ void __launch_bounds__(threads, blocks_of_processor)
+__global__ void __launch_bounds__(wide_threads, blocks_of_processor)
     wide_backward_kernel(SweepParams p, int ds_blocks, int parts) {
     extern __shared__ uint4 staging[];
     let_next_kernel_start();
@@ -236,7 +235,6 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
     const bool of_ds = index < ds_blocks;
     const ColumnBlock columns =
         of_ds ? find_part(p, index % parts) : find_columns<true>(p, index - ds_blocks);
-    if (ranks_of(p, tile.slot, columns.target) <= most_narrow_ranks) return;
     if (!of_ds) {
         sweep_wide<blocks, true>(p, tile, columns, group, staging);
         return;
@@ -259,12 +257,12 @@ cudaError_t launch_wide_backward(cudaStream_t stream, SweepParams p, int shared_
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
     p.rank_groups = pieces(p.rank_blocks, blocks);
-    const int parts = parts_of(p);
+    const int parts = parts_before(p, p.tables.target_count);
     const int ds_blocks = parts * pieces(p.tables.tile_rows, ds_rows);
     const int column_blocks = column_blocks_before(p, p.tables.target_count);
     const dim3 grid(static_cast<unsigned>((ds_blocks + column_blocks) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, kernel, grid, threads, shared, p, ds_blocks, parts);
+    return launch_early(stream, kernel, grid, wide_threads, shared, p, ds_blocks, parts);
 }
 
 }  // namespace loratrain::kernels::sweep

@@ -7,15 +7,19 @@
 /// summed in the order of sweep_kernel's warps that have columns alone.
 namespace loratrain::kernels::sweep {
 
+constexpr int wide_threads = 256;
+constexpr int wide_warps = wide_threads / 32;
+
 template <int blocks>
 struct Wide {
     static_assert(blocks == 2 || blocks == 4);
+    static constexpr int thread_count = wide_threads;
     static constexpr int stages = 3;
-    static constexpr int column_warps = warps;
+    static constexpr int column_warps = wide_warps;
     static constexpr int row_warps = 1;
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
     static constexpr int lines = block_columns / line_columns;
-    static_assert(lines == warps);
+    static_assert(chunks == 1 && lines * 2 == wide_warps);
     static constexpr int s_start = lines * stage_pieces;  ///< of a stage
     static constexpr int step_pieces = s_start + blocks * s_pieces;
     static constexpr int scratch_bytes = blocks * block_ranks * scratch_ld * 4;
@@ -24,7 +28,8 @@ struct Wide {
     static_assert(of_block <= least_shared_bytes);
 };
 
-/// Brings 32 rows of a block's columns and of S, step by step, each warp a line and a rank block.
+/// Brings 32 rows of a block's columns and of S, step by step, each warp half the rows of a line
+/// and of a rank block.
 template <class Shape, int blocks>
 struct WideFeeder {
     uint4* staging;
@@ -47,42 +52,40 @@ struct WideFeeder {
     __device__ __forceinline__ void fetch(int step) const {
         const int warp = static_cast<int>(threadIdx.x) / 32;
         const int lane = static_cast<int>(threadIdx.x) % 32;
-        const int down = step * block_rows;
-        const int first = warp * line_columns;
-        copy_line_async<block_rows>(stage_of(step) + warp * stage_pieces, x + down * ld + first, ld,
-                                    end_row - first_row - down, columns - first);
-        if (warp >= blocks || rank_blocks[warp].ranks == 0) return;
-        uint4* s = stage_of(step) + Shape::s_start + warp * s_pieces;
-#pragma unroll
-        for (int piece = lane; piece < s_pieces; piece += 32) {
-            stage_s_piece(s + piece, rank_blocks[warp], first_row + down + piece / 2, end_row,
-                          piece % 2);
-        }
+        constexpr int half_rows = block_rows / 2;
+        static_assert(half_rows % 8 == 0 &&
+                      s_pieces == 2 * 32);  // staged_piece repeats every 8 rows
+        const int down = step * block_rows + warp % 2 * half_rows;
+        const int first = warp / 2 * line_columns;
+        copy_line_async<half_rows>(
+            stage_of(step) + warp / 2 * stage_pieces + warp % 2 * half_rows * line_pieces,
+            x + down * ld + first, ld, end_row - first_row - down, columns - first);
+        const int block = warp / 2;
+        if (block >= blocks || rank_blocks[block].ranks == 0) return;
+        stage_s_piece(stage_of(step) + Shape::s_start + block * s_pieces + warp % 2 * 32 + lane,
+                      rank_blocks[block], first_row + down + lane / 2, end_row, lane % 2);
     }
 };
 
-/// sums += Sᵀ X of this warp's line of one step.
+/// sums += Sᵀ X of this warp's chunk of one step.
 template <class Shape, int blocks, class Feed>
 __device__ __forceinline__ void add_wide_outer(const Feed& feeder, int step, int block_count,
                                                float (&sums)[blocks][Shape::chunks][4][4]) {
-    const uint4* staged = feeder.line_of(step, static_cast<int>(threadIdx.x) / 32);
-    Columns fragments[Shape::chunks];
-#pragma unroll
-    for (int half = 0; half < Shape::chunks; ++half) {
-        load_columns([&](int r, int piece) { return staged + staged_piece(r, half * 4 + piece); },
-                     fragments[half]);
-    }
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const uint4* staged = feeder.line_of(step, warp / 2);
+    Columns fragments;
+    load_columns([&](int r, int piece) { return staged + staged_piece(r, warp % 2 * 4 + piece); },
+                 fragments);
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
-        if (b >= block_count) break;
-        std::uint32_t s[block_rows / 16][4];
+        if (b < block_count) {
+            std::uint32_t s[block_rows / 16][4];
 #pragma unroll
-        for (int m = 0; m < block_rows / 16; ++m) {
-            load_transposed_block(feeder.s_of(step, b) + m * 32, s[m]);
+            for (int m = 0; m < block_rows / 16; ++m) {
+                load_transposed_block(feeder.s_of(step, b) + m * 32, s[m]);
+            }
+            add_outer(s, fragments, sums[b][0]);
         }
-#pragma unroll
-        for (int half = 0; half < Shape::chunks; ++half)
-            add_outer(s, fragments[half], sums[b][half]);
     }
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 // kernels/ includes nothing of src/.
 static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
+static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
@@ -78,10 +79,6 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
             sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
-            if (entry.rank > 0 &&
-                (tables.smallest_rank == 0 || entry.rank < tables.smallest_rank)) {
-                tables.smallest_rank = entry.rank;
-            }
             tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
             add_dropout(target.slots[i], tables);
         }

@@ -109,12 +109,12 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
                            const ScratchUsers& users) {
     const auto segments = static_cast<std::int64_t>(users.at_once);
     std::int64_t ranks = 0;
-    std::int64_t column_blocks = 0;
+    std::int64_t parts = 0;
     std::int64_t gradients = most_tiles(view, shape.out, segments) * shape.out;
     for (int i = 0; i < shape.count; ++i) {
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
         const std::int64_t out = linear_shape(view.lane_model, linear).out;
-        column_blocks += pieces(out, device_memory::lora_sweep_columns);
+        parts += pieces(out, device_memory::lora_part_columns);
         gradients = std::max(gradients, most_tiles(view, out, segments) * out);
         for (const AdapterJob* adapter : users.adapters) {
             if (!adapter->targets_linear(linear)) continue;
@@ -122,7 +122,7 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
                              rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
         }
     }
-    return ranks * (gradients + column_blocks * view.replica.microbatch_tokens) * 4;
+    return ranks * (gradients + parts * view.replica.microbatch_tokens) * 4;
 }
 
 }  // namespace
