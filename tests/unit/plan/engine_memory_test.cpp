@@ -56,7 +56,7 @@ TEST(EngineMemory, PartsByHand) {
     // gate and up: x with its LoRA columns, both outputs with theirs
     EXPECT_EQ(layout.gemm_timing, grown(8192U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
     // gate and up: 112 column blocks of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
-    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (112 * 8192 + (3 + 4) * 28672));
+    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (28 * 8192 + (3 + 4) * 28672));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
     EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
     // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
