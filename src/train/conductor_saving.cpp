@@ -67,7 +67,8 @@ StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) con
     const AdapterState& now = adapters_[adapter].state;
     if (now.status != AdapterStatus::running) {
         const bool may_come = is_unfinished(now.status) && changes_in_stream();
-        return {now.steps, -1, !may_come};
+        const auto last = last_steps_.find(adapter);
+        return {last == last_steps_.end() ? now.steps : last->second, -1, !may_come};
     }
     const Begin& begin = begun_.at(adapter);
     const std::int32_t last = now.steps + steps_left(adapter);

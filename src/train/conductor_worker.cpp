@@ -65,7 +65,10 @@ void Conductor::train_given() {
     const std::vector<AdapterId> running = adapters_.running();
     if (running.empty()) return rest();
     const std::vector<AdapterId> at_rung = search_.at_rung(running);
-    if (!at_rung.empty()) return report_trained(at_rung);  // by a start that was killed there
+    if (!at_rung.empty()) {  // by a start that was killed there
+        evaluated_.clear();
+        return report_trained(at_rung);
+    }
     const std::vector<AdapterId> trained = train_stream();
     end_adapters(trained);
     report_trained(trained);
@@ -104,7 +107,7 @@ int Conductor::places() const {
 /// Those at rungs wait for the desk's verdict.
 void Conductor::report_trained(const std::vector<AdapterId>& trained) {
     const std::vector<AdapterId> arrived = search_.at_rung(trained);
-    if (!arrived.empty()) evaluate(arrived, parts_.job.sweep->rung_eval_samples);
+    evaluate_at_rungs(arrived);
     journal_.flush();
     for (const AdapterId a : arrived) {
         adapters_[a].state.status = AdapterStatus::parked;
