@@ -109,6 +109,7 @@ std::vector<AdapterId> Conductor::train_stream() {
     exported_.clear();
     written_.clear();
     stepped_.clear();
+    parked_.clear();
     evaluated_.clear();
     begun_.clear();
     last_steps_.clear();
@@ -160,11 +161,9 @@ std::vector<AdapterId> Conductor::train_stream() {
     return trained;
 }
 
-/// Whether an adapter that ends makes room for one that cannot come while others train, or is to
-/// write texts on a worker.
+/// Whether an adapter that ends makes room for one that cannot come while others train.
 bool Conductor::ends_need_drain() const {
     if (search_.active() && !changes_in_stream()) return true;
-    if (parts_.desk != nullptr && parts_.job.eval.generate.wanted()) return true;
     return adapters_.any_waiting() && !changes_in_stream();
 }
 
@@ -282,7 +281,11 @@ std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& s
     }
     std::erase_if(ended, [this](AdapterId a) { return !sweep_.is_wanted(a); });
     exported_.insert(ended.begin(), ended.end());
-    if (parts_.job.sweep && parts_.desk == nullptr) record_trials(false);
+    if (parts_.desk != nullptr) {
+        tell_ends_in_stream();
+    } else if (parts_.job.sweep) {
+        record_trials(false);
+    }
     return ended;
 }
 

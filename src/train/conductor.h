@@ -26,12 +26,11 @@ namespace loratrain {
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
 /// on as one stream of windows until something needs an empty pipeline, as a stop of the run.
 /// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
-/// ordered, and make room for those that wait, and for those that are added, unless workers are
-/// told of ends. Where the result of an evaluation may end an adapter early, or a trial at a rung,
-/// what comes behind is planned when it is there. Checkpoints and the best states of adapters are
-/// written while it goes on, unless there is no memory for copies. Texts of adapters that have
-/// ended are written with the pipeline empty, of several at a time; whether another deployment pays
-/// behind an end is judged before it.
+/// ordered, and make room for those that wait, and for those that are added. Where the result of an
+/// evaluation may end an adapter early, or a trial at a rung, what comes behind is planned when it
+/// is there. Checkpoints and the best states of adapters are written while it goes on, unless there
+/// is no memory for copies. Texts of adapters that have ended are written with the pipeline empty,
+/// of several at a time; whether another deployment pays behind an end is judged before it.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -112,6 +111,7 @@ class Conductor {
     bool rungs_need_drain(std::int32_t round) const;
     bool awaits_rungs(std::int32_t round) const;
     void judge_in_stream(std::int32_t round);
+    bool waits_for_files(AdapterId adapter) const;
     void record_trials(bool news);
     AdapterTable table_before(const Progress& planned, const StreamChange& change) const;
     void pause(AdapterId adapter, const Progress& planned, StreamChange& change);
@@ -207,8 +207,8 @@ class Conductor {
     ExitCode work();
     void train_given();
     void rest();
-    void ask_for_adapters();
-    int places() const;
+    void ask_for_adapters(const AdapterTable& table);
+    int places(const AdapterTable& table) const;
     void report_trained(const std::vector<AdapterId>& trained);
     void tell_ends();
     void tell_ends(const std::vector<AdapterId>& ended);
@@ -223,6 +223,13 @@ class Conductor {
     std::string store_for_others(const std::vector<AdapterId>& adapters);
     void grow_by(const InboxFile& file);
     bool desk_wants_drain() const;
+    bool has_verdicts(const DeskOrders& orders) const;
+
+    // On a worker, while its stream goes on (conductor_worker_stream.cpp).
+    void obey_in_stream();
+    void park_in_stream(const Progress& planned, StreamChange& change);
+    void tell_parked();
+    void tell_ends_in_stream();
     bool has(AdapterId adapter) const { return adapters_[adapter].held; }
 
     // Admission and orders (conductor_orders.cpp).
@@ -296,11 +303,12 @@ class Conductor {
     std::set<std::string> stopping_;      ///< adapters whose stop files are obeyed
 
     // On a worker.
-    std::set<AdapterId> told_;  ///< ended ones that the desk knows of
-    int places_ = 0;            ///< that the desk was told of
-    int moves_ = 0;             ///< in which it has given adapters back
-    std::string stop_ordered_;  ///< by the desk: why
-    bool resting_ = false;      ///< it has saved and trains no more
+    std::set<AdapterId> told_;    ///< ended ones that the desk knows of
+    std::set<AdapterId> parked_;  ///< in the stream, at rungs; the desk does not know yet
+    int places_ = 0;              ///< that the desk was told of
+    int moves_ = 0;               ///< in which it has given adapters back
+    std::string stop_ordered_;    ///< by the desk: why
+    bool resting_ = false;        ///< it has saved and trains no more
     std::optional<ExitCode> over_;
 };
 

@@ -17,19 +17,19 @@
 namespace loratrain {
 
 /// Who trains may change while others train: nobody else has to know of an end before they train
-/// on. Workers get their adapters, and runs are deployed anew with the pipeline empty, and so are
-/// texts written of trials, which may not be kept later. What needs that of single adapters
-/// (admit_in_stream): a place that others have to leave, for a higher priority; references, or what
-/// a base comes to, that are not known; more memory than there is beside what is resident, or for
-/// copies.
+/// on. Runs are deployed anew with the pipeline empty, and so are texts written of trials, which
+/// may not be kept later, and on workers, which tell of ends then. What needs that of single
+/// adapters (admit_in_stream): a place that others have to leave, for a higher priority;
+/// references, or what a base comes to, that are not known; more memory than there is beside what
+/// is resident, or for copies.
 bool Conductor::changes_in_stream() const {
-    const bool texts_of_trials = parts_.job.sweep && parts_.job.eval.generate.wanted();
-    return !texts_of_trials && parts_.desk == nullptr && !parts_.redeploys;
+    const bool tells_of_ends = parts_.job.sweep || parts_.desk != nullptr;
+    return !(tells_of_ends && parts_.job.eval.generate.wanted()) && !parts_.redeploys;
 }
 
 /// Those of a sweep change what its trials are judged beside.
 bool Conductor::takes_orders_in_stream() const {
-    return !parts_.job.sweep && changes_in_stream();
+    return !parts_.job.sweep && parts_.desk == nullptr && changes_in_stream();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
@@ -64,9 +64,18 @@ std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
         }
     }
     const bool searches = search_.active() && !ends_need_drain();
-    if (searches) judge_in_stream(planned.round);
+    if (parts_.desk != nullptr && changes_in_stream()) {
+        tell_parked();
+        obey_in_stream();
+        if (searches) park_in_stream(planned, change);
+    } else if (searches) {
+        judge_in_stream(planned.round);
+    }
     const bool any_may_come = adapters_.any_waiting() || searches;
     if (any_may_come && changes_in_stream() && !admit_in_stream(planned, change)) return {};
+    if (parts_.desk != nullptr && changes_in_stream()) {
+        ask_for_adapters(table_before(planned, change));
+    }
     if (searches) change.stops = adapters_.progress();
     keep_evaluated(planned, change);
     return change;
@@ -146,7 +155,8 @@ void Conductor::take_memory_of_ended(StreamChange& change) {
     }
     for (const AdapterId a : stepped_) {
         const AdapterState& state = adapters_[a].state;
-        const bool ended = is_ended_trial(parts_.job.adapter(a), state) && sweep_.has_recorded(a);
+        const bool ended = told_.contains(a) ||
+                           (is_ended_trial(parts_.job.adapter(a), state) && sweep_.has_recorded(a));
         const auto& known = saved_ended_;
         const bool is_known = std::find(known.begin(), known.end(), a) != known.end();
         if (ended && is_held(a) && !is_known) change.released.push_back(a);

@@ -32,7 +32,8 @@ bool Conductor::comes_to_rung(AdapterId adapter, std::int32_t round) const {
 
 /// Its end counts at rungs that it has not been at.
 bool Conductor::ends_before_rungs(AdapterId adapter) const {
-    if (!search_.active() || !parts_.job.adapter(adapter).trial) return false;
+    const bool judges = search_.active() && parts_.desk == nullptr;
+    if (!judges || !parts_.job.adapter(adapter).trial) return false;
     const auto rungs = static_cast<std::size_t>(parts_.job.sweep->rungs - 1);
     const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
     return adapters_[adapter].state.rungs.size() < rungs && adapters_.next_rung(adapter) == total;
@@ -55,7 +56,8 @@ bool Conductor::rungs_need_drain(std::int32_t round) const {
 
 /// What verdicts before the round hang on has not been told.
 bool Conductor::awaits_rungs(std::int32_t round) const {
-    if (!search_.active() || rungs_need_drain(round)) return false;
+    const bool judges = search_.active() && parts_.desk == nullptr;
+    if (!judges || rungs_need_drain(round)) return false;
     return std::any_of(begun_.begin(), begun_.end(), [&](const auto& entry) {
         const AdapterId a = entry.first;
         const std::int32_t steps = steps_before(a, round);
@@ -79,16 +81,21 @@ void Conductor::judge_in_stream(std::int32_t round) {
     record_trials(!arrived.empty());
 }
 
-/// Those that have ended, and are exported or not wanted, and their best states too.
+/// One that has ended: of its last steps, or what they leave in the run directory.
+bool Conductor::waits_for_files(AdapterId adapter) const {
+    const bool has_steps_to_come = last_steps_.contains(adapter) && steps_left(adapter) > 0;
+    const bool waits = !written_.contains(adapter) &&
+                       is_complete(adapters_[adapter].state.status) &&
+                       (exported_.contains(adapter) || sweep_.is_wanted(adapter));
+    return has_steps_to_come || waits || has_best_to_write(adapter);
+}
+
+/// Those that have ended, and are exported or not wanted.
 void Conductor::record_trials(bool news) {
     std::vector<AdapterId> ended = adapters_.all();
     std::erase_if(ended, [this](AdapterId a) {
-        const AdapterState& state = adapters_[a].state;
-        if (!is_ended_trial(parts_.job.adapter(a), state) || sweep_.has_recorded(a)) return true;
-        const bool has_steps_to_come = last_steps_.contains(a) && steps_left(a) > 0;
-        const bool waits = !written_.contains(a) && is_complete(state.status) &&
-                           (exported_.contains(a) || sweep_.is_wanted(a));
-        return has_steps_to_come || waits || has_best_to_write(a);
+        const bool over = is_ended_trial(parts_.job.adapter(a), adapters_[a].state);
+        return !over || sweep_.has_recorded(a) || waits_for_files(a);
     });
     if (ended.empty() && !news) return;
     journal_.flush();
