@@ -350,7 +350,7 @@ void ScheduleStream::State::evaluate_at_rungs(JointWindow& joint) const {
     if (at_rungs.empty()) return;
     std::vector<DatasetInfo> first;
     std::span<const DatasetInfo> infos = datasets;
-    if (const int most = job.sweep->rung_eval_samples; most > 0) {
+    if (const std::int64_t most = job.sweep->rung_eval_samples; most > 0) {
         first = first_eval_samples(datasets, most);
         infos = first;
     }
