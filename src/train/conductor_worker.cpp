@@ -155,12 +155,14 @@ void Conductor::save_and_tell() {
     parts_.desk->send();
 }
 
-/// What the checkpoint of the stream has, of those that have not ended since.
+/// What the checkpoint of the stream has, of those that have neither ended since nor come to rungs,
+/// where the desk judges them by what it was told then.
 void Conductor::tell_saved(const StateAtRound& saved, double seconds) {
     const RunState then = saved.state(state());
     std::vector<AdapterId> adapters;
     for (const AdapterId a : adapters_.all()) {
-        const bool saves = has(a) && is_unfinished(adapters_[a].state.status);
+        const AdapterStatus status = adapters_[a].state.status;
+        const bool saves = has(a) && is_unfinished(status) && status != AdapterStatus::parked;
         if (!saves || is_untouched(then.adapters[index(a)])) continue;  // it may have come since
         parts_.desk->tell(a, then.adapters[index(a)]);
         adapters.push_back(a);
