@@ -65,8 +65,8 @@ std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
     }
     const bool searches = search_.active() && !ends_need_drain();
     if (parts_.desk != nullptr && changes_in_stream()) {
-        tell_parked();
         obey_in_stream();
+        tell_parked();
         if (searches) park_in_stream(planned, change);
     } else if (searches) {
         judge_in_stream(planned.round);

@@ -9,8 +9,10 @@
 
 namespace loratrain {
 
-/// Who has not begun is taken, and verdicts are; nothing else has come (desk_wants_drain).
+/// Who has not begun is taken, and verdicts are; where anything else has come since
+/// desk_wants_drain() was asked, all waits for the next window.
 void Conductor::obey_in_stream() {
+    if (desk_wants_drain()) return;
     while (const std::optional<DeskOrders> orders = parts_.desk->next()) {
         for (const AdapterNews& news : orders->news) take_news(news);
         for (const GivenAdapter& given : orders->given) {
