@@ -99,7 +99,7 @@ std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
     return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
 }
 
-std::int32_t AdapterTable::rung_of(AdapterId adapter) const {
+std::int32_t AdapterTable::next_rung(AdapterId adapter) const {
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
     const bool searched =
         job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.adapter(adapter).trial;
@@ -109,18 +109,18 @@ std::int32_t AdapterTable::rung_of(AdapterId adapter) const {
     return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated));
 }
 
-std::int32_t AdapterTable::stop_of(AdapterId adapter) const {
-    const std::int32_t rung = rung_of(adapter);
+std::int32_t AdapterTable::next_stop(AdapterId adapter) const {
+    const std::int32_t rung = next_rung(adapter);
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
     return is_unjudged(rows_[index(adapter)].state) ? std::min(rung, total - 1) : rung;
 }
 
 std::int32_t AdapterTable::steps_to_rung(AdapterId adapter) const {
-    return rung_of(adapter) - rows_[index(adapter)].state.steps;
+    return next_rung(adapter) - rows_[index(adapter)].state.steps;
 }
 
 std::int32_t AdapterTable::steps_to_stop(AdapterId adapter) const {
-    return stop_of(adapter) - rows_[index(adapter)].state.steps;
+    return next_stop(adapter) - rows_[index(adapter)].state.steps;
 }
 
 WorkLeft AdapterTable::work_left() const {
@@ -157,7 +157,9 @@ Progress AdapterTable::progress() const {
     for (const AdapterId adapter : all()) {
         const AdapterRow& row = rows_[index(adapter)];
         progress.steps.push_back(row.state.steps);
-        progress.stops.push_back(stop_of(adapter));
+        progress.stops.push_back(next_stop(adapter));
+        const std::int32_t rung = next_rung(adapter);
+        progress.rungs.push_back(rung < plan_.adapters[index(adapter)].total_steps ? rung : 0);
         progress.stopped.push_back(row.state.status != AdapterStatus::running);
     }
     return progress;

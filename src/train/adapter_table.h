@@ -61,9 +61,11 @@ class AdapterTable {
     bool any_waiting() const;
 
     std::int32_t steps_left(AdapterId adapter) const;
-    /// The same to its next rung, if it has rungs (plan/rungs.h) before its last step.
+    /// The step of its next rung, if it has rungs (plan/rungs.h) before its last step, else that.
+    std::int32_t next_rung(AdapterId adapter) const;
     std::int32_t steps_to_rung(AdapterId adapter) const;
-    /// The same to where it may train for now: without a verdict it does not take its last step.
+    /// The step where it may train to for now: without a verdict it does not take its last step.
+    std::int32_t next_stop(AdapterId adapter) const;
     std::int32_t steps_to_stop(AdapterId adapter) const;
     WorkLeft work_left() const;
     /// For admission; those without a verdict claim nothing.
@@ -74,8 +76,6 @@ class AdapterTable {
   private:
     void add_rows(AdapterStatus status);
     std::vector<AdapterId> from(std::size_t first) const;
-    std::int32_t rung_of(AdapterId adapter) const;
-    std::int32_t stop_of(AdapterId adapter) const;
 
     const Job& job_;
     const Plan& plan_;

@@ -108,6 +108,8 @@ std::vector<AdapterId> Conductor::train_stream() {
     fixed_end_ = adapters_.round() + rounds_to_event();
     exported_.clear();
     written_.clear();
+    stepped_.clear();
+    parked_.clear();
     evaluated_.clear();
     begun_.clear();
     last_steps_.clear();
@@ -159,11 +161,9 @@ std::vector<AdapterId> Conductor::train_stream() {
     return trained;
 }
 
-/// Whether an adapter that ends makes room for one that cannot come while others train, or is to
-/// write texts on a worker.
+/// Whether an adapter that ends makes room for one that cannot come while others train.
 bool Conductor::ends_need_drain() const {
-    if (search_.active()) return true;
-    if (parts_.desk != nullptr && parts_.job.eval.generate.wanted()) return true;
+    if (search_.active() && !changes_in_stream()) return true;
     return adapters_.any_waiting() && !changes_in_stream();
 }
 
@@ -190,13 +190,14 @@ std::int32_t Conductor::last_round(const Progress& planned) const {
         const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
         most = std::max(most, total - planned.steps[index(a)]);
     }
-    if (adapters_.any_waiting() && !ends_need_drain()) ++most;
+    const bool any_may_come = adapters_.any_waiting() || search_.active();
+    if (any_may_come && !ends_need_drain()) ++most;
     const std::int32_t end = std::min(fixed_end_, planned.round + most);
     return foreseen_ ? std::min(end, foreseen_->round + 1) : end;
 }
 
-/// Of a window, so that one begins where a checkpoint is due, a place becomes free, an end is
-/// judged, or states that are evaluated are kept or awaited.
+/// Of a window, so that one begins where a checkpoint is due, a place becomes free, an end or a
+/// trial is judged, or states that are evaluated are kept or awaited.
 std::int32_t Conductor::most_rounds(const Progress& planned) const {
     std::int32_t most = std::numeric_limits<std::int32_t>::max();
     const EvalJob& eval = parts_.job.eval;
@@ -205,11 +206,14 @@ std::int32_t Conductor::most_rounds(const Progress& planned) const {
         if (every > 0) most = std::min(most, every - planned.round % every);
     }
     if (foreseen_) most = std::min(most, std::max(1, foreseen_->round - planned.round));
-    if (!adapters_.any_waiting()) return most;
+    if (!adapters_.any_waiting() && !search_.active()) return most;
     for (const AdapterId a : adapters_.all()) {
+        if (planned.stopped[index(a)]) continue;
         const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
-        const std::int32_t left = total - planned.steps[index(a)];
-        if (!planned.stopped[index(a)] && left > 0) most = std::min(most, left);
+        for (const std::int32_t stop : {total, adapters_.next_stop(a)}) {
+            const std::int32_t left = stop - planned.steps[index(a)];
+            if (left > 0) most = std::min(most, left);
+        }
     }
     return most;
 }
@@ -218,7 +222,7 @@ std::int32_t Conductor::most_rounds(const Progress& planned) const {
 bool Conductor::drain_wanted(std::int32_t round) {
     if (parts_.desk != nullptr && desk_wants_drain()) return true;
     return orders_need_drain(round) || must_give_up_any() || budget_spent() ||
-           evaluations_need_drain(round) || texts_are_due(round) ||
+           evaluations_need_drain(round) || rungs_need_drain(round) || texts_are_due(round) ||
            (checkpoint_due_at(round) && !can_save_at(round)) || !reason_to_stop().empty() ||
            !goes_on_behind(round);
 }
@@ -250,7 +254,8 @@ void Conductor::note_evaluations() {
     std::erase_if(evaluations_, [this](const EvalResult& result) {
         if (adapters_[result.adapter].state.steps < result.step) return false;
         note_evaluation_of(result);
-        if (result.step > 0) judge_evaluation(result.adapter, result.step);
+        const bool counts = result.step > 0 && !is_at_rung(result.adapter, result.step);
+        if (counts) judge_evaluation(result.adapter, result.step);
         evaluated_[result.adapter] = result.step;
         if (!is_best(result.adapter, result.step)) kept_.erase({result.adapter, result.step});
         const bool begins_behind =
@@ -266,22 +271,29 @@ void Conductor::note_evaluations() {
 
 /// Of those whose last step is taken everywhere, the ones whose results have come and are good.
 std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& stepped) {
-    std::vector<AdapterId> chosen;
+    stepped_ = {stepped.begin(), stepped.end()};
+    std::vector<AdapterId> ended;
     for (const AdapterId a : stepped) {
-        if (exported_.contains(a) || steps_left(a) > 0 || !is_evaluated(a)) continue;
+        const bool pruned = adapters_[a].state.status == AdapterStatus::pruned;
+        if (exported_.contains(a) || steps_left(a) > 0 || !(pruned || is_evaluated(a))) continue;
         if (adapters_[a].state.status == AdapterStatus::running) settle(a);
-        if (!is_complete(adapters_[a].state.status) || !sweep_.is_wanted(a)) continue;
-        exported_.insert(a);
-        chosen.push_back(a);
+        if (is_complete(adapters_[a].state.status)) ended.push_back(a);
     }
-    return chosen;
+    std::erase_if(ended, [this](AdapterId a) { return !sweep_.is_wanted(a); });
+    exported_.insert(ended.begin(), ended.end());
+    if (parts_.desk != nullptr) {
+        tell_ends_in_stream();
+    } else if (parts_.job.sweep) {
+        record_trials(false);
+    }
+    return ended;
 }
 
 /// By the stream itself (ScheduleStream).
 bool Conductor::is_evaluated_behind(const BatchPlan& batch) const {
-    const int every = parts_.job.eval.every_steps;
-    const bool regular = every > 0 && (batch.round + 1) % every == 0;
-    return (regular || batch.last_of_adapter) &&
+    const bool regular = all_are_evaluated_before(batch.round + 1);
+    const bool at_rung = is_at_rung(batch.adapter, batch.step + 1);
+    return (regular || batch.last_of_adapter || at_rung) &&
            has_eval_samples(parts_.job, parts_.datasets, batch.adapter);
 }
 

@@ -26,12 +26,11 @@ namespace loratrain {
 /// and to end; posts what it decides to the other ranks and does its own part of it. Training goes
 /// on as one stream of windows until something needs an empty pipeline, as a stop of the run.
 /// Evaluations go on in the stream, beside what others train, and adapters end in it, also as
-/// ordered, and make room for those that wait, and for those that are added, unless trials or
-/// workers are told of ends. Where the result of an evaluation may end an adapter early, what comes
-/// behind is planned when it is there. Checkpoints and the best states of adapters are written
-/// while it goes on, unless there is no memory for copies. Texts of adapters that have ended are
-/// written with the pipeline empty, of several at a time; whether another deployment pays behind an
-/// end is judged before it.
+/// ordered, and make room for those that wait, and for those that are added. Where the result of an
+/// evaluation may end an adapter early, or a trial at a rung, what comes behind is planned when it
+/// is there. Checkpoints and the best states of adapters are written while it goes on, unless there
+/// is no memory for copies. Texts of adapters that have ended are written with the pipeline empty,
+/// of several at a time; whether another deployment pays behind an end is judged before it.
 class Conductor {
   public:
     /// The arguments outlive it.
@@ -94,12 +93,30 @@ class Conductor {
 
     // Who trains changes while the stream goes on (conductor_changes.cpp).
     bool changes_in_stream() const;
+    bool takes_orders_in_stream() const;
     bool orders_need_drain(std::int32_t round);
     std::optional<StreamChange> change_stream(const Progress& planned);
     void stop_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change);
     bool admit_in_stream(const Progress& planned, StreamChange& change);
     void take_memory_of_ended(StreamChange& change);
-    void begin_in_stream(AdapterId adapter, const Progress& planned);
+    bool may_begin_in_stream(AdapterId adapter) const;
+    void begin_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change);
+
+    // Trials at rungs while the stream goes on (conductor_rungs.cpp).
+    std::int32_t steps_before(AdapterId adapter, std::int32_t round) const;
+    bool all_are_evaluated_before(std::int32_t round) const;
+    bool comes_to_rung(AdapterId adapter, std::int32_t round) const;
+    bool ends_before_rungs(AdapterId adapter) const;
+    bool is_at_rung(AdapterId adapter, std::int32_t step) const;
+    bool rungs_need_drain(std::int32_t round) const;
+    bool awaits_rungs(std::int32_t round) const;
+    void judge_in_stream(std::int32_t round);
+    bool waits_for_files(AdapterId adapter) const;
+    void record_trials(bool news);
+    AdapterTable table_before(const Progress& planned, const StreamChange& change) const;
+    void pause(AdapterId adapter, const Progress& planned, StreamChange& change);
+    bool is_resident_still(AdapterId adapter) const;
+    const AdapterState* known_base(AdapterId adapter) const;
 
     // Adapters that are added while the stream goes on (conductor_growth.cpp).
     struct Additions {
@@ -136,6 +153,7 @@ class Conductor {
     void keep_evaluated(const Progress& planned, StreamChange& change) const;
     void store_kept(const AdapterAtStep& which, Kept kept);
     bool is_best(AdapterId adapter, std::int32_t step) const;
+    bool has_best_to_write(AdapterId adapter) const;
     void judge_evaluations(const std::vector<AdapterId>& adapters);
     void judge_evaluation(AdapterId adapter, std::int32_t step);
     void write_bests(bool pipeline_is_empty);
@@ -178,6 +196,7 @@ class Conductor {
     void recall_trials();
     void evaluate_bases(const std::vector<AdapterId>& newcomers);
     void search_trials(const std::vector<AdapterId>& trained);
+    void evaluate_at_rungs(const std::vector<AdapterId>& trials);
     void note_ends(const std::vector<AdapterId>& trials);
     bool budget_spent() const;
     void end_by_budget();
@@ -188,8 +207,8 @@ class Conductor {
     ExitCode work();
     void train_given();
     void rest();
-    void ask_for_adapters();
-    int places() const;
+    void ask_for_adapters(const AdapterTable& table);
+    int places(const AdapterTable& table) const;
     void report_trained(const std::vector<AdapterId>& trained);
     void tell_ends();
     void tell_ends(const std::vector<AdapterId>& ended);
@@ -204,11 +223,18 @@ class Conductor {
     std::string store_for_others(const std::vector<AdapterId>& adapters);
     void grow_by(const InboxFile& file);
     bool desk_wants_drain() const;
+    bool has_verdicts(const DeskOrders& orders) const;
+
+    // On a worker, while its stream goes on (conductor_worker_stream.cpp).
+    void obey_in_stream();
+    void park_in_stream(const Progress& planned, StreamChange& change);
+    void tell_parked();
+    void tell_ends_in_stream();
     bool has(AdapterId adapter) const { return adapters_[adapter].held; }
 
     // Admission and orders (conductor_orders.cpp).
     void admit_adapters();
-    std::vector<AdapterId> choose_adapters() const;
+    std::vector<AdapterId> choose_adapters(AdapterTable table) const;
     bool finished();
     bool are_looked_at(const InboxFile& file) const;
     bool orders_wait();
@@ -254,12 +280,13 @@ class Conductor {
         std::int32_t round = 0;
         std::int32_t steps = 0;  ///< so many it had
     };
-    std::map<AdapterId, Begin> begun_;              ///< in the stream
-    std::map<AdapterId, std::int32_t> last_steps_;  ///< in the stream, by order: steps it has then
-    std::int32_t fixed_end_ = 0;                    ///< a round: of the stream, whoever trains
-    std::optional<Foreseen> foreseen_;              ///< none: ends are not waited for
-    std::optional<double> text_seconds_;            ///< that an adapter's texts took last
-    std::vector<AdapterId> saved_ended_;            ///< had ended at the checkpoint of the stream
+    std::map<AdapterId, Begin> begun_;  ///< in the stream
+    /// In the stream, by order, by an evaluation or for now: steps it has then.
+    std::map<AdapterId, std::int32_t> last_steps_;
+    std::int32_t fixed_end_ = 0;          ///< a round: of the stream, whoever trains
+    std::optional<Foreseen> foreseen_;    ///< none: ends are not waited for
+    std::optional<double> text_seconds_;  ///< that an adapter's texts took last
+    std::vector<AdapterId> saved_ended_;  ///< had ended at the checkpoint of the stream
 
     std::set<ReferenceId> referred_;               ///< whose losses are known
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
@@ -268,6 +295,7 @@ class Conductor {
     std::map<AdapterAtStep, Kept> kept_;           ///< in the stream, that may be or are the best
     std::set<AdapterId> exported_;                 ///< in the stream, or on the way
     std::set<AdapterId> written_;                  ///< of them: its files are
+    std::set<AdapterId> stepped_;                  ///< in the stream: all stages have its last step
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;
@@ -275,11 +303,12 @@ class Conductor {
     std::set<std::string> stopping_;      ///< adapters whose stop files are obeyed
 
     // On a worker.
-    std::set<AdapterId> told_;  ///< ended ones that the desk knows of
-    int places_ = 0;            ///< that the desk was told of
-    int moves_ = 0;             ///< in which it has given adapters back
-    std::string stop_ordered_;  ///< by the desk: why
-    bool resting_ = false;      ///< it has saved and trains no more
+    std::set<AdapterId> told_;    ///< ended ones that the desk knows of
+    std::set<AdapterId> parked_;  ///< in the stream, at rungs; the desk does not know yet
+    int places_ = 0;              ///< that the desk was told of
+    int moves_ = 0;               ///< in which it has given adapters back
+    std::string stop_ordered_;    ///< by the desk: why
+    bool resting_ = false;        ///< it has saved and trains no more
     std::optional<ExitCode> over_;
 };
 

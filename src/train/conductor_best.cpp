@@ -47,11 +47,10 @@ bool Conductor::evaluations_need_drain(std::int32_t round) const {
     });
 }
 
-/// While a result is awaited that may end an adapter. Of several replicas one without a share of
-/// the evaluation learns of the step before it in the next window alone.
+/// While a result is awaited that may end an adapter.
 bool Conductor::goes_on_undrained() const {
     const bool early = parts_.job.eval.early_stopping_patience > 0;
-    return early && changes_in_stream() && parts_.plan.replicas.size() == 1;
+    return early && changes_in_stream();
 }
 
 /// By the result of an evaluation before the round that has not been noted.
@@ -66,15 +65,17 @@ bool Conductor::may_end_at(AdapterId adapter, std::int32_t round) const {
 /// to that, no more are: what is noted meanwhile never brings an adapter nearer to its end.
 std::vector<AdapterId> Conductor::deciding(const Progress& planned) const {
     const int every = parts_.job.eval.every_steps;
-    if (every == 0 || !goes_on_undrained()) return {};
     std::vector<AdapterId> adapters;
     for (const auto& [a, begin] : begun_) {
-        if (may_end_at(a, (planned.round / every + 1) * every)) adapters.push_back(a);
+        const bool early =
+            every > 0 && goes_on_undrained() && may_end_at(a, (planned.round / every + 1) * every);
+        if (early || ends_before_rungs(a)) adapters.push_back(a);
     }
     return adapters;
 }
 
 bool Conductor::awaits_evaluations(std::int32_t round) const {
+    if (awaits_rungs(round)) return true;
     if (!goes_on_undrained()) return false;
     return std::any_of(begun_.begin(), begun_.end(),
                        [&](const auto& entry) { return may_end_at(entry.first, round); });
@@ -88,14 +89,20 @@ void Conductor::end_stopped_early(const Progress& planned, StreamChange& change)
     }
 }
 
-/// Of those that are evaluated before the next window and train on in it.
+/// Of those that are evaluated before the next window and train on in it, and of trials that end:
+/// they may not be exported.
 void Conductor::keep_evaluated(const Progress& planned, StreamChange& change) const {
-    const EvalJob& eval = parts_.job.eval;
-    if (!eval.keep_best || eval.every_steps == 0 || planned.round % eval.every_steps != 0) return;
+    if (!parts_.job.eval.keep_best) return;
     for (const auto& [a, begin] : begun_) {
         const bool evaluated = has_eval_samples(parts_.job, parts_.datasets, a);
         if (!evaluated || begin.round >= planned.round) continue;
-        if (trains_beyond(a, planned.round)) change.kept.push_back({a, planned.steps[index(a)]});
+        const std::int32_t steps = begin.steps + planned.round - begin.round;
+        const bool trains_on =
+            all_are_evaluated_before(planned.round) && trains_beyond(a, planned.round);
+        const bool ends = parts_.job.adapter(a).trial && saves_in_stream_ &&
+                          !last_steps_.contains(a) &&
+                          steps == parts_.plan.adapters[index(a)].total_steps;
+        if (trains_on || ends) change.kept.push_back({a, planned.steps[index(a)]});
     }
 }
 
@@ -112,6 +119,11 @@ bool Conductor::is_best(AdapterId adapter, std::int32_t step) const {
     return std::any_of(bests_.begin(), bests_.end(), [&](const Best& best) {
         return best.adapter == adapter && best.state.best_step == step;
     });
+}
+
+bool Conductor::has_best_to_write(AdapterId adapter) const {
+    return std::any_of(bests_.begin(), bests_.end(),
+                       [&](const Best& best) { return best.adapter == adapter; });
 }
 
 void Conductor::judge_evaluations(const std::vector<AdapterId>& adapters) {

@@ -17,19 +17,26 @@
 namespace loratrain {
 
 /// Who trains may change while others train: nobody else has to know of an end before they train
-/// on. Trials of a sweep are judged, workers get their adapters, and runs are deployed anew with
-/// the pipeline empty. What needs that of single adapters (admit_in_stream): a place that others
-/// have to leave, for a higher priority; references that are not known; more memory than there is
-/// beside what is resident, or for copies.
+/// on. Runs are deployed anew with the pipeline empty, and so are texts written of trials, which
+/// may not be kept later, and on workers, which tell of ends then. What needs that of single
+/// adapters (admit_in_stream): a place that others have to leave, for a higher priority;
+/// references, or what a base comes to, that are not known; more memory than there is beside what
+/// is resident, or for copies.
 bool Conductor::changes_in_stream() const {
-    return !parts_.job.sweep && parts_.desk == nullptr && !parts_.redeploys;
+    const bool tells_of_ends = parts_.job.sweep || parts_.desk != nullptr;
+    return !(tells_of_ends && parts_.job.eval.generate.wanted()) && !parts_.redeploys;
+}
+
+/// Those of a sweep change what its trials are judged beside.
+bool Conductor::takes_orders_in_stream() const {
+    return !parts_.job.sweep && parts_.desk == nullptr && changes_in_stream();
 }
 
 /// One that waits and has begun is evaluated and exported as it stops, which takes it back into
 /// memory.
 bool Conductor::orders_need_drain(std::int32_t round) {
     if (!orders_wait()) return false;
-    if (!changes_in_stream() || round >= fixed_end_) return true;
+    if (!takes_orders_in_stream() || round >= fixed_end_) return true;
     if (orders_.stops.empty()) return false;
     std::set<AdapterId> staying;
     for (const auto& [adapter, begin] : begun_) {
@@ -56,9 +63,20 @@ std::optional<StreamChange> Conductor::change_stream(const Progress& planned) {
             stop_in_stream(*adapter, planned, change);
         }
     }
-    if (adapters_.any_waiting() && changes_in_stream() && !admit_in_stream(planned, change)) {
-        return {};
+    const bool searches = search_.active() && !ends_need_drain();
+    if (parts_.desk != nullptr && changes_in_stream()) {
+        obey_in_stream();
+        tell_parked();
+        if (searches) park_in_stream(planned, change);
+    } else if (searches) {
+        judge_in_stream(planned.round);
     }
+    const bool any_may_come = adapters_.any_waiting() || searches;
+    if (any_may_come && changes_in_stream() && !admit_in_stream(planned, change)) return {};
+    if (parts_.desk != nullptr && changes_in_stream()) {
+        ask_for_adapters(table_before(planned, change));
+    }
+    if (searches) change.stops = adapters_.progress();
     keep_evaluated(planned, change);
     return change;
 }
@@ -82,62 +100,87 @@ void Conductor::stop_in_stream(AdapterId adapter, const Progress& planned, Strea
 
 /// False where those whose turn it is cannot come while others train.
 bool Conductor::admit_in_stream(const Progress& planned, StreamChange& change) {
-    const auto stops = [&](AdapterId a) {
-        return std::find(change.ended.begin(), change.ended.end(), a) != change.ended.end();
-    };
-    std::vector<AdapterClaim> claims = adapters_.claims();
+    const AdapterTable table = table_before(planned, change);
+    const std::vector<AdapterId> chosen = choose_adapters(table);
+    const std::set<AdapterId> admitted(chosen.begin(), chosen.end());
     std::set<AdapterId> training;
     for (const auto& [a, begin] : begun_) {
-        const std::int32_t total = parts_.plan.adapters[index(a)].total_steps;
-        AdapterClaim& claim = claims[index(a)];
-        claim.begun = planned.steps[index(a)] > 0;
-        claim.unfinished = claim.unfinished && !planned.stopped[index(a)] && !stops(a) &&
-                           planned.steps[index(a)] < total;
-        if (claim.unfinished) training.insert(a);
+        const bool ends = table[a].state.status == AdapterStatus::done;
+        if (trains_beyond(a, planned.round) && !ends) training.insert(a);
     }
-    const std::vector<AdapterId> chosen = admit(parts_.job, parts_.plan, claims);
-    const std::set<AdapterId> admitted(chosen.begin(), chosen.end());
-    if (admitted == training) return true;
-    if (planned.round >= fixed_end_) return false;
-    if (!std::includes(admitted.begin(), admitted.end(), training.begin(), training.end())) {
-        return false;
-    }
-    std::set<AdapterId> resident = admitted;
-    for (const auto& [a, begin] : begun_) {
-        if (!exported_.contains(a) || has_texts(a)) resident.insert(a);
-    }
-    change.resident.assign(resident.begin(), resident.end());
-    if (!fit_together(parts_.job, parts_.plan, change.resident)) return false;
-    if (saves_in_stream_ && !saves_in_stream()) return false;
+    std::vector<AdapterId> leaving;
+    std::set_difference(training.begin(), training.end(), admitted.begin(), admitted.end(),
+                        std::back_inserter(leaving));
     std::set_difference(admitted.begin(), admitted.end(), training.begin(), training.end(),
                         std::back_inserter(change.begun));
-    const bool know_references =
-        std::all_of(change.begun.begin(), change.begun.end(), [this](AdapterId a) {
-            const AdapterJob& adapter = parts_.job.adapter(a);
-            return !adapter.loss.has_reference() || referred_.contains(reference_of(adapter));
-        });
-    if (!know_references) return false;
-    for (const AdapterId a : change.begun) begin_in_stream(a, planned);
-    admitted_ = change.resident;
+    const bool changes = !leaving.empty() || !change.begun.empty();
+    if (changes && planned.round >= fixed_end_) return false;
+    const bool may_leave = std::all_of(leaving.begin(), leaving.end(), [this](AdapterId a) {
+        return search_.active() && parts_.job.adapter(a).trial;
+    });
+    const bool may_begin = std::all_of(change.begun.begin(), change.begun.end(),
+                                       [this](AdapterId a) { return may_begin_in_stream(a); });
+    if (!may_leave || !may_begin) return false;
+    std::set<AdapterId> resident = admitted;
+    for (const auto& [a, begin] : begun_) {
+        if (is_resident_still(a)) resident.insert(a);
+    }
+    change.resident.assign(resident.begin(), resident.end());
+    if (!change.begun.empty()) {
+        if (!fit_together(parts_.job, parts_.plan, change.resident)) return false;
+        if (saves_in_stream_ && !saves_in_stream()) return false;
+        admitted_ = change.resident;
+    }
+    for (const AdapterId a : leaving) pause(a, planned, change);
+    for (const AdapterId a : change.begun) begin_in_stream(a, planned, change);
+    for (const AdapterId a : admitted) adapters_[a].state.status = AdapterStatus::running;
     take_memory_of_ended(change);
     return true;
 }
 
-/// What a checkpoint has and files have been written of.
+bool Conductor::may_begin_in_stream(AdapterId adapter) const {
+    const AdapterJob& job = parts_.job.adapter(adapter);
+    if (job.loss.has_reference() && !referred_.contains(reference_of(job))) return false;
+    const bool is_base = parts_.job.sweep && job.init_from.empty() &&
+                         is_untouched(adapters_[adapter].state) &&
+                         has_eval_samples(parts_.job, parts_.datasets, adapter);
+    return !is_base || known_base(adapter) != nullptr;
+}
+
+/// What a checkpoint has and files have been written of; of trials what is recorded.
 void Conductor::take_memory_of_ended(StreamChange& change) {
     if (saving_) return;
     for (const AdapterId a : saved_ended_) {
         if (written_.contains(a) && is_held(a)) change.released.push_back(a);
     }
+    for (const AdapterId a : stepped_) {
+        const AdapterState& state = adapters_[a].state;
+        const bool ended = told_.contains(a) ||
+                           (is_ended_trial(parts_.job.adapter(a), state) && sweep_.has_recorded(a));
+        const auto& known = saved_ended_;
+        const bool is_known = std::find(known.begin(), known.end(), a) != known.end();
+        if (ended && is_held(a) && !is_known) change.released.push_back(a);
+    }
 }
 
-void Conductor::begin_in_stream(AdapterId adapter, const Progress& planned) {
+void Conductor::begin_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change) {
     AdapterState& state = adapters_[adapter].state;
-    state.status = AdapterStatus::running;
-    begun_[adapter] = {planned.round, state.steps};
-    if (is_untouched(state) && has_eval_samples(parts_.job, parts_.datasets, adapter)) {
+    begun_[adapter] = {planned.round, planned.steps[index(adapter)]};
+    last_steps_.erase(adapter);
+    stepped_.erase(adapter);
+    if (!has_eval_samples(parts_.job, parts_.datasets, adapter)) return;
+    const bool is_first = is_untouched(state);
+    const AdapterState* base = parts_.job.sweep && is_first ? known_base(adapter) : nullptr;
+    if (base != nullptr) {
+        take_evaluation(base->first_eval_loss, base->first_exact_match, state);
+        journal_.base_known(adapter);
+    } else if (is_first) {
         journal_.await_first_evaluation(adapter);
+        return;
     }
+    if (!parts_.job.sweep || planned.steps[index(adapter)] > 0) return;
+    change.known.push_back(adapter);
+    evaluated_[adapter] = 0;
 }
 
 }  // namespace loratrain

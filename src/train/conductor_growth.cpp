@@ -13,7 +13,7 @@ namespace loratrain {
 
 void Conductor::look_for_additions() {
     if (additions_) additions_->answers_later = false;
-    if (additions_ || !changes_in_stream() || !orders_wait()) return;
+    if (additions_ || !takes_orders_in_stream() || !orders_wait()) return;
     Additions found;
     for (InboxFile& file : std::exchange(orders_.additions, {})) {
         try {

@@ -11,7 +11,7 @@
 namespace loratrain {
 
 void Conductor::admit_adapters() {
-    const std::vector<AdapterId> admitted = choose_adapters();
+    const std::vector<AdapterId> admitted = choose_adapters(adapters_);
     adapters_.admit(admitted);
     if (admitted == admitted_) return;
     admitted_ = admitted;
@@ -21,10 +21,10 @@ void Conductor::admit_adapters() {
 
 /// Those that claim it; beside them trials on speculation, as long as that costs the others
 /// little.
-std::vector<AdapterId> Conductor::choose_adapters() const {
-    std::vector<AdapterClaim> claims = adapters_.claims();
+std::vector<AdapterId> Conductor::choose_adapters(AdapterTable table) const {
+    std::vector<AdapterClaim> claims = table.claims();
     int place = 0;
-    for (const AdapterId a : search_.speculation()) {
+    for (const AdapterId a : TrialSearch(parts_.job, table).speculation()) {
         claims[index(a)].unfinished = true;
         claims[index(a)].speculation = ++place;
     }
@@ -32,7 +32,7 @@ std::vector<AdapterId> Conductor::choose_adapters() const {
     if (place == 0 || parts_.job.sweep->speculate == Speculation::always) return admitted;
     double room = tokens_of_fixed_costs(parts_.plan);
     std::erase_if(admitted, [&](AdapterId a) {
-        room -= adapters_[a].tokens_per_step;
+        room -= table[a].tokens_per_step;
         return claims[index(a)].speculation > 0 && room < 0;
     });
     return admitted;

@@ -56,7 +56,8 @@ std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
         AdapterState now = adapters_[a].state;
         const auto begin = begun_.find(a);
         const bool begins_behind = begin != begun_.end() && begin->second.round == round;
-        if (begins_behind) now.status = AdapterStatus::waiting;
+        if (!has(a)) now = {};
+        if (begins_behind || !has(a)) now.status = AdapterStatus::waiting;
         saving_->state.note(a, now, clock_.elapsed());
         if (parts_.run.stage().bank().residence(a) == Residence::released) saving_->files.keep(a);
     }
@@ -65,9 +66,11 @@ std::vector<AdapterId> Conductor::begin_checkpoint(std::int32_t round) {
 
 StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) const {
     const AdapterState& now = adapters_[adapter].state;
+    if (!has(adapter)) return {};
     if (now.status != AdapterStatus::running) {
         const bool may_come = is_unfinished(now.status) && changes_in_stream();
-        return {now.steps, -1, !may_come};
+        const auto last = last_steps_.find(adapter);
+        return {last == last_steps_.end() ? now.steps : last->second, -1, !may_come};
     }
     const Begin& begin = begun_.at(adapter);
     const std::int32_t last = now.steps + steps_left(adapter);

@@ -57,7 +57,7 @@ void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
 /// Judges those that are at rungs, and whoever can be judged now that others have ended.
 void Conductor::search_trials(const std::vector<AdapterId>& trained) {
     const std::vector<AdapterId> arrived = search_.at_rung(trained);
-    evaluate(arrived, parts_.job.sweep->rung_eval_samples);
+    evaluate_at_rungs(arrived);
     search_.arrived(arrived);
     if (budget_spent()) end_by_budget();
     journal_.flush();
@@ -74,6 +74,13 @@ void Conductor::search_trials(const std::vector<AdapterId>& trained) {
                                   [this](AdapterId a) { return !sweep_.has_recorded(a); });
     if (news || !arrived.empty()) note_ends(ended);
     release_trials();
+}
+
+/// Where the stream has not done so.
+void Conductor::evaluate_at_rungs(const std::vector<AdapterId>& trials) {
+    std::vector<AdapterId> left = trials;
+    std::erase_if(left, [this](AdapterId a) { return is_evaluated(a) && !regular_evaluation(); });
+    if (!left.empty()) evaluate(left, parts_.job.sweep->rung_eval_samples);
 }
 
 void Conductor::note_ends(const std::vector<AdapterId>& trials) {

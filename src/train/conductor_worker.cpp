@@ -44,7 +44,7 @@ RunState Conductor::state() const {
 
 ExitCode Conductor::work() {
     for (obey_desk(); !over_; obey_desk()) {
-        ask_for_adapters();
+        ask_for_adapters(adapters_);
         train_given();
         const std::string why = resting_ ? "" : reason_to_stop();
         if (!why.empty()) stop_working(why);
@@ -65,7 +65,10 @@ void Conductor::train_given() {
     const std::vector<AdapterId> running = adapters_.running();
     if (running.empty()) return rest();
     const std::vector<AdapterId> at_rung = search_.at_rung(running);
-    if (!at_rung.empty()) return report_trained(at_rung);  // by a start that was killed there
+    if (!at_rung.empty()) {  // by a start that was killed there
+        evaluated_.clear();
+        return report_trained(at_rung);
+    }
     const std::vector<AdapterId> trained = train_stream();
     end_adapters(trained);
     report_trained(trained);
@@ -80,8 +83,8 @@ void Conductor::rest() {
     channel_.progress();
 }
 
-void Conductor::ask_for_adapters() {
-    const int now = resting_ ? 0 : places();
+void Conductor::ask_for_adapters(const AdapterTable& table) {
+    const int now = resting_ ? 0 : places(table);
     if (now == places_) return;
     places_ = now;
     parts_.desk->tell_places(now);
@@ -89,8 +92,8 @@ void Conductor::ask_for_adapters() {
 }
 
 /// Those that could train beside the ones that it has, and one more; none while one waits.
-int Conductor::places() const {
-    std::vector<AdapterClaim> claims = adapters_.claims();
+int Conductor::places(const AdapterTable& table) const {
+    std::vector<AdapterClaim> claims = table.claims();
     const auto had = std::count_if(claims.begin(), claims.end(),
                                    [](const AdapterClaim& claim) { return claim.unfinished; });
     const auto admitted = std::ssize(admit(parts_.job, parts_.plan, claims));
@@ -103,8 +106,9 @@ int Conductor::places() const {
 
 /// Those at rungs wait for the desk's verdict.
 void Conductor::report_trained(const std::vector<AdapterId>& trained) {
+    tell_parked();
     const std::vector<AdapterId> arrived = search_.at_rung(trained);
-    if (!arrived.empty()) evaluate(arrived, parts_.job.sweep->rung_eval_samples);
+    evaluate_at_rungs(arrived);
     journal_.flush();
     for (const AdapterId a : arrived) {
         adapters_[a].state.status = AdapterStatus::parked;
@@ -151,12 +155,15 @@ void Conductor::save_and_tell() {
     parts_.desk->send();
 }
 
-/// What the checkpoint of the stream has, of those that have not ended since.
+/// What the checkpoint of the stream has, of those that have neither ended since nor come to rungs,
+/// where the desk judges them by what it was told then.
 void Conductor::tell_saved(const StateAtRound& saved, double seconds) {
     const RunState then = saved.state(state());
     std::vector<AdapterId> adapters;
     for (const AdapterId a : adapters_.all()) {
-        if (!has(a) || !is_unfinished(adapters_[a].state.status)) continue;
+        const AdapterStatus status = adapters_[a].state.status;
+        const bool saves = has(a) && is_unfinished(status) && status != AdapterStatus::parked;
+        if (!saves || is_untouched(then.adapters[index(a)])) continue;  // it may have come since
         parts_.desk->tell(a, then.adapters[index(a)]);
         adapters.push_back(a);
     }
@@ -285,25 +292,31 @@ void Conductor::grow_by(const InboxFile& file) {
     }
 }
 
-/// Orders have come that change who trains.
+/// Orders have come that need an empty pipeline.
 bool Conductor::desk_wants_drain() const {
+    const bool in_stream = changes_in_stream();
     const auto is_mine = [this](const auto& entry) {
         return entry.worker == parts_.desk->worker();
     };
     return parts_.desk->any([&](const DeskOrders& orders) {
         const bool more =
-            places_ > 1 && std::any_of(orders.given.begin(), orders.given.end(), is_mine);
+            std::any_of(orders.given.begin(), orders.given.end(), [&](const GivenAdapter& given) {
+                return is_mine(given) && (in_stream ? !given.checkpoint.empty() : places_ > 1);
+            });
         const bool fewer = std::any_of(orders.returned.begin(), orders.returned.end(), is_mine);
         const bool ends = std::any_of(orders.ended.begin(), orders.ended.end(),
                                       [this](AdapterId a) { return has(a); });
-        const bool verdicts =
-            std::any_of(orders.news.begin(), orders.news.end(), [this](const AdapterNews& news) {
-                return has(news.adapter) &&
-                       adapters_[news.adapter].state.status == AdapterStatus::parked &&
-                       news.state.status != AdapterStatus::parked;
-            });
-        return more || fewer || ends || verdicts || !orders.additions.empty() ||
-               orders.budget_spent || !orders.stop.empty() || orders.over;
+        return more || fewer || ends || (!in_stream && has_verdicts(orders)) ||
+               !orders.additions.empty() || orders.budget_spent || !orders.stop.empty() ||
+               orders.over;
+    });
+}
+
+/// On trials that it has parked.
+bool Conductor::has_verdicts(const DeskOrders& orders) const {
+    return std::any_of(orders.news.begin(), orders.news.end(), [this](const AdapterNews& news) {
+        return has(news.adapter) && adapters_[news.adapter].state.status == AdapterStatus::parked &&
+               news.state.status != AdapterStatus::parked;
     });
 }
 

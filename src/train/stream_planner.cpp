@@ -1,5 +1,7 @@
 #include "train/stream_planner.h"
 
+#include <algorithm>
+
 #include "base/background_work.h"
 #include "base/error.h"
 #include "base/system.h"
@@ -29,7 +31,12 @@ StreamPlanner::~StreamPlanner() {
 void StreamPlanner::change(const StreamChange& change) {
     LORATRAIN_CHECK(!future_.valid(), "a window is under way");
     for (const AdapterId adapter : change.ended) stream_.end(adapter);
-    for (const AdapterId adapter : change.begun) stream_.begin(adapter);
+    for (const AdapterId adapter : change.paused) stream_.pause(adapter);
+    for (const AdapterId adapter : change.begun) {
+        const auto& known = change.known;
+        stream_.begin(adapter, std::find(known.begin(), known.end(), adapter) != known.end());
+    }
+    if (change.stops) stream_.stop_at(*change.stops);
 }
 
 void StreamPlanner::await(std::vector<AdapterId> adapters) {

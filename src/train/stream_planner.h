@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,13 @@ struct PlannedWindow {
 /// Who comes and goes between two windows.
 struct StreamChange {
     std::vector<AdapterId> ended;     ///< that have steps left (ScheduleStream::end)
+    std::vector<AdapterId> paused;    ///< ScheduleStream::pause
     std::vector<AdapterId> begun;     ///< ScheduleStream::begin
+    std::vector<AdapterId> known;     ///< of them: evaluated before
     std::vector<AdapterId> resident;  ///< where any begin: all that are in backend memory then
     std::vector<AdapterId> released;  ///< before: whose memory is given back
     std::vector<AdapterAtStep> kept;  ///< evaluated before: parameters of which copies are made
+    std::optional<Progress> stops;    ///< ScheduleStream::stop_at
 };
 
 /// What has been planned, how long that took, and how much of it training had to wait for.

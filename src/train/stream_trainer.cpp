@@ -82,7 +82,8 @@ std::int32_t StreamTrainer::run(const Hooks& hooks) {
         export_complete(hooks);
         copy_states();
         perform(change);
-        note_ends(planned.window, change.ended);
+        note_change(change);
+        note_batches(planned.window);
         if (more) {
             plan_next_ = [&] { plan_next(planner, hooks); };
             looked_for_additions_ = false;
@@ -222,16 +223,29 @@ void StreamTrainer::wait_to_plan(const StreamPlanner& planner, const Hooks& hook
     }
 }
 
-/// The window is about to train. `ended`: from it on; those have no batches in it.
-void StreamTrainer::note_ends(const JointWindow& joint, const std::vector<AdapterId>& ended) {
-    for (const AdapterId adapter : ended) {
-        OpenBatch* newest = nullptr;
+/// The window behind it is about to train; those that end have no batches in it.
+void StreamTrainer::note_change(const StreamChange& change) {
+    for (const AdapterId adapter : change.ended) note_last_batch(adapter);
+    for (const AdapterId adapter : change.paused) note_last_batch(adapter);
+    for (const AdapterId adapter : change.begun) {
+        std::erase(stepped_, adapter);
         for (auto& [number_of_batch, open] : open_batches_) {
-            if (open.adapter == adapter) newest = &open;
+            if (open.adapter == adapter) open.last_of_adapter = false;
         }
-        if (newest == nullptr) stepped_.push_back(adapter);
-        if (newest != nullptr) newest->last_of_adapter = true;
     }
+}
+
+void StreamTrainer::note_last_batch(AdapterId adapter) {
+    OpenBatch* newest = nullptr;
+    for (auto& [number_of_batch, open] : open_batches_) {
+        if (open.adapter == adapter) newest = &open;
+    }
+    if (newest == nullptr) stepped_.push_back(adapter);
+    if (newest != nullptr) newest->last_of_adapter = true;
+}
+
+/// The window is about to train.
+void StreamTrainer::note_batches(const JointWindow& joint) {
     std::size_t stages = 0;
     for (const Window& window : joint.replicas) stages += window.actions.size();
     std::int32_t number_of_batch = joint.common().first_batch;

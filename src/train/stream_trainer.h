@@ -124,7 +124,9 @@ class StreamTrainer {
     void perform(const StreamChange& change);
     void look_after(StreamPlanner& planner, const Hooks& hooks);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
-    void note_ends(const JointWindow& window, const std::vector<AdapterId>& ended);
+    void note_change(const StreamChange& change);
+    void note_last_batch(AdapterId adapter);
+    void note_batches(const JointWindow& window);
     void note_step(std::int32_t batch);
     void note_evaluations(const JointWindow& joint);
     void take_part(const EvalResult& part);

@@ -203,12 +203,13 @@ class Evaluation(JobTest):
         """Beside a run with the pipeline empty now and then; others take the places."""
         adapters = {"one": STEPS, "two": STEPS, "three": 7, "four": STEPS}
         options = {"keep_best": True, "early_stopping_patience": 2}
-        for ranks in (2, 4):
-            with self.subTest(ranks=ranks):
-                stream, drained = f"stream-{ranks}", f"drained-{ranks}"
-                path = self.waiting_job(stream, adapters, **options)
+        for ranks, deployment in ((2, None), (4, None), (2, [{"count": 2}])):
+            with self.subTest(ranks=ranks, deployment=deployment):
+                case = f"{ranks}-{'replicas' if deployment else 'stages'}"
+                stream, drained = f"stream-{case}", f"drained-{case}"
+                path = self.waiting_job(stream, adapters, deployment=deployment, **options)
                 self.assert_one_stream(self.succeed(run([path], ranks)).stdout)
-                path = self.waiting_job(drained, adapters, **options)
+                path = self.waiting_job(drained, adapters, deployment=deployment, **options)
                 for stop in (6, 15):  # nobody begins there
                     self.succeed(run([path, "--stop-after", stop], ranks), STOPPED)
                 self.succeed(run([path], ranks))

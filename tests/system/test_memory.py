@@ -32,9 +32,9 @@ class Growth(JobTest):
         job = self.tiny_job("run", {"one": {**keys, "r": 4, "learning_rate": 1e-5},
                                     "two": {**keys, "r": 7},
                                     "three": {**keys, "target_modules": ["o_proj"]}})
-        # On two replicas evaluations that may end `one` end a stream each, and it gains in all of
-        # them: what is kept of a long one (MakespanCheck) has its own bound.
-        job["parallel"] = {"deployment": [{"tp": 1, "pp": 1, "count": 2}]}
+        # With a deployment that is found evaluations that may end `one` end a stream each, and it gains in
+        # all of them: what is kept of a long one (MakespanCheck) has its own bound.
+        job["parallel"] = {"deployment": "auto"}
         job["datasets"]["a"]["eval_path"] = job["datasets"]["a"]["path"]
         job["eval"] = {"every_steps": 100, "keep_best": True, "early_stopping_patience": 1}
         job["checkpoint"] = {"every_steps": 250}

@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from harness import (SOURCE, JobTest, adapter_weights, children, direct, frobenius, is_alive,
+from harness import (SOURCE, STOPPED, JobTest, adapter_weights, children, direct, frobenius, is_alive,
                      read_metrics, run, send, start, step_metrics, without_times, write_samples)
 
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
@@ -192,6 +192,46 @@ class Sweep(SweepTest):
         self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
+
+    def contents(self, run_dir):
+        """Metrics without times, weights that are kept, and what is recorded of trials that have ended."""
+        folder = self.dir / run_dir
+        ended = {name: state for name, state in
+                 json.loads((folder / "sweep/state.json").read_text())["adapters"].items()
+                 if name != "default"}
+        return {"ended": ended, "steps": {name: without_times(read_metrics(folder, name)) for name in ended},
+                "weights": {name: (folder / "adapters" / name / "adapter_model.safetensors").read_bytes()
+                            for name in self.kept(run_dir)}}
+
+    def test_trials_are_judged_and_refilled_in_one_stream(self):
+        """Beside a run in starts, which have an empty pipeline at rungs and ends."""
+        cases = {"halving": ({"scheduler": "halving", "speculate": "always"}, None),
+                 "asha": ({"scheduler": "asha", "export": "all"}, None),
+                 "grid": ({"top_k": 3}, None),
+                 "replicas": ({"scheduler": "halving"}, [{"count": 2}])}
+        space = {"learning_rate": [5e-4, 1e-3, 2e-3], "global_batch_size": [2, 4]}
+        for case, (sweep, deployment) in cases.items():
+            with self.subTest(case):
+                paths = []
+                for how in ("stream", "drained"):
+                    job = self.job(f"{case}-{how}", space, epochs=1, rung_eval_samples=5, **sweep)
+                    job["schedule"] = {"max_adapters": 4, "costs": "built-in"}
+                    if case == "grid":  # else at rungs too, for which the pipeline is emptied
+                        job["eval"] = {"every_steps": 2, "keep_best": True,
+                                       "early_stopping_patience": 2}
+                    if how == "stream":  # one may be due while the one before is being written
+                        del job["checkpoint"]
+                    if deployment:
+                        job["parallel"]["deployment"] = deployment
+                    paths.append(self.write_job(job, f"{case}-{how}.yaml"))
+                output = self.succeed(run([paths[0]], 2)).stdout
+                self.assertRegex(output, r"planned \d+ windows of 1 stream in")
+                for stop in (1, 3, 4, 8):
+                    self.succeed(run([paths[1], "--stop-after", stop], 2), STOPPED)
+                self.succeed(run([paths[1]], 2))
+                self.assertEqual(self.contents(f"{case}-drained"), self.contents(f"{case}-stream"))
+                rungs = {row["rung"] for row in self.results(f"{case}-stream").values() if row["rank"]}
+                self.assertEqual(len(rungs) > 1, case != "grid", rungs)
 
     def test_kills_do_not_change_what_asha_decides(self):
         job = self.job("run", epochs=2 * LONGER, scheduler="asha", rungs=3, reduction_factor=3,

@@ -7,8 +7,9 @@ import signal
 import time
 import unittest
 
+from backend_cases import evaluations, expected_stop
 from harness import ENDLESS, STOPPED, children, direct, run, send, start, step_metrics
-from test_sweep import LONGER, SweepTest
+from test_sweep import LONGER, SPACE as MANY, SweepTest
 
 SPACE = {"r": [2, 4], "learning_rate": [5e-4, 1e-3], "global_batch_size": [2, 4]}
 
@@ -56,6 +57,42 @@ class Workers(SweepTest):
         again = self.succeed(run([self.dir / "job.yaml"], 2)).stdout
         self.assertIn("9 adapters have ended", again)
         self.assert_same_run("each-3", "joint")
+
+    def streams(self, output):
+        """Of both workers."""
+        counts = [int(count) for count in re.findall(r"windows? of (\d+) streams?", output)]
+        self.assertEqual(len(counts), 2)
+        return sum(counts)
+
+    def test_trials_leave_at_rungs_in_few_streams(self):
+        """Beside one worker for all, which decides at once."""
+        for run_dir, assignment, ranks in (("joint", "joint", 1), ("each", "each", 2)):
+            job = self.workers_job(run_dir, MANY, scheduler="halving", rung_eval_samples=5, speculate="never")
+            job["parallel"]["assignment"] = assignment
+            job["schedule"]["max_adapters"] = 3
+            del job["checkpoint"]
+            output = self.succeed(run([self.write_job(job)], ranks)).stdout
+        self.assert_same_run("each", "joint")
+        self.assertEqual({name: row["rung"] for name, row in self.results("each").items()},
+                         {name: row["rung"] for name, row in self.results("joint").items()})
+        # A worker waits for a verdict where it has no others, and may be asked for what it has.
+        self.assertLess(self.streams(output), 18)
+
+    def test_early_stops_in_few_streams(self):
+        """Rounds count for each worker, and evaluations with them."""
+        job = self.workers_job("run", {"r": [2, 4], "learning_rate": [1e-3, 3e-2]}, epochs=6, export="all")
+        job["schedule"]["max_adapters"] = 2
+        job["eval"] = {"every_steps": 3, "early_stopping_patience": 1}
+        del job["checkpoint"]
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        self.assertLess(self.streams(output), 6)
+        stops = {}
+        for name, row in self.results().items():
+            steps = step_metrics(self.dir / "run", name)
+            stops[name] = expected_stop(evaluations(self.dir / "run", name), 1)
+            early = row["status"] == "STOPPED EARLY"
+            self.assertEqual(stops[name] if early else 0, steps[-1]["step"] if early else 0, name)
+        self.assertTrue(any(row["status"] == "STOPPED EARLY" for row in self.results().values()), stops)
 
     def test_kills_and_other_numbers_of_workers_do_not_change_the_winner(self):
         keys = {"scheduler": "halving", "rungs": 3, "reduction_factor": 2, "rung_eval_samples": 5,

@@ -250,7 +250,7 @@ void PipelineActions::forget_ended() {
 }
 
 void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reductions,
-                             std::int32_t least_forwards) {
+                             std::int32_t least_forwards, bool awaits) {
     note_carried(window);
     note_reductions(window, reductions);
     order_.add(window, over_after(window));
@@ -283,6 +283,7 @@ void PipelineActions::add_to(Window& window, std::span<const std::int32_t> reduc
         reduce_what_it_can(sums, stage);
         LORATRAIN_CHECK(sums.reduced >= due, "batch ", reduction(sums.reduced).batch,
                         " is never over");
+        if (joint_ && awaits) step_to(std::max(sums.stepped, evaluated_), sums, stage);
         if (window.drains) {
             step_to(noted_reductions(), sums, stage);
             stage.flush(left);

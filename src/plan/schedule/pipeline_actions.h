@@ -50,9 +50,10 @@ class PipelineActions {
 
     /// `window`: the stream's next one; everything but actions and peaks is filled. `reductions`:
     /// JointWindow's. `least_forwards`: microbatches of the stream whose forwards the last stage
-    /// ends in it.
+    /// ends in it. `awaits`: an evaluation is awaited; of several replicas all step what is
+    /// evaluated in it, also those that have no share of the evaluation.
     void add_to(Window& window, std::span<const std::int32_t> reductions,
-                std::int32_t least_forwards = 0);
+                std::int32_t least_forwards = 0, bool awaits = false);
 
     /// The adapter's newest batch is its last, whatever its plan says.
     void end(AdapterId adapter);

@@ -15,6 +15,9 @@ struct Progress {
     std::vector<bool> stopped;        ///< per AdapterId
     /// Per AdapterId the step at which a block must end, besides the last; empty = none.
     std::vector<std::int32_t> stops{};
+    /// Per AdapterId the step at which a trial comes to a rung before its last step; 0 = no such;
+    /// empty = none have any.
+    std::vector<std::int32_t> rungs{};
 };
 
 /// The next `rounds` rounds (fewer when all adapters finish earlier; an empty window when nothing

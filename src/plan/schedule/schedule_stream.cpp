@@ -163,7 +163,12 @@ struct ScheduleStream::State {
     void add_block(std::int32_t rounds, JointWindow& joint);
     std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
                                                const JointWindow& joint) const;
+    bool all_are_evaluated() const;
+    std::vector<AdapterId> coming_to_rungs(std::size_t first_batch, const Window& window) const;
+    void evaluate_at_rungs(JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
+    void append_evaluations(const Round& samples, std::size_t first_batch, bool for_all_stages,
+                            JointWindow& joint) const;
     void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
     std::int32_t awaited_forwards(const Window& window) const;
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
@@ -188,6 +193,7 @@ struct ScheduleStream::State {
     std::vector<AdapterId> coming;  ///< to be evaluated before the next block
     std::vector<AdapterId> going;   ///< behind it
     std::vector<AdapterId> awaited;
+    std::vector<AdapterId> at_rungs;  ///< behind the last block
 };
 
 /// The next round's batches, noted.
@@ -302,6 +308,8 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
     }
     settle_batches(joint, first_batch);
     if (evaluations != Evaluations::due) return;
+    at_rungs = coming_to_rungs(first_batch, joint.common());
+    evaluate_at_rungs(joint);
     for (const DueEvaluation& due : evaluations_due(first_batch, joint)) evaluate(due, joint);
 }
 
@@ -310,12 +318,52 @@ std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const
     std::int32_t forwards = 0;
     for (const BatchPlan& batch : window.batches) {
         const bool at_end = batch.evaluation && batch.round + 1 == progress.round;
-        const bool is_awaited =
-            std::find(awaited.begin(), awaited.end(), batch.adapter) != awaited.end();
-        if (!at_end || !is_awaited || !batch.is_here()) continue;
+        const auto is_in = [&](const std::vector<AdapterId>& adapters) {
+            return std::find(adapters.begin(), adapters.end(), batch.adapter) != adapters.end();
+        };
+        if (!at_end || !batch.is_here() || !(is_in(awaited) || is_in(at_rungs))) continue;
         forwards = std::max(forwards, number(batch.last_microbatch) + 1);
     }
     return forwards;
+}
+
+bool ScheduleStream::State::all_are_evaluated() const {
+    return job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
+}
+
+/// With the block of the batches from `first_batch` on.
+std::vector<AdapterId> ScheduleStream::State::coming_to_rungs(std::size_t first_batch,
+                                                              const Window& window) const {
+    std::vector<AdapterId> adapters;
+    if (progress.rungs.empty() || all_are_evaluated()) return adapters;
+    for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
+        const BatchPlan& batch = window.batches[b];
+        const bool is_last = batch.round + 1 == progress.round;
+        const bool at_rung = batch.step + 1 == progress.rungs[index(batch.adapter)];
+        if (is_last && at_rung && evaluates(batch.adapter)) adapters.push_back(batch.adapter);
+    }
+    return adapters;
+}
+
+/// As an evaluation of them with an empty pipeline.
+void ScheduleStream::State::evaluate_at_rungs(JointWindow& joint) const {
+    if (at_rungs.empty()) return;
+    std::vector<DatasetInfo> first;
+    std::span<const DatasetInfo> infos = datasets;
+    if (const std::int64_t most = job.sweep->rung_eval_samples; most > 0) {
+        first = first_eval_samples(datasets, most);
+        infos = first;
+    }
+    const std::size_t first_batch = joint.common().batches.size();
+    Round samples;
+    for (const AdapterId adapter : at_rungs) {
+        const DueEvaluation due{adapter, progress.steps[index(adapter)], progress.round - 1};
+        samples.push_back(evaluation_samples(job, plan, infos, due));
+        for (Window& window : joint.replicas) {
+            window.batches.push_back(evaluation_batch(job, infos, due));
+        }
+    }
+    append_evaluations(samples, first_batch, true, joint);
 }
 
 /// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
@@ -323,7 +371,7 @@ std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const
 std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
                                                                   const JointWindow& joint) const {
     const Window& window = joint.common();
-    const bool all = job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
+    const bool all = all_are_evaluated();
     std::vector<std::pair<std::int64_t, DueEvaluation>> due;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
@@ -346,17 +394,26 @@ std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t fi
 
 void ScheduleStream::State::evaluate(const DueEvaluation& due, JointWindow& joint) const {
     const std::size_t own_batch = joint.common().batches.size();
-    const Round samples{evaluation_samples(job, plan, datasets, due)};
+    for (Window& window : joint.replicas) {
+        window.batches.push_back(evaluation_batch(job, datasets, due));
+    }
+    append_evaluations({evaluation_samples(job, plan, datasets, due)}, own_batch, false, joint);
+}
+
+/// Of the batches from `first_batch` on; where that is wanted, one microbatch at least for each
+/// stage.
+void ScheduleStream::State::append_evaluations(const Round& samples, std::size_t first_batch,
+                                               bool for_all_stages, JointWindow& joint) const {
     const std::vector<Round> shares =
         replicas.size() == 1 ? std::vector<Round>{samples}
                              : dispatch(dispatch_rules, samples, job.parallel.dispatch);
     for (std::size_t r = 0; r < replicas.size(); ++r) {
-        Window& window = joint.replicas[r];
-        window.batches.push_back(evaluation_batch(job, datasets, due));
         const ReplicaView& view = replicas[r]->view;
-        append_microbatches(job, view, own_batch,
-                            evaluation_microbatches(shares[r], view.replica.microbatch_tokens, 1),
-                            window);
+        const auto stages = static_cast<std::int64_t>(view.replica.stages.size());
+        append_microbatches(job, view, first_batch,
+                            evaluation_microbatches(shares[r], view.replica.microbatch_tokens,
+                                                    for_all_stages ? stages : 1),
+                            joint.replicas[r]);
     }
 }
 
@@ -399,6 +456,7 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
     }
     LORATRAIN_CHECK(rounds > 0 || (state.coming.empty() && state.going.empty()),
                     "adapters come or go, and no rounds follow");
+    state.at_rungs.clear();
     state.evaluate_all(state.coming, joint);
     while (joint.common().rounds < rounds) {
         const std::int32_t block = state.block_end(state.progress.round);
@@ -408,10 +466,14 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
         state.evaluate_all(state.going, joint);
     }
     state.batches += static_cast<std::int32_t>(joint.common().batches.size());
+    const bool awaits =
+        std::any_of(joint.replicas.begin(), joint.replicas.end(),
+                    [&](const Window& window) { return state.awaited_forwards(window) > 0; });
     for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
         Window& window = joint.replicas[r];
         state.replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
-        state.replicas[r]->actions.add_to(window, joint.reductions, state.awaited_forwards(window));
+        state.replicas[r]->actions.add_to(window, joint.reductions, state.awaited_forwards(window),
+                                          awaits);
     }
     const std::vector<std::string> findings = state.checker.check(joint);
     if (!findings.empty()) {
@@ -421,24 +483,34 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
     return joint;
 }
 
-void ScheduleStream::begin(AdapterId adapter) {
+void ScheduleStream::begin(AdapterId adapter, bool is_evaluated) {
     State& state = *state_;
     const std::size_t a = index(adapter);
     LORATRAIN_CHECK(state.progress.steps[a] < state.plan.adapters[a].total_steps, "adapter ", a,
                     " has no steps left");
     state.progress.stopped[a] = false;
-    if (state.progress.steps[a] == 0 && state.evaluates(adapter)) state.coming.push_back(adapter);
+    const bool evaluates = !is_evaluated && state.progress.steps[a] == 0;
+    if (evaluates && state.evaluates(adapter)) state.coming.push_back(adapter);
 }
 
 void ScheduleStream::end(AdapterId adapter) {
+    State& state = *state_;
+    pause(adapter);
+    if (state.all_are_evaluated() || !state.evaluates(adapter)) return;
+    state.going.push_back(adapter);
+}
+
+void ScheduleStream::pause(AdapterId adapter) {
     State& state = *state_;
     const std::size_t a = index(adapter);
     LORATRAIN_CHECK(state.trains(a), "adapter ", a, " does not train");
     state.progress.stopped[a] = true;
     for (const auto& replica : state.replicas) replica->actions.end(adapter);
-    const int every = state.job.eval.every_steps;
-    const bool evaluated = every > 0 && state.progress.round % every == 0;
-    if (!evaluated && state.evaluates(adapter)) state.going.push_back(adapter);
+}
+
+void ScheduleStream::stop_at(const Progress& stops) {
+    state_->progress.stops = stops.stops;
+    state_->progress.rungs = stops.rungs;
 }
 
 void ScheduleStream::await(std::vector<AdapterId> adapters) {
@@ -455,6 +527,7 @@ void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {
         if (!state.progress.stops.empty()) {
             state.progress.stops.push_back(state.plan.adapters[a].total_steps);
         }
+        if (!state.progress.rungs.empty()) state.progress.rungs.push_back(0);
     }
     state.per_block = rounds_per_block(state.job, state.plan, datasets);
     state.take_adapters();

@@ -33,7 +33,8 @@ using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector
 /// With Evaluations::due the adapters that train are evaluated where run round numbers are
 /// multiples of eval.every_steps, and each where it ends: one after the other behind the block,
 /// those first whose last microbatch came first, while what others trained before and train next is
-/// under way.
+/// under way. Trials that come to rungs (Progress) are evaluated before those, packed together, on
+/// the first sweep.rung_eval_samples, unless all are evaluated then.
 class ScheduleStream {
   public:
     enum class Evaluations : std::uint8_t { none, due };
@@ -54,16 +55,21 @@ class ScheduleStream {
     JointWindow next(std::int32_t rounds, bool drain, bool cut_block = false);
 
     /// From the round that next() begins with on, the adapter trains as well; with Evaluations::due
-    /// it is evaluated before, where it has taken no step. It must have steps left, and rounds must
-    /// follow.
-    void begin(AdapterId adapter);
+    /// it is evaluated before, where it has taken no step and that is not known. It must have steps
+    /// left, and rounds must follow.
+    void begin(AdapterId adapter, bool is_evaluated = false);
     /// From then on it is not trained any more; with Evaluations::due it is evaluated behind the
     /// others' next block, whose forwards need not wait for its last backward, unless it was at the
     /// end of the round before. Rounds must follow.
     void end(AdapterId adapter);
+    /// The same, for now or for ever, without an evaluation.
+    void pause(AdapterId adapter);
+    /// From then on blocks end, and trials are evaluated, at these stops and rungs.
+    void stop_at(const Progress& stops);
 
     /// The next window goes on until the last stage has computed the evaluations of these adapters
-    /// behind its last block: who decides by them what follows need not wait for the window behind.
+    /// behind its last block, and those of trials at rungs: who decides by them what follows need
+    /// not wait for the window behind.
     void await(std::vector<AdapterId> adapters);
 
     /// Job and plan have got more adapters, and datasets, at their ends: they do not train before

@@ -476,6 +476,52 @@ TEST(Replicas, ComeToThemBehindTheEvaluationsBefore) {
     }
 }
 
+/// Also those without a share of it: all learn of the step, and the evaluation is computed, in the
+/// window that ends with it.
+TEST(Replicas, StepWhatIsAwaited) {
+    Case test = apart();
+    test.job.eval.every_steps = 2;
+    test.datasets[0].eval = test.datasets[0].train;
+    test.datasets[0].eval.resize(1);
+    const Plan plan = test.plan();
+    for (const AdapterId awaited : {AdapterId{0}, AdapterId{2}}) {
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
+                              ScheduleStream::Evaluations::due);
+        bool any_has_no_share = false;
+        for (int i = 0; i < 3; ++i) {
+            stream.await({awaited});
+            const JointWindow joint = stream.next(2, i == 2);
+            const auto& batches = joint.common().batches;
+            const auto newest =
+                std::find_if(batches.rbegin(), batches.rend(), [&](const BatchPlan& batch) {
+                    return batch.adapter == awaited && !batch.evaluation;
+                });
+            const auto number_of_batch =
+                joint.common().first_batch + static_cast<std::int32_t>(batches.rend() - newest) - 1;
+            for (const Window& window : joint.replicas) {
+                for (const std::vector<Action>& stage : window.actions) {
+                    EXPECT_EQ(std::count_if(stage.begin(), stage.end(),
+                                            [&](const Action& action) {
+                                                return action.kind == ActionKind::step &&
+                                                       action.batch == number_of_batch;
+                                            }),
+                              1);
+                }
+                for (const BatchPlan& batch : window.batches) {
+                    if (batch.evaluation && !batch.is_here()) any_has_no_share = true;
+                    if (!batch.evaluation || !batch.is_here() || batch.adapter != awaited) continue;
+                    const auto& last = window.actions.back();
+                    EXPECT_TRUE(std::any_of(last.begin(), last.end(), [&](const Action& action) {
+                        return action.kind == ActionKind::forward &&
+                               action.microbatch == batch.last_microbatch;
+                    }));
+                }
+            }
+        }
+        EXPECT_TRUE(any_has_no_share);
+    }
+}
+
 TEST(Replicas, SumInTheOrderInWhichBatchesEnd) {
     const Case test = apart();
     const Plan plan = test.plan();

@@ -157,6 +157,38 @@ TEST(StreamChanges, OneEvaluationBehindTheLastStep) {
 }
 
 /// With an adapter that it did not know it goes on as a stream that begins there with it.
+/// One that goes on later, as a trial that makes room for others.
+TEST(StreamChanges, APausedOneGoesOnWhereItWas) {
+    constexpr std::int32_t rounds_apart = 1;
+    for (const Case& test : changing_cases()) {
+        const Plan plan = test.plan();
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1, Evaluations::due);
+        std::vector<JointWindow> windows{stream.next(change_round, false, true)};
+        stream.pause(leaver);
+        Progress paused = stream.progress();
+        EXPECT_TRUE(paused.stopped[index(leaver)]);
+        windows.push_back(stream.next(rounds_apart, false, true));
+        ScheduleStream without(test.job, plan, test.datasets, paused, 1, Evaluations::due);
+        EXPECT_EQ(trained({windows.back()}), trained({without.next(rounds_apart, true, true)}));
+        stream.begin(leaver);
+        ScheduleStream anew(test.job, plan, test.datasets, stream.progress(), 1, Evaluations::due);
+        const std::vector<JointWindow> rest = rest_of(stream);
+        EXPECT_EQ(trained(rest), trained(rest_of(anew)));
+        windows.insert(windows.end(), rest.begin(), rest.end());
+        EXPECT_EQ(stream.progress().steps, (Steps{12, 12, 12, 12}));
+        EXPECT_EQ(evaluated(windows, leaver), (Steps{4, 9, 12}));  // not as it pauses
+    }
+}
+
+TEST(StreamChanges, OneThatIsKnownIsNotEvaluatedAsItBegins) {
+    const Case test = changing_case(2);
+    const Plan plan = test.plan();
+    ScheduleStream stream(test.job, plan, test.datasets, start_of(plan), 1, Evaluations::due);
+    stream.next(change_round, false, true);
+    stream.begin(comer, true);
+    EXPECT_EQ(evaluated(rest_of(stream), comer), (Steps{2, 7, 12}));
+}
+
 TEST(StreamChanges, AStreamThatGrowsTrainsWhatOneFromThereTrains) {
     for (const Case& all : changing_cases()) {
         const Plan whole = all.plan();

@@ -9,6 +9,8 @@
 #include "plan/cost/cost_model.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/check_window.h"
+#include "plan/schedule/evaluations.h"
+#include "plan/schedule/plan_window.h"
 #include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -55,6 +57,20 @@ std::vector<std::string> trained_in(const std::vector<Window>& windows) {
                 words += cat(" a", number(segment.adapter), "@", segment.step);
                 for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
             }
+        }
+    }
+    return all;
+}
+
+/// Samples of evaluations of others than one adapter, a microbatch each.
+std::vector<std::string> evaluated_in(const Window& window, AdapterId but) {
+    std::vector<std::string> all;
+    for (const Microbatch& microbatch : window.microbatches) {
+        if (!microbatch.evaluation || microbatch.segments.front().adapter == but) continue;
+        std::string& words = all.emplace_back();
+        for (const Segment& segment : microbatch.segments) {
+            words += cat(" a", number(segment.adapter));
+            for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
         }
     }
     return all;
@@ -250,6 +266,54 @@ TEST(StreamEvaluation, AwaitedOnesAreThereWhenTheirWindowEnds) {
         EXPECT_EQ(ends_before_evaluation(awaiting, awaited), 0);
         EXPECT_EQ(ends_before_evaluation(usual, awaited) > 0, ranks > 1);
         EXPECT_LT(idle_of(test, plan, awaiting), idle_of(test, plan, usual) + 0.005);
+    }
+}
+
+/// Trials that come to a rung are evaluated together on the first samples, where their block ends,
+/// and the last stage has computed it when their window ends.
+TEST(StreamEvaluation, TrialsAtRungsAreEvaluatedTogether) {
+    constexpr std::int32_t rung = 3;
+    for (const int ranks : {1, 2, 4}) {
+        Case test = evaluated_case(4, ranks);
+        test.job.eval.every_steps = 0;
+        test.job.sweep = SweepJob{};
+        test.job.sweep->rung_eval_samples = 3;
+        const Plan plan = test.plan();
+        Progress start = fresh(plan);
+        start.rungs = start.stops = {0, rung, rung, 0};
+        ScheduleStream stream(test.job, plan, test.datasets, start, 1, Evaluations::due);
+        const Window window = stream.next(rung, false).common();
+        ASSERT_EQ(window.rounds, rung);
+        std::set<std::int32_t> at_rung;
+        std::set<std::int32_t> ended;
+        for (const BatchPlan& batch : window.batches) {
+            if (!batch.evaluation) continue;
+            EXPECT_EQ(batch.step, rung);
+            const bool is_trial = number(batch.adapter) == 1 || number(batch.adapter) == 2;
+            EXPECT_EQ(batch.samples, is_trial ? 3 : 5);
+            (is_trial ? at_rung : ended).insert(number(batch.adapter));
+        }
+        EXPECT_EQ(at_rung, (std::set<std::int32_t>{1, 2}));
+        EXPECT_EQ(ended, std::set<std::int32_t>{0});  // at its end
+        EXPECT_EQ(ends_before_evaluation({window}, AdapterId{1}), 0);
+        EXPECT_EQ(ends_before_evaluation({window}, AdapterId{2}), 0);
+        const Window drained = plan_eval_window(
+            test.job, plan, first_eval_samples(test.datasets, 3), {AdapterId{1}, AdapterId{2}});
+        EXPECT_EQ(evaluated_in(window, AdapterId{0}), evaluated_in(drained, AdapterId{0}));
+        stream.pause(AdapterId{1});
+        start.rungs = {0, 0, 5, 0};
+        start.stops = {3, 7, 5, 9};
+        stream.stop_at(start);
+        Evaluated later;
+        Window next;
+        do {
+            next = stream.next(1, false).common();
+            for (const BatchPlan& batch : next.batches) {
+                if (batch.evaluation) later.emplace(number(batch.adapter), batch.step);
+            }
+        } while (next.rounds > 0);
+        EXPECT_NO_THROW(stream.next(0, true));
+        EXPECT_EQ(later, (Evaluated{{2, 5}, {2, 7}, {3, 9}}));
     }
 }
 

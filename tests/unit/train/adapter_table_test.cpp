@@ -125,6 +125,23 @@ TEST_F(Adapters, AStreamIsPlannedFromWhereTheyStand) {
     EXPECT_EQ(progress.stopped, (std::vector<bool>{false, false, true}));
 }
 
+/// At a ninth and a third of ten steps; without a verdict nobody takes the last one.
+TEST_F(Adapters, TrialsStopAtRungs) {
+    job_.sweep = SweepJob{};
+    job_.sweep->scheduler = TrialScheduler::halving;
+    for (const std::size_t trial : {1U, 2U}) job_.adapters[trial].trial = true;
+    AdapterTable table(job_, plan_, datasets_);
+    using Steps = std::vector<std::int32_t>;
+    EXPECT_EQ(table.progress().stops, (Steps{10, 2, 2}));
+    EXPECT_EQ(table.progress().rungs, (Steps{0, 2, 2}));
+    state(table, 1).rungs = {1.0};  // on speculation
+    state(table, 2).rungs = {1.0, 1.0};
+    EXPECT_EQ(table.progress().stops, (Steps{10, 4, 9}));
+    EXPECT_EQ(table.progress().rungs, (Steps{0, 4, 0}));
+    state(table, 2).promoted = 2;
+    EXPECT_EQ(table.progress().stops, (Steps{10, 4, 10}));
+}
+
 TEST_F(Adapters, ACheckpointComesBackAndMoreStepsAreTrained) {
     AdapterTable table(job_, plan_, datasets_);
     table.reached(10);
