@@ -122,6 +122,7 @@ class SweepTest(JobTest):
                 self.assertEqual(now[name], text, f"{name} had ended")
             ended.append(len(now))
         print(f"{hits} of {KILLS} kills while it trained; trials ended by then: {ended}", file=sys.stderr)
+        return ended
 
     def seconds_of(self, run_dir):
         return json.loads((self.dir / run_dir / "status.json").read_text())["elapsed_seconds"]
@@ -255,11 +256,16 @@ class Sweep(SweepTest):
             self.assertIn("checkpoint at round 5", output)
             self.assertRegex(output, r"planned \d+ windows? of 1 stream in ")
         self.assertEqual(len(self.ranked()), 24)
-        self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"],
-                         self.seconds_of("run"))
+        *at_kills, _ = self.check_kills("killed", [demo, *keys, "--set", f"run.dir={self.dir}/killed"],
+                                        self.seconds_of("run"))
         self.assertEqual(self.ranked("killed"), self.ranked())
-        self.assert_same_bits("killed", "run", self.kept())
         self.assertEqual(self.kept("killed"), self.kept())
+        if not any(at_kills):
+            self.assert_same_bits("killed", "run", self.kept())
+            return
+        # What had ended behind the checkpoint does not train again beside the others: microbatches hold
+        # other samples, and rates of 0.01 make more of rounding.
+        self.compare_losses("killed", "run", self.kept(), 2e-5)
 
     def test_diverging_trial_is_last_and_the_others_go_on(self):
         job = self.job("run", {"learning_rate": [1e-3, 1e30, 3e-3]}, epochs=3, top_k=1,
