@@ -55,7 +55,7 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.table_ring, 12 * mib);
     // gate and up: x with its LoRA columns, both outputs with theirs
     EXPECT_EQ(layout.gemm_timing, grown(8192U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
-    // gate and up: 112 column blocks of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
+    // gate and up: 28 parts of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
     EXPECT_EQ(layout.operator_scratch, 16U * 4 * (28 * 8192 + (3 + 4) * 28672));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
     EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
