@@ -1,7 +1,6 @@
 #include "kernels/lora/lora.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
@@ -118,12 +117,13 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
 
 std::int32_t CudaBackend::count_tiles_of_slots(std::size_t slots) {
     tiles_of_slots_.assign(slots, 0);
-    const auto is_of_slot = [&](const kernels::LoraTile& tile) { return tile.slot >= 0; };
-    for (const kernels::LoraTile& tile : tiles_ | std::views::filter(is_of_slot)) {
-        ++tiles_of_slots_.at(static_cast<std::size_t>(tile.slot));
+    for (const kernels::LoraTile& tile : tiles_) {
+        if (tile.slot >= 0) ++tiles_of_slots_.at(static_cast<std::size_t>(tile.slot));
     }
-    for (kernels::LoraTile& tile : tiles_ | std::views::filter(is_of_slot)) {
-        tile.tiles_of_slot = tiles_of_slots_[static_cast<std::size_t>(tile.slot)];
+    for (kernels::LoraTile& tile : tiles_) {
+        if (tile.slot >= 0) {
+            tile.tiles_of_slot = tiles_of_slots_[static_cast<std::size_t>(tile.slot)];
+        }
     }
     return slots == 0 ? 0 : std::ranges::max(tiles_of_slots_);
 }
