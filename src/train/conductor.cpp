@@ -291,7 +291,7 @@ std::vector<AdapterId> Conductor::choose_exports(const std::vector<AdapterId>& s
 
 /// By the stream itself (ScheduleStream).
 bool Conductor::is_evaluated_behind(const BatchPlan& batch) const {
-    const bool regular = all_are_evaluated_before(batch.round + 1);
+    const bool regular = all_are_evaluated(parts_.job, batch.round + 1);
     const bool at_rung = is_at_rung(batch.adapter, batch.step + 1);
     return (regular || batch.last_of_adapter || at_rung) &&
            has_eval_samples(parts_.job, parts_.datasets, batch.adapter);

@@ -104,7 +104,6 @@ class Conductor {
 
     // Trials at rungs while the stream goes on (conductor_rungs.cpp).
     std::int32_t steps_before(AdapterId adapter, std::int32_t round) const;
-    bool all_are_evaluated_before(std::int32_t round) const;
     bool comes_to_rung(AdapterId adapter, std::int32_t round) const;
     bool ends_before_rungs(AdapterId adapter) const;
     bool is_at_rung(AdapterId adapter, std::int32_t step) const;

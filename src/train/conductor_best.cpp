@@ -98,7 +98,7 @@ void Conductor::keep_evaluated(const Progress& planned, StreamChange& change) co
         if (!evaluated || begin.round >= planned.round) continue;
         const std::int32_t steps = begin.steps + planned.round - begin.round;
         const bool trains_on =
-            all_are_evaluated_before(planned.round) && trains_beyond(a, planned.round);
+            all_are_evaluated(parts_.job, planned.round) && trains_beyond(a, planned.round);
         const bool ends = parts_.job.adapter(a).trial && saves_in_stream_ &&
                           !last_steps_.contains(a) &&
                           steps == parts_.plan.adapters[index(a)].total_steps;

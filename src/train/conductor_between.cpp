@@ -68,8 +68,7 @@ void Conductor::evaluate_newcomers() {
 
 /// Whether those that train are evaluated after this round.
 bool Conductor::regular_evaluation() const {
-    const int every = parts_.job.eval.every_steps;
-    return every > 0 && adapters_.round() % every == 0;
+    return all_are_evaluated(parts_.job, adapters_.round());
 }
 
 /// Evaluates and exports those that trained, where that is not done in the stream.

@@ -90,9 +90,7 @@ void Conductor::stop_in_stream(AdapterId adapter, const Progress& planned, Strea
     if (state.status != AdapterStatus::running || ends) return;
     last_steps_[adapter] = steps;
     change.ended.push_back(adapter);
-    const int every = parts_.job.eval.every_steps;
-    const bool evaluated = every > 0 && planned.round % every == 0;
-    if (!evaluated && state.steps < steps &&
+    if (!all_are_evaluated(parts_.job, planned.round) && state.steps < steps &&
         has_eval_samples(parts_.job, parts_.datasets, adapter)) {
         journal_.await_evaluation(adapter, steps);
     }

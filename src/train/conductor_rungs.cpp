@@ -19,11 +19,6 @@ std::int32_t Conductor::steps_before(AdapterId adapter, std::int32_t round) cons
     return std::min(total, begin.steps + round - begin.round);
 }
 
-bool Conductor::all_are_evaluated_before(std::int32_t round) const {
-    const int every = parts_.job.eval.every_steps;
-    return every > 0 && round % every == 0;
-}
-
 /// With the last round before this one.
 bool Conductor::comes_to_rung(AdapterId adapter, std::int32_t round) const {
     return search_.active() && trains_beyond(adapter, round) &&
@@ -44,12 +39,12 @@ bool Conductor::is_at_rung(AdapterId adapter, std::int32_t step) const {
     if (!search_.active() || step != adapters_.next_rung(adapter)) return false;
     const Begin& begin = begun_.at(adapter);
     return step < parts_.plan.adapters[index(adapter)].total_steps &&
-           !all_are_evaluated_before(begin.round + step - begin.steps);
+           !all_are_evaluated(parts_.job, begin.round + step - begin.steps);
 }
 
 /// What all are evaluated by is not what a rung counts.
 bool Conductor::rungs_need_drain(std::int32_t round) const {
-    return all_are_evaluated_before(round) &&
+    return all_are_evaluated(parts_.job, round) &&
            std::any_of(begun_.begin(), begun_.end(),
                        [&](const auto& entry) { return comes_to_rung(entry.first, round); });
 }

@@ -75,8 +75,7 @@ StateAtRound::Goal Conductor::goal_at(std::int32_t round, AdapterId adapter) con
     const Begin& begin = begun_.at(adapter);
     const std::int32_t last = now.steps + steps_left(adapter);
     const std::int32_t steps = std::min(last, begin.steps + round - begin.round);
-    const int every = parts_.job.eval.every_steps;
-    const bool due = steps == last || (every > 0 && round % every == 0);
+    const bool due = steps == last || all_are_evaluated(parts_.job, round);
     const bool evaluates =
         round > begin.round && has_eval_samples(parts_.job, parts_.datasets, adapter);
     const std::int32_t awaited = due ? steps : 0;  // whoever came in the stream began with one

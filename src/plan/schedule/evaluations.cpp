@@ -33,6 +33,11 @@ std::vector<PackItem> items_of(const Round& round) {
 
 }  // namespace
 
+bool all_are_evaluated(const Job& job, std::int32_t round) {
+    const int every = job.eval.every_steps;
+    return every > 0 && round % every == 0;
+}
+
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter) {
     return !eval_samples(job, datasets, adapter).empty();
 }

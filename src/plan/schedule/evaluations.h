@@ -17,6 +17,9 @@ struct DueEvaluation {
     std::int32_t round = 0;
 };
 
+/// Of those that train then: eval.every_steps is due before the round.
+bool all_are_evaluated(const Job& job, std::int32_t round);
+
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter);
 
 /// The datasets with no more eval samples than the first `most`, in whole groups, and no others.

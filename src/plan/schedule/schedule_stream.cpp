@@ -163,7 +163,6 @@ struct ScheduleStream::State {
     void add_block(std::int32_t rounds, JointWindow& joint);
     std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
                                                const JointWindow& joint) const;
-    bool all_are_evaluated() const;
     std::vector<AdapterId> coming_to_rungs(std::size_t first_batch, const Window& window) const;
     void evaluate_at_rungs(JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
@@ -327,15 +326,11 @@ std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const
     return forwards;
 }
 
-bool ScheduleStream::State::all_are_evaluated() const {
-    return job.eval.every_steps > 0 && progress.round % job.eval.every_steps == 0;
-}
-
 /// With the block of the batches from `first_batch` on.
 std::vector<AdapterId> ScheduleStream::State::coming_to_rungs(std::size_t first_batch,
                                                               const Window& window) const {
     std::vector<AdapterId> adapters;
-    if (progress.rungs.empty() || all_are_evaluated()) return adapters;
+    if (progress.rungs.empty() || all_are_evaluated(job, progress.round)) return adapters;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         const bool is_last = batch.round + 1 == progress.round;
@@ -371,7 +366,7 @@ void ScheduleStream::State::evaluate_at_rungs(JointWindow& joint) const {
 std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
                                                                   const JointWindow& joint) const {
     const Window& window = joint.common();
-    const bool all = all_are_evaluated();
+    const bool all = all_are_evaluated(job, progress.round);
     std::vector<std::pair<std::int64_t, DueEvaluation>> due;
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
@@ -496,7 +491,7 @@ void ScheduleStream::begin(AdapterId adapter, bool is_evaluated) {
 void ScheduleStream::end(AdapterId adapter) {
     State& state = *state_;
     pause(adapter);
-    if (state.all_are_evaluated() || !state.evaluates(adapter)) return;
+    if (all_are_evaluated(state.job, state.progress.round) || !state.evaluates(adapter)) return;
     state.going.push_back(adapter);
 }
 
