@@ -42,9 +42,9 @@ RaggedRows ragged_rows() {
 /// One linear's adapters with every column at 0.
 class StackedLinear {
   public:
-    StackedLinear(Backend& backend, std::int64_t rows_out, const std::vector<std::int32_t>& ranks,
-                  std::uint64_t seed)
-        : linear_(backend, ragged_in, rows_out, ranks, 0, seed),
+    StackedLinear(Backend& backend, std::int64_t in, std::int64_t out,
+                  const std::vector<std::int32_t>& ranks, std::uint64_t seed)
+        : linear_(backend, in, out, ranks, 0, seed),
           slots_(linear_.slots()),
           factors_(linear_.factors()) {
         for (LoraSlot& slot : slots_) slot.column = 0;
@@ -67,11 +67,11 @@ class StackedLinear {
 class LoraRanksTest : public BackendTest {
   protected:
     struct Setting {
-        Setting(Backend& backend, const RaggedRows& rows)
+        Setting(Backend& backend, const RaggedRows& rows, std::int64_t in = ragged_in)
             : samples(backend, rows.lengths),
               batch{rows.segments, samples.positions(), samples.sample_ids()},
-              first(backend, ragged_out, rows.first_ranks, 1),
-              second(backend, ragged_out + 8, rows.second_ranks, 2) {}
+              first(backend, in, ragged_out, rows.first_ranks, 1),
+              second(backend, in, ragged_out + 8, rows.second_ranks, 2) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
@@ -88,6 +88,23 @@ class LoraRanksTest : public BackendTest {
             {{200, 313}, {{0, 0, 513, 0}}, {192}, {40}},
             {{150, 150}, {{1, 0, 150, 0}, {0, 150, 300, 0}}, {32, 24}, {16, 32}}};
         for (const RaggedRows& rows : settings) body(Setting(backend(), rows));
+    }
+
+    /// S of two linears that read x.
+    void expect_shrink(const Setting& setting, const HostMatrix& x, std::int64_t padding) {
+        const DeviceMatrix device_x(backend(), x, padding);
+        const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
+        const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
+        const DeviceMatrix again = junk(x.rows, setting.first.columns());
+        const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
+                                              setting.second.target(s2.view())};
+        backend().lora_shrink({device_x.view(), targets, setting.rows(), again.view()});
+        const auto expected = [&](const StackedLinear& linear) {
+            return reference::lora_shrink(x, linear.factors(), setting.batch, linear.columns());
+        };
+        expect_close(s1, expected(setting.first), "S of the first");
+        expect_close(s2, expected(setting.second), "S of the second");
+        expect_close(again, expected(setting.first), "S of the first again");
     }
 
     DeviceMatrix junk(std::int64_t rows, std::int64_t cols) {
@@ -129,18 +146,7 @@ class LoraRanksTest : public BackendTest {
 TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), ragged_in, 1);
-        const DeviceMatrix device_x(backend(), x, 8);
-        const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
-        const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
-        const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
-                                              setting.second.target(s2.view())};
-        backend().lora_shrink({device_x.view(), targets, setting.rows()});
-        for (const auto& [linear, s] :
-             {std::pair(&setting.first, &s1), std::pair(&setting.second, &s2)}) {
-            expect_close(
-                *s, reference::lora_shrink(x, linear->factors(), setting.batch, linear->columns()),
-                "S");
-        }
+        expect_shrink(setting, x, 8);
         const HostMatrix s = own_columns(setting.first, setting.batch, x.rows, 2);
         const HostMatrix y = random(x.rows, ragged_out, 3);
         const DeviceMatrix device_s(backend(), s, 8);
@@ -150,6 +156,18 @@ TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
         expect_close(device_y, reference::lora_expand(y, s, setting.first.factors(), setting.batch),
                      "Y + S Bᵀ");
     });
+}
+
+/// More columns than one thread block adds up; of an odd number, with which rows of A begin
+/// anywhere.
+TEST_P(LoraRanksTest, ForwardOfManyColumns) {
+    const std::vector<RaggedRows> settings{ragged_rows(), {{300}, {{0, 3, 297, 0}}, {40}, {24}}};
+    for (const auto& [in, padding] : {std::pair{1031, 9}, std::pair{2088, 8}}) {
+        for (const RaggedRows& rows : settings) {
+            const Setting setting(backend(), rows, in);
+            expect_shrink(setting, random(setting.tokens(), in, 1), padding);
+        }
+    }
 }
 
 TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
