@@ -250,7 +250,7 @@ TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
         std::vector<std::vector<double>> values_of_ds;
         std::vector<std::vector<float>> gradients;
         for (const std::int32_t other : {8, 16, 24, 64, 128}) {
-            const StackedLinear linear(backend(), ragged_out, {own, other}, 5);
+            const StackedLinear linear(backend(), ragged_in, ragged_out, {own, other}, 5);
             const DeviceMatrix ds = junk(rows, 128);
             backend().lora_backward({device_dy.view(),
                                      linear.target(device_s.view()),
