@@ -12,17 +12,12 @@ std::int64_t lora_copy_ld(std::int64_t k) {
     return lora_tensor_copy_ld(k);
 }
 
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p, std::int32_t largest_rank_sum,
-                                   bool dropout, int processors) {
-    return lora_tensor_fits(p.x)
-               ? lora_tensor_shrink_rows(p.x.rows, largest_rank_sum, dropout, processors)
-               : lora_plain_rows;
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p, int processors) {
+    return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows(p.x.rows, processors) : lora_plain_rows;
 }
 
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {
-    if (!lora_tensor_fits(p.x)) return 0;
-    return lora_tensor_shrinks_wide(p) ? lora_tensor_wide_shrink_workspace(p)
-                                       : p.copy_rows * lora_copy_ld(p.x.cols) * 2;
+    return lora_tensor_fits(p.x) ? p.copy_rows * lora_copy_ld(p.x.cols) * 2 : 0;
 }
 
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& p) {

@@ -18,20 +18,14 @@ struct LoraShrinkParams {
     Matrix again;                ///< gets what s[0] gets, where it has data
     LoraTables tables;
     std::int32_t tile_rows = 0;  ///< lora_shrink_tile_rows()
-    void* workspace = nullptr;   ///< lora_shrink_workspace()
+    void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
     int shared_limit = least_shared_bytes;
 };
-/// Ranks of a slot in all targets with which S takes one pass over X.
-constexpr std::int32_t lora_narrow_rank_sum = 48;
 constexpr std::int32_t lora_copy_row_multiple = 8;
 constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
 std::int64_t lora_copy_ld(std::int64_t k);
-/// largest_rank_sum, dropout: LoraTables'.
-std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params, std::int32_t largest_rank_sum,
-                                   bool dropout, int processors);
-/// Bytes: [copy_rows, lora_copy_ld(K)] bf16 or, where some slot has more than lora_narrow_rank_sum
-/// ranks and none drops, [ranks of a slot in all targets, parts of K by lora_part_columns, T] fp32.
+std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params, int processors);
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
 
@@ -45,7 +39,7 @@ struct LoraRowCuts {
 /// What the sweeps of the two gradients go by on tensor cores: a thread block's features, and what
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
 constexpr std::int32_t lora_sweep_columns = 256;
-constexpr std::int32_t lora_part_columns = 1024;  ///< whose S or dS one thread block adds up
+constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
 constexpr std::int32_t lora_sweep_row_multiple = 128;
 constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;

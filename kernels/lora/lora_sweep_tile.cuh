@@ -46,39 +46,33 @@ struct RankBlock {
     std::uint64_t key;
 };
 
-/// Which ranks the block of this index among those of a slot in the targets [first_target,
-/// end_target) has.
-struct BlockRanks {
-    int target;
-    int first;
-    int ranks;  ///< 0: none
-};
-
-__device__ inline BlockRanks find_ranks(const LoraTables& tables, std::int32_t slot, int index,
-                                        int first_target, int end_target) {
+/// The block of this index among those of a slot in the targets [first_target, end_target).
+__device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s, std::int32_t slot,
+                                       int index, int first_target, int end_target) {
     for (int target = first_target; target < end_target; ++target) {
-        const int rank = tables.slots[target * tables.slot_count + slot].rank;
-        const int blocks = (rank + block_ranks - 1) / block_ranks;
+        const LoraSlotEntry& entry = tables.slots[target * tables.slot_count + slot];
+        const int blocks = (entry.rank + block_ranks - 1) / block_ranks;
         if (index < blocks) {
             const int first = index * block_ranks;
-            return {target, first, min(block_ranks, rank - first)};
+            const auto* start =
+                static_cast<const std::uint16_t*>(s[target].data) + entry.column + first;
+            const bool aligned =
+                reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && s[target].ld % 8 == 0;
+            return {target,
+                    first,
+                    min(block_ranks, entry.rank - first),
+                    nullptr,
+                    0,
+                    0,
+                    start,
+                    s[target].ld,
+                    aligned,
+                    entry.dropout,
+                    entry.dropout_key};
         }
         index -= blocks;
     }
-    return {0, 0, 0};
-}
-
-/// That block.
-__device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s, std::int32_t slot,
-                                       int index, int first_target, int end_target) {
-    const BlockRanks of = find_ranks(tables, slot, index, first_target, end_target);
-    if (of.ranks == 0) return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, 0, 0};
-    const LoraSlotEntry& entry = tables.slots[of.target * tables.slot_count + slot];
-    const Matrix& in = s[of.target];
-    const auto* start = static_cast<const std::uint16_t*>(in.data) + entry.column + of.first;
-    const bool aligned = reinterpret_cast<std::uintptr_t>(start) % 16 == 0 && in.ld % 8 == 0;
-    return {of.target, of.first, of.ranks,      nullptr,          0, 0, start,
-            in.ld,     aligned,  entry.dropout, entry.dropout_key};
+    return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, 0, 0};
 }
 
 /// What both gradients of a linear need from one pass over X or dY:

@@ -13,7 +13,7 @@ struct LoraSlotEntry {
     float* grad_a;
     float* grad_b;
     std::uint64_t dropout_key;
-    std::int64_t copy_row;  ///< first row of A's bf16 copy (lora_shrink_workspace)
+    std::int64_t copy_row;  ///< first row of A's bf16 copy (LoraShrinkParams::copies)
     std::int32_t rank;
     float scale;
     std::int32_t column;    ///< first column in S and dS

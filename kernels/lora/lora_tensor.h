@@ -10,15 +10,9 @@ namespace loratrain::kernels {
 bool lora_tensor_fits(const Matrix& x);
 
 /// Of a tile, of `rows` in all.
-std::int32_t lora_tensor_shrink_rows(std::int64_t rows, std::int32_t largest_rank_sum, bool dropout,
-                                     int processors);
+std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors);
 std::int64_t lora_tensor_copy_ld(std::int64_t k);
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& params);
-/// Of slots of many ranks, without dropout: its tiles, what has sums of its own in the workspace.
-constexpr std::int32_t lora_wide_shrink_rows = 256;
-bool lora_tensor_shrinks_wide(const LoraShrinkParams& params);
-std::int64_t lora_tensor_wide_shrink_workspace(const LoraShrinkParams& params);
-cudaError_t lora_tensor_wide_shrink(cudaStream_t stream, const LoraShrinkParams& params);
 
 /// As many as let all blocks run at once, and at most so many that ranks and lengths of segments
 /// even out: a block begins with its factors, while nothing else is under way.

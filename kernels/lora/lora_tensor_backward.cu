@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/launch.cuh"
-#include "lora_finish.cuh"
+#include "lora_columns.cuh"
 #include "lora_tensor.h"
 #include "lora_wide_backward.cuh"
 
@@ -11,19 +11,89 @@ using namespace sweep;
 
 namespace {
 
+constexpr int group_ranks = 4;  ///< that one thread of finish_backward adds up
+constexpr int groups_of_block = block_ranks / group_ranks;
+
+/// Sum of part[i * stride] over the i of [first, end) that `wanted` accepts; 8 loads at a time.
+template <class Wanted>
+__device__ __forceinline__ float4 sum_of_groups(const float* part, std::int64_t stride, int first,
+                                                int end, const Wanted& wanted) {
+    constexpr int batch = 8;
+    float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    for (; first < end; first += batch) {
+        float4 terms[batch];
+        bool counts[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            const int at = min(first + i, end - 1);
+            terms[i] = *reinterpret_cast<const float4*>(part + at * stride);
+            counts[i] = first + i < end && wanted(at);
+        }
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            sum.x += counts[i] ? terms[i].x : 0.0F;
+            sum.y += counts[i] ? terms[i].y : 0.0F;
+            sum.z += counts[i] ? terms[i].z : 0.0F;
+            sum.w += counts[i] ? terms[i].w : 0.0F;
+        }
+    }
+    return sum;
+}
+
+struct EveryPart {
+    __device__ bool operator()(int) const { return true; }
+};
 struct TilesOfSlot {
     const LoraTile* tiles;
     int slot;
     __device__ bool operator()(int i) const { return tiles[i].slot == slot; }
 };
 
-/// Of a target's dS, four ranks of a row.
-__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int target,
+/// Four ranks of a target's dS, and a quarter of the row's columns of other slots. i counts the
+/// groups of 4 ranks of all rows of one rank block.
+__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int target_index,
                                           int rank_block, int i) {
-    const int first_part =
-        rank_block * parts_before(p, p.tables.target_count) + parts_before(p, target);
-    finish_product(p.tables, ds, target, rank_block, i, p.ds, parts_of(columns_of(p, target)),
-                   [&](int) { return first_part; });
+    const int row = i / groups_of_block;
+    const int group = i % groups_of_block;
+    if (row >= ds.rows) return;
+    int slot_index = -1;
+    for (int g = 0; g < p.tables.segment_count; ++g) {
+        const LoraSegmentEntry& segment = p.tables.segments[g];
+        if (row < segment.begin) break;
+        if (row >= segment.end) continue;
+        slot_index = segment.slot;
+        break;
+    }
+    auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
+    const LoraSlotEntry* slot =
+        slot_index < 0 ? nullptr : p.tables.slots + target_index * p.tables.slot_count + slot_index;
+    const int begin = slot == nullptr ? 0 : slot->column;
+    const int end = slot == nullptr ? 0 : begin + slot->rank;
+    if (rank_block == 0) {
+        clear_outside(target, static_cast<int>(ds.cols), begin, end, group, groups_of_block);
+    }
+    const int first = rank_block * block_ranks + group * group_ranks;
+    if (slot == nullptr || first >= slot->rank) return;
+    const std::int64_t of_part = p.x.rows * block_ranks;
+    const std::int64_t first_part =
+        static_cast<std::int64_t>(rank_block) * parts_before(p, p.tables.target_count) +
+        parts_before(p, target_index);
+    const float* part = p.ds + first_part * of_part + static_cast<std::int64_t>(row) * block_ranks +
+                        group * group_ranks;
+    const float4 sum =
+        sum_of_groups(part, of_part, 0, parts_of(columns_of(p, target_index)), EveryPart{});
+    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
+    Bf16* own = target + begin + first;
+    if (first + group_ranks <= slot->rank && reinterpret_cast<std::uintptr_t>(own) % 8 == 0) {
+        *reinterpret_cast<uint2*>(own) =
+            make_uint2(pack_halves(slot->scale * values[0], slot->scale * values[1]),
+                       pack_halves(slot->scale * values[2], slot->scale * values[3]));
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (first + j < slot->rank) own[j] = from_float<Bf16>(slot->scale * values[j]);
+    }
 }
 
 /// Four ranks of one row of the gradient of B, a column of x. i counts the groups of 4 ranks of all

@@ -285,9 +285,9 @@ __global__ void __launch_bounds__(threads, 1)
     feeder.factor_ld = copy_ld;
 #pragma unroll
     for (int i = 0; i < strip_count; ++i) {
-        feeder.factors[i] = strips[i].target < 0 ? nullptr
-                                                 : static_cast<const Bf16*>(p.workspace) +
-                                                       strips[i].copy_row * copy_ld;
+        feeder.factors[i] = strips[i].target < 0
+                                ? nullptr
+                                : static_cast<const Bf16*>(p.copies) + strips[i].copy_row * copy_ld;
     }
 
     const int lines = static_cast<int>(copy_ld) / line_columns;
@@ -408,10 +408,7 @@ std::int64_t lora_tensor_copy_ld(std::int64_t k) {
     return (k + line_columns - 1) / line_columns * line_columns;
 }
 
-std::int32_t lora_tensor_shrink_rows(std::int64_t rows, std::int32_t largest_rank_sum, bool dropout,
-                                     int processors) {
-    static_assert(lora_narrow_rank_sum == 6 * strip_columns);
-    if (largest_rank_sum > lora_narrow_rank_sum && !dropout) return lora_wide_shrink_rows;
+std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors) {
     return rows <= many_rows * processors / 2 ? few_rows : many_rows;
 }
 
@@ -421,7 +418,6 @@ bool lora_tensor_fits(const Matrix& x) {
 
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
     if (p.tables.tile_count == 0 || p.tables.target_count == 0) return cudaSuccess;
-    if (lora_tensor_shrinks_wide(p)) return lora_tensor_wide_shrink(stream, p);
     const std::int64_t ld = lora_tensor_copy_ld(p.x.cols);
     if (p.copy_rows > 0) {
         const dim3 grid(static_cast<unsigned>((ld / 4 + threads - 1) / threads),
@@ -429,7 +425,7 @@ cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
                                               strip_columns * strip_columns),
                         static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
         const cudaError_t status = launch_early(stream, copy_factors, grid, threads, 0, p.tables,
-                                                static_cast<Bf16*>(p.workspace), ld, p.x.cols);
+                                                static_cast<Bf16*>(p.copies), ld, p.x.cols);
         if (status != cudaSuccess) return status;
     }
     const int strips = p.tables.largest_rank_sum / strip_columns;

@@ -1,28 +1,44 @@
 #pragma once
 
 #include "lora_columns.cuh"
-#include "lora_wide_product.cuh"
+#include "lora_wide_sweep.cuh"
 
 /// dS of slots of many ranks, and in the same launch the gradients of B. Both read dY: blocks of
 /// one tile run side by side, so that the second finds it in the L2. What dS adds up goes through
 /// memory once for many columns, not for every block of the sweep.
 namespace loratrain::kernels::sweep {
 
+constexpr int part_columns = lora_part_columns;
+constexpr int ds_rows = wide_warps * block_rows;  ///< of a thread block
+
+/// Shared memory of a thread block for dS: lines of dY, each warp its own rows, and B of a line in
+/// two buffers.
+template <int blocks>
+struct WideDs {
+    static constexpr int stages = 2;
+    static constexpr int chunks = line_columns / chunk_columns;
+    static constexpr int eights = blocks * block_ranks / 8;     ///< of ranks
+    static constexpr int turns = chunks * eights / wide_warps;  ///< of a warp, to bring a line of B
+    static constexpr int factor_pieces = chunks * eights * 32;
+    static constexpr int factor_start = stages * wide_warps * stage_pieces;
+    static constexpr int bytes = (factor_start + 2 * factor_pieces) * 16;
+    static_assert(bytes <= least_shared_bytes);
+};
+
 /// What a thread holds of B of one line while it is under way: in each turn 4 ranks of two
 /// neighbouring columns.
 template <int blocks>
 struct FactorPart {
-    float4 even[WideProduct<blocks>::turns];
-    float4 odd[WideProduct<blocks>::turns];
+    float4 even[WideDs<blocks>::turns];
+    float4 odd[WideDs<blocks>::turns];
 };
 
 /// Goes through B of a slot in one target, line by line, as B fragments of a chunk's two products,
 /// [chunk][8 ranks][lane]. A warp has one chunk of a line, and 8 ranks of it a turn.
 template <int blocks, bool aligned>
 struct FactorFeeder {
-    using Part = FactorPart<blocks>;
-    static_assert(WideProduct<blocks>::chunks == 2);
-    static constexpr int turns = WideProduct<blocks>::turns;
+    static_assert(WideDs<blocks>::chunks == 2);
+    static constexpr int turns = WideDs<blocks>::turns;
     static constexpr int turn_eights = wide_warps / 2;
     const float* b;  ///< of this thread's first column and rank
     int rank;        ///< of the slot: from one column to the next
@@ -61,7 +77,7 @@ struct FactorFeeder {
         constexpr int eight_words = 32 * 4;
         constexpr int turn_words = turn_eights * eight_words;
         std::uint32_t* words = reinterpret_cast<std::uint32_t*>(staged) +
-                               (warp % 2 * WideProduct<blocks>::eights + warp / 2) * eight_words +
+                               (warp % 2 * WideDs<blocks>::eights + warp / 2) * eight_words +
                                lane % 4 * 4 + lane % 16 / 8 * 2 + lane % 8 / 4;
         std::uint32_t* first = words + (upper ? 5 : 0) * 16;
         std::uint32_t* second = words + (upper ? 4 : 1) * 16;
@@ -79,6 +95,62 @@ struct FactorFeeder {
         }
     }
 };
+
+/// dS [32 rows, ranks] of a warp += dY B of one line.
+template <int blocks>
+__device__ __forceinline__ void add_line(const uint4* line, const uint4* factor, int block_count,
+                                         float (&ds)[block_rows / 16][blocks * 2][4]) {
+    constexpr int halves = block_rows / 16;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int chunk = 0; chunk < WideDs<blocks>::chunks; ++chunk) {
+        std::uint32_t x[halves][2][4];
+#pragma unroll
+        for (int m = 0; m < halves; ++m) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int piece = chunk * 4 + h * 2 + lane / 16;
+                load_fragment(line + staged_piece(m * 16 + lane % 16, piece), x[m][h]);
+            }
+        }
+#pragma unroll
+        for (int block = 0; block < blocks; ++block) {
+            if (block < block_count) {
+#pragma unroll
+                for (int eight = block * 2; eight < block * 2 + 2; ++eight) {
+                    const uint4 f = factor[(chunk * blocks * 2 + eight) * 32 + lane];
+#pragma unroll
+                    for (int m = 0; m < halves; ++m) {
+                        multiply_add(ds[m][eight], x[m][0][0], x[m][0][1], x[m][0][2], x[m][0][3],
+                                     f.x, f.y);
+                        multiply_add(ds[m][eight], x[m][1][0], x[m][1][1], x[m][1][2], x[m][1][3],
+                                     f.z, f.w);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `part`: of row 0 of the first rank block; `stride`: to the next rank block's.
+template <int blocks>
+__device__ __forceinline__ void write_part(float* part, std::int64_t stride, int row, int end,
+                                           int block_count,
+                                           const float (&ds)[block_rows / 16][blocks * 2][4]) {
+    const int first = row + static_cast<int>(threadIdx.x) % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < row_pieces; ++i) {
+        if (first + i * 8 >= end) continue;
+        float* target =
+            part + static_cast<std::int64_t>(first + i * 8) * block_ranks + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int eight = 0; eight < blocks * 2; ++eight) {
+            if (eight / 2 >= block_count) break;
+            *reinterpret_cast<float2*>(target + eight / 2 * stride + eight % 2 * 8) =
+                make_float2(ds[i / 2][eight][i % 2 * 2], ds[i / 2][eight][i % 2 * 2 + 1]);
+        }
+    }
+}
 
 __host__ __device__ inline int parts_of(const TargetColumns& columns) {
     return static_cast<int>((columns.end - columns.begin + part_columns - 1) / part_columns);
@@ -100,19 +172,47 @@ __device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index
             static_cast<int>(min(columns.end, columns.begin + factor + part_columns)), factor};
 }
 
-/// dS of wide_rows rows of a tile from `row` on, one part of the columns and one group of rank
+/// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
 /// blocks.
 template <int blocks, bool aligned>
 __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& tile,
                                         const LoraSlotEntry& slot, const ColumnBlock& columns,
                                         int row, int group, uint4* staging) {
+    using Shape = WideDs<blocks>;
     const int first_rank = group * blocks * block_ranks;
     const int block_count = min(blocks, (slot.rank - first_rank + block_ranks - 1) / block_ranks);
-    const int warp_row = row + static_cast<int>(threadIdx.x) / 32 * block_rows;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int warp_row = row + warp * block_rows;
+    const int column_count = columns.end - columns.first;
+    const Bf16* x = static_cast<const Bf16*>(p.x.data) + warp_row * p.x.ld + columns.first;
+    const auto line_at = [&](int line) {
+        return staging + (line % Shape::stages * wide_warps + warp) * stage_pieces;
+    };
+    const auto fetch = [&](int line) {
+        copy_line_async<block_rows>(line_at(line), x + line * line_columns, p.x.ld,
+                                    tile.end - warp_row, column_count - line * line_columns);
+    };
+    const int lines = (column_count + line_columns - 1) / line_columns;
+#pragma unroll
+    for (int i = 0; i < Shape::stages - 1; ++i) {
+        if (i < lines) fetch(i);
+        commit_pieces();
+    }
     FactorFeeder<blocks, aligned> factors(slot, columns, first_rank);
+    FactorPart<blocks> part;
+    factors.load(part);
     float ds[block_rows / 16][blocks * 2][4] = {};
-    multiply_lines<blocks>(p.x, warp_row, tile.end, columns.first, columns.end - columns.first,
-                           factors, block_count, staging, ds);
+    for (int line = 0; line < lines; ++line) {
+        uint4* factor = staging + Shape::factor_start + line % 2 * Shape::factor_pieces;
+        factors.store(part, factor);
+        wait_for_pieces<Shape::stages - 2>();
+        __syncthreads();
+        if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
+        commit_pieces();
+        if (line + 1 < lines) factors.load(part);
+        if (warp_row < tile.end) add_line<blocks>(line_at(line), factor, block_count, ds);
+    }
+    wait_for_pieces<0>();
     const std::int64_t of_part = p.x.rows * block_ranks;
     const std::int64_t stride = parts_before(p, p.tables.target_count) * of_part;
     const int part_index = parts_before(p, columns.target) + columns.factor / part_columns;
@@ -140,7 +240,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
         return;
     }
     const LoraSlotEntry& slot = p.tables.slots[columns.target * p.tables.slot_count + tile.slot];
-    const int row = tile.begin + index / parts * wide_rows;
+    const int row = tile.begin + index / parts * ds_rows;
     if (row >= tile.end || slot.rank <= group * blocks * block_ranks) return;
     if (has_aligned_b(slot)) {
         wide_ds<blocks, true>(p, tile, slot, columns, row, group, staging);
@@ -151,14 +251,14 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 
 template <int blocks>
 cudaError_t launch_wide_backward(cudaStream_t stream, SweepParams p, int shared_limit) {
-    constexpr int shared = std::max(Wide<blocks>::bytes, WideProduct<blocks>::bytes);
+    constexpr int shared = std::max(Wide<blocks>::bytes, WideDs<blocks>::bytes);
     const auto kernel = wide_backward_kernel<blocks>;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
     p.rank_groups = pieces(p.rank_blocks, blocks);
     const int parts = parts_before(p, p.tables.target_count);
-    const int ds_blocks = parts * pieces(p.tables.tile_rows, wide_rows);
+    const int ds_blocks = parts * pieces(p.tables.tile_rows, ds_rows);
     const int column_blocks = column_blocks_before(p, p.tables.target_count);
     const dim3 grid(static_cast<unsigned>((ds_blocks + column_blocks) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));

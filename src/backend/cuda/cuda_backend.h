@@ -155,6 +155,7 @@ class CudaBackend final : public Backend {
     std::vector<std::int32_t> tiles_of_slots_;
     std::vector<kernels::LoraPackItem> packed_;
     std::vector<std::int64_t> parts_;
+    std::vector<std::int32_t> rank_sums_;
     std::vector<LoraTarget> swept_targets_;
     std::int64_t copy_rows_ = 0;
 };

@@ -17,7 +17,6 @@ static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
-static_assert(kernels::lora_narrow_rank_sum == device_memory::lora_narrow_ranks);
 static_assert(kernels::lora_copy_row_multiple == device_memory::lora_copy_ranks);
 static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_columns);
 
@@ -60,25 +59,12 @@ bool drops(std::span<const LoraTarget> targets) {
     });
 }
 
-/// LoraTables::largest_rank_sum
-std::int32_t largest_rank_sum(std::span<const LoraTarget> targets) {
-    std::int32_t largest = 0;
-    const std::size_t slots = targets.empty() ? 0 : targets.front().slots.size();
-    for (std::size_t i = 0; i < slots; ++i) {
-        std::int32_t sum = 0;
-        for (const LoraTarget& target : targets) {
-            if (i >= target.slots.size()) continue;
-            sum += round_up(target.slots[i].rank, kernels::lora_sweep_rank_multiple);
-        }
-        largest = std::max(largest, sum);
-    }
-    return largest;
-}
-
 }  // namespace
 
 void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables) {
     const std::size_t count = targets.empty() ? 0 : targets.front().slots.size();
+    std::vector<std::int32_t>& sums = rank_sums_;
+    sums.assign(count, 0);
     slots_.clear();
     copy_rows_ = 0;
     for (const LoraTarget& target : targets) {
@@ -90,11 +76,12 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
             entry.copy_row = copy_rows_;
             slots_.push_back(entry);
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
+            sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
+            tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
             add_dropout(target.slots[i], tables);
         }
     }
-    tables.largest_rank_sum = largest_rank_sum(targets);
     tables.target_count = static_cast<std::int32_t>(targets.size());
     tables.slot_count = static_cast<std::int32_t>(count);
 }
@@ -178,13 +165,12 @@ void CudaBackend::lora_shrink(const LoraShrink& op) {
     kernels::LoraShrinkParams params;
     params.x = matrix_of(op.x);
     params.shared_limit = shared_limit_;
-    params.tile_rows =
-        lora_shrink_tile_rows(params, largest_rank_sum(op.targets), drops(op.targets), processors_);
+    params.tile_rows = lora_shrink_tile_rows(params, processors_);
     params.tables = lora_tables(op.targets, op.rows, op.x.rows, params.tile_rows);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
     if (op.again.data != nullptr) params.again = matrix_of(op.again);
     params.copy_rows = copy_rows_;
-    params.workspace =
+    params.copies =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_shrink_workspace(params)));
     CUDA_CHECK(kernels::lora_shrink(stream_, params));
 }

@@ -101,11 +101,7 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
         columns * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
     const std::int64_t gradients =
         most_tiles(view, shape.in, static_cast<std::int64_t>(users.at_once)) * ranks * shape.in * 4;
-    const std::int64_t parts = ranks > device_memory::lora_narrow_ranks
-                                   ? ranks * pieces(shape.in, device_memory::lora_part_columns) *
-                                         view.replica.microbatch_tokens * 4
-                                   : 0;
-    return std::max({copies, gradients, parts});
+    return std::max(copies, gradients);
 }
 
 /// lora_backward of the linears of `shape`, together or one by one.

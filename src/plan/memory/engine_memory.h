@@ -28,8 +28,7 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
 std::uint64_t table_ring_bytes(const ReplicaView& view);
 
 /// CudaBackend::reserve_workspace, the largest of its uses:
-/// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s], or, of
-///   more than 48 ranks of a slot, partial S [ceil(K / 1024), sum of its ranks in 16s, T], fp32;
+/// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s];
 /// - lora_backward of a group: per tile of rows a partial gradient [rank in 16s, sum of N], and
 ///   partial dS [sum of ceil(N / 1024), rank in 16s, T], fp32;
 /// - lora_grad_a of a group: per tile a partial gradient [sum of ranks of a slot in 16s, K], fp32;

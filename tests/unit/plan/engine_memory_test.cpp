@@ -67,25 +67,6 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(plan.memory[0].engine, layout.total());
 }
 
-TEST(EngineMemory, SumsOfManyRanksOverPartsOfTheColumns) {
-    Case test = large_case();
-    test.job.parallel.microbatch_tokens = 65536;
-    for (AdapterJob& adapter : test.job.adapters) {
-        adapter.targets = {};
-        for (const Linear linear : {Linear::q, Linear::k, Linear::v}) {
-            adapter.targets[static_cast<std::size_t>(linear)] = true;
-        }
-    }
-    const auto scratch_of = [&](std::int32_t rank) {
-        for (AdapterJob& adapter : test.job.adapters) adapter.r = rank;
-        return layout_of(test).operator_scratch;
-    };
-    // 4 parts of S for all rows, the ranks of q, k and v, fp32
-    EXPECT_EQ(scratch_of(128), 3U * 128 * 4 * 65536 * 4);
-    // 6 parts of dS for all rows, 16 + 4 tiles of gradients
-    EXPECT_EQ(scratch_of(16), 16U * 4 * (6 * 65536 + (16 + 4) * 6144));
-}
-
 TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     Case test = large_case();
     test.job.parallel.microbatch_tokens = 4200;
