@@ -18,7 +18,7 @@ void DirectiveReader::look() {
 }
 
 Directive DirectiveReader::next(const std::function<void()>& meanwhile) {
-    if (taken_.empty()) read(channel_.next(meanwhile));
+    if (taken_.empty()) return directive_from_text(channel_.next(meanwhile));
     std::future<Directive> first = std::move(taken_.front());
     taken_.pop_front();
     return first.get();

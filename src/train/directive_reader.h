@@ -9,8 +9,8 @@
 
 namespace loratrain {
 
-/// Rank 0's directives on another rank. The text of a window takes a while to read: that is done in
-/// the background as it arrives, while the window before trains.
+/// Rank 0's directives on another rank. The text of a window takes a while to read: one that
+/// arrives while the window before trains is read in the background.
 class DirectiveReader {
   public:
     /// The channel outlives it.
