@@ -24,8 +24,6 @@ constexpr std::chrono::microseconds poll_interval{50};
 struct Begun {
     MPI_Message message = MPI_MESSAGE_NULL;
     std::string text;
-
-    int size() const { return static_cast<int>(text.size()); }
 };
 
 std::optional<Begun> begun_text(MPI_Comm comm, int source, int tag) {
@@ -97,11 +95,7 @@ std::string DirectiveChannel::next(const std::function<void()>& meanwhile) {
 }
 
 std::optional<std::string> DirectiveChannel::arrived() {
-    std::optional<Begun> begun = begun_text(comm_, root, tags::directive);
-    if (!begun) return std::nullopt;
-    MPI_CHECK(
-        MPI_Mrecv(begun->text.data(), begun->size(), MPI_CHAR, &begun->message, MPI_STATUS_IGNORE));
-    return std::move(begun->text);
+    return next_of(root, tags::directive);
 }
 
 void DirectiveChannel::tell(std::string text) {
@@ -113,7 +107,11 @@ void DirectiveChannel::tell(std::string text) {
 }
 
 std::optional<std::string> DirectiveChannel::told() {
-    while (auto begun = begun_text(comm_, MPI_ANY_SOURCE, tags::directive_told)) {
+    return next_of(MPI_ANY_SOURCE, tags::directive_told);
+}
+
+std::optional<std::string> DirectiveChannel::next_of(int source, int tag) {
+    while (auto begun = begun_text(comm_, source, tag)) {
         Arriving& arriving = arriving_.emplace_back();
         arriving.text = std::make_unique<std::string>(std::move(begun->text));
         MPI_CHECK(MPI_Imrecv(arriving.text->data(), static_cast<int>(arriving.text->size()),

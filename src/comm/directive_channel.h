@@ -34,7 +34,7 @@ class DirectiveChannel {
 
     /// Other ranks: waits for the next text; calls `meanwhile` now and then.
     std::string next(const std::function<void()>& meanwhile);
-    /// Other ranks: the next text if it is there.
+    /// Other ranks: the next text; none = it is not there as a whole. Waits for no rank.
     std::optional<std::string> arrived();
     /// Other ranks: a number for the root, which does not have to wait for it.
     void report(int number);
@@ -57,11 +57,13 @@ class DirectiveChannel {
         MPI_Request request = MPI_REQUEST_NULL;
     };
 
+    std::optional<std::string> next_of(int source, int tag);
+
     const MpiSession& mpi_;
     MPI_Comm comm_ = MPI_COMM_NULL;
     std::int64_t newest_ = 0;
     std::deque<Posted> posted_;
-    std::deque<Arriving> arriving_;  ///< told
+    std::deque<Arriving> arriving_;  ///< posted, or on the root told
     std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
     int reported_ = 0;
     std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> telling_;

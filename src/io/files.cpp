@@ -50,6 +50,26 @@ std::string folder_of(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
+void write_text(const std::string& path, const std::string& text) {
+    OutputFile file(path);
+    file.write(text.data(), text.size());
+    file.close();
+}
+
+void replace_file(const std::string& path,
+                  const std::function<void(const std::string& temporary)>& write) {
+    const std::string temporary = temporary_name(path);
+    try {
+        write(temporary);
+        if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+            throw Error(path + ": cannot be replaced: " + system_reason());
+        }
+    } catch (...) {
+        ::unlink(temporary.c_str());
+        throw;
+    }
+}
+
 }  // namespace
 
 std::string read_text(const std::string& path) {
@@ -60,26 +80,19 @@ std::string read_text(const std::string& path) {
 }
 
 void write_text_atomic(const std::string& path, const std::string& text) {
-    write_file_atomic(path, [&](const std::string& temporary) {
-        OutputFile file(temporary);
-        file.write(text.data(), text.size());
-        file.close();
-    });
+    write_file_atomic(path, [&](const std::string& temporary) { write_text(temporary, text); });
+}
+
+void replace_text(const std::string& path, const std::string& text) {
+    replace_file(path, [&](const std::string& temporary) { write_text(temporary, text); });
 }
 
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write) {
-    const std::string temporary = temporary_name(path);
-    try {
+    replace_file(path, [&](const std::string& temporary) {
         write(temporary);
         flush_to_disk(temporary, O_RDONLY);
-        if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-            throw Error(path + ": cannot be replaced: " + system_reason());
-        }
-    } catch (...) {
-        ::unlink(temporary.c_str());
-        throw;
-    }
+    });
     flush_to_disk(folder_of(path), O_RDONLY | O_DIRECTORY);
 }
 

@@ -14,7 +14,11 @@ std::string read_text(const std::string& path);
 /// the whole new one. Throws Error (path, reason) and leaves nothing behind on failure.
 void write_text_atomic(const std::string& path, const std::string& text);
 
-/// The same for a writer that produces the file at the path it is given.
+/// The same without waiting for the disk: where the machine fails soon after, the file may be
+/// damaged. For what is written anew all the time.
+void replace_text(const std::string& path, const std::string& text);
+
+/// As write_text_atomic, for a writer that produces the file at the path it is given.
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write);
 

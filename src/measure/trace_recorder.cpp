@@ -20,14 +20,6 @@ std::string wait_name(ActionKind kind) {
     return std::string(traits_of(computes(kind) ? ActionKind::send_forward : kind).word);
 }
 
-std::vector<TraceShare> shares_in(const Job& job, const Microbatch& microbatch) {
-    std::vector<TraceShare> result;
-    for (const Segment& segment : microbatch.segments) {
-        result.push_back({job.adapter(segment.adapter).name, segment.tokens()});
-    }
-    return result;
-}
-
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
@@ -53,7 +45,8 @@ void TraceRecorder::set_zero() {
         record->entries.clear();
     }
     start_of_before_ = 0.0;
-    spans_.clear();
+    kept_.clear();
+    transfers_.clear();
     open_ = none;
     mark();
     if (weights_ != nullptr) weights_->start_recording();
@@ -85,7 +78,7 @@ void TraceRecorder::settle() {
 
 void TraceRecorder::begin(const Action& action, const UnderWay& under_way) {
     Entry entry;
-    entry.kind = action.kind;
+    entry.doing.kind = action.kind;
     if (computes(action.kind)) describe(action, under_way, entry);
     entry.first = mark();
     open_ = now_.entries.size();
@@ -99,8 +92,8 @@ void TraceRecorder::end() {
 
 void TraceRecorder::begin_wait() {
     Entry entry;
-    entry.kind = open_ == none ? ActionKind::send_forward : now_.entries[open_].kind;
-    entry.wait = true;
+    entry.doing.kind = open_ == none ? ActionKind::send_forward : now_.entries[open_].doing.kind;
+    entry.doing.wait = true;
     entry.first = mark();
     now_.entries.push_back(std::move(entry));
 }
@@ -108,38 +101,41 @@ void TraceRecorder::begin_wait() {
 void TraceRecorder::end_wait() {
     const std::size_t point = mark();
     now_.entries.back().last = point;
-    if (open_ != none && computes(now_.entries[open_].kind)) now_.entries[open_].first = point;
+    if (open_ != none && computes(now_.entries[open_].doing.kind))
+        now_.entries[open_].first = point;
 }
 
 void TraceRecorder::describe(const Action& action, const UnderWay& under_way, Entry& entry) {
+    Doing& doing = entry.doing;
     if (traits_of(action.kind).number == ActionNumber::batch) {
         const BatchPlan& batch = under_way.batch(action.batch);
-        const std::string& adapter = job_.adapter(batch.adapter).name;
-        if (!keeping()) return;
-        entry.name = cat(traits_of(action.kind).word, " ", adapter, " ", batch.step + 1);
-        entry.args = share_args({{adapter, batch.tokens}});
+        doing.number = batch.step + 1;
+        if (keeping()) doing.shares.push_back({batch.adapter, batch.tokens});
         return;
     }
     const Microbatch& microbatch = under_way.microbatch(action.microbatch);
     entry.load = loads_of(microbatch, span_);
-    entry.evaluation = microbatch.evaluation;
     entry.new_shapes = has_new_shapes(action.kind, microbatch);
+    doing.evaluation = microbatch.evaluation;
+    doing.number = microbatches_before_ + number(action.microbatch);
     if (!keeping()) return;
-    const std::string_view word = entry.evaluation ? "evaluate" : traits_of(action.kind).word;
-    entry.name = cat(word, " ", microbatches_before_ + number(action.microbatch));
-    entry.args = share_args(shares_in(job_, microbatch));
+    for (const Segment& segment : microbatch.segments) {
+        doing.shares.push_back({segment.adapter, segment.tokens()});
+    }
 }
 
 /// Such a pass tells nothing of others.
 bool TraceRecorder::has_new_shapes(ActionKind kind, const Microbatch& microbatch) {
+    const HostCosts& host = costs_of(view_).host;
+    if (!meets_new_shapes(host)) return false;
     MetShapes& met = met_[kind == ActionKind::forward ? 0 : 1];
-    return met.meet(meeting_stage(0, view_, stage_), costs_of(view_).host, microbatch) > 0.0;
+    return met.meet(meeting_stage(0, view_, stage_), host, microbatch) > 0.0;
 }
 
 void TraceRecorder::read(WindowRecord& record) {
     const std::vector<double> points = record.clock->read();
     for (std::size_t i = 0; i < record.entries.size(); ++i) {
-        const Entry& entry = record.entries[i];
+        Entry& entry = record.entries[i];
         const std::size_t over = host_runs_ahead_ ? next_start(record.entries, i) : entry.last;
         observe(entry, points[over] - points[entry.first]);
         use(entry, start_of_before_ + points[entry.first], start_of_before_ + points[entry.last]);
@@ -169,7 +165,7 @@ void TraceRecorder::use(const TransferRecord::Transfer& transfer, const char* wo
     span.end_s = transfer.end;
     span.name = cat(word, " ", stage_.first_layer + transfer.layer);
     span.category = "transfer";
-    spans_.push_back(std::move(span));
+    transfers_.push_back(std::move(span));
 }
 
 /// The point at which the stream goes on with something else: a host that does not keep up lets it
@@ -183,9 +179,10 @@ std::size_t TraceRecorder::next_start(const std::vector<Entry>& entries, std::si
 }
 
 void TraceRecorder::observe(const Entry& entry, double seconds) {
-    const bool forward = entry.kind == ActionKind::forward;
-    const bool trains = !entry.wait && !entry.evaluation && !entry.new_shapes;
-    if (!trains || (!forward && entry.kind != ActionKind::backward)) return;
+    const Doing& doing = entry.doing;
+    const bool forward = doing.kind == ActionKind::forward;
+    const bool trains = !doing.wait && !doing.evaluation && !entry.new_shapes;
+    if (!trains || (!forward && doing.kind != ActionKind::backward)) return;
     if (++observed_ <= warm_up_observations) return;
     if (forward) {
         observer_.forward(entry.load, seconds);
@@ -194,19 +191,42 @@ void TraceRecorder::observe(const Entry& entry, double seconds) {
     }
 }
 
-void TraceRecorder::use(const Entry& entry, double start, double end) {
-    if (!entry.wait && !computes(entry.kind)) return;
-    const bool waits = entry.wait || entry.kind == ActionKind::reduce;
+void TraceRecorder::use(Entry& entry, double start, double end) {
+    Doing& doing = entry.doing;
+    if (!doing.wait && !computes(doing.kind)) return;
+    const bool waits = doing.wait || doing.kind == ActionKind::reduce;
     if (!waits) computed_seconds_ += end - start;
-    if (!keeping()) return;
+    if (keeping()) kept_.push_back({std::move(doing), start, end});
+}
+
+std::vector<TraceSpan> TraceRecorder::spans() const {
+    std::vector<TraceSpan> spans = transfers_;
+    for (const Kept& kept : kept_) spans.push_back(span_of(kept));
+    return spans;
+}
+
+TraceSpan TraceRecorder::span_of(const Kept& kept) const {
+    const Doing& doing = kept.doing;
     TraceSpan span;
     span.rank = rank_;
-    span.start_s = start;
-    span.end_s = end;
-    span.name = entry.wait ? wait_name(entry.kind) : entry.name;
-    span.category = entry.wait ? "wait" : entry.name.substr(0, entry.name.find(' '));
-    span.args = entry.args;
-    if (!span.name.empty()) spans_.push_back(std::move(span));
+    span.start_s = kept.start;
+    span.end_s = kept.end;
+    if (doing.wait) {
+        span.name = wait_name(doing.kind);
+        span.category = "wait";
+        return span;
+    }
+    std::vector<TraceShare> shares;
+    for (const Share& share : doing.shares) {
+        shares.push_back({job_.adapter(share.adapter).name, share.tokens});
+    }
+    const ActionTraits& traits = traits_of(doing.kind);
+    span.category = doing.evaluation ? "evaluate" : traits.word;
+    span.name = traits.number == ActionNumber::batch
+                    ? cat(span.category, " ", shares.front().adapter, " ", doing.number)
+                    : cat(span.category, " ", doing.number);
+    span.args = share_args(shares);
+    return span;
 }
 
 }  // namespace loratrain

@@ -53,23 +53,37 @@ class TraceRecorder {
 
     /// Waits for the stream and reads all that is recorded.
     void settle();
-    const std::vector<TraceSpan>& spans() const { return spans_; }
+    std::vector<TraceSpan> spans() const;
     /// Of all actions read so far, without their waits.
     double computed_seconds() const { return computed_seconds_; }
     CostObserver& observer() { return observer_; }
 
   private:
-    /// An action or a wait between two points of the clock.
-    struct Entry {
+    struct Share {
+        AdapterId adapter{};
+        std::int64_t tokens = 0;
+    };
+    /// An action or a wait, as spans tell of it.
+    struct Doing {
         ActionKind kind{};
         bool wait = false;
         bool evaluation = false;
+        std::int32_t number = 0;    ///< of the microbatch since the start of the trace, or step
+        std::vector<Share> shares;  ///< where spans are kept
+    };
+    /// Between two points of the clock.
+    struct Entry {
+        Doing doing;
         bool new_shapes = false;  ///< which the host has to deal with first
-        std::string name;
-        std::vector<std::pair<std::string, std::string>> args;
         AdapterLoads load;
         std::size_t first = 0;  ///< points
         std::size_t last = 0;
+    };
+    /// Becomes a span, whose words take time, when spans are asked for.
+    struct Kept {
+        Doing doing;
+        double start = 0.0;
+        double end = 0.0;
     };
     struct WindowRecord {
         std::unique_ptr<StreamClock> clock;
@@ -81,12 +95,13 @@ class TraceRecorder {
     void read(WindowRecord& record);
     void read_transfers();
     void use(const TransferRecord::Transfer& transfer, const char* word);
-    void use(const Entry& entry, double start, double end);
+    void use(Entry& entry, double start, double end);
+    TraceSpan span_of(const Kept& kept) const;
     void observe(const Entry& entry, double seconds);
     static std::size_t next_start(const std::vector<Entry>& entries, std::size_t i);
     void describe(const Action& action, const UnderWay& under_way, Entry& entry);
     bool has_new_shapes(ActionKind kind, const Microbatch& microbatch);
-    bool keeping() const { return keep_spans_ && spans_.size() < most_spans; }
+    bool keeping() const { return keep_spans_ && kept_.size() + transfers_.size() < most_spans; }
 
     const Job& job_;
     ReplicaView view_;
@@ -105,7 +120,8 @@ class TraceRecorder {
     std::size_t open_ = none;  ///< entry of the action under way
     int observed_ = 0;
     double computed_seconds_ = 0.0;
-    std::vector<TraceSpan> spans_;
+    std::vector<Kept> kept_;
+    std::vector<TraceSpan> transfers_;
     LayerStream* weights_ = nullptr;
     ActivationOffload* activations_ = nullptr;
     CostObserver observer_;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -18,13 +21,15 @@ constexpr const char* piece_word = "part ";
 }  // namespace
 
 std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
-                                    std::span<const float> values) {
+                                    std::vector<float> values) {
     std::vector<AdapterPiece> pieces;
-    do {
-        const auto own = values.first(std::min(values.size(), most_values));
-        values = values.subspan(own.size());
-        pieces.push_back({key, rank, values.empty(), {own.begin(), own.end()}});
-    } while (!values.empty());
+    std::span<const float> left = values;
+    for (; left.size() > most_values; left = left.subspan(most_values)) {
+        const auto own = left.first(most_values);
+        pieces.push_back({key, rank, false, {own.begin(), own.end()}});
+    }
+    values.erase(values.begin(), values.end() - std::ssize(left));
+    pieces.push_back({key, rank, true, std::move(values)});
     return pieces;
 }
 
@@ -32,9 +37,9 @@ std::string to_text(const AdapterPiece& piece) {
     std::string text = cat(piece_word, number(piece.key.adapter), " ",
                            static_cast<int>(piece.key.part), " ", static_cast<int>(piece.key.use),
                            " ", piece.key.step, " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
-    const std::size_t line = text.size();
-    text.resize(line + piece.values.size() * sizeof(float));
-    std::memcpy(text.data() + line, piece.values.data(), text.size() - line);
+    const auto bytes = std::as_bytes(std::span(piece.values));
+    text.reserve(text.size() + bytes.size());
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());  // NOLINT(*-cast)
     return text;
 }
 
@@ -66,12 +71,16 @@ void AdapterParts::expect(const PartKey& key, std::int32_t ranks) {
     parts_[key].ranks_left = ranks;
 }
 
-void AdapterParts::add(const AdapterPiece& piece) {
+void AdapterParts::add(AdapterPiece piece) {
     const auto found = parts_.find(piece.key);
     LORATRAIN_CHECK(found != parts_.end(), "adapter ", number(piece.key.adapter),
                     " is not expected");
     std::vector<float>& values = found->second.values[piece.rank];
-    values.insert(values.end(), piece.values.begin(), piece.values.end());
+    if (values.empty()) {
+        values = std::move(piece.values);
+    } else {
+        values.insert(values.end(), piece.values.begin(), piece.values.end());
+    }
     if (piece.last) --found->second.ranks_left;
 }
 

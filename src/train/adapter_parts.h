@@ -3,7 +3,6 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -45,7 +44,7 @@ struct AdapterPiece {
 
 /// Pieces small enough for a message each; one, empty, of no values.
 std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
-                                    std::span<const float> values);
+                                    std::vector<float> values);
 
 /// A line of numbers, then the values' bytes; reading what was written gives the same piece.
 std::string to_text(const AdapterPiece& piece);
@@ -57,7 +56,7 @@ class AdapterParts {
   public:
     /// From so many ranks.
     void expect(const PartKey& key, std::int32_t ranks);
-    void add(const AdapterPiece& piece);
+    void add(AdapterPiece piece);
     bool empty() const { return parts_.empty(); }
 
     /// Values by rank.

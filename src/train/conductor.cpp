@@ -143,15 +143,18 @@ std::vector<AdapterId> Conductor::train_stream() {
          [this] { return awaits_verdicts(); },
          [this](AdapterId adapter, const AdapterParts::ByRank& others) {
              // Who waits for DONE reads metrics then.
-             if (parts_.job.sweep || parts_.desk != nullptr) journal_.flush();
+             const bool files_are_awaited = parts_.job.sweep || parts_.desk != nullptr;
+             if (files_are_awaited) journal_.flush();
              const AdapterState& state = adapters_[adapter].state;
              std::vector<NamedTensor> tensors = performer_.join(adapter, others);
              if (is_best(adapter, state.steps)) store_kept({adapter, state.steps}, {{}, tensors});
+             if (!files_are_awaited) return export_in_background(adapter, std::move(tensors));
              write_export(parts_.job, parts_.plan.model, state, adapter, tensors);
              written_.insert(adapter);
              note_ends({adapter});
          }}));
     for (const AdapterId a : adapters_.running()) settle(a);
+    finish_exports();
     write_bests(true);
     finish_saving();
     write_bests(true);

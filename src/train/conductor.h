@@ -172,6 +172,9 @@ class Conductor {
     bool bests_are_written() const;
     void go_on_saving();
     void finish_saving();
+    void export_in_background(AdapterId adapter, std::vector<NamedTensor> tensors);
+    void take_exported();
+    void finish_exports();
     void end_saving();
 
     // Between streams (conductor_between.cpp).
@@ -274,6 +277,11 @@ class Conductor {
         std::set<std::string> stops;  ///< that it has
     };
     std::optional<Saving> saving_;
+    struct Exporting {
+        AdapterId adapter{};
+        std::future<void> files;
+    };
+    std::vector<Exporting> exporting_;
     bool saves_in_stream_ = false;  ///< this stream
     struct Begin {
         std::int32_t round = 0;

@@ -50,7 +50,7 @@ bool Conductor::waits_to_grow() const {
 /// Nothing that is being written may see the job change. Files behind one that is not taken may
 /// rest on it: they are looked at again.
 bool Conductor::grow() {
-    if (!additions_ || awaits_verdicts() || saving_) return false;
+    if (!additions_ || awaits_verdicts() || saving_ || !exporting_.empty()) return false;
     const Additions additions = *std::exchange(additions_, {});
     std::size_t taken = 0;
     while (taken < additions.files.size() &&

@@ -3,13 +3,15 @@
 #include <utility>
 
 #include "base/activity.h"
+#include "base/background_work.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "plan/memory/checkpoint_copies.h"
 #include "plan/schedule/evaluations.h"
 #include "train/conductor.h"
+#include "train/records/exports.h"
 
-/// Checkpoints that are written while a stream goes on.
+/// Checkpoints and exports that are written while a stream goes on.
 
 namespace loratrain {
 
@@ -106,9 +108,11 @@ bool Conductor::bests_are_written() const {
 
 /// What can be done of it without waiting.
 void Conductor::go_on_saving() {
+    take_exported();
     if (!saving_) return;
     const bool all_have_come = saving_->parts_left == 0 && saving_->state.is_known();
-    if (!saving_->completing && all_have_come && ends_are_settled() && bests_are_written()) {
+    if (!saving_->completing && all_have_come && exporting_.empty() && ends_are_settled() &&
+        bests_are_written()) {
         journal_.flush();  // a continued run has to find metrics of all steps before
         saving_->files.complete(saving_->state.state(state()));
         saving_->completing = true;
@@ -133,6 +137,31 @@ void Conductor::end_saving() {
     saving_.reset();
     journal_.checkpointed();
     write_bests(false);
+}
+
+/// What a disk takes, the pipeline would stand still for.
+void Conductor::export_in_background(AdapterId adapter, std::vector<NamedTensor> tensors) {
+    const AdapterState& state = adapters_[adapter].state;
+    exporting_.push_back(
+        {adapter, std::async(std::launch::async, [this, adapter, state, own = std::move(tensors)] {
+             const BackgroundWork background;
+             write_export(parts_.job, parts_.plan.model, state, adapter, own);
+         })});
+}
+
+void Conductor::take_exported() {
+    std::erase_if(exporting_, [this](Exporting& exporting) {
+        const auto at_once = std::chrono::seconds(0);
+        if (exporting.files.wait_for(at_once) != std::future_status::ready) return false;
+        exporting.files.get();
+        written_.insert(exporting.adapter);
+        return true;
+    });
+}
+
+void Conductor::finish_exports() {
+    for (const Exporting& exporting : exporting_) exporting.files.wait();
+    take_exported();
 }
 
 }  // namespace loratrain

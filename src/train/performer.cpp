@@ -269,8 +269,9 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                         const std::function<void(std::string)>& tell) {
     const auto send = [&](AdapterId adapter) {
         activity::begin(activity::Task::export_adapter, number(adapter));
-        const std::vector<float> values = own_parameters(adapter);
-        for (const AdapterPiece& piece : pieces_of({adapter}, parts_.mpi.rank(), values)) {
+        std::vector<float> values = own_parameters(adapter);
+        for (const AdapterPiece& piece :
+             pieces_of({adapter}, parts_.mpi.rank(), std::move(values))) {
             tell(to_text(piece));
         }
     };

@@ -57,8 +57,10 @@ void StateCopies::copy(const Wanted& wanted) {
 }
 
 void StateCopies::deliver(const PartKey& key) {
-    const std::vector<float> values = own_values(bank_, key.adapter, key.part);
-    for (const AdapterPiece& piece : pieces_of(key, rank_, values)) deliver_(piece);
+    std::vector<float> values = own_values(bank_, key.adapter, key.part);
+    for (AdapterPiece& piece : pieces_of(key, rank_, std::move(values))) {
+        deliver_(std::move(piece));
+    }
 }
 
 }  // namespace loratrain

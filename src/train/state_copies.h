@@ -16,7 +16,7 @@ namespace loratrain {
 class StateCopies {
   public:
     /// Gets what is copied, in pieces.
-    using Deliver = std::function<void(const AdapterPiece&)>;
+    using Deliver = std::function<void(AdapterPiece)>;
 
     /// The bank outlives it.
     StateCopies(AdapterBank& bank, int rank) : bank_(bank), rank_(rank) {}

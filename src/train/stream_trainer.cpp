@@ -182,13 +182,13 @@ std::int32_t StreamTrainer::ranks_that_copy() const {
 void StreamTrainer::copy_states() {
     if (copied_before_posted_.empty()) return;
     performer_.copy_states(std::exchange(copied_before_posted_, {}),
-                           [this](const AdapterPiece& piece) { told_parts_.add(piece); });
+                           [this](AdapterPiece piece) { told_parts_.add(std::move(piece)); });
 }
 
 /// Rank 0's part of it, before the window.
 void StreamTrainer::perform(const StreamChange& change) {
     performer_.keep_parameters(change.kept,
-                               [this](const AdapterPiece& piece) { told_parts_.add(piece); });
+                               [this](AdapterPiece piece) { told_parts_.add(std::move(piece)); });
     for (const AdapterId adapter : change.released) performer_.release(adapter);
     if (!change.begun.empty()) performer_.admit(change.resident);
 }

@@ -5,6 +5,7 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "measure/device_sampler.h"
+#include "train/directive_reader.h"
 #include "train/orders/stop_request.h"
 
 namespace loratrain {
@@ -37,14 +38,19 @@ ExitCode Trainer::conduct(int signal) {
 }
 
 ExitCode Trainer::follow(int signal) {
-    const auto meanwhile = [&] {
+    DirectiveReader directives(channel_);
+    const auto look_around = [&] {
         if (parts_.sampler != nullptr) parts_.sampler->look();
         if (stop_signal() == signal) return;
         signal = stop_signal();
         channel_.report(signal);
     };
+    const auto meanwhile = [&] {
+        directives.look();
+        look_around();
+    };
     const auto between_windows = [&] {
-        meanwhile();
+        look_around();
         performer_.go_on_reading();
     };
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
@@ -54,7 +60,7 @@ ExitCode Trainer::follow(int signal) {
     }
     for (;;) {
         activity::begin(activity::Task::follow);
-        const Directive directive = directive_from_text(channel_.next(between_windows));
+        const Directive directive = directives.next(between_windows);
         if (const auto* finish = std::get_if<Finish>(&directive)) {
             goes_on_ = finish->goes_on;
             return finish->code;

@@ -432,11 +432,14 @@ class JobTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, path)
             time.sleep(0.02)
 
-    def wait_for_step(self, run_dir, adapter, step, seconds=120):
+    def wait_for_step(self, run_dir, adapter, step, seconds=120, unless_ended=None):
+        """Also returns when the process `unless_ended` has ended."""
         path = self.dir / run_dir / "adapters" / adapter / "metrics.jsonl"
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if path.exists() and len(path.read_text().splitlines()) >= step:
+                return
+            if unless_ended is not None and unless_ended.poll() is not None:
                 return
             time.sleep(0.02)
         self.fail(f"{adapter} took no {step} steps in {seconds} s")

@@ -358,7 +358,7 @@ class WhileOthersTrain(JobTest):
         process = start([self.write_job(self.job("run", {"first": {"max_steps": 60}}))], 2)
         names = ["first"]
         for number in range(4):
-            self.wait_for_step("run", names[-1], 20 * number)
+            self.wait_for_step("run", names[-1], 20 * number, unless_ended=process)
             names.append(f"late{number}")
             self.drop("run", names[-1], {"adapters": [
                 {"name": names[-1], **self.late, "max_steps": 60}]}, seconds_ago=5)

@@ -19,6 +19,7 @@ constexpr std::int64_t parts_of_usual = 8;
 constexpr std::int64_t fewest_parts = 2;
 constexpr double least_gain = 0.02;
 constexpr double depth_tolerance = 0.01;
+constexpr std::int32_t spare_part = 2;
 constexpr std::int32_t most_depths = 16;
 constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
@@ -61,24 +62,42 @@ class LayoutSearch {
     }
 
     std::int32_t depth() {
-        std::vector<double> speeds;
         const std::int32_t least = view_.replica.max_in_flight;
         const std::int32_t apart = depths_apart(least);
+        std::vector<double> speeds;
         for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); depth += apart) {
             rules_.max_in_flight = depth;
-            speeds.push_back(
-                play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), false)
-                    .tokens_per_second);
+            speeds.push_back(speed());
         }
         if (speeds.empty()) return least;
         const double wanted =
             (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
         const auto enough = std::find_if(speeds.begin(), speeds.end(),
                                          [&](double speed) { return speed >= wanted; });
-        return least + apart * static_cast<std::int32_t>(enough - speeds.begin());
+        return with_spare(least + apart * static_cast<std::int32_t>(enough - speeds.begin()));
     }
 
   private:
+    /// For what is not played here: messages take time, computations now and then more than usual,
+    /// and rounds get fewer adapters.
+    std::int32_t with_spare(std::int32_t depth) const {
+        const std::int32_t least = view_.replica.max_in_flight;
+        if (depth == least) return depth;
+        std::int32_t deeper = depth + depth / spare_part;
+        while (deeper > depth && !is_roomy_with(deeper)) --deeper;
+        return deeper;
+    }
+
+    /// Half of every rank's memory is left; false where it is not known.
+    bool is_roomy_with(std::int32_t depth) const {
+        if (plan_.bytes_per_rank == 0 || view_.replica.recompute == Recompute::layer) return false;
+        Plan half = plan_;
+        half.bytes_per_rank /= 2;
+        half.replicas.front().max_in_flight = depth;
+        return fits_memory(job_, only_replica(half), view_.replica.microbatch_tokens,
+                           view_.replica.recompute);
+    }
+
     bool fits_with(std::int32_t depth) const {
         ReplicaPlan trial = view_.replica;
         trial.max_in_flight = depth;

@@ -15,7 +15,10 @@ namespace loratrain {
 namespace {
 
 std::vector<float> flatten(const std::vector<NamedTensor>& tensors) {
+    std::size_t count = 0;
+    for (const NamedTensor& tensor : tensors) count += tensor.values.size();
     std::vector<float> values;
+    values.reserve(count);
     for (const NamedTensor& tensor : tensors) {
         values.insert(values.end(), tensor.values.begin(), tensor.values.end());
     }

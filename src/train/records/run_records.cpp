@@ -129,7 +129,16 @@ void RunRecords::view(const RunStatus& status) {
 
 void RunRecords::write_status(const RunStatus& status) {
     view(status);
-    guarded([&] { write_text_atomic(job_.run.dir + "/" + status_file_name, to_json(status)); });
+    guarded([&] { write_file(status_file_name, to_json(status)); });
+}
+
+void RunRecords::write_file(const char* name, const std::string& text) {
+    const std::string path = cat(job_.run.dir, "/", name);
+    if (ended_) {
+        write_text_atomic(path, text);
+    } else {
+        replace_text(path, text);
+    }
 }
 
 void RunRecords::write_results() {
@@ -145,9 +154,7 @@ void RunRecords::write_results() {
         }
     }
     sort_results(job_, results);
-    guarded([&] {
-        write_text_atomic(job_.run.dir + "/" + results_file_name, results_csv(job_, results));
-    });
+    guarded([&] { write_file(results_file_name, results_csv(job_, results)); });
 }
 
 void RunRecords::end(double elapsed_seconds, const std::string& how, const std::string& reason) {

@@ -26,7 +26,8 @@ struct RecordPace {
 
 /// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at the
 /// pace of beats), results.csv and the event files. A file of these that cannot be written is a
-/// warning, once, not the end of the training. Root rank only.
+/// warning, once, not the end of the training. Flushed to disk at the end alone: a disk takes as
+/// long as some computations. Root rank only.
 class RunRecords {
   public:
     /// `view` (may be empty) gets what status.json gets, and more often.
@@ -58,6 +59,7 @@ class RunRecords {
                      const std::string& reason) const;
     void view(const RunStatus& status);
     void write_status(const RunStatus& status);
+    void write_file(const char* name, const std::string& text);
     void measure();
     void guarded(const std::function<void()>& write);
 

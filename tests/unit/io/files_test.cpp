@@ -42,6 +42,16 @@ TEST(FilesTest, WritesAndReadsText) {
     EXPECT_EQ(dir.names(), std::vector<std::string>{"a.txt"});
 }
 
+TEST(FilesTest, ReplacesText) {
+    const TempDir dir;
+    const std::string path = dir.file("a.txt");
+    replace_text(path, "first and longer");
+    replace_text(path, "second");
+    EXPECT_EQ(read_text(path), "second");
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"a.txt"});
+    EXPECT_THROW(replace_text(dir.file("none/a.txt"), "x"), Error);
+}
+
 TEST(FilesTest, ReadingNamesThePath) {
     const TempDir dir;
     EXPECT_TRUE(has(problem_text([&] { read_text(dir.file("none")); }), "none: cannot be read"));
@@ -81,6 +91,7 @@ TEST(FilesTest, FullDiskIsAnErrorAndLeavesNothing) {
     const rlimit small{1000, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &small);
     EXPECT_THROW(write_text_atomic(dir.file("big"), std::string(100000, 'x')), Error);
+    EXPECT_THROW(replace_text(dir.file("big"), std::string(100000, 'x')), Error);
     setrlimit(RLIMIT_FSIZE, &before);
     std::signal(SIGXFSZ, handler);
     EXPECT_TRUE(dir.names().empty());

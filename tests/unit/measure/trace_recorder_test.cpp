@@ -98,9 +98,10 @@ TEST_F(TraceRecorderTest, WaitsAreNoWork) {
     recorder.begin_wait();
     recorder.end_wait();
     recorder.settle();
-    ASSERT_EQ(recorder.spans().size(), 3U);
-    const TraceSpan& work = recorder.spans()[0];
-    const TraceSpan& wait = recorder.spans()[1];
+    const std::vector<TraceSpan> spans = recorder.spans();
+    ASSERT_EQ(spans.size(), 3U);
+    const TraceSpan& work = spans[0];
+    const TraceSpan& wait = spans[1];
     EXPECT_EQ(work.name, "backward 1");
     EXPECT_EQ(wait.category, "wait");
     EXPECT_GE(wait.end_s - wait.start_s, 0.003);
