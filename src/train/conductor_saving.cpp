@@ -153,7 +153,12 @@ void Conductor::take_exported() {
     std::erase_if(exporting_, [this](Exporting& exporting) {
         const auto at_once = std::chrono::seconds(0);
         if (exporting.files.wait_for(at_once) != std::future_status::ready) return false;
-        exporting.files.get();
+        try {
+            exporting.files.get();
+        } catch (...) {
+            activity::begin(activity::Task::export_adapter, number(exporting.adapter));
+            throw;
+        }
         written_.insert(exporting.adapter);
         return true;
     });
