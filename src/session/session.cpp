@@ -60,6 +60,7 @@ Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandL
     cluster_.ranks = mpi_.size();
     cluster_.hosts = host_numbers(mpi_);
     if (former) former_ended_ = former->ended;
+    start_times_.end("devices");
 }
 
 void Session::open() {
@@ -86,6 +87,7 @@ void Session::open() {
         plan_the_rest(ModelSpec(plan_.model));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
+    start_times_.end("files and plan");
 }
 
 /// Root only.
@@ -141,6 +143,7 @@ void Session::settle_plan() {
     });
     plan_ = plan_from_text(broadcast_text(world(), plan_text));
     if (!world().is_root()) costs_.keys.clear();  // the first worker keeps what was measured
+    start_times_.end("costs");
 }
 
 void Session::take(PlannedJob planned) {
@@ -156,6 +159,7 @@ void Session::plan_with_costs() {
 
 void Session::build() {
     agree(world(), [&] { backend_ = make_backend(plan_); });
+    start_times_.end("devices");
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), link_room(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
@@ -166,11 +170,14 @@ void Session::build() {
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
     costs_.tell(plan_);
+    start_times_.end("links");
     together(mpi_, "sharing frozen weights",
              [&] { homes_ = make_layer_homes(mpi_, plan_, *backend_); });
     agree(world(), [&] { open_stage_inputs(); });
     agree(world(), [&] { build_stage(); });
+    start_times_.end("weights");
     together(mpi_, "measuring transfers", [&] { measure_transfers(); });
+    start_times_.end("transfers");
 }
 
 std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/phase_times.h"
 #include "comm/communicator.h"
 #include "config/command_line.h"
 #include "measure/device_sampler.h"
@@ -109,6 +110,7 @@ class Session {
     const CommandLine& command_line_;
     Job job_;
     StopConditions stop_;
+    PhaseTimes start_times_;
     ResidentMemory memory_before_;
     Cluster cluster_;
 

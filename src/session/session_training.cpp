@@ -143,8 +143,12 @@ ExitCode Session::train() {
         barrier(world());
         run_->recorder().set_zero();
     });
+    start_times_.end("records");
     if (former_ended_) {
-        log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_))));
+        log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_)), ", ",
+                      start_times_.text()));
+    } else {
+        log::info("started in " + start_times_.text());
     }
     sampler_->take();
     const ExitCode code = trainer_->run();
