@@ -413,6 +413,15 @@ Case apart() {
     return test;
 }
 
+/// The same, evaluated on so many samples every few steps.
+Case evaluated_apart(int every_steps, std::size_t samples) {
+    Case test = apart();
+    test.job.eval.every_steps = every_steps;
+    test.datasets[0].eval = test.datasets[0].train;
+    test.datasets[0].eval.resize(samples);
+    return test;
+}
+
 /// Share of the time that the busier replica waits, where one takes so much more for a round than
 /// was planned, and the other so much less, in turn.
 double waited(const Case& test, double more) {
@@ -464,10 +473,7 @@ TEST(Replicas, ComeToSumsOfWhatTheyHaveNothingOfAsSoonAsTheyMay) {
 
 /// Its evaluation is behind the former step too.
 TEST(Replicas, ComeToThemBehindTheEvaluationsBefore) {
-    Case test = apart();
-    test.job.eval.every_steps = 1;
-    test.datasets[0].eval = test.datasets[0].train;
-    test.datasets[0].eval.resize(3);
+    const Case test = evaluated_apart(1, 3);
     const Plan plan = test.plan();
     for (const std::int32_t rounds : {1, 2}) {
         ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
@@ -479,10 +485,7 @@ TEST(Replicas, ComeToThemBehindTheEvaluationsBefore) {
 /// Also those without a share of it: all learn of the step, and the evaluation is computed, in the
 /// window that ends with it.
 TEST(Replicas, StepWhatIsAwaited) {
-    Case test = apart();
-    test.job.eval.every_steps = 2;
-    test.datasets[0].eval = test.datasets[0].train;
-    test.datasets[0].eval.resize(1);
+    const Case test = evaluated_apart(2, 1);
     const Plan plan = test.plan();
     for (const AdapterId awaited : {AdapterId{0}, AdapterId{2}}) {
         ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,

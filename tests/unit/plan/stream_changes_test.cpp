@@ -156,7 +156,6 @@ TEST(StreamChanges, OneEvaluationBehindTheLastStep) {
     EXPECT_EQ(evaluated(windows, leaver), Steps{5});
 }
 
-/// With an adapter that it did not know it goes on as a stream that begins there with it.
 /// One that goes on later, as a trial that makes room for others.
 TEST(StreamChanges, APausedOneGoesOnWhereItWas) {
     constexpr std::int32_t rounds_apart = 1;
@@ -189,6 +188,7 @@ TEST(StreamChanges, OneThatIsKnownIsNotEvaluatedAsItBegins) {
     EXPECT_EQ(evaluated(rest_of(stream), comer), (Steps{2, 7, 12}));
 }
 
+/// With an adapter that it did not know it goes on as a stream that begins there with it.
 TEST(StreamChanges, AStreamThatGrowsTrainsWhatOneFromThereTrains) {
     for (const Case& all : changing_cases()) {
         const Plan whole = all.plan();
