@@ -90,18 +90,16 @@ class LayoutSearch {
 
     /// Half of every rank's memory is left; false where it is not known.
     bool is_roomy_with(std::int32_t depth) const {
-        if (plan_.bytes_per_rank == 0 || view_.replica.recompute == Recompute::layer) return false;
-        Plan half = plan_;
-        half.bytes_per_rank /= 2;
-        half.replicas.front().max_in_flight = depth;
-        return fits_memory(job_, only_replica(half), view_.replica.microbatch_tokens,
-                           view_.replica.recompute);
+        const bool known = plan_.bytes_per_rank > 0;
+        return known && view_.replica.recompute != Recompute::layer && fits_with(depth, 2);
     }
 
-    bool fits_with(std::int32_t depth) const {
-        ReplicaPlan trial = view_.replica;
-        trial.max_in_flight = depth;
-        return fits_memory(job_, view_.with(trial), view_.replica.microbatch_tokens,
+    /// In one of so many parts of every rank's memory.
+    bool fits_with(std::int32_t depth, std::uint64_t parts = 1) const {
+        Plan trial = plan_;
+        trial.bytes_per_rank /= parts;
+        trial.replicas.front().max_in_flight = depth;
+        return fits_memory(job_, only_replica(trial), view_.replica.microbatch_tokens,
                            view_.replica.recompute);
     }
 
