@@ -197,6 +197,7 @@ class Conductor {
     // Trials of a sweep (conductor_trials.cpp).
     void recall_trials();
     void evaluate_bases(const std::vector<AdapterId>& newcomers);
+    void take_base(const AdapterState& base, AdapterId adapter);
     void search_trials(const std::vector<AdapterId>& trained);
     void evaluate_at_rungs(const std::vector<AdapterId>& trials);
     void note_ends(const std::vector<AdapterId>& trials);
@@ -236,7 +237,7 @@ class Conductor {
 
     // Admission and orders (conductor_orders.cpp).
     void admit_adapters();
-    std::vector<AdapterId> choose_adapters(AdapterTable table) const;
+    std::vector<AdapterId> choose_adapters(AdapterTable& table) const;
     bool finished();
     bool are_looked_at(const InboxFile& file) const;
     bool orders_wait();

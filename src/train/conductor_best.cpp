@@ -19,10 +19,8 @@ namespace loratrain {
 
 /// Whether steps that its stream has planned for it lie behind the round.
 bool Conductor::trains_beyond(AdapterId adapter, std::int32_t round) const {
-    const auto begin = begun_.find(adapter);
-    if (begin == begun_.end() || last_steps_.contains(adapter)) return false;
-    const std::int32_t total = parts_.plan.adapters[index(adapter)].total_steps;
-    return begin->second.steps + round - begin->second.round < total;
+    if (!begun_.contains(adapter) || last_steps_.contains(adapter)) return false;
+    return steps_before(adapter, round) < parts_.plan.adapters[index(adapter)].total_steps;
 }
 
 /// Behind rounds of the stream before this one, of an adapter that trains on: due and not noted.

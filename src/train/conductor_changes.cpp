@@ -98,7 +98,7 @@ void Conductor::stop_in_stream(AdapterId adapter, const Progress& planned, Strea
 
 /// False where those whose turn it is cannot come while others train.
 bool Conductor::admit_in_stream(const Progress& planned, StreamChange& change) {
-    const AdapterTable table = table_before(planned, change);
+    AdapterTable table = table_before(planned, change);
     const std::vector<AdapterId> chosen = choose_adapters(table);
     const std::set<AdapterId> admitted(chosen.begin(), chosen.end());
     std::set<AdapterId> training;
@@ -162,7 +162,7 @@ void Conductor::take_memory_of_ended(StreamChange& change) {
 }
 
 void Conductor::begin_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change) {
-    AdapterState& state = adapters_[adapter].state;
+    const AdapterState& state = adapters_[adapter].state;
     begun_[adapter] = {planned.round, planned.steps[index(adapter)]};
     last_steps_.erase(adapter);
     stepped_.erase(adapter);
@@ -170,8 +170,7 @@ void Conductor::begin_in_stream(AdapterId adapter, const Progress& planned, Stre
     const bool is_first = is_untouched(state);
     const AdapterState* base = parts_.job.sweep && is_first ? known_base(adapter) : nullptr;
     if (base != nullptr) {
-        take_evaluation(base->first_eval_loss, base->first_exact_match, state);
-        journal_.base_known(adapter);
+        take_base(*base, adapter);
     } else if (is_first) {
         journal_.await_first_evaluation(adapter);
         return;

@@ -21,7 +21,7 @@ void Conductor::admit_adapters() {
 
 /// Those that claim it; beside them trials on speculation, as long as that costs the others
 /// little.
-std::vector<AdapterId> Conductor::choose_adapters(AdapterTable table) const {
+std::vector<AdapterId> Conductor::choose_adapters(AdapterTable& table) const {
     std::vector<AdapterClaim> claims = table.claims();
     int place = 0;
     for (const AdapterId a : TrialSearch(parts_.job, table).speculation()) {

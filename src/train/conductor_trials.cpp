@@ -29,29 +29,25 @@ void Conductor::recall_trials() {
 /// Adapters that have not begun are the base model, which is evaluated once per dataset and loss;
 /// all others get what it comes to.
 void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
-    const Job& job = parts_.job;
-    const auto is_base = [&](AdapterId a) { return job.adapter(a).init_from.empty(); };
-    const auto base_of = [&](AdapterId a) {
-        return std::pair(reference_of(job.adapter(a)), job.adapter(a).loss);
-    };
-    std::map<std::pair<ReferenceId, LossJob>, AdapterId> known;
-    for (const AdapterId a : adapters_.all()) {
-        const bool evaluated = adapters_[a].state.first_eval_loss >= 0;
-        if (evaluated && is_base(a)) known.emplace(base_of(a), a);
-    }
+    std::set<std::pair<ReferenceId, LossJob>> coming;
     std::vector<AdapterId> first;
     std::vector<AdapterId> others;
     for (const AdapterId a : newcomers) {
-        const bool shared = is_base(a) && !known.emplace(base_of(a), a).second;
+        const AdapterJob& job = parts_.job.adapter(a);
+        const bool shared =
+            job.init_from.empty() &&
+            (known_base(a) != nullptr || !coming.emplace(reference_of(job), job.loss).second);
         (shared ? others : first).push_back(a);
     }
     evaluate(first);
     for (const AdapterId a : others) {
-        const AdapterState& base = adapters_[known.at(base_of(a))].state;
-        if (base.first_eval_loss < 0) continue;
-        take_evaluation(base.first_eval_loss, base.first_exact_match, adapters_[a].state);
-        journal_.base_known(a);
+        if (const AdapterState* base = known_base(a)) take_base(*base, a);
     }
+}
+
+void Conductor::take_base(const AdapterState& base, AdapterId adapter) {
+    take_evaluation(base.first_eval_loss, base.first_exact_match, adapters_[adapter].state);
+    journal_.base_known(adapter);
 }
 
 /// Judges those that are at rungs, and whoever can be judged now that others have ended.
