@@ -3,12 +3,12 @@
 prediction beside them.
 
   mixed_deployments.py --program build/loratrain [DEPLOYMENT ...] [--model llama-3.1-8b] [--adapters 6]
-                       [--longest 16384] [--rounds 8] [--backend cuda|cpu] [--set KEY=VALUE ...] [--out FILE]
+                       [--longest 16384] [--rounds 8] [--backend cuda|cpu] [--set KEY=VALUE ...] [--out FILE] [--logs FOLDER]
 
 A deployment is written as its kinds of replicas, tensor-parallel lanes and pipeline stages of each:
 "2,1+1,1x2" is one replica of two lanes and two of one rank. Without any: those of four ranks. Weights
 and tokens are random; lengths are lognormal (median 665, sigma 1.2), cut at the longest. Every deployment
-trains the same samples. Prints a JSON line for each, and appends it to FILE."""
+trains the same samples. Prints a JSON line for each, and appends it to FILE; what the runs print goes to FOLDER."""
 from __future__ import annotations
 
 import argparse
@@ -37,6 +37,7 @@ def parse_arguments():
     parser.add_argument("--backend", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--logs", type=Path)
     parser.add_argument("--mpiexec", default="mpirun")
     return parser.parse_args()
 
@@ -83,6 +84,9 @@ def measure(arguments, job: Path, deployment: str) -> dict:
         command += ["--set", text]
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if arguments.logs:
+        arguments.logs.mkdir(parents=True, exist_ok=True)
+        (arguments.logs / f"{deployment}.log").write_text(process.stdout + process.stderr)
     if process.returncode != 0:
         told = [line for line in (process.stdout + process.stderr).splitlines() if "error:" in line]
         return {"deployment": deployment, "ranks": ranks, "exit_code": process.returncode, "message": told}
