@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/pipeline_actions.h"
+#include "plan/schedule/stream_evaluations.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {
@@ -102,13 +104,16 @@ struct ScheduleStream::State {
           datasets(infos),
           progress(start),
           per_block(rounds_per_block(of_job, of_plan, infos)),
-          evaluations(of_adapters),
           known_blocks(blocks),
           checker(of_job, of_plan) {
         for (const ReplicaView& view : views_of(of_plan)) {
             replicas.push_back(std::make_unique<ReplicaStream>(of_job, view, threads));
             rules.push_back(replicas.back()->rules);
             dispatch_rules.push_back(dispatch_rules_of(of_job, view));
+        }
+        if (of_adapters == Evaluations::due) {
+            evaluations.emplace(
+                StreamEvaluations::Stream{job, plan, datasets, progress, dispatch_rules});
         }
         LORATRAIN_CHECK(progress.steps.size() == plan.adapters.size() &&
                             progress.stopped.size() == plan.adapters.size(),
@@ -130,7 +135,7 @@ struct ScheduleStream::State {
     }
 
     bool evaluates(AdapterId adapter) const {
-        return evaluations == Evaluations::due && has_eval_samples(job, datasets, adapter);
+        return evaluations && evaluations->evaluates(adapter);
     }
 
     std::int32_t stop_of(std::size_t a) const {
@@ -161,15 +166,8 @@ struct ScheduleStream::State {
     std::vector<Microbatch> packed_block(const std::vector<Round>& block);
     std::vector<std::vector<Microbatch>> pack_joint(const Round& round, JointWindow& joint);
     void add_block(std::int32_t rounds, JointWindow& joint);
-    std::vector<DueEvaluation> evaluations_due(std::size_t first_batch,
-                                               const JointWindow& joint) const;
-    std::vector<AdapterId> coming_to_rungs(std::size_t first_batch, const Window& window) const;
-    void evaluate_at_rungs(JointWindow& joint) const;
-    void evaluate(const DueEvaluation& due, JointWindow& joint) const;
-    void append_evaluations(const Round& samples, std::size_t first_batch, bool for_all_stages,
-                            JointWindow& joint) const;
-    void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
-    std::int32_t awaited_forwards(const Window& window) const;
+    void add_blocks(std::int32_t rounds, bool cut_block, JointWindow& joint);
+    void add_actions(JointWindow& joint);
     void settle_batches(JointWindow& joint, std::size_t first_batch) const;
 
     const Job& job;
@@ -181,7 +179,7 @@ struct ScheduleStream::State {
     std::vector<PackRules> rules;           ///< in which they pack
     std::vector<SharedAdapter> shared;      ///< by AdapterId, where there are several
     std::int32_t per_block;
-    Evaluations evaluations;
+    std::optional<StreamEvaluations> evaluations;
     PackedBlocks* known_blocks;  ///< or null
     FillingCounts fillings;
     SampleOrders orders;
@@ -189,10 +187,6 @@ struct ScheduleStream::State {
     StreamChecker checker;
     bool begun = false;
     std::int32_t batches = 0;
-    std::vector<AdapterId> coming;  ///< to be evaluated before the next block
-    std::vector<AdapterId> going;   ///< behind it
-    std::vector<AdapterId> awaited;
-    std::vector<AdapterId> at_rungs;  ///< behind the last block
 };
 
 /// The next round's batches, noted.
@@ -306,118 +300,7 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
                             joint.replicas[r]);
     }
     settle_batches(joint, first_batch);
-    if (evaluations != Evaluations::due) return;
-    at_rungs = coming_to_rungs(first_batch, joint.common());
-    evaluate_at_rungs(joint);
-    for (const DueEvaluation& due : evaluations_due(first_batch, joint)) evaluate(due, joint);
-}
-
-/// Microbatches of the stream up to the last evaluation at the window's end that is awaited.
-std::int32_t ScheduleStream::State::awaited_forwards(const Window& window) const {
-    std::int32_t forwards = 0;
-    for (const BatchPlan& batch : window.batches) {
-        const bool at_end = batch.evaluation && batch.round + 1 == progress.round;
-        const auto is_in = [&](const std::vector<AdapterId>& adapters) {
-            return std::find(adapters.begin(), adapters.end(), batch.adapter) != adapters.end();
-        };
-        if (!at_end || !batch.is_here() || !(is_in(awaited) || is_in(at_rungs))) continue;
-        forwards = std::max(forwards, number(batch.last_microbatch) + 1);
-    }
-    return forwards;
-}
-
-/// With the block of the batches from `first_batch` on.
-std::vector<AdapterId> ScheduleStream::State::coming_to_rungs(std::size_t first_batch,
-                                                              const Window& window) const {
-    std::vector<AdapterId> adapters;
-    if (progress.rungs.empty() || all_are_evaluated(job, progress.round)) return adapters;
-    for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
-        const BatchPlan& batch = window.batches[b];
-        const bool is_last = batch.round + 1 == progress.round;
-        const bool at_rung = batch.step + 1 == progress.rungs[index(batch.adapter)];
-        if (is_last && at_rung && evaluates(batch.adapter)) adapters.push_back(batch.adapter);
-    }
-    return adapters;
-}
-
-/// As an evaluation of them with an empty pipeline.
-void ScheduleStream::State::evaluate_at_rungs(JointWindow& joint) const {
-    if (at_rungs.empty()) return;
-    std::vector<DatasetInfo> first;
-    std::span<const DatasetInfo> infos = datasets;
-    if (const std::int64_t most = job.sweep->rung_eval_samples; most > 0) {
-        first = first_eval_samples(datasets, most);
-        infos = first;
-    }
-    const std::size_t first_batch = joint.common().batches.size();
-    Round samples;
-    for (const AdapterId adapter : at_rungs) {
-        const DueEvaluation due{adapter, progress.steps[index(adapter)], progress.round - 1};
-        samples.push_back(evaluation_samples(job, plan, infos, due));
-        for (Window& window : joint.replicas) {
-            window.batches.push_back(evaluation_batch(job, infos, due));
-        }
-    }
-    append_evaluations(samples, first_batch, true, joint);
-}
-
-/// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
-/// end first.
-std::vector<DueEvaluation> ScheduleStream::State::evaluations_due(std::size_t first_batch,
-                                                                  const JointWindow& joint) const {
-    const Window& window = joint.common();
-    const bool all = all_are_evaluated(job, progress.round);
-    std::vector<std::pair<std::int64_t, DueEvaluation>> due;
-    for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
-        const BatchPlan& batch = window.batches[b];
-        if (batch.round + 1 != progress.round || !(all || batch.last_of_adapter)) continue;
-        if (!has_eval_samples(job, datasets, batch.adapter)) continue;
-        const auto number_of_batch = window.first_batch + static_cast<std::int32_t>(b);
-        const auto place =
-            std::find(joint.reductions.begin(), joint.reductions.end(), number_of_batch);
-        const bool alone = replicas.size() == 1;
-        due.push_back({alone ? number(batch.last_microbatch) : place - joint.reductions.begin(),
-                       {batch.adapter, batch.step + 1, batch.round}});
-    }
-    std::stable_sort(due.begin(), due.end(),
-                     [](const auto& one, const auto& other) { return one.first < other.first; });
-    std::vector<DueEvaluation> evaluations_in_order;
-    evaluations_in_order.reserve(due.size());
-    for (const auto& [end, one] : due) evaluations_in_order.push_back(one);
-    return evaluations_in_order;
-}
-
-void ScheduleStream::State::evaluate(const DueEvaluation& due, JointWindow& joint) const {
-    const std::size_t own_batch = joint.common().batches.size();
-    for (Window& window : joint.replicas) {
-        window.batches.push_back(evaluation_batch(job, datasets, due));
-    }
-    append_evaluations({evaluation_samples(job, plan, datasets, due)}, own_batch, false, joint);
-}
-
-/// Of the batches from `first_batch` on; where that is wanted, one microbatch at least for each
-/// stage.
-void ScheduleStream::State::append_evaluations(const Round& samples, std::size_t first_batch,
-                                               bool for_all_stages, JointWindow& joint) const {
-    const std::vector<Round> shares =
-        replicas.size() == 1 ? std::vector<Round>{samples}
-                             : dispatch(dispatch_rules, samples, job.parallel.dispatch);
-    for (std::size_t r = 0; r < replicas.size(); ++r) {
-        const ReplicaView& view = replicas[r]->view;
-        const auto stages = static_cast<std::int64_t>(view.replica.stages.size());
-        append_microbatches(job, view, first_batch,
-                            evaluation_microbatches(shares[r], view.replica.microbatch_tokens,
-                                                    for_all_stages ? stages : 1),
-                            joint.replicas[r]);
-    }
-}
-
-/// Of those that come and go, in a window that has rounds.
-void ScheduleStream::State::evaluate_all(std::vector<AdapterId>& adapters,
-                                         JointWindow& joint) const {
-    for (const AdapterId adapter : std::exchange(adapters, {})) {
-        evaluate({adapter, progress.steps[index(adapter)], joint.common().first_round}, joint);
-    }
+    if (evaluations) evaluations->evaluate_behind_block(first_batch, joint);
 }
 
 /// From the rows that batches take in each replica to the padding of all.
@@ -428,6 +311,28 @@ void ScheduleStream::State::settle_batches(JointWindow& joint, std::size_t first
         for (Window& window : joint.replicas) {
             window.batches[b].padding = rows - window.batches[b].tokens;
         }
+    }
+}
+
+void ScheduleStream::State::add_blocks(std::int32_t rounds, bool cut_block, JointWindow& joint) {
+    if (evaluations) evaluations->begin_window(joint);
+    while (joint.common().rounds < rounds) {
+        const std::int32_t block = block_end(progress.round);
+        if (block == 0) break;
+        const std::int32_t left = rounds - joint.common().rounds;
+        add_block(cut_block ? std::min(block, left) : block, joint);
+        if (evaluations) evaluations->evaluate_going(joint);
+    }
+}
+
+void ScheduleStream::State::add_actions(JointWindow& joint) {
+    std::vector<std::int32_t> awaited(joint.replicas.size(), 0);
+    if (evaluations) awaited = evaluations->end_window(joint);
+    const bool awaits = std::any_of(awaited.begin(), awaited.end(), [](auto f) { return f > 0; });
+    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
+        Window& window = joint.replicas[r];
+        replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
+        replicas[r]->actions.add_to(window, joint.reductions, awaited[r], awaits);
     }
 }
 
@@ -449,32 +354,15 @@ JointWindow ScheduleStream::next(std::int32_t rounds, bool drain, bool cut_block
         window.first_batch = state.batches;
         window.first_microbatch = replica->microbatches;
     }
-    LORATRAIN_CHECK(rounds > 0 || (state.coming.empty() && state.going.empty()),
+    LORATRAIN_CHECK(rounds > 0 || !state.evaluations || !state.evaluations->any_come_or_go(),
                     "adapters come or go, and no rounds follow");
-    state.at_rungs.clear();
-    state.evaluate_all(state.coming, joint);
-    while (joint.common().rounds < rounds) {
-        const std::int32_t block = state.block_end(state.progress.round);
-        if (block == 0) break;
-        const std::int32_t left = rounds - joint.common().rounds;
-        state.add_block(cut_block ? std::min(block, left) : block, joint);
-        state.evaluate_all(state.going, joint);
-    }
+    state.add_blocks(rounds, cut_block, joint);
     state.batches += static_cast<std::int32_t>(joint.common().batches.size());
-    const bool awaits =
-        std::any_of(joint.replicas.begin(), joint.replicas.end(),
-                    [&](const Window& window) { return state.awaited_forwards(window) > 0; });
-    for (std::size_t r = 0; r < joint.replicas.size(); ++r) {
-        Window& window = joint.replicas[r];
-        state.replicas[r]->microbatches += static_cast<std::int32_t>(window.microbatches.size());
-        state.replicas[r]->actions.add_to(window, joint.reductions, state.awaited_forwards(window),
-                                          awaits);
-    }
+    state.add_actions(joint);
     const std::vector<std::string> findings = state.checker.check(joint);
     if (!findings.empty()) {
         throw Error("the planned window is not valid:\n  " + join(findings, "\n  "));
     }
-    state.awaited.clear();
     return joint;
 }
 
@@ -485,14 +373,14 @@ void ScheduleStream::begin(AdapterId adapter, bool is_evaluated) {
                     " has no steps left");
     state.progress.stopped[a] = false;
     const bool evaluates = !is_evaluated && state.progress.steps[a] == 0;
-    if (evaluates && state.evaluates(adapter)) state.coming.push_back(adapter);
+    if (evaluates && state.evaluates(adapter)) state.evaluations->add_coming(adapter);
 }
 
 void ScheduleStream::end(AdapterId adapter) {
     State& state = *state_;
     pause(adapter);
     if (all_are_evaluated(state.job, state.progress.round) || !state.evaluates(adapter)) return;
-    state.going.push_back(adapter);
+    state.evaluations->add_going(adapter);
 }
 
 void ScheduleStream::pause(AdapterId adapter) {
@@ -509,7 +397,7 @@ void ScheduleStream::stop_at(const Progress& stops) {
 }
 
 void ScheduleStream::await(std::vector<AdapterId> adapters) {
-    state_->awaited = std::move(adapters);
+    if (state_->evaluations) state_->evaluations->await(std::move(adapters));
 }
 
 void ScheduleStream::grow(std::span<const DatasetInfo> datasets) {
