@@ -162,7 +162,7 @@ struct ScheduleStream::State {
 
     SharedAdapter shared_adapter(std::size_t a) const;
     Round take_round(std::vector<BatchPlan>& batches);
-    std::vector<std::vector<Microbatch>> pack(std::vector<Round> block, JointWindow& joint);
+    std::vector<std::vector<Microbatch>> pack(const std::vector<Round>& block, JointWindow& joint);
     std::vector<Microbatch> packed_block(const std::vector<Round>& block);
     std::vector<std::vector<Microbatch>> pack_joint(const Round& round, JointWindow& joint);
     void add_block(std::int32_t rounds, JointWindow& joint);
@@ -242,7 +242,7 @@ SharedAdapter ScheduleStream::State::shared_adapter(std::size_t a) const {
 }
 
 /// What each replica computes of a block.
-std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(std::vector<Round> block,
+std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(const std::vector<Round>& block,
                                                                  JointWindow& joint) {
     std::vector<std::vector<Microbatch>> microbatches(replicas.size());
     if (replicas.size() == 1) {
@@ -294,7 +294,7 @@ void ScheduleStream::State::add_block(std::int32_t rounds, JointWindow& joint) {
         window.rounds += rounds;
         window.batches.insert(window.batches.end(), noted.begin(), noted.end());
     }
-    std::vector<std::vector<Microbatch>> packed = pack(std::move(block), joint);
+    std::vector<std::vector<Microbatch>> packed = pack(block, joint);
     for (std::size_t r = 0; r < replicas.size(); ++r) {
         append_microbatches(job, replicas[r]->view, first_batch, std::move(packed[r]),
                             joint.replicas[r]);
