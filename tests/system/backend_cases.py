@@ -43,7 +43,7 @@ class BackendCases:
     BACKEND = "cpu"
     PRECISIONS = ("fp32",)
     RANKS = 4  # at most
-    LONG = 200  # steps: some tenths of a second
+    LONG = 600  # steps: a second or two
 
     def backend_job(self, run_dir, adapters, precision=None, microbatch_tokens=64, **sections):
         job = self.tiny_job(run_dir, adapters)
