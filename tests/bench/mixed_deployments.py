@@ -3,12 +3,14 @@
 prediction beside them.
 
   mixed_deployments.py --program build/loratrain [DEPLOYMENT ...] [--model llama-3.1-8b] [--adapters 6]
-                       [--longest 16384] [--rounds 8] [--backend cuda|cpu] [--set KEY=VALUE ...] [--out FILE] [--logs FOLDER]
+                       [--longest 16384] [--rounds 8] [--backend cuda|cpu] [--set KEY=VALUE ...]
+                       [--out FILE] [--logs FOLDER]
 
 A deployment is written as its kinds of replicas, tensor-parallel lanes and pipeline stages of each:
 "2,1+1,1x2" is one replica of two lanes and two of one rank. Without any: those of four ranks. Weights
 and tokens are random; lengths are lognormal (median 665, sigma 1.2), cut at the longest. Every deployment
-trains the same samples. Prints a JSON line for each, and appends it to FILE; what the runs print goes to FOLDER."""
+trains the same samples. Prints a JSON line for each, and appends it to FILE; what the runs print goes to
+FOLDER."""
 from __future__ import annotations
 
 import argparse

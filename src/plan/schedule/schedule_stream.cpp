@@ -134,10 +134,6 @@ struct ScheduleStream::State {
         return !progress.stopped[a] && progress.steps[a] < plan.adapters[a].total_steps;
     }
 
-    bool evaluates(AdapterId adapter) const {
-        return evaluations && evaluations->evaluates(adapter);
-    }
-
     std::int32_t stop_of(std::size_t a) const {
         return progress.stops.empty() ? plan.adapters[a].total_steps : progress.stops[a];
     }
@@ -373,14 +369,14 @@ void ScheduleStream::begin(AdapterId adapter, bool is_evaluated) {
                     " has no steps left");
     state.progress.stopped[a] = false;
     const bool evaluates = !is_evaluated && state.progress.steps[a] == 0;
-    if (evaluates && state.evaluates(adapter)) state.evaluations->add_coming(adapter);
+    if (evaluates && state.evaluations) state.evaluations->add_coming(adapter);
 }
 
 void ScheduleStream::end(AdapterId adapter) {
     State& state = *state_;
     pause(adapter);
-    if (all_are_evaluated(state.job, state.progress.round) || !state.evaluates(adapter)) return;
-    state.evaluations->add_going(adapter);
+    if (all_are_evaluated(state.job, state.progress.round)) return;
+    if (state.evaluations) state.evaluations->add_going(adapter);
 }
 
 void ScheduleStream::pause(AdapterId adapter) {

@@ -14,6 +14,14 @@ bool StreamEvaluations::evaluates(AdapterId adapter) const {
     return has_eval_samples(stream_.job, stream_.datasets, adapter);
 }
 
+void StreamEvaluations::add_coming(AdapterId adapter) {
+    if (evaluates(adapter)) coming_.push_back(adapter);
+}
+
+void StreamEvaluations::add_going(AdapterId adapter) {
+    if (evaluates(adapter)) going_.push_back(adapter);
+}
+
 void StreamEvaluations::begin_window(JointWindow& joint) {
     at_rungs_.clear();
     evaluate_all(coming_, joint);
@@ -73,17 +81,12 @@ void StreamEvaluations::evaluate_at_rungs(JointWindow& joint) const {
         first = first_eval_samples(stream_.datasets, most);
         infos = first;
     }
-    const std::size_t first_batch = joint.common().batches.size();
-    Round samples;
+    std::vector<DueEvaluation> together;
     for (const AdapterId adapter : at_rungs_) {
-        const DueEvaluation due{adapter, stream_.progress.steps[index(adapter)],
-                                stream_.progress.round - 1};
-        samples.push_back(evaluation_samples(stream_.job, stream_.plan, infos, due));
-        for (Window& window : joint.replicas) {
-            window.batches.push_back(evaluation_batch(stream_.job, infos, due));
-        }
+        together.push_back(
+            {adapter, stream_.progress.steps[index(adapter)], stream_.progress.round - 1});
     }
-    append(samples, first_batch, true, joint);
+    append(together, infos, true, joint);
 }
 
 /// What is to be evaluated behind a block of the batches from `first_batch` on: those first that
@@ -96,7 +99,7 @@ std::vector<DueEvaluation> StreamEvaluations::due_behind(std::size_t first_batch
     for (std::size_t b = first_batch; b < window.batches.size(); ++b) {
         const BatchPlan& batch = window.batches[b];
         if (batch.round + 1 != stream_.progress.round || !(all || batch.last_of_adapter)) continue;
-        if (!has_eval_samples(stream_.job, stream_.datasets, batch.adapter)) continue;
+        if (!evaluates(batch.adapter)) continue;
         const auto number_of_batch = window.first_batch + static_cast<std::int32_t>(b);
         const auto place =
             std::find(joint.reductions.begin(), joint.reductions.end(), number_of_batch);
@@ -113,18 +116,22 @@ std::vector<DueEvaluation> StreamEvaluations::due_behind(std::size_t first_batch
 }
 
 void StreamEvaluations::evaluate(const DueEvaluation& due, JointWindow& joint) const {
-    const std::size_t own_batch = joint.common().batches.size();
-    for (Window& window : joint.replicas) {
-        window.batches.push_back(evaluation_batch(stream_.job, stream_.datasets, due));
-    }
-    append({evaluation_samples(stream_.job, stream_.plan, stream_.datasets, due)}, own_batch, false,
-           joint);
+    append({&due, 1}, stream_.datasets, false, joint);
 }
 
-/// Of the batches from `first_batch` on; where that is wanted, one microbatch at least for each
-/// stage.
-void StreamEvaluations::append(const Round& samples, std::size_t first_batch, bool for_all_stages,
+/// Packed together, with the eval samples of `infos`; where that is wanted, one microbatch at least
+/// for each stage.
+void StreamEvaluations::append(std::span<const DueEvaluation> together,
+                               std::span<const DatasetInfo> infos, bool for_all_stages,
                                JointWindow& joint) const {
+    const std::size_t first_batch = joint.common().batches.size();
+    Round samples;
+    for (const DueEvaluation& due : together) {
+        samples.push_back(evaluation_samples(stream_.job, stream_.plan, infos, due));
+        for (Window& window : joint.replicas) {
+            window.batches.push_back(evaluation_batch(stream_.job, infos, due));
+        }
+    }
     const std::vector<Round> shares = views_.size() == 1 ? std::vector<Round>{samples}
                                                          : dispatch(stream_.dispatch_rules, samples,
                                                                     stream_.job.parallel.dispatch);

@@ -29,12 +29,10 @@ class StreamEvaluations {
 
     explicit StreamEvaluations(const Stream& stream);
 
-    bool evaluates(AdapterId adapter) const;
-
-    /// It is evaluated before the next block.
-    void add_coming(AdapterId adapter) { coming_.push_back(adapter); }
+    /// Where it has eval samples, it is evaluated before the next block.
+    void add_coming(AdapterId adapter);
     /// Behind it.
-    void add_going(AdapterId adapter) { going_.push_back(adapter); }
+    void add_going(AdapterId adapter);
     bool any_come_or_go() const { return !coming_.empty() || !going_.empty(); }
     /// Whose evaluations at its end the next window's end waits for, besides those at rungs.
     void await(std::vector<AdapterId> adapters) { awaited_ = std::move(adapters); }
@@ -49,14 +47,15 @@ class StreamEvaluations {
     std::vector<std::int32_t> end_window(const JointWindow& joint);
 
   private:
+    bool evaluates(AdapterId adapter) const;
     std::int32_t awaited_forwards(const Window& window) const;
     std::vector<DueEvaluation> due_behind(std::size_t first_batch, const JointWindow& joint) const;
     std::vector<AdapterId> coming_to_rungs(std::size_t first_batch, const Window& window) const;
     void evaluate_at_rungs(JointWindow& joint) const;
     void evaluate(const DueEvaluation& due, JointWindow& joint) const;
     void evaluate_all(std::vector<AdapterId>& adapters, JointWindow& joint) const;
-    void append(const Round& samples, std::size_t first_batch, bool for_all_stages,
-                JointWindow& joint) const;
+    void append(std::span<const DueEvaluation> together, std::span<const DatasetInfo> infos,
+                bool for_all_stages, JointWindow& joint) const;
 
     Stream stream_;
     std::vector<ReplicaView> views_;
