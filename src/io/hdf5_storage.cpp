@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "io/hdf5_filters.h"
 #include "io/hdf5_handle.h"
 
 namespace loratrain {
@@ -39,38 +40,6 @@ std::uint64_t file_bytes(hid_t dataset) {
     return file && H5Fget_filesize(file.get(), &bytes) >= 0 ? bytes : 0;
 }
 
-/// What is known of the size of a stored chunk.
-struct StoredSize {
-    std::uint64_t least = 0;
-    std::uint64_t most = 0;
-};
-
-/// What the filters of a dataset make of a chunk; or why they cannot be undone.
-struct Filters {
-    std::string problem;
-    bool compress = false;
-    std::uint64_t added = 0;  ///< bytes
-};
-
-Filters filters_of(hid_t properties) {
-    constexpr std::uint64_t fletcher32_bytes = 4;
-    Filters filters;
-    for (int i = 0; i < H5Pget_nfilters(properties); ++i) {
-        unsigned flags = 0;
-        std::size_t values = 0;
-        const H5Z_filter_t filter = H5Pget_filter2(properties, static_cast<unsigned>(i), &flags,
-                                                   &values, nullptr, 0, nullptr, nullptr);
-        if (filter < 0 || H5Zfilter_avail(filter) <= 0) {
-            filters.problem = cat("needs filter ", filter, ", which this HDF5 library lacks");
-        } else if (filter == H5Z_FILTER_FLETCHER32) {
-            filters.added += fletcher32_bytes;
-        } else if (filter != H5Z_FILTER_SHUFFLE) {
-            filters.compress = true;
-        }
-    }
-    return filters;
-}
-
 std::string contiguous_problem(hid_t dataset, std::uint64_t bytes) {
     const haddr_t begin = H5Dget_offset(dataset);
     if (begin == HADDR_UNDEF) return "its data were never written";
@@ -79,23 +48,56 @@ std::string contiguous_problem(hid_t dataset, std::uint64_t bytes) {
     return "";
 }
 
-/// The first chunk that the index does not have as it must be. Of sizes that are wrong HDF5 reads
-/// beyond its memory.
-std::string chunk_problem(hid_t dataset, const Extents& extents, const Extents& chunk,
-                          const StoredSize& size) {
-    Extents at(extents.size(), 0);
+/// HDF5 reads beyond its memory where fewer bytes lie in the dataset's header than it has elements.
+std::string compact_problem(hid_t dataset, std::uint64_t bytes) {
+    const hsize_t stored = H5Dget_storage_size(dataset);
+    return stored == bytes ? "" : cat("has ", stored, " bytes in its header and needs ", bytes);
+}
+
+/// A dataset's chunks as they must be stored.
+struct Chunks {
+    hid_t dataset;
+    const ChunkFilters& filters;
+    Extents extents;      ///< of the dataset
+    Extents chunk;        ///< of a chunk
+    std::uint64_t bytes;  ///< of a chunk in memory
+};
+
+/// What is wrong with the stored bytes of a compressed chunk.
+std::string compressed_problem(const Chunks& chunks, const Extents& at, hsize_t stored) {
+    std::vector<std::byte> bytes(stored);
+    std::uint32_t skipped = 0;
+    if (H5Dread_chunk(chunks.dataset, H5P_DEFAULT, at.data(), &skipped, bytes.data()) < 0) {
+        return "cannot be read: " + hdf5_reason();
+    }
+    const auto undone = chunks.filters.undone_bytes(bytes, skipped, chunks.bytes);
+    return undone == chunks.bytes ? "" : cat("does not hold its ", chunks.bytes, " bytes");
+}
+
+std::string chunk_problem(const Chunks& chunks, const Extents& at, std::uint64_t file) {
+    hsize_t stored = 0;
+    if (H5Dget_chunk_storage_size(chunks.dataset, at.data(), &stored) < 0 || stored == 0) {
+        return "is not in the file's index";
+    }
+    const bool compressed = chunks.filters.compress();
+    const bool too_much = stored > file || chunks.bytes / largest_compression > stored;
+    if (compressed ? too_much : stored != chunks.bytes + chunks.filters.added_bytes()) {
+        return cat("has ", stored, " bytes in the file's index");
+    }
+    return compressed ? compressed_problem(chunks, at, stored) : "";
+}
+
+std::string first_chunk_problem(const Chunks& chunks) {
+    const std::uint64_t file = file_bytes(chunks.dataset);
+    Extents at(chunks.extents.size(), 0);
     for (;;) {
-        hsize_t bytes = 0;
-        const bool found = H5Dget_chunk_storage_size(dataset, at.data(), &bytes) >= 0 && bytes > 0;
-        if (!found || bytes < size.least || bytes > size.most) {
+        if (const std::string problem = chunk_problem(chunks, at, file); !problem.empty()) {
             std::vector<std::string> words;
             for (const hsize_t i : at) words.push_back(std::to_string(i));
-            const std::string where = cat("its chunk at [", join(words, ", "), "] ");
-            return where + (found ? cat("has ", bytes, " bytes in the file's index")
-                                  : "is not in the file's index");
+            return cat("its chunk at [", join(words, ", "), "] ", problem);
         }
         std::size_t axis = at.size();
-        while (axis > 0 && (at[axis - 1] += chunk[axis - 1]) >= extents[axis - 1]) {
+        while (axis > 0 && (at[axis - 1] += chunks.chunk[axis - 1]) >= chunks.extents[axis - 1]) {
             at[--axis] = 0;
         }
         if (axis == 0) return "";
@@ -104,8 +106,8 @@ std::string chunk_problem(hid_t dataset, const Extents& extents, const Extents& 
 
 std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& extents,
                             std::size_t element_bytes) {
-    const Filters filters = filters_of(properties);
-    if (!filters.problem.empty()) return filters.problem;
+    const ChunkFilters filters(properties);
+    if (!filters.problem().empty()) return filters.problem();
     Extents chunk(extents.size());
     if (H5Pget_chunk(properties, static_cast<int>(chunk.size()), chunk.data()) !=
         static_cast<int>(chunk.size())) {
@@ -127,10 +129,8 @@ std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& exte
                    wanted ? std::to_string(*wanted) : "2^64 or more", " chunks");
     }
     const auto whole = product(chunk, element_bytes);
-    if (!whole) return "has chunks that are too large";
-    StoredSize size{*whole + filters.added, *whole + filters.added};
-    if (filters.compress) size = {filters.added + 1, file_bytes(dataset)};
-    return chunk_problem(dataset, extents, chunk, size);
+    if (!whole || *whole > UINT32_MAX) return "has chunks that are too large";
+    return first_chunk_problem({dataset, filters, extents, chunk, *whole});
 }
 
 }  // namespace
@@ -153,7 +153,8 @@ std::string storage_problem(hid_t dataset) {
     if (layout == H5D_CHUNKED) {
         return chunked_problem(dataset, properties.get(), extents, element_bytes);
     }
-    return layout == H5D_CONTIGUOUS ? contiguous_problem(dataset, *bytes) : "";
+    return layout == H5D_CONTIGUOUS ? contiguous_problem(dataset, *bytes)
+                                    : compact_problem(dataset, *bytes);
 }
 
 bool has_chunks_without_checksum(hid_t dataset) {

@@ -8,7 +8,8 @@ namespace loratrain {
 
 /// Why a dataset's data cannot all be read from its own file, "" = they can: they lie in another
 /// file or beyond the end of this one, were never written or lost their place in the index (HDF5
-/// would give fill values without a word), or need a filter that this HDF5 lacks. Reads no data.
+/// would give fill values without a word), have another size than their elements need (HDF5 would
+/// read beyond its memory), or need a filter that cannot be undone. Reads compressed data only.
 std::string storage_problem(hid_t dataset);
 
 /// Whether damage of its data is noticed while reading: chunks have the fletcher32 filter. Datasets

@@ -26,11 +26,11 @@ using Ids = std::vector<std::int32_t>;
 using Floats = std::vector<float>;
 
 void put_list(hid_t file, const char* name, hid_t type, hid_t memory_type, std::size_t count,
-              const void* data) {
+              const void* data, hid_t layout = H5P_DEFAULT) {
     const hsize_t extent = count;
     const Hdf5Handle space(H5Screate_simple(1, &extent, nullptr), H5Sclose);
     const Hdf5Handle dataset(
-        H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+        H5Dcreate2(file, name, type, space.get(), H5P_DEFAULT, layout, H5P_DEFAULT), H5Dclose);
     if (count > 0) H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data);
 }
 
@@ -395,6 +395,82 @@ TEST_F(TokenFileTest, Hdf5RefusesDataThatAreNotThere) {
     H5Pset_external(elsewhere.get(), "/etc/hostname", 0, 16);
     offsets_of(2, elsewhere);
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: keeps its data in another file"));
+}
+
+TEST_F(TokenFileTest, Hdf5InAHeaderIsReadOnlyIfItIsWhole) {
+    const Hdf5Handle compact(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    H5Pset_layout(compact.get(), H5D_COMPACT);
+    const std::vector<std::int64_t> offsets{0, 1, 2, 3};
+    {
+        // Of the first format, whose headers have no checksum.
+        const Hdf5Handle file(H5Fcreate(h5().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                              H5Fclose);
+        put_list(file.get(), "tokens", H5T_STD_I32LE, H5T_NATIVE_INT32, 3, Ids{1, 2, 3}.data());
+        put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
+                 offsets.data(), compact.get());
+    }
+    EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+    std::string bytes = get(h5());
+    const std::size_t layout = bytes.find(std::string("\3\0\40\0", 4));  // version, class, bytes
+    ASSERT_NE(layout, std::string::npos);
+    bytes[layout + 2] = 19;
+    put(h5(), bytes);
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: has 19 bytes in its header and needs 32"));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesCompressedChunksOfAnotherSize) {
+    const std::vector<std::int64_t> offsets{0, 1, 2, 3};
+    const auto stored_as = [&](std::uint32_t skipped, const std::vector<std::uint8_t>& chunk) {
+        put_hdf5({1, 2, 3}, {1, 2, 3}, offsets);
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Ldelete(file.get(), "offsets", H5P_DEFAULT);
+        const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+        const hsize_t elements = 4;
+        H5Pset_chunk(layout.get(), 1, &elements);
+        H5Pset_shuffle(layout.get());
+        H5Pset_deflate(layout.get(), 4);
+        H5Pset_fletcher32(layout.get());
+        put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
+                 offsets.data(), layout.get());
+        if (chunk.empty()) return;
+        const Hdf5Handle dataset(H5Dopen2(file.get(), "offsets", H5P_DEFAULT), H5Dclose);
+        const hsize_t at = 0;
+        EXPECT_GE(
+            H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, skipped, &at, chunk.size(), chunk.data()),
+            0);
+    };
+    const std::uint32_t all = 7;
+    const std::uint32_t all_but_deflate = 5;
+    stored_as(0, {});
+    EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+    std::vector<std::uint8_t> plain(32, 0);
+    for (std::size_t i = 0; i < 4; ++i) plain[8 * i] = static_cast<std::uint8_t>(i);
+    stored_as(all, plain);
+    EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+    const std::string problem = "data.h5:offsets: its chunk at [0] does not hold its 32 bytes";
+    plain.resize(19);
+    stored_as(all, plain);
+    EXPECT_TRUE(has(hdf5_refusal(), problem));
+    stored_as(all_but_deflate, plain);
+    EXPECT_TRUE(has(hdf5_refusal(), problem));
+    // zlib's stream of 16 zeros.
+    stored_as(all_but_deflate, {0x78, 0x9c, 0x63, 0x60, 0x40, 0x05, 0x00, 0x00, 0x10, 0x00, 0x01});
+    EXPECT_TRUE(has(hdf5_refusal(), problem));
+}
+
+TEST_F(TokenFileTest, Hdf5RefusesFiltersItDoesNotKnow) {
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
+    {
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Ldelete(file.get(), "labels", H5P_DEFAULT);
+        const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+        const hsize_t elements = 2;
+        H5Pset_chunk(layout.get(), 1, &elements);
+        H5Pset_scaleoffset(layout.get(), H5Z_SO_INT, 0);
+        put_list(file.get(), "labels", H5T_STD_I32LE, H5T_NATIVE_INT32, 3, Ids{1, 2, 3}.data(),
+                 layout.get());
+    }
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:labels: needs filter 6: can be read with gzip"));
 }
 
 TEST_F(TokenFileTest, Hdf5RefusesOtherData) {
