@@ -3,27 +3,24 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/host_pages.h"
-#include "base/rng.h"
 #include "base/system.h"
 #include "data/loader.h"
 #include "measure/lone_lane.h"
-#include "measure/median.h"
 #include "measure/profile_host.h"
 #include "measure/profile_loads.h"
 #include "measure/profile_subject.h"
+#include "measure/profile_timer.h"
 #include "model/layer_stream.h"
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
 #include "plan/memory/holders.h"
 #include "plan/memory/memory_model.h"
-#include "plan/schedule/lora_columns.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -32,37 +29,23 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a profile may take.
+/// What a profile may take, and measures for it.
 struct Effort {
-    double wall_seconds;    ///< in all, until it leaves what is left as it is built in
-    double budget_seconds;  ///< on its device, beside what chooses algorithms
-    double hot_seconds;     ///< until a GPU's clock has come down to what it can sustain
-    std::size_t shares;     ///< of the largest load, that many sizes
-    std::size_t labels;     ///< of the head, that many numbers of targets
+    ProfileEffort time;
+    std::size_t sizes = most_processor_sizes;  ///< of loads
+    std::size_t labels = 3;                    ///< of the head, that many numbers of targets
 };
-constexpr double unlimited = std::numeric_limits<double>::infinity();
-constexpr Effort of_processor{unlimited, 0.4, 0.0, 4, 3};
-/// Its launches take longer than its work, which leaves a GPU cool; to choose algorithms for one
-/// more size takes longer than all that is measured, so what sizes differ in is as built in.
-constexpr Effort of_small_model{unlimited, 0.25, 0.05, 1, 1};
-constexpr Effort of_large_model{unlimited, 2.0, 1.5, 6, 3};
-constexpr double small_model = 1e9;  ///< parameters in matrices
 
-constexpr double limit_seconds = 15.0;
-constexpr double prepare_seconds = 15.0;      // of layers, and likewise of the head
-constexpr std::int64_t prepared_sample = 64;  // for which no graph of attention is built
-constexpr int repeats = 3;
-/// Shares of the largest load; of what is to be quick, the first few.
-constexpr std::array<double, of_large_model.shares> shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
-/// Down to what adapters with small batches have alone, as workers train them.
-constexpr std::array<double, of_processor.shares> processor_shares{1.0, 0.25, 0.125, 0.5};
-constexpr std::int64_t processor_short_sample = 64;
-/// The largest load on a processor is at most so many rows, two of the longest samples, or so much
-/// work of the base's products, whichever is the most.
-constexpr std::int64_t processor_rows = 512;
-constexpr double processor_work = 1e10;  // FLOP of a forward and a backward
-/// What sizes on a GPU are short of the shares: they fill the tiles of GEMMs as badly as others do.
-constexpr std::array<std::int64_t, shares.size()> shortfalls{64, 16, 112, 32, 96, 48};
+/// A small model's launches take longer than its work, which leaves a GPU cool; to choose
+/// algorithms for one more size takes longer than all that is measured, so what sizes differ in is
+/// as built in.
+Effort gpu_effort(const ModelSpec& model, double small_seconds) {
+    if (is_small(model)) return {{small_seconds, 0.25, 0.05}, 1, 1};
+    return {{.budget_seconds = 2.0, .hot_seconds = 1.5}, most_gpu_sizes, 3};
+}
+
+constexpr double small_model = 1e9;       // parameters in matrices
+constexpr double prepare_seconds = 15.0;  // of layers, and likewise of the head
 constexpr double weak_prior = 0.02;
 constexpr std::size_t enough_loads = 4;      // to tell three coefficients
 constexpr std::size_t enough_segmented = 6;  // and four
@@ -73,7 +56,8 @@ constexpr double hardly_longer = 1.05;
 class CostProfile {
   public:
     CostProfile(const Job& job, const Plan& plan, Backend& backend,
-                std::span<const StartShape> start = {}, double small_seconds = unlimited)
+                std::span<const StartShape> start = {},
+                double small_seconds = ProfileEffort().wall_seconds)
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
@@ -83,13 +67,12 @@ class CostProfile {
           backend_(backend),
           lane_(view_.replica.tensor, backend),
           sharers_(lanes_per_key_value_head(plan.model, view_.replica.tensor), backend),
-          clock_(backend.make_clock()),
+          on_gpu_(backend.native_stream() != nullptr),
+          effort_(on_gpu_ ? gpu_effort(plan.model, small_seconds) : Effort()),
+          timer_(backend, effort_.time),
           start_(on_gpu_ ? start : std::span<const StartShape>{}) {
         add_to_layers(sums_, -1.0, prior_);
         if (!on_gpu_) return;
-        const bool small = is_small(plan.model);
-        effort_ = small ? of_small_model : of_large_model;
-        if (small) effort_.wall_seconds = small_seconds;
         host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
     }
 
@@ -138,50 +121,9 @@ class CostProfile {
     Stage stage(std::size_t number, const WeightSource& weights) {
         return {job_, view_, number, weights, backend_, objective_of, {&lane_, &sharers_}};
     }
-    bool late() const { return spent_seconds_ > effort_.budget_seconds; }
-    bool too_late() const { return spent_seconds_ > limit_seconds || out_of_time(); }
-    bool out_of_time() const { return seconds_since(begin_) > effort_.wall_seconds; }
-    /// Whether `count` loads, of which so many were wanted, must do.
-    bool must_do(std::size_t count, std::size_t wanted) const {
-        return count > 0 && (too_late() || (late() && count >= wanted));
-    }
-    /// Whether there is time for one more after `times`; the first of them only warms up.
-    bool may_repeat(int times) const { return times == 0 || (times == 1 ? !too_late() : !late()); }
-    std::int64_t largest_load() const {
-        const std::int64_t tokens = view_.replica.microbatch_tokens;
-        if (on_gpu_) return tokens;
-        const std::int64_t longest = longest_profiled(plan_);
-        const std::int64_t head = plan_.model.vocab_size * plan_.model.hidden_size;
-        const double of_row = 4.0 * static_cast<double>(matmul_parameters(plan_.model) - head);
-        const auto worked = static_cast<std::int64_t>(processor_work / of_row);
-        return std::min(tokens, std::max({processor_rows, 2 * longest, worked}));
-    }
-
-    /// Of several sizes, each in samples of mixed lengths up to the job's longest and in short
-    /// ones; on a processor the short ones of every other size of one adapter, the others of all,
-    /// as most are that train: their factors cost more for every token, which the form leaves out.
     std::vector<Microbatch> loads() const {
-        const auto largest = static_cast<double>(largest_load());
-        std::vector<Microbatch> result;
-        for (std::size_t i = 0; i < effort_.shares; ++i) {
-            const auto whole =
-                std::max<std::int64_t>(1, static_cast<std::int64_t>(share(i) * largest));
-            const std::int64_t tokens = whole - (on_gpu_ ? std::min(shortfalls[i], whole / 16) : 0);
-            const std::int64_t longest = std::min(tokens, longest_profiled(plan_));
-            const std::int64_t shortest =
-                std::clamp<std::int64_t>(std::min(longest, usual_longest_sample) / 8, 1,
-                                         on_gpu_ ? longest : processor_short_sample);
-            for (const std::int64_t from : {longest, shortest}) {
-                const bool all = on_gpu_ || result.size() % 4 != 1;
-                result.push_back(microbatch_of(sample_lengths(tokens, from, shortest),
-                                               all ? job_.adapters.size() : 1));
-                result.back().columns = lora_columns(job_, view_, result.back().segments);
-            }
-        }
-        return result;
+        return profiled_loads(job_, view_, on_gpu_, effort_.sizes);
     }
-
-    double share(std::size_t i) const { return on_gpu_ ? shares[i] : processor_shares[i]; }
 
     /// Of one layer's weights from host memory.
     double profile_transfer() {
@@ -191,14 +133,14 @@ class CostProfile {
         const std::unique_ptr<HostCopies> link = backend_.make_host_copies(1);
         link->pin(host.data(), host.bytes());
         const auto copies = layer_copies(layout, buffer.as<char>(), host.data());
-        return repeat<1>([&](std::size_t) {
+        return timer_.repeat<1>([&](std::size_t) {
             link->load(0, copies);
             link->await(0);
         })[0];
     }
 
     HostCosts profile_host(const WeightSource& weights) {
-        if (!out_of_time()) {
+        if (!timer_.out_of_time()) {
             Stage bare = stage(bare_stage, weights);
             host_->profile_bare(bare);
         }
@@ -212,7 +154,7 @@ class CostProfile {
         std::vector<Microbatch> microbatches = loads();
         warm_up(layers, microbatches);
         for (const Microbatch& microbatch : microbatches) {
-            if (must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
+            if (timer_.must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
             const AdapterLoads load = loads_of(microbatch, AttentionSpan(view_.plan.model));
             const auto rows = static_cast<double>(load.total.tokens);
             // A GPU's kernels go by rows; for its host segments are told apart (profile_host.h).
@@ -277,7 +219,8 @@ class CostProfile {
     }
 
     std::array<double, 2> time_layers(Layers& layers, const Microbatch& microbatch) {
-        return with_layers(layers, microbatch, [&](const auto& run) { return repeat<2>(run); });
+        return with_layers(layers, microbatch,
+                           [&](const auto& run) { return timer_.repeat<2>(run); });
     }
 
     /// Chooses the algorithms for all loads, then computes until the GPU is as slow as in training.
@@ -285,7 +228,7 @@ class CostProfile {
     void warm_up(Layers& layers, std::vector<Microbatch>& microbatches) {
         if (!host_) return;
         std::size_t met = 0;
-        for (; met < microbatches.size() && (met == 0 || !out_of_time()); ++met) {
+        for (; met < microbatches.size() && (met == 0 || !timer_.out_of_time()); ++met) {
             const std::int64_t before = backend_.first_uses().gemms;
             const auto seconds = with_layers(layers, microbatches[met], [&](const auto& run) {
                 return seconds_at_first([&] {
@@ -296,24 +239,15 @@ class CostProfile {
             host_->meet(microbatches[met], seconds, backend_.first_uses().gemms > before);
         }
         microbatches.resize(met);
-        with_layers(layers, microbatches.front(), [&](const auto& run) { heat<2>(run); });
+        with_layers(layers, microbatches.front(), [&](const auto& run) { timer_.heat<2>(run); });
     }
 
     /// What work takes for the first time beyond a second one, where that is of interest.
     template <class Work>
     std::optional<double> seconds_at_first(const Work& work) {
-        const double first = seconds_alone(work);
-        if (effort_.shares == of_small_model.shares) return std::nullopt;
-        return first - seconds_alone(work);
-    }
-
-    template <class Work>
-    double seconds_alone(const Work& work) {
-        backend_.synchronize();
-        const Clock::time_point start = Clock::now();
-        work();
-        backend_.synchronize();
-        return seconds_since(start);
+        const double first = timer_.seconds_alone(work);
+        if (is_small(plan_.model)) return std::nullopt;
+        return first - timer_.seconds_alone(work);
     }
 
     /// Has algorithms chosen for what training begins with.
@@ -327,16 +261,7 @@ class CostProfile {
             ++prepared_layers_;
             const bool rows = host_->prepares_rows(shape.tokens, shape.width);
             if (!rows && shape.lengths.empty()) continue;
-            Microbatch microbatch =
-                microbatch_of(shape.lengths.empty()
-                                  ? sample_lengths(shape.tokens, prepared_sample, prepared_sample)
-                                  : shape.lengths,
-                              1);
-            microbatch.columns.augmented = shape.width > 0;
-            microbatch.columns.width = std::max(padded_columns(job_.adapters[0].largest_rank()),
-                                                static_cast<std::int32_t>(shape.width));
-            microbatch.columns.first = {0};
-            with_layers(layers, microbatch, [&](const auto& run) {
+            with_layers(layers, start_microbatch(job_, shape), [&](const auto& run) {
                 run(0);
                 run(1);
             });
@@ -344,22 +269,12 @@ class CostProfile {
         }
     }
 
-    /// On a GPU, the parts again and again until it is hot.
-    template <std::size_t parts, class Work>
-    void heat(const Work& work) {
-        if (!on_gpu_) return;
-        const Clock::time_point start = Clock::now();
-        while (seconds_since(start) < effort_.hot_seconds) {
-            for (std::size_t part = 0; part < parts; ++part) work(part);
-            backend_.synchronize();
-        }
-    }
-
     void profile_steps(Stage& stage, CostModel& costs) {
         std::vector<CostObservation> observations;
-        for (std::size_t a = 0; a < job_.adapters.size() && (a == 0 || !out_of_time()); ++a) {
+        for (std::size_t a = 0; a < job_.adapters.size() && (a == 0 || !timer_.out_of_time());
+             ++a) {
             const auto adapter = static_cast<AdapterId>(a);
-            const auto times = repeat<1>([&](std::size_t) {
+            const auto times = timer_.repeat<1>([&](std::size_t) {
                 stage.finish_batch(adapter, false);
                 stage.step(adapter, 1e-4);
             });
@@ -372,7 +287,7 @@ class CostProfile {
     }
 
     void profile_head(const WeightSource& weights, CostModel& costs) {
-        if (out_of_time()) return;
+        if (timer_.out_of_time()) return;
         Stage stage = this->stage(head_stage, weights);
         std::vector<CostObservation> observations;
         const Microbatch microbatch = loads().front();
@@ -383,8 +298,9 @@ class CostProfile {
         backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
             if (observations.size() == effort_.labels) break;
-            if (must_do(observations.size(), enough_labels)) break;
-            const std::vector<std::int32_t> targets = random_targets(tokens, labels);
+            if (timer_.must_do(observations.size(), enough_labels)) break;
+            const std::vector<std::int32_t> targets =
+                random_targets(tokens, labels, plan_.model.vocab_size);
             const MicrobatchRows rows{
                 {}, targets, packed.positions, packed.sample_ids, packed.offsets};
             const auto run = [&](std::size_t) { stage.forward(0, microbatch, rows, terms); };
@@ -393,12 +309,12 @@ class CostProfile {
                 const auto seconds = seconds_at_first([&] { run(0); });
                 host_->meet_targets(labels, seconds, backend_.first_uses().gemms > before);
             }
-            if (observations.empty()) heat<1>(run);
-            const auto times = repeat<1>(run);
+            if (observations.empty()) timer_.heat<1>(run);
+            const auto times = timer_.repeat<1>(run);
             observations.push_back({static_cast<double>(labels), 0.0, times[0]});
         }
         costs.head = fit(observations, prior_.head);
-        if (host_ && !out_of_time()) host_->profile_head(stage);
+        if (host_ && !timer_.out_of_time()) host_->profile_head(stage);
         prepare_head(stage, microbatch);
     }
 
@@ -413,50 +329,13 @@ class CostProfile {
             ++prepared_targets_;
             const std::int64_t labels = std::min(shape.targets, tokens);
             if (labels == 0 || !host_->prepares_targets(labels)) continue;
-            const std::vector<std::int32_t> targets = random_targets(tokens, labels);
+            const std::vector<std::int32_t> targets =
+                random_targets(tokens, labels, plan_.model.vocab_size);
             stage.forward(0, microbatch,
                           {{}, targets, packed.positions, packed.sample_ids, packed.offsets},
                           terms);
             backend_.synchronize();
         }
-    }
-
-    /// Every n-th row has a target.
-    std::vector<std::int32_t> random_targets(std::int64_t rows, std::int64_t labels) const {
-        std::vector<std::int32_t> targets(static_cast<std::size_t>(rows), -100);
-        const auto vocab = static_cast<std::uint64_t>(plan_.model.vocab_size);
-        for (std::int64_t i = 0; i < labels; ++i) {
-            targets[static_cast<std::size_t>(i * rows / labels)] =
-                static_cast<std::int32_t>(uniform_int(4, static_cast<std::uint64_t>(i), vocab));
-        }
-        return targets;
-    }
-
-    /// Median seconds of the parts of a piece of work, after a first time that is not counted
-    /// unless there is no time for a second. On a GPU the first time, in which algorithms are
-    /// chosen, costs no budget: training needs them too.
-    template <std::size_t parts, class Work>
-    std::array<double, parts> repeat(const Work& work) {
-        std::array<std::vector<double>, parts> seconds;
-        for (int i = 0; i <= repeats && may_repeat(i); ++i) {
-            if (i == 1) {
-                for (auto& of_part : seconds) of_part.clear();
-            }
-            backend_.synchronize();
-            clock_->mark();
-            for (std::size_t part = 0; part < parts; ++part) {
-                work(part);
-                clock_->mark();
-            }
-            const std::vector<double> points = clock_->read();
-            if (i > 0 || !on_gpu_) spent_seconds_ += points.back();
-            for (std::size_t part = 0; part < parts; ++part) {
-                seconds[part].push_back(points[part + 1] - points[part]);
-            }
-        }
-        std::array<double, parts> result{};
-        for (std::size_t part = 0; part < parts; ++part) result[part] = median(seconds[part]);
-        return result;
     }
 
     static CostLine fit(const std::vector<CostObservation>& observations, const CostLine& prior) {
@@ -479,12 +358,10 @@ class CostProfile {
     Backend& backend_;
     LoneLane lane_;
     LoneLane sharers_;
-    std::unique_ptr<StreamClock> clock_;
-    bool on_gpu_ = backend_.native_stream() != nullptr;
-    Effort effort_ = of_processor;
+    bool on_gpu_;
+    Effort effort_;
+    ProfileTimer timer_;
     std::optional<HostProfile> host_;  ///< of a GPU
-    Clock::time_point begin_ = Clock::now();
-    double spent_seconds_ = 0.0;
     double largest_seconds_ = 0.0;
     std::span<const StartShape> start_;
     std::size_t prepared_layers_ = 0;

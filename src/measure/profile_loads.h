@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "config/job.h"
+#include "measure/start_shapes.h"
 #include "plan/plan.h"
+#include "plan/replica_view.h"
 
 namespace loratrain {
 
@@ -21,5 +25,22 @@ std::vector<std::int64_t> sample_lengths(std::int64_t tokens, std::int64_t longe
 
 /// Samples of those lengths, shared out among the adapters 0, 1, ...; its columns are the caller's.
 Microbatch microbatch_of(const std::vector<std::int64_t>& lengths, std::size_t adapters);
+
+/// Microbatches of the first `sizes` shares of the largest load, the largest first, each in samples
+/// of mixed lengths up to the job's longest and in short ones. On a processor the short ones of
+/// every other size are of one adapter, the others of all, as most are that train: their factors
+/// cost more for every token, which the form leaves out. `job`: a profile_job().
+std::vector<Microbatch> profiled_loads(const Job& job, const ReplicaView& view, bool on_gpu,
+                                       std::size_t sizes);
+inline constexpr std::size_t most_gpu_sizes = 6;
+inline constexpr std::size_t most_processor_sizes = 4;
+
+/// One of the start's shapes (start_shapes.h), all of the first adapter; where its lengths do not
+/// matter, in samples for which no graph of attention is built.
+Microbatch start_microbatch(const Job& job, const StartShape& shape);
+
+/// Of so many rows every n-th has a target, `labels` in all; -100 = none.
+std::vector<std::int32_t> random_targets(std::int64_t rows, std::int64_t labels,
+                                         std::int64_t vocab_size);
 
 }  // namespace loratrain
