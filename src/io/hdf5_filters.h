@@ -22,6 +22,8 @@ class ChunkFilters {
     /// deflate twice; "" = they can.
     const std::string& problem() const { return problem_; }
 
+    bool empty() const { return filters_.empty(); }
+
     /// Whether a stored chunk's size depends on what it holds.
     bool compress() const { return compress_; }
 

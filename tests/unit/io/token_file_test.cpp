@@ -397,39 +397,47 @@ TEST_F(TokenFileTest, Hdf5RefusesDataThatAreNotThere) {
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: keeps its data in another file"));
 }
 
-TEST_F(TokenFileTest, Hdf5InAHeaderIsReadOnlyIfItIsWhole) {
+TEST_F(TokenFileTest, Hdf5RefusesDamagedHeadersWithoutChecksum) {
+    const auto damaged = [&](const Hdf5Handle& layout, const std::string& before, std::size_t at,
+                             char now) {
+        {
+            // Of the library's first format.
+            const std::vector<std::int64_t> offsets{0, 1, 2, 3};
+            const Hdf5Handle file(H5Fcreate(h5().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                                  H5Fclose);
+            put_list(file.get(), "tokens", H5T_STD_I32LE, H5T_NATIVE_INT32, 3, Ids{1, 2, 3}.data());
+            put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
+                     offsets.data(), layout.get());
+        }
+        EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+        std::string bytes = get(h5());
+        const std::size_t found = bytes.find(before);
+        EXPECT_NE(found, std::string::npos);
+        if (found != std::string::npos) bytes[found + at] = now;
+        put(h5(), bytes);
+        return hdf5_refusal();
+    };
     const Hdf5Handle compact(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
     H5Pset_layout(compact.get(), H5D_COMPACT);
-    const std::vector<std::int64_t> offsets{0, 1, 2, 3};
-    {
-        // Of the first format, whose headers have no checksum.
-        const Hdf5Handle file(H5Fcreate(h5().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
-                              H5Fclose);
-        put_list(file.get(), "tokens", H5T_STD_I32LE, H5T_NATIVE_INT32, 3, Ids{1, 2, 3}.data());
-        put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
-                 offsets.data(), compact.get());
-    }
-    EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
-    std::string bytes = get(h5());
-    const std::size_t layout = bytes.find(std::string("\3\0\40\0", 4));  // version, class, bytes
-    ASSERT_NE(layout, std::string::npos);
-    bytes[layout + 2] = 19;
-    put(h5(), bytes);
-    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:offsets: has 19 bytes in its header and needs 32"));
+    const std::string layout("\3\0\40\0", 4);  // version 3, compact, 32 bytes
+    EXPECT_TRUE(has(damaged(compact, layout, 2, 19),
+                    "data.h5:offsets: has 19 bytes in its header and needs 32"));
+    const Hdf5Handle compressed(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    const hsize_t elements = 4;
+    H5Pset_chunk(compressed.get(), 1, &elements);
+    H5Pset_deflate(compressed.get(), 4);
+    const std::string filters("\13\0\40\0", 4);  // a message about filters, 32 bytes
+    EXPECT_TRUE(has(damaged(compressed, filters, 0, 0), "bytes for 1 chunks of 32"));
 }
 
-TEST_F(TokenFileTest, Hdf5RefusesCompressedChunksOfAnotherSize) {
-    const std::vector<std::int64_t> offsets{0, 1, 2, 3};
-    const auto stored_as = [&](std::uint32_t skipped, const std::vector<std::uint8_t>& chunk) {
-        put_hdf5({1, 2, 3}, {1, 2, 3}, offsets);
+TEST_F(TokenFileTest, Hdf5RefusesChunksOfAnotherSize) {
+    const hsize_t elements = 4;
+    const auto stored_as = [&](const Hdf5Handle& layout, std::uint32_t skipped,
+                               const std::vector<std::uint8_t>& chunk) {
+        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
         const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
         H5Ldelete(file.get(), "offsets", H5P_DEFAULT);
-        const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-        const hsize_t elements = 4;
-        H5Pset_chunk(layout.get(), 1, &elements);
-        H5Pset_shuffle(layout.get());
-        H5Pset_deflate(layout.get(), 4);
-        H5Pset_fletcher32(layout.get());
+        const std::vector<std::int64_t> offsets{0, 1, 2, 3};
         put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
                  offsets.data(), layout.get());
         if (chunk.empty()) return;
@@ -439,22 +447,35 @@ TEST_F(TokenFileTest, Hdf5RefusesCompressedChunksOfAnotherSize) {
             H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, skipped, &at, chunk.size(), chunk.data()),
             0);
     };
+    const auto chunked = [&] {
+        Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+        H5Pset_chunk(layout.get(), 1, &elements);
+        return layout;
+    };
+    const Hdf5Handle filtered = chunked();
+    H5Pset_shuffle(filtered.get());
+    H5Pset_deflate(filtered.get(), 4);
+    H5Pset_fletcher32(filtered.get());
     const std::uint32_t all = 7;
     const std::uint32_t all_but_deflate = 5;
-    stored_as(0, {});
+    stored_as(chunked(), 0, {});
     EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
-    std::vector<std::uint8_t> plain(32, 0);
-    for (std::size_t i = 0; i < 4; ++i) plain[8 * i] = static_cast<std::uint8_t>(i);
-    stored_as(all, plain);
+    stored_as(filtered, 0, {});
     EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+    std::vector<std::uint8_t> bytes(32, 0);
+    for (std::size_t i = 0; i < elements; ++i) bytes[8 * i] = static_cast<std::uint8_t>(i);
+    stored_as(filtered, all, bytes);
+    EXPECT_EQ(open_token_file(h5(), false)->size(), 3);
+
+    bytes.resize(19);
     const std::string problem = "data.h5:offsets: its chunk at [0] does not hold its 32 bytes";
-    plain.resize(19);
-    stored_as(all, plain);
+    stored_as(filtered, all, bytes);
     EXPECT_TRUE(has(hdf5_refusal(), problem));
-    stored_as(all_but_deflate, plain);
+    stored_as(filtered, all_but_deflate, bytes);
     EXPECT_TRUE(has(hdf5_refusal(), problem));
     // zlib's stream of 16 zeros.
-    stored_as(all_but_deflate, {0x78, 0x9c, 0x63, 0x60, 0x40, 0x05, 0x00, 0x00, 0x10, 0x00, 0x01});
+    stored_as(filtered, all_but_deflate,
+              {0x78, 0x9c, 0x63, 0x60, 0x40, 0x05, 0x00, 0x00, 0x10, 0x00, 0x01});
     EXPECT_TRUE(has(hdf5_refusal(), problem));
 }
 
