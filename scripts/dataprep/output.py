@@ -50,8 +50,10 @@ class JsonlWriter:
 
 class Hdf5Writer:
     """Datasets tokens and labels (int32, all samples end to end), weights (float32, likewise; where a sample has them)
-    and offsets (int64, samples + 1); root attributes format = "loratrain-tokens-1" and tokenizer, a digest of it."""
+    and offsets (int64, samples + 1); root attributes format = "loratrain-tokens-1" and tokenizer, a digest of it. Data
+    and headers have checksums: who reads damaged ones is told."""
 
+    LISTS = {"maxshape": (None,), "chunks": (1 << 13,), "fletcher32": True}
     FLUSH = 1 << 20  # tokens gathered before they are appended to the file
 
     def __init__(self, path: Path, tokenizer: str) -> None:
@@ -60,11 +62,11 @@ class Hdf5Writer:
         except ImportError as error:
             raise InputError(f"{path}: HDF5 output needs the Python package h5py; .jsonl needs none") from error
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        self._file = h5py.File(self._temporary, "w")
+        self._file = h5py.File(self._temporary, "w", libver=("v108", "v108"))  # headers before it have no checksum
         self._file.attrs["format"] = "loratrain-tokens-1"
         self._file.attrs["tokenizer"] = tokenizer
-        self._tokens = self._file.create_dataset("tokens", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
-        self._labels = self._file.create_dataset("labels", (0,), "<i4", maxshape=(None,), chunks=(1 << 16,))
+        self._tokens = self._file.create_dataset("tokens", (0,), "<i4", **self.LISTS)
+        self._labels = self._file.create_dataset("labels", (0,), "<i4", **self.LISTS)
         self._offsets: list[int] = [0]
         self._weights = None  # made for the first sample that has any
         self._pending: tuple[list[int], list[int], list[float]] = ([], [], [])
@@ -75,8 +77,7 @@ class Hdf5Writer:
         self._pending[0].extend(sample.input_ids)
         self._pending[1].extend(sample.labels)
         if sample.weights is not None and self._weights is None:
-            self._weights = self._file.create_dataset("weights", (0,), "<f4", maxshape=(None,), chunks=(1 << 16,),
-                                                      fillvalue=1.0)
+            self._weights = self._file.create_dataset("weights", (0,), "<f4", fillvalue=1.0, **self.LISTS)
         self._pending[2].extend(sample.weights or [1.0] * len(sample.labels))
         self._offsets.append(self._offsets[-1] + len(sample.input_ids))
         if len(self._pending[0]) >= self.FLUSH:
@@ -95,7 +96,7 @@ class Hdf5Writer:
 
     def commit(self) -> None:
         self._flush()
-        self._file.create_dataset("offsets", data=self._offsets, dtype="<i8")
+        self._file.create_dataset("offsets", data=self._offsets, dtype="<i8", **self.LISTS)
         self._file.close()
         os.replace(self._temporary, self._path)
 

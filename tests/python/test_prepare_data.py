@@ -618,6 +618,21 @@ class Hdf5Output(Case):
         for line, begin, end in zip(lines, offsets, offsets[1:]):
             self.assertEqual(line, {"input_ids": tokens[begin:end].tolist(), "labels": labels[begin:end].tolist()})
 
+    def test_damaged_data_are_noticed(self) -> None:
+        import h5py
+        path = self.folder / "out.h5"
+        code, _, err = self.run_script(self.write({"text": "x" * 40}), "-o", path, "--tokenizer", "bytes")
+        self.assertEqual(code, 0, err)
+        whole = path.read_bytes()
+        with h5py.File(path) as file:
+            ids = file["tokens"][:].tobytes()
+        for at in (whole.index(ids) + 8, whole.index(b"OHDR") + 20):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1
+            path.write_bytes(damaged)
+            with self.assertRaises((KeyError, OSError)), h5py.File(path) as file:
+                file["tokens"][:], file["labels"][:]
+
     @needs("jinja2")
     def test_weights_from_the_first_sample_that_has_any(self) -> None:
         import h5py
