@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "comm/collective.h"
 #include "measure/profile_costs.h"
@@ -91,6 +92,7 @@ const ReplicaPlan& largest_of(const Plan& plan, std::int32_t tensor) {
             largest == nullptr || replica.microbatch_tokens > largest->microbatch_tokens;
         if (larger) largest = &replica;
     }
+    LORATRAIN_CHECK(largest != nullptr, "replicas of ", tensor, " lanes");
     return *largest;
 }
 
