@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/result_origin.h"
 #include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
@@ -154,12 +155,9 @@ void run(const std::string& origin) {
 }  // namespace loratrain
 
 int main(int argc, char** argv) {
-    if (argc != 4) {
-        std::fprintf(stderr, "usage: bench_bounds COMMIT DEVICE DATE\n");
-        return 2;
-    }
+    const std::optional<std::string> origin = loratrain::result_origin(argc, argv);
+    if (!origin) return 2;
     if (!loratrain::milp_available()) std::fprintf(stderr, "without a solver MILP is greedy\n");
-    loratrain::run(loratrain::cat(R"("commit": ")", argv[1], R"(", "device": ")", argv[2],
-                                  R"(", "date": ")", argv[3], "\""));
+    loratrain::run(*origin);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/result_origin.h"
 #include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
@@ -167,16 +168,12 @@ void compare(const Work& work, const std::string& origin) {
 
 int main(int argc, char** argv) {
     using namespace loratrain;
-    if (argc != 4) {
-        std::fprintf(stderr, "bench_drains COMMIT DEVICE DATE\n");
-        return 2;
-    }
-    const std::string origin = cat("\"commit\": \"", argv[1], "\", \"device\": \"", argv[2],
-                                   "\", \"date\": \"", argv[3], "\"");
+    const std::optional<std::string> origin = result_origin(argc, argv);
+    if (!origin) return 2;
     for (const std::int32_t batch : {8, 32}) {
         for (const Lengths* dataset :
              {&summary_lengths[0], &summary_lengths[2], static_cast<const Lengths*>(nullptr)}) {
-            compare({dataset, batch, 65, 15}, origin);
+            compare({dataset, batch, 65, 15}, *origin);
         }
     }
     return 0;

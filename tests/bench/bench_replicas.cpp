@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/result_origin.h"
 #include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
@@ -183,12 +184,8 @@ void time_planning(const Machine& machine, const std::string& origin) {
 
 int main(int argc, char** argv) {
     using namespace loratrain;
-    if (argc != 4) {
-        std::fprintf(stderr, "bench_replicas COMMIT DEVICE DATE\n");
-        return 2;
-    }
-    const std::string origin = cat("\"commit\": \"", argv[1], "\", \"device\": \"", argv[2],
-                                   "\", \"date\": \"", argv[3], "\"");
+    const std::optional<std::string> origin = result_origin(argc, argv);
+    if (!origin) return 2;
     constexpr std::array<Machine, 3> machines{{
         {"8B, 16 x H200", "h200", 138, 16, "llama-3.1-8b"},
         {"8B, 16 x H200, 32 GiB of each", "h200", 32, 16, "llama-3.1-8b"},
@@ -200,7 +197,7 @@ int main(int argc, char** argv) {
         {"8B, 64 x A100, 40 GB of each", "a100", 36, 64, "llama-3.1-8b"},
         {"70B, 64 x H200", "h200", 138, 64, "llama-3-70b"},
     }};
-    for (const Machine& machine : planned) time_planning(machine, origin);
-    for (const Machine& machine : machines) compare(machine, origin);
+    for (const Machine& machine : planned) time_planning(machine, *origin);
+    for (const Machine& machine : machines) compare(machine, *origin);
     return 0;
 }

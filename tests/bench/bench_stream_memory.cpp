@@ -8,7 +8,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "bench/result_origin.h"
 #include "measure/makespan_check.h"
 #include "plan/schedule/schedule_stream.h"
 #include "support/files.h"
@@ -134,14 +134,10 @@ void measure(const char* what, StageRun::Record record, std::int32_t rounds,
 
 int main(int argc, char** argv) {
     using loratrain::StageRun;
-    if (argc != 4 && argc != 5) {
-        std::fprintf(stderr, "usage: bench_stream_memory COMMIT DEVICE DATE [ROUNDS]\n");
-        return 2;
-    }
-    const int rounds = argc == 5 ? std::stoi(argv[4]) : 1000000;
-    const std::string origin = loratrain::cat(R"("commit": ")", argv[1], R"(", "device": ")",
-                                              argv[2], R"(", "date": ")", argv[3], "\"");
-    loratrain::measure("costs recorded", StageRun::Record::costs, rounds, origin);
-    loratrain::measure("costs and spans recorded", StageRun::Record::spans, rounds, origin);
+    const std::optional<std::string> origin = loratrain::result_origin(argc, argv, " [ROUNDS]");
+    if (!origin) return 2;
+    const int rounds = argc > 4 ? std::stoi(argv[4]) : 1000000;
+    loratrain::measure("costs recorded", StageRun::Record::costs, rounds, *origin);
+    loratrain::measure("costs and spans recorded", StageRun::Record::spans, rounds, *origin);
     return 0;
 }

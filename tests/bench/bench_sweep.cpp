@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "bench/result_origin.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/predict/predict.h"
@@ -176,23 +177,19 @@ void simulated_row(const Task& task, std::size_t trials_at_most, int stages,
 
 int main(int argc, char** argv) {
     using namespace loratrain;
-    if (argc != 4) {
-        std::fprintf(stderr, "bench_sweep COMMIT DEVICE DATE\n");
-        return 2;
-    }
-    const std::string origin = cat("\"commit\": \"", argv[1], "\", \"device\": \"", argv[2],
-                                   "\", \"date\": \"", argv[3], "\"");
+    const std::optional<std::string> origin = result_origin(argc, argv);
+    if (!origin) return 2;
     constexpr int rates = 4;
     for (const Task& task : {cola, mrpc, gsm8k, long_samples}) {
-        row(task.name, "llama-3.1-8b", sweep_of({task}, rates), origin);
+        row(task.name, "llama-3.1-8b", sweep_of({task}, rates), *origin);
     }
     const std::vector<Task> all{cola, mrpc, wnli, gsm8k};
-    row("cola, mrpc, wnli, gsm8k in one run", "llama-3.1-8b", sweep_of(all, rates), origin);
-    row("the same, 9 learning rates", "llama-3.1-8b", sweep_of(all, 9), origin);
-    row("cola, mrpc, wnli, gsm8k in one run", "llama-3.2-3b", sweep_of(all, rates), origin);
+    row("cola, mrpc, wnli, gsm8k in one run", "llama-3.1-8b", sweep_of(all, rates), *origin);
+    row("the same, 9 learning rates", "llama-3.1-8b", sweep_of(all, 9), *origin);
+    row("cola, mrpc, wnli, gsm8k in one run", "llama-3.2-3b", sweep_of(all, rates), *origin);
     for (const int stages : {1, 2, 4, 8}) {
         for (const Task& task : {cola, mrpc, gsm8k}) {
-            simulated_row(task, 15 * static_cast<std::size_t>(stages), stages, origin);
+            simulated_row(task, 15 * static_cast<std::size_t>(stages), stages, *origin);
         }
     }
     return 0;
