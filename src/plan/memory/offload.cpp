@@ -45,10 +45,6 @@ std::uint64_t offload_block_bytes(const ReplicaView& view) {
     return (layer_slot_layout(view).bytes + pinned_page - 1) / pinned_page * pinned_page;
 }
 
-bool is_copied(const ReplicaView& view, std::size_t stage_index, std::int32_t place) {
-    return place < copied_layers(view, stage_index);
-}
-
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index) {
     const StagePlan& stage = view.replica.stages[stage_index];
     const std::int32_t stay = slot_count(view, stage_index) == 1 ? offload_buffers(view, stage) : 0;

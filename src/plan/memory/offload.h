@@ -39,9 +39,8 @@ std::int32_t offload_buffers(const ReplicaView& view, const StagePlan& stage);
 
 /// A layer's part of host memory for one slot: LayerSlotLayout in whole pages, as it is pinned.
 std::uint64_t offload_block_bytes(const ReplicaView& view);
-/// Whether forward of the n-th offloaded layer is followed by a copy to the host.
-bool is_copied(const ReplicaView& view, std::size_t stage_index, std::int32_t place);
-/// Layers that are copied; each has a block for each slot.
+/// Offloaded layers whose forward is followed by a copy to the host, the first ones; each has a
+/// block for each slot.
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index);
 std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_index);
 

@@ -16,7 +16,6 @@
 #include "plan/sweep/sweep_bounds.h"
 #include "plan/sweep/worker_queues.h"
 #include "plan/text/describe_sweep.h"
-#include "plan/text/sweep_text.h"
 #include "unit/plan/sweep_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -530,29 +529,6 @@ TEST(DeploySweep, TakesFewerTrialsAtATimeWhereMemoryIsShort) {
     for (const TrialCosts& trial : tight.replica.classes) {
         EXPECT_TRUE(tight.replica.holds(trial.bytes));
     }
-}
-
-TEST(SweepText, ReadsBackWhatItWrites) {
-    SweepPlan plan;
-    plan.shape = {2, 3, 2, 512};
-    plan.queues = {{AdapterId{4}, AdapterId{0}}, {}};
-    plan.queue_seconds = {1.0 / 3.0, 0.0};
-    plan.seconds = 1.0 / 3.0;
-    plan.bound = 0.25;
-    plan.staying = 0.3;
-    plan.ar = 2.0;
-    const SweepPlan read = sweep_plan_from_text(to_text(plan));
-    EXPECT_EQ(read.shape, plan.shape);
-    EXPECT_EQ(read.queues, plan.queues);
-    EXPECT_EQ(read.queue_seconds, plan.queue_seconds);
-    EXPECT_EQ(read.seconds, plan.seconds);
-    EXPECT_EQ(read.bound, plan.bound);
-    EXPECT_EQ(read.staying, plan.staying);
-    EXPECT_EQ(read.ar, plan.ar);
-    EXPECT_THROW(sweep_plan_from_text("shape: {}"), Error);
-    EXPECT_THROW(sweep_plan_from_text("["), Error);
-    plan.queues.pop_back();
-    EXPECT_THROW(sweep_plan_from_text(to_text(plan)), Error);
 }
 
 }  // namespace loratrain::plan_test
