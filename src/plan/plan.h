@@ -43,7 +43,6 @@ struct DatasetInfo {
     std::vector<double> eval_weights = {};
     std::vector<FileShare> files = {};          ///< as AdapterPlan's
     std::vector<std::int64_t> eval_files = {};  ///< as AdapterPlan's
-    bool has_weights() const { return !train_weights.empty() || !eval_weights.empty(); }
     std::int64_t train_tokens() const;  ///< of an epoch
 };
 
