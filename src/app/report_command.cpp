@@ -80,7 +80,7 @@ void follow(const std::string& dir) {
 }
 
 std::string place_of_page(const CommandLine& command_line, const std::string& usual) {
-    const std::string out = command_line.output.empty() ? usual : command_line.output;
+    std::string out = command_line.output.empty() ? usual : command_line.output;
     check_place_of_file(out);
     return out;
 }

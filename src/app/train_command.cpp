@@ -38,11 +38,13 @@ ExitCode train(const MpiSession& mpi, Session& session) {
 ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, Job job) {
     CommandLine again = command_line;
     again.restart = Restart::automatic;
+    std::optional<Job> next = std::move(job);
     std::optional<FormerSession> former;
     for (const CommandLine* line = &command_line;; line = &again) {
-        if (former) job = read_job_of_run(again, mpi);
+        if (former) next = read_job_of_run(again, mpi);
         std::optional<Session> session;
-        session.emplace(mpi, *line, std::move(job), std::exchange(former, std::nullopt));
+        session.emplace(mpi, *line, std::exchange(next, std::nullopt).value(),
+                        std::exchange(former, std::nullopt));
         const ExitCode code = train(mpi, *session);
         former = session->former();
         if (!former) return code;

@@ -8,7 +8,7 @@
 /// are inlined; the call itself goes through a pointer: of use for rows, not for single elements.
 /// Sums that are made in vectors depend on the processor in their last bits, as they do on the
 /// compiler.
-#if defined(LORATRAIN_TARGET_CLONES)
+#if defined(LORATRAIN_TARGET_CLONES) && !defined(__clang__)  // which has none of templates
 #define LORATRAIN_VECTOR_CODE \
     __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else

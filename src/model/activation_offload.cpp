@@ -36,13 +36,18 @@ std::int32_t ActivationOffload::layer_at(std::int32_t place) const {
     return layer;
 }
 
+std::size_t ActivationOffload::block_of(const Content& of) const {
+    return static_cast<std::size_t>(of.slot) * static_cast<std::size_t>(copied_) +
+           static_cast<std::size_t>(of.place);
+}
+
 std::int64_t& ActivationOffload::copied_rows(const Content& of) {
-    return rows_[static_cast<std::size_t>(of.slot * copied_ + of.place)];
+    return rows_[block_of(of)];
 }
 
 std::vector<HostCopy> ActivationOffload::copies(const Content& of, std::int64_t rows) const {
     char* device = static_cast<char*>(workspace_.offload(buffer_of(of.place)));
-    char* host = host_[static_cast<std::size_t>(of.slot * copied_ + of.place)].data();
+    char* host = host_[block_of(of)].data();
     std::vector<HostCopy> copies;
     for (const ActivationPart& part : activation_parts(view_, rows)) {
         copies.push_back({device + part.offset, part.bytes, host + part.offset, part.bytes, 1});

@@ -48,6 +48,7 @@ class ActivationOffload {
     std::int32_t place_of(std::int32_t layer) const;  ///< -1 = not offloaded
     std::int32_t buffer_of(std::int32_t place) const;
     std::int32_t layer_at(std::int32_t place) const;
+    std::size_t block_of(const Content& of) const;
     std::int64_t& copied_rows(const Content& of);
     std::vector<HostCopy> copies(const Content& of, std::int64_t rows) const;
     void load_what_can();

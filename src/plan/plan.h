@@ -43,7 +43,7 @@ struct DatasetInfo {
     std::vector<double> eval_weights = {};
     std::vector<FileShare> files = {};          ///< as AdapterPlan's
     std::vector<std::int64_t> eval_files = {};  ///< as AdapterPlan's
-    std::int64_t train_tokens() const;  ///< of an epoch
+    std::int64_t train_tokens() const;          ///< of an epoch
 };
 
 /// What the samples of a dataset are, by the size of their groups.
