@@ -378,7 +378,7 @@ bool is_harmless(const ForeignKey& foreign, const YamlNode& value) {
 
 std::string answer_to(const ForeignKey& foreign, const std::string& section) {
     const std::string ours = foreign.ours;
-    const std::string more = foreign.answer;
+    std::string more = foreign.answer;
     if (ours.empty()) return more;
     std::string text;
     if (section == foreign.section) {

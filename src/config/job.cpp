@@ -64,6 +64,7 @@ namespace {
 std::vector<std::string> paths_of(const std::string& path, const std::vector<DataFile>& files) {
     if (files.empty()) return {path};
     std::vector<std::string> paths;
+    paths.reserve(files.size());
     for (const DataFile& file : files) paths.push_back(file.path);
     return paths;
 }
