@@ -33,6 +33,10 @@ GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQU
           "qwen3_moe": [UNLIKE]}
 NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}
 
+# In step 6 of c_r3_qv a pre-activation comes within its rounding of -1e-6, where the slope of Hugging Face's
+# xIELU jumps: this layout is on the other side of it than PEFT.
+AT_A_JUMP = {("apertus", "unlike", 4096): {"loss": 2e-6, "grad_norm": 1e-3, "weights": 1e-3}}
+
 
 def ranks_of(deployment):
     return sum(entry.get("tp", 1) * entry.get("pp", 1) * entry.get("count", 1)
@@ -56,7 +60,8 @@ class Golden(EachFamily, JobTest):
                     job["parallel"]["deployment"] = deployment
                     process = self.succeed(run([self.write_job(job)], ranks_of(deployment)))
                     self.assertIn("replica 1   tp 1", process.stdout)
-                    errors = self.check_golden(family, run_dir, test_golden.LIMITS)
+                    limits = AT_A_JUMP.get((family, name_of(deployment), tokens), test_golden.LIMITS)
+                    errors = self.check_golden(family, run_dir, limits)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
         self.tell_worst(f"{family} on replicas", worst)
 
