@@ -2,8 +2,6 @@
 
 #include <zlib.h>
 
-#include <algorithm>
-
 #include "base/text.h"
 
 namespace loratrain {
@@ -29,14 +27,15 @@ ChunkFilters::ChunkFilters(hid_t properties) {
         std::size_t values = 0;
         const H5Z_filter_t filter = H5Pget_filter2(properties, static_cast<unsigned>(i), &flags,
                                                    &values, nullptr, 0, nullptr, nullptr);
-        if (filter == H5Z_FILTER_FLETCHER32) {
-            added_ += fletcher32_bytes;
-        } else if (filter == H5Z_FILTER_DEFLATE && H5Zfilter_avail(filter) > 0 && !compress_) {
-            compress_ = true;
-        } else if (filter != H5Z_FILTER_SHUFFLE) {
+        const bool deflates = filter == H5Z_FILTER_DEFLATE;
+        const bool sums = filter == H5Z_FILTER_FLETCHER32;
+        const bool known = sums || filter == H5Z_FILTER_SHUFFLE || (deflates && !compress_);
+        if (!known || H5Zfilter_avail(filter) <= 0) {
             problem_ = cat("needs filter ", filter,
                            ": can be read with gzip (once), shuffle and fletcher32 only");
         }
+        if (sums) added_ += fletcher32_bytes;
+        compress_ = compress_ || deflates;
         filters_.push_back(filter);
     }
 }

@@ -18,8 +18,8 @@ class ChunkFilters {
     /// Of a dataset's creation properties.
     explicit ChunkFilters(hid_t properties);
 
-    /// Why chunks cannot be read: a filter other than shuffle, fletcher32 and deflate (gzip), or
-    /// deflate twice; "" = they can.
+    /// Why chunks cannot be read: a filter other than shuffle, fletcher32 and deflate (gzip), one
+    /// that this HDF5 lacks, or deflate twice; "" = they can.
     const std::string& problem() const { return problem_; }
 
     bool empty() const { return filters_.empty(); }

@@ -131,8 +131,9 @@ std::string chunked_problem(hid_t dataset, hid_t properties, const Extents& exte
     const auto whole = product(chunk, element_bytes);
     if (!whole || *whole > UINT32_MAX) return "has chunks that are too large";
     // Of single chunks without filters the library tells the size in memory.
-    const hsize_t stored = H5Dget_storage_size(dataset);
-    if (filters.empty() && stored != *wanted * *whole) {
+    const std::uint64_t all = *wanted * *whole;
+    const hsize_t stored = filters.empty() ? H5Dget_storage_size(dataset) : all;
+    if (stored != all) {
         return cat("the file's index has ", stored, " bytes for ", *wanted, " chunks of ", *whole);
     }
     return first_chunk_problem({dataset, filters, extents, chunk, *whole});

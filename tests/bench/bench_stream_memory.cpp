@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
     using loratrain::StageRun;
     const std::optional<std::string> origin = loratrain::result_origin(argc, argv, " [ROUNDS]");
     if (!origin) return 2;
-    const int rounds = argc > 4 ? std::stoi(argv[4]) : 1000000;
+    const int rounds = argc == 5 ? std::stoi(argv[4]) : 1000000;
     loratrain::measure("costs recorded", StageRun::Record::costs, rounds, *origin);
     loratrain::measure("costs and spans recorded", StageRun::Record::spans, rounds, *origin);
     return 0;

@@ -10,11 +10,11 @@
 namespace loratrain {
 
 /// Where a line of results/*.jsonl comes from, as JSON members, of the arguments COMMIT DEVICE
-/// DATE; none, and a word on stderr, where they are not given. `more`: names of arguments that may
+/// DATE; none, and a word on stderr, where they are not given. `more`: the name of one that may
 /// follow.
 inline std::optional<std::string> result_origin(int argc, char** argv,
                                                 const std::string& more = "") {
-    if (argc < 4 || (argc > 4 && more.empty())) {
+    if (argc < 4 || argc > (more.empty() ? 4 : 5)) {
         const std::string program = std::filesystem::path(argv[0]).filename();
         std::fprintf(stderr, "usage: %s COMMIT DEVICE DATE%s\n", program.c_str(), more.c_str());
         return std::nullopt;

@@ -55,12 +55,13 @@ class Golden(EachFamily, JobTest):
         for deployment in every if FULL else GOLDEN[family]:
             for tokens in (64, 4096):
                 with self.subTest(family=family, deployment=deployment, tokens=tokens):
-                    run_dir = f"run-{name_of(deployment)}-{tokens}"
+                    name = name_of(deployment)
+                    run_dir = f"run-{name}-{tokens}"
                     job = self.golden_job(family, run_dir, tokens)
                     job["parallel"]["deployment"] = deployment
                     process = self.succeed(run([self.write_job(job)], ranks_of(deployment)))
                     self.assertIn("replica 1   tp 1", process.stdout)
-                    limits = AT_A_JUMP.get((family, name_of(deployment), tokens), test_golden.LIMITS)
+                    limits = AT_A_JUMP.get((family, name, tokens), test_golden.LIMITS)
                     errors = self.check_golden(family, run_dir, limits)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
         self.tell_worst(f"{family} on replicas", worst)

@@ -53,6 +53,13 @@ class TokenFileTest : public ::testing::Test {
         put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
                  offsets.data());
     }
+    /// A good file but for one list, open to get another.
+    Hdf5Handle hdf5_without(const char* name) {
+        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
+        Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Ldelete(file.get(), name, H5P_DEFAULT);
+        return file;
+    }
     std::string hdf5_refusal() {
         return problem_text([&] { open_token_file(h5(), false); });
     }
@@ -366,9 +373,7 @@ TEST_F(TokenFileTest, Hdf5RefusesHugeOffsets) {
 
 TEST_F(TokenFileTest, Hdf5RefusesDataThatAreNotThere) {
     const auto offsets_of = [&](hsize_t count, const Hdf5Handle& layout) {
-        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
-        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
-        H5Ldelete(file.get(), "offsets", H5P_DEFAULT);
+        const Hdf5Handle file = hdf5_without("offsets");
         const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
         const Hdf5Handle dataset(H5Dcreate2(file.get(), "offsets", H5T_STD_I64LE, space.get(),
                                             H5P_DEFAULT, layout.get(), H5P_DEFAULT),
@@ -434,9 +439,7 @@ TEST_F(TokenFileTest, Hdf5RefusesChunksOfAnotherSize) {
     const hsize_t elements = 4;
     const auto stored_as = [&](const Hdf5Handle& layout, std::uint32_t skipped,
                                const std::vector<std::uint8_t>& chunk) {
-        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
-        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
-        H5Ldelete(file.get(), "offsets", H5P_DEFAULT);
+        const Hdf5Handle file = hdf5_without("offsets");
         const std::vector<std::int64_t> offsets{0, 1, 2, 3};
         put_list(file.get(), "offsets", H5T_STD_I64LE, H5T_NATIVE_INT64, offsets.size(),
                  offsets.data(), layout.get());
@@ -480,10 +483,8 @@ TEST_F(TokenFileTest, Hdf5RefusesChunksOfAnotherSize) {
 }
 
 TEST_F(TokenFileTest, Hdf5RefusesFiltersItDoesNotKnow) {
-    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
     {
-        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
-        H5Ldelete(file.get(), "labels", H5P_DEFAULT);
+        const Hdf5Handle file = hdf5_without("labels");
         const Hdf5Handle layout(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
         const hsize_t elements = 2;
         H5Pset_chunk(layout.get(), 1, &elements);
