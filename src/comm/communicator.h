@@ -35,9 +35,11 @@ class Communicator {
                                            Channel channel) = 0;
     virtual std::unique_ptr<Transfer> receive(void* data, std::size_t bytes, int source,
                                               Channel channel) = 0;
-    /// Waits until all sends have left, at most some seconds, and calls `meanwhile` (may be empty)
-    /// now and then; receives go on. To be called before what waits for the whole device: with
-    /// sends under way that would wait for the peers' hosts, which may be at the same.
+    /// Waits until all sends have left and the device has done what it was given, at most some
+    /// seconds, and calls `meanwhile` (may be empty) now and then; receives go on. To be called
+    /// before what waits for the whole device: that would wait, taking up no receive, for hosts of
+    /// other ranks, of peers with sends under way and of lanes to sum with, which may be at the
+    /// same.
     virtual void settle(const std::function<void()>& /*meanwhile*/) {}
     /// Takes up what has arrived, for others not to wait for it; to be called now and then where
     /// the host waits for anything else than a Transfer. Does not wait.

@@ -14,6 +14,7 @@
 
 #include "base/activity.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "comm/mpi_check.h"
 #include "comm/nccl_check.h"
 #include "comm/stream_flags.h"
@@ -44,6 +45,14 @@ const char* name_of(Channel channel) {
             return "norms";
     }
     return "";
+}
+
+bool is_busy(cudaStream_t stream) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state == cudaSuccess) return false;
+    static_cast<void>(cudaGetLastError());
+    if (state != cudaErrorNotReady) check_cuda(state, "cudaStreamQuery");
+    return true;
 }
 
 /// An event without timing.
@@ -113,14 +122,7 @@ class Link {
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
     cudaStream_t stream() const { return stream_; }
-    bool is_sending() const {
-        if (!sender_) return false;
-        const cudaError_t state = cudaStreamQuery(stream_);
-        if (state == cudaSuccess) return false;
-        static_cast<void>(cudaGetLastError());
-        if (state != cudaErrorNotReady) check_cuda(state, "cudaStreamQuery");
-        return true;
-    }
+    bool is_sending() const { return sender_ && is_busy(stream_); }
     /// From now on messages start when both ends have come to them; null = when one has.
     void meet_with(std::unique_ptr<StreamFlags> flags) { flags_ = std::move(flags); }
     /// What NCCL found wrong meanwhile; null = nothing.
@@ -229,10 +231,13 @@ class NcclCommunicator final : public Communicator {
 
     void settle(const std::function<void()>& meanwhile) override {
         const auto end = std::chrono::steady_clock::now() + longest_settling;
-        const auto settled = [&] {
-            return !sends_under_way() || std::chrono::steady_clock::now() > end;
-        };
-        wait_until(settled, meanwhile);
+        const auto is_late = [&] { return std::chrono::steady_clock::now() > end; };
+        const auto settled = [&] { return !sends_under_way() && !is_busy(compute_); };
+        wait_until([&] { return settled() || is_late(); }, meanwhile);
+        if (is_late()) {
+            log::info(cat("rank ", rank_, " waited ", longest_settling.count(),
+                          " s for its messages and its GPU, and goes on with them under way"));
+        }
     }
 
     void progress() override { queue_arrived(); }

@@ -23,7 +23,8 @@ namespace loratrain {
 ///   receive, which it does in send(), receive(), settle() and Transfer::wait(). Two ranks that
 ///   synchronise their devices at the same time, each with a send that the other has yet to queue
 ///   the receive of, would deadlock: so settle() goes before the first use of code, and nothing is
-///   allocated or freed between messages (engine_memory.h).
+///   allocated or freed between messages (engine_memory.h). So would lanes, of which one has yet to
+///   queue the sum that the other's device is at: settle() waits for the compute stream too.
 /// Collective: all ranks give the same `neighbours`, in whose order the links are made. Throws
 /// InputError when the program was built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& mpi,

@@ -7,6 +7,7 @@
 
 #include "backend/make_backend.h"
 #include "base/system.h"
+#include "comm/nccl_rank_group.h"
 #include "measure/profile_links.h"
 #include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"
@@ -171,6 +172,46 @@ TEST_F(Row, SettlingEndsWhereNobodyReceives) {
     }
     if (transfer) transfer->wait();
     backend_->synchronize();
+}
+
+/// Two stages of two lanes: each stage's first lane sums before what waits for its device, the
+/// other lane sums after it and has a message under way that the first lane of the other stage
+/// receives for the sum to be reached.
+TEST_F(Row, LanesSettleAtDifferentPlaces) {
+    if (session().size() != 4) return;
+    const int rank = session().rank();
+    const int peer = (rank + 2) % 4;
+    const bool is_ahead = rank == 0 || rank == 3;
+    const auto stages =
+        make_nccl_communicator(session(), {{0, 2}, {1, 3}}, backend_->native_stream());
+    const auto lanes = make_nccl_rank_group(session(), rank / 2, backend_->native_stream());
+    const Channel channel = rank % 2 == 0 ? Channel::backward : Channel::forward;
+    const Buffer message = on_device(numbers(large_count, rank));
+    const Buffer summed = on_device(numbers(small_count, 0));
+    const auto sum = [&] {
+        const auto count = static_cast<std::int64_t>(small_count);
+        lanes->all_reduce({summed.data(), DType::f32, 1, count, count});
+    };
+    barrier(session());
+    const auto begin = std::chrono::steady_clock::now();
+    std::unique_ptr<Transfer> transfer;
+    if (is_ahead) {
+        transfer = stages->receive(message.data(), message.bytes(), peer, channel);
+        sum();
+    } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        transfer = stages->send(message.data(), message.bytes(), peer, channel);
+    }
+    stages->settle({});
+    free_something();
+    if (!is_ahead) sum();
+    transfer->wait();
+    backend_->synchronize();
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(passed.count(), 4.0) << "none of them waited in vain";
+    if (is_ahead) {
+        EXPECT_EQ(on_host(message), numbers(large_count, peer));
+    }
 }
 
 TEST_F(Row, NothingToSettle) {
