@@ -46,6 +46,10 @@ struct AttentionBackwardParams {
     std::int32_t query_tile_count;
     const AttentionTile* key_tiles;
     std::int32_t key_tile_count;
+    /// How much there is to do, which says how sums over heads that share keys are cut: query tiles
+    /// of the longest sample, and pairs of a query tile and a key tile of all samples.
+    std::int32_t longest_tiles;
+    std::int64_t tile_pairs;
 };
 
 struct AttentionTileRows {

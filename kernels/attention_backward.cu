@@ -1,7 +1,11 @@
+#include <cooperative_groups.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include "attention_launch.h"
 #include "attention_tile.cuh"
+#include "launch.cuh"
 
 namespace loratrain::kernels {
 
@@ -18,6 +22,8 @@ constexpr int stats_bytes = tile_rows * static_cast<int>(sizeof(float2));
 
 /// row_stats = (lse in units of log 2, rowsum(dO * O)); 16 lanes per row and head.
 __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams p) {
+    let_next_kernel_start();
+    wait_for_kernel_before();
     const AttentionParams& forward = p.forward;
     const std::int64_t item =
         (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 16;
@@ -80,6 +86,57 @@ __device__ __forceinline__ void load_queries(const AttentionBackwardParams& p,
     commit_copies();
 }
 
+/// Rows of dK or dV in fp32 where several blocks have a share of their sums.
+template <int dim>
+constexpr int shared_ld = dim + 8;
+
+/// A warp's 16 x dim sums in fp32 to its rows of [64, shared_ld].
+template <int dim>
+__device__ __forceinline__ void share_sums(float* sums, const float (&c)[dim / 8][4], int warp,
+                                           int lane) {
+    float* target = sums + (warp * warp_rows + (lane >> 2)) * shared_ld<dim> + ((lane & 3) << 1);
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+        *reinterpret_cast<float2*>(target + n * 8) = make_float2(c[n][0], c[n][1]);
+        *reinterpret_cast<float2*>(target + n * 8 + 8 * shared_ld<dim>) =
+            make_float2(c[n][2], c[n][3]);
+    }
+}
+
+/// dK and dV of a tile from what the `parts` blocks of a cluster have in `sums`, dK before dV: each
+/// block a share of the rows, added in the order of the blocks.
+template <int dim>
+__device__ __forceinline__ void add_shares(const AttentionBackwardParams& p,
+                                           const AttentionTile& tile, int kv_head, int part,
+                                           int parts, float* sums) {
+#if __CUDA_ARCH__ >= 900
+    const auto cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    constexpr int fours = dim / 4;
+    const AttentionParams& forward = p.forward;
+    for (int i = part * attention_threads + static_cast<int>(threadIdx.x);
+         i < 2 * tile_rows * fours; i += parts * attention_threads) {
+        const int row = i / fours;
+        const int column = i % fours * 4;
+        const int key = tile.begin + row % tile_rows;
+        if (key >= tile.length || column >= forward.head_dim) continue;
+        float4 sum = {};
+        for (int other = 0; other < parts; ++other) {
+            const float4 term = *reinterpret_cast<const float4*>(
+                cluster.map_shared_rank(sums, other) + row * shared_ld<dim> + column);
+            sum = {sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w};
+        }
+        const bool of_keys = row < tile_rows;
+        const float scale = of_keys ? forward.scale : 1.0F;
+        const HeadRows target = head_rows(of_keys ? p.dk : p.dv, tile, kv_head, forward.head_dim);
+        *reinterpret_cast<uint2*>(target.data + static_cast<std::int64_t>(key) * target.ld +
+                                  column) =
+            make_uint2(pack(sum.x * scale, sum.y * scale), pack(sum.z * scale, sum.w * scale));
+    }
+    cluster.sync();
+#endif
+}
+
 /// Scores in units of log 2, and with a cap what they are capped to.
 struct ScoreScale {
     float scale;  ///< of log 2
@@ -125,11 +182,11 @@ __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][
     }
 }
 
-/// dK and dV of 64 keys of one key-value head: each warp owns 16 keys, all queries pass by.
+/// dK and dV of 64 keys of one key-value head: each warp owns 16 keys, all queries pass by; those
+/// of the heads that are part `part` of the group's.
 template <int dim, bool capped>
-__global__ void __launch_bounds__(attention_threads, 2)
-    key_value_kernel(const __grid_constant__ AttentionBackwardParams p) {
-    extern __shared__ __align__(1024) char shared[];
+__device__ __forceinline__ void sum_keys_and_values(const AttentionBackwardParams& p, int block,
+                                                    int part, int parts, char* shared) {
     const std::uint32_t k_tile = shared_address(shared);
     const std::uint32_t v_tile = k_tile + Tile<dim>::bytes(tile_rows);
     constexpr int stage_bytes = Tile<dim>::bytes(2 * tile_rows);
@@ -137,9 +194,9 @@ __global__ void __launch_bounds__(attention_threads, 2)
     const int warp = static_cast<int>(threadIdx.x) >> 5;
 
     const AttentionParams& forward = p.forward;
-    const AttentionTile tile = p.key_tiles[blockIdx.x / forward.kv_heads];
-    const int kv_head = static_cast<int>(blockIdx.x) % forward.kv_heads;
-    const int group = forward.heads / forward.kv_heads;
+    const AttentionTile tile = p.key_tiles[block / forward.kv_heads];
+    const int kv_head = block % forward.kv_heads;
+    const int group = forward.heads / forward.kv_heads / parts;
     const ScoreScale scale(forward);
     const std::uint32_t warp_k = k_tile + warp * Tile<dim>::bytes(warp_rows);
     const std::uint32_t warp_v = v_tile + warp * Tile<dim>::bytes(warp_rows);
@@ -150,7 +207,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
         v_tile, head_rows(forward.v, tile, kv_head, forward.head_dim), tile.begin);
     const int end = query_end(tile, tile_rows, forward.window);
     const int tiles_per_head = (end - tile.begin + tile_rows - 1) / tile_rows;
-    QueryWalk walk{kv_head * group, tile.begin};
+    QueryWalk walk{(kv_head * parts + part) * group, tile.begin};
     load_queries<dim>(p, tile, walk, k_tile + stage_bytes, k_tile + tiles_bytes<dim>);
 
     float dk[1][dim / 8][4] = {};
@@ -195,6 +252,14 @@ __global__ void __launch_bounds__(attention_threads, 2)
         multiply_columns<dim>(dk, d_scores, q_tile, lane);
     }
 
+    if (parts > 1) {
+        auto* const sums = reinterpret_cast<float*>(shared);
+        __syncthreads();
+        share_sums<dim>(sums, dk[0], warp, lane);
+        share_sums<dim>(sums + tile_rows * shared_ld<dim>, dv[0], warp, lane);
+        add_shares<dim>(p, tile, kv_head, part, parts, sums);
+        return;
+    }
     // Only this warp reads its rows of the K and V tiles, so they may take its output.
     __syncwarp();
     const float scales[2] = {forward.scale, forward.scale};
@@ -211,9 +276,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
 
 /// dQ of 64 queries of one head: each warp owns 16 queries, the keys before them pass by.
 template <int dim, bool capped>
-__global__ void __launch_bounds__(attention_threads, 2)
-    query_kernel(const __grid_constant__ AttentionBackwardParams p) {
-    extern __shared__ __align__(1024) char shared[];
+__device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, int block,
+                                            char* shared) {
     const std::uint32_t q_tile = shared_address(shared);
     const std::uint32_t d_o_tile = q_tile + Tile<dim>::bytes(tile_rows);
     constexpr int stage_bytes = Tile<dim>::bytes(2 * tile_rows);
@@ -221,8 +285,8 @@ __global__ void __launch_bounds__(attention_threads, 2)
     const int warp = static_cast<int>(threadIdx.x) >> 5;
 
     const AttentionParams& forward = p.forward;
-    const AttentionTile tile = p.query_tiles[blockIdx.x / forward.heads];
-    const int head = static_cast<int>(blockIdx.x) % forward.heads;
+    const AttentionTile tile = p.query_tiles[block / forward.heads];
+    const int head = block % forward.heads;
     const int kv_head = head / (forward.heads / forward.kv_heads);
     const HeadRows k = head_rows(forward.k, tile, kv_head, forward.head_dim);
     const HeadRows v = head_rows(forward.v, tile, kv_head, forward.head_dim);
@@ -310,29 +374,82 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                             lane);
 }
 
+int count_processors() {
+    int device = 0;
+    int count = 1;
+    if (cudaGetDevice(&device) != cudaSuccess) return count;
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return count;
+}
+
+/// Blocks at once on a multiprocessor: as many as registers are enough for.
+template <int dim>
+constexpr int blocks_of_processor = dim <= 64 ? 3 : 2;
+
+/// Keys' blocks first, clusters of `parts` for the heads of a group: they take longest, and
+/// queries' fill the multiprocessors that they leave.
+template <int dim, bool capped>
+__global__ void __launch_bounds__(attention_threads, blocks_of_processor<dim>)
+    backward_kernel(const __grid_constant__ AttentionBackwardParams p, int parts) {
+    extern __shared__ __align__(1024) char shared[];
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const auto block = static_cast<int>(blockIdx.x);
+    const int of_keys = p.key_tile_count * p.forward.kv_heads * parts;
+    if (block < of_keys) {
+        sum_keys_and_values<dim, capped>(p, block / parts, block % parts, parts, shared);
+    } else {
+        sum_queries<dim, capped>(p, block - of_keys, shared);
+    }
+}
+
+/// Into how many parts the heads of a group are cut: so many that no block of a long sample's first
+/// keys computes when all others are done, and no more, as a part costs time of its own.
+template <int dim>
+int parts_of_group(const AttentionBackwardParams& p) {
+    constexpr int most_parts = 4;
+    constexpr std::int64_t of_keys = 4;  // products of a pair of tiles
+    constexpr std::int64_t of_both = of_keys + 3;
+    static const int processors = count_processors();
+    const std::int64_t group = p.forward.heads / p.forward.kv_heads;
+    const std::int64_t longest = p.longest_tiles * group * of_keys;
+    const std::int64_t usual =
+        p.tile_pairs * p.forward.heads * of_both / (processors * blocks_of_processor<dim>);
+    int parts = 1;
+    for (int more = 2; more <= most_parts && longest > usual * parts; ++more) {
+        if (group % more == 0) parts = more;
+    }
+    return parts;
+}
+
 template <int dim, bool capped>
 cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
-    constexpr int key_value_bytes = tiles_bytes<dim> + 2 * stats_bytes;
-    static_assert(key_value_bytes <= least_shared_bytes);
-    cudaError_t error =
-        cudaFuncSetAttribute(key_value_kernel<dim, capped>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, key_value_bytes);
-    if (error != cudaSuccess) return error;
-    error = cudaFuncSetAttribute(query_kernel<dim, capped>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, tiles_bytes<dim>);
-    if (error != cudaSuccess) return error;
-
+    constexpr int bytes = tiles_bytes<dim> + 2 * stats_bytes;
+    static_assert(bytes <= least_shared_bytes);
+    static_assert(2 * tile_rows * shared_ld<dim> * static_cast<int>(sizeof(float)) <= bytes);
+    const auto kernel = backward_kernel<dim, capped>;
+    static const bool has_clusters = is_code_for_hopper(kernel);
+    static const cudaError_t raised =
+        allow_shared(reinterpret_cast<const void*>(kernel), bytes, params.forward.shared_limit);
+    if (raised != cudaSuccess) return raised;
     const AttentionParams& forward = params.forward;
-    constexpr int stats_threads = 256;
-    constexpr int rows_per_block = stats_threads / 16;
+    constexpr int rows_per_block = block_threads / 16;
     const std::int64_t rows = forward.q.rows * forward.heads;
-    row_stats_kernel<<<static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
-                       stats_threads, 0, stream>>>(params);
-    key_value_kernel<dim, capped><<<static_cast<unsigned>(params.key_tile_count) * forward.kv_heads,
-                                    attention_threads, key_value_bytes, stream>>>(params);
-    query_kernel<dim, capped><<<static_cast<unsigned>(params.query_tile_count) * forward.heads,
-                                attention_threads, tiles_bytes<dim>, stream>>>(params);
-    return cudaGetLastError();
+    const cudaError_t error =
+        launch_early(stream, row_stats_kernel,
+                     static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
+                     block_threads, 0, params);
+    if (error != cudaSuccess) return error;
+    const int parts = has_clusters ? parts_of_group<dim>(params) : 1;
+    // `parts` divide the heads, and so all blocks.
+    const int blocks =
+        params.key_tile_count * forward.kv_heads * parts + params.query_tile_count * forward.heads;
+    LaunchShape shape;
+    shape.grid = static_cast<unsigned>(blocks);
+    shape.threads = attention_threads;
+    shape.shared = bytes;
+    shape.cluster = static_cast<unsigned>(parts);
+    return launch_early(stream, kernel, shape, params, parts);
 }
 
 template <int dim>

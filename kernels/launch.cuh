@@ -71,30 +71,52 @@ inline cudaError_t allow_shared(const void* kernel, int shared, int limit) {
                                 percent < 100 ? percent : 100);
 }
 
+/// Whether a kernel runs as code for Hopper. By what it was compiled for, not by the device: PTX of
+/// older GPUs neither waits for the kernel before nor knows clusters.
+template <class... Parameters>
+bool is_code_for_hopper(void (*kernel)(Parameters...)) {
+    constexpr int hopper = 90;
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
+           attributes.ptxVersion >= hopper;
+}
+
+/// Blocks of a launch; each `cluster` of them, which divides them, read each other's shared memory.
+struct LaunchShape {
+    dim3 grid;
+    unsigned threads = block_threads;
+    std::size_t shared = 0;
+    unsigned cluster = 1;  ///< more: of code for Hopper
+};
+
 /// Launches a kernel whose blocks may start before the kernel queued ahead has ended (programmatic
 /// dependent launch, from sm_90 on); it calls wait_for_kernel_before() before it touches anything
 /// that one writes.
 template <class... Parameters, class... Arguments>
+cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...),
+                         const LaunchShape& shape, const Arguments&... arguments) {
+    static const bool supported = is_code_for_hopper(kernel);
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = shape.cluster;
+    attributes[1].val.clusterDim.y = 1;
+    attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = shape.grid;
+    config.blockDim = dim3(shape.threads);
+    config.dynamicSmemBytes = shape.shared;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = supported ? (shape.cluster > 1 ? 2 : 1) : 0;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+template <class... Parameters, class... Arguments>
 cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid,
                          unsigned threads, std::size_t shared, const Arguments&... arguments) {
-    // By what it was compiled for, not by the device: PTX of older GPUs does not wait.
-    static const bool supported = [kernel] {
-        constexpr int hopper = 90;
-        cudaFuncAttributes attributes{};
-        return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
-               attributes.ptxVersion >= hopper;
-    }();
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = supported ? 1 : 0;
-    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+    return launch_early(stream, kernel, LaunchShape{grid, threads, shared}, arguments...);
 }
 
 template <int N, class Body>

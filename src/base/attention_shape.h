@@ -19,10 +19,14 @@ struct AttentionShape {
 };
 
 /// cuDNN's graphs are used where samples are typically longer than this, measured on an H200:
-/// below, its padded tiles and extra passes cost more than its faster products save. The typical
-/// length is the mean over tokens of the length of their sample.
-inline constexpr double cudnn_forward_length = 100.0;
-inline constexpr double cudnn_backward_length = 400.0;
+/// below, its padded tiles and extra passes cost more than its faster products save, which are
+/// fewer of narrow heads. The typical length is the mean over tokens of the length of their sample.
+constexpr double cudnn_forward_length(std::int64_t head_dim) {
+    return head_dim <= 64 ? 1200.0 : 100.0;
+}
+constexpr double cudnn_backward_length(std::int64_t head_dim) {
+    return head_dim <= 64 ? 1200.0 : 400.0;
+}
 
 /// Head dimensions that cuDNN's attention is used for.
 constexpr bool cudnn_takes(std::int64_t head_dim) {

@@ -32,9 +32,11 @@ StartShape shape_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
 }
 
 /// Whether a graph is new.
-bool meet_attention(MetShapes& met, std::size_t stage, std::span<const std::int64_t> lengths) {
+bool meet_attention(MetShapes& met, std::size_t stage, std::int64_t head_dim,
+                    std::span<const std::int64_t> lengths) {
     if (lengths.empty()) return false;
     SampleSizes sizes;
+    sizes.head_dim = head_dim;
     for (const std::int64_t length : lengths) sizes.add(length);
     return met.meet_attention(stage, sizes, false, 1.0) > 0.0;
 }
@@ -63,6 +65,7 @@ class Collection {
         for (const StartWindow& replica : replicas) {
             stages_.insert(stages_.end(), replica.stages.begin(), replica.stages.end());
         }
+        if (!stages_.empty()) head_dim_ = stages_.front().head_dim;
     }
 
     void add(const Microbatch& microbatch, const std::vector<MeetingStage>& stages) {
@@ -88,12 +91,12 @@ class Collection {
         const bool rows = met_.meet_rows(stage, shape.tokens, shape.width, counted_once) > 0.0;
         const bool targets =
             met_.meet_targets(stage, shape.targets, head_rows_, counted_once) > 0.0;
-        const bool attention = meet_attention(met_, stage, shape.lengths);
+        const bool attention = meet_attention(met_, stage, head_dim_, shape.lengths);
         if (!rows && !targets && !attention) return;
         if (stage == everybody) {
             for (const MeetingStage& each : stages_) {
                 met_.meet_rows(each.number, shape.tokens, shape.width, counted_once);
-                meet_attention(met_, each.number, shape.lengths);
+                meet_attention(met_, each.number, head_dim_, shape.lengths);
             }
         }
         if (!targets) shape.targets = 0;
@@ -103,6 +106,7 @@ class Collection {
 
     std::int64_t head_rows_;
     std::vector<MeetingStage> stages_;
+    std::int64_t head_dim_ = MeetingStage{}.head_dim;
     MetShapes met_;
     std::vector<StartShape> shapes_;
 };
@@ -189,7 +193,7 @@ std::vector<StartShape> start_shapes_from_text(const std::string& text) {
 
 void meet(MetShapes& met, const MeetingStage& stage, std::span<const StartShape> shapes) {
     for (const StartShape& shape : shapes_of_stage(shapes, stage.number)) {
-        meet_attention(met, stage.number, shape.lengths);
+        meet_attention(met, stage.number, stage.head_dim, shape.lengths);
         met.meet_rows(stage.number, shape.tokens, shape.width, counted_once);
         met.meet_targets(stage.number, shape.targets, stage.head_rows, counted_once);
     }

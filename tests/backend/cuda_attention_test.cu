@@ -39,7 +39,8 @@ std::vector<Shape> aligned_shapes() {
     return {{4, 1, 8, ragged, 8, 1.0},          {8, 1, 16, ragged, 0, 2.0},
             {4, 4, 64, ragged, 64, 1.0},        {2, 2, 80, ragged, 0, 4.0},
             {8, 2, 128, ragged, 64, 4.0},       {8, 1, 128, {130, 5, 1}, 0, 1.0},
-            {4, 1, 64, many_lengths(), 0, 1.0}, {4, 1, 128, many_lengths(), 8, 1.0}};
+            {4, 1, 64, many_lengths(), 0, 1.0}, {4, 1, 128, many_lengths(), 8, 1.0},
+            {6, 2, 64, {600, 70}, 0, 1.0},      {8, 1, 64, {300, 65}, 8, 2.0}};
 }
 
 Shape long_shape() {

@@ -13,15 +13,19 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
 
-// Attention alone, forward and backward, 32 query and 8 key-value heads of 128: TFLOP/s where a
-// causal score counts half, backward 2.5 times the forward. Times are medians of single calls.
+// Attention alone, forward and backward: TFLOP/s where a causal score counts half, backward 2.5
+// times the forward. Times are medians of single calls.
+// bench_attention [HEADS KV_HEADS HEAD_DIM]   32 query and 8 key-value heads of 128
 
 namespace loratrain {
 namespace {
 
-constexpr std::int64_t heads = 32;
-constexpr std::int64_t kv_heads = 8;
-constexpr std::int64_t head_dim = 128;
+struct HeadShape {
+    std::int64_t heads = 32;
+    std::int64_t kv_heads = 8;
+    std::int64_t head_dim = 128;
+};
+
 constexpr int repeats = 15;
 
 class GpuRows {
@@ -67,31 +71,34 @@ double median_seconds(const std::function<void()>& run) {
 }
 
 struct Operands {
-    Operands(std::int64_t samples, std::int64_t length)
-        : q(samples * length, heads * head_dim, 1),
-          k(samples * length, kv_heads * head_dim, 2),
-          v(samples * length, kv_heads * head_dim, 3),
-          o(samples * length, heads * head_dim, 4),
-          d_o(samples * length, heads * head_dim, 5),
-          dq(samples * length, heads * head_dim, 6),
-          dk(samples * length, kv_heads * head_dim, 7),
-          dv(samples * length, kv_heads * head_dim, 8) {
+    Operands(const HeadShape& of, std::int64_t samples, std::int64_t length)
+        : shape(of),
+          q(samples * length, of.heads * of.head_dim, 1),
+          k(samples * length, of.kv_heads * of.head_dim, 2),
+          v(samples * length, of.kv_heads * of.head_dim, 3),
+          o(samples * length, of.heads * of.head_dim, 4),
+          d_o(samples * length, of.heads * of.head_dim, 5),
+          dq(samples * length, of.heads * of.head_dim, 6),
+          dk(samples * length, of.kv_heads * of.head_dim, 7),
+          dv(samples * length, of.kv_heads * of.head_dim, 8) {
         for (std::int64_t i = 0; i <= samples; ++i) {
             offsets.push_back(static_cast<std::int32_t>(i * length));
         }
-        const auto lse_bytes = static_cast<std::size_t>(samples * length * heads) * sizeof(float);
+        const auto lse_bytes =
+            static_cast<std::size_t>(samples * length * of.heads) * sizeof(float);
         op.q = q.view();
         op.k = k.view();
         op.v = v.view();
         op.o = o.view();
         op.lse = static_cast<float*>(lse.reserve(lse_bytes, "lse"));
-        op.head_dim = head_dim;
-        op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+        op.head_dim = of.head_dim;
+        op.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(of.head_dim)));
         op.rows.tokens = samples * length;
         op.rows.samples = samples;
         op.rows.host_offsets = offsets.data();
     }
 
+    HeadShape shape;
     GpuRows q, k, v, o, d_o, dq, dk, dv;
     GrowingMemory lse;
     std::vector<std::int32_t> offsets;
@@ -112,7 +119,7 @@ void measure(const char* name, const char* choice, bool any_order, const Operand
                                         operands.dk.view(), operands.dv.view()};
     const std::int64_t length = op.rows.tokens / op.rows.samples;
     const double work =
-        2.0 * static_cast<double>(op.rows.tokens) * static_cast<double>(length * heads * head_dim);
+        2.0 * static_cast<double>(op.rows.tokens) * static_cast<double>(length * op.q.cols);
     const double begin = seconds_now();
     attention.forward(op);
     attention.backward(backward_op);
@@ -125,13 +132,13 @@ void measure(const char* name, const char* choice, bool any_order, const Operand
     std::fflush(stdout);
 }
 
-void measure_all() {
+void measure_all(const HeadShape& shape) {
     struct Size {
         std::int64_t samples, length;
     };
     for (const Size size : {Size{4, 2048}, Size{8, 2048}, Size{1, 8192}, Size{1, 16384},
                             Size{8, 1024}, Size{16, 512}, Size{32, 256}, Size{64, 128}}) {
-        const Operands operands(size.samples, size.length);
+        const Operands operands(shape, size.samples, size.length);
         measure("own", "own", false, operands);
         if (!cudnn_attention_built()) continue;
         measure("cudnn", "cudnn", false, operands);
@@ -142,9 +149,11 @@ void measure_all() {
 }  // namespace
 }  // namespace loratrain
 
-int main() {
+int main(int argc, char** argv) {
     try {
-        loratrain::measure_all();
+        loratrain::HeadShape shape;
+        if (argc == 4) shape = {std::atoll(argv[1]), std::atoll(argv[2]), std::atoll(argv[3])};
+        loratrain::measure_all(shape);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "bench_attention: %s\n", error.what());
         return 1;

@@ -1,5 +1,6 @@
 #include "backend/cuda/attention.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -32,6 +33,16 @@ double typical_length(const PackedRows& rows) {
         squares += length * length;
     }
     return squares / static_cast<double>(rows.tokens);
+}
+
+void count_tile_pairs(const PackedRows& rows, std::int32_t tile_rows,
+                      kernels::AttentionBackwardParams& params) {
+    for (std::int64_t i = 0; i < rows.samples; ++i) {
+        const std::int32_t length = rows.host_offsets[i + 1] - rows.host_offsets[i];
+        const std::int32_t tiles = (length + tile_rows - 1) / tile_rows;
+        params.longest_tiles = std::max(params.longest_tiles, tiles);
+        params.tile_pairs += std::int64_t{tiles} * (tiles + 1) / 2;
+    }
 }
 
 }  // namespace
@@ -135,7 +146,7 @@ FirstUses CudaAttention::first_uses() const {
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op);
-    if (prefers_cudnn(op.rows, cudnn_forward_length)) {
+    if (prefers_cudnn(op.rows, cudnn_forward_length(op.head_dim))) {
         if (cudnn_->forward(op)) return;
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
@@ -148,7 +159,7 @@ void CudaAttention::backward(const AttentionBackward& op) {
     LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
                         op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
                     "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");
-    if (prefers_cudnn(op.forward.rows, cudnn_backward_length)) {
+    if (prefers_cudnn(op.forward.rows, cudnn_backward_length(op.forward.head_dim))) {
         if (cudnn_->backward(op)) return;
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
@@ -184,6 +195,7 @@ void CudaAttention::own_backward(const AttentionBackward& op) {
     params.query_tile_count = query_tiles_.count();
     params.key_tiles = key_tiles_.data();
     params.key_tile_count = key_tiles_.count();
+    count_tile_pairs(op.forward.rows, tile_rows.key, params);
     const auto stats = static_cast<std::size_t>(op.forward.q.rows * params.forward.heads);
     params.row_stats =
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));

@@ -25,7 +25,8 @@ SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) 
 MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage) {
     return {number,
             stage.has_head ? logits_chunk(view).rows : 0,
-            {stage.first_layer_adapters, stage.last_layer_adapters}};
+            {stage.first_layer_adapters, stage.last_layer_adapters},
+            view.lane_model.head_dim};
 }
 
 bool meets_new_shapes(const HostCosts& host) {
@@ -48,8 +49,9 @@ double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
     if (!meets_new_shapes(host)) return 0.0;
     double seconds = 0.0;
     const auto meet_layer = [&](const AdapterSpan& adapters) {
-        const SampleSizes sizes = sizes_of(microbatch, adapters);
+        SampleSizes sizes = sizes_of(microbatch, adapters);
         if (sizes.tokens == 0) return;
+        sizes.head_dim = stage.head_dim;
         seconds += meet_attention(stage.number, sizes, microbatch.evaluation, host.new_attention) +
                    meet_rows(stage.number, sizes.tokens, width_of(microbatch), host.new_rows);
     };
@@ -71,12 +73,12 @@ double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, bo
     };
     const double length = sizes.squares / static_cast<double>(sizes.tokens);
     double seconds = 0.0;
-    if (length > cudnn_forward_length) {
+    if (length > cudnn_forward_length(sizes.head_dim)) {
         const Shape forward =
             graph(attention_forward_shape(sizes.samples, sizes.longest, sizes.tokens));
         if (number_if_new(stage, Kind::attention, forward) > 0) seconds += each;
     }
-    if (length > cudnn_backward_length && !evaluation) {
+    if (length > cudnn_backward_length(sizes.head_dim) && !evaluation) {
         const Shape back = graph(attention_shape(sizes.samples, sizes.longest, sizes.tokens));
         if (number_if_new(stage, Kind::attention_backward, back) > 0) seconds += each;
     }

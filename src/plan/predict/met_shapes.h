@@ -16,6 +16,7 @@ struct MeetingStage {
     std::int64_t head_rows = 0;  ///< targets that its head computes at once; 0 without one
     /// Whom it computes in the layers that it may share with its neighbours.
     std::array<AdapterSpan, 2> shared = {};
+    std::int64_t head_dim = 128;
 };
 MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage);
 
@@ -25,6 +26,7 @@ struct SampleSizes {
     std::int64_t longest = 0;
     std::int64_t tokens = 0;
     double squares = 0.0;  ///< sum of the squares of lengths
+    std::int64_t head_dim = 128;
     void add(std::int64_t length);
 };
 

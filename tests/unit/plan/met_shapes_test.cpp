@@ -75,6 +75,13 @@ TEST(MetShapes, ShortSamplesNeedNoGraphsAndLongOnesTwo) {
     EXPECT_EQ(met.meet({0, middle}, stalls(), evaluation), 11.0);
 }
 
+TEST(MetShapes, NarrowHeadsNeedGraphsForLongerSamplesAlone) {
+    MetShapes met;
+    const MeetingStage narrow{0, middle, {}, 64};
+    EXPECT_EQ(met.meet(narrow, stalls(), of_lengths({900, 700})), 10.0);
+    EXPECT_EQ(met.meet(narrow, stalls(), of_lengths({1900, 1900})), 12.0);
+}
+
 TEST(MetShapes, TheHeadTakesSoManyTargetsAtATime) {
     MetShapes met;
     const NewShapeLine line{100.0, 0.0, 0};
