@@ -34,11 +34,10 @@ bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targe
     return aligned;
 }
 
-std::int32_t lora_backward_tile_rows(const LoraBackwardParams& p, const LoraRowCuts& cuts,
-                                     int processors) {
-    return lora_tensor_fits(p.dy)
-               ? lora_tensor_sweep_rows(cuts, lora_backward_column_blocks(p), processors)
-               : lora_plain_rows;
+LoraBackwardCut lora_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
+                                  int processors) {
+    return lora_tensor_fits(p.dy) ? lora_tensor_backward_cut(p, cuts, processors)
+                                  : LoraBackwardCut{lora_plain_rows, 0};
 }
 
 std::int64_t lora_backward_workspace(const LoraBackwardParams& p) {

@@ -40,6 +40,9 @@ struct LoraRowCuts {
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
 constexpr std::int32_t lora_sweep_columns = 256;
 constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
+/// The same where dY has at most so many elements.
+constexpr std::int32_t lora_small_part_columns = 512;
+constexpr std::int64_t lora_small_sweep = std::int64_t{1} << 25;
 constexpr std::int32_t lora_sweep_row_multiple = 128;
 constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;
@@ -52,13 +55,18 @@ struct LoraBackwardParams {
     Matrix s[max_lora_targets];           ///< [T, R], of the forward pass, with its scale
     Matrix ds[max_lora_targets];          ///< [T, R]
     LoraTables tables;
+    std::int32_t part_columns = 0;  ///< LoraBackwardCut's
     void* workspace = nullptr;
     int shared_limit = least_shared_bytes;
 };
+struct LoraBackwardCut {
+    std::int32_t tile_rows;
+    std::int32_t part_columns;  ///< whose dS one thread block adds up
+};
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
-std::int32_t lora_backward_tile_rows(const LoraBackwardParams& params, const LoraRowCuts& cuts,
-                                     int processors);
+LoraBackwardCut lora_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
+                                  int processors);
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
 

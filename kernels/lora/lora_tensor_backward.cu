@@ -81,7 +81,7 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     const float* part = p.ds + first_part * of_part + static_cast<std::int64_t>(row) * block_ranks +
                         group * group_ranks;
     const float4 sum =
-        sum_of_groups(part, of_part, 0, parts_of(columns_of(p, target_index)), EveryPart{});
+        sum_of_groups(part, of_part, 0, parts_of(p, columns_of(p, target_index)), EveryPart{});
     const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
     Bf16* own = target + begin + first;
     if (first + group_ranks <= slot->rank && reinterpret_cast<std::uintptr_t>(own) % 8 == 0) {
@@ -156,21 +156,31 @@ SweepParams backward_sweep(const LoraBackwardParams& p) {
     }
     sweep.tables = p.tables;
     sweep.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
+    sweep.part_columns = p.part_columns;
     sweep.gradients = static_cast<float*>(p.workspace);
     sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
                                      sweep.rank_blocks * block_ranks * p.dy.cols;
     return sweep;
 }
 
-}  // namespace
-
-int lora_backward_column_blocks(const LoraBackwardParams& p) {
+int column_blocks_of(const LoraBackwardParams& p) {
     int blocks = 0;
     for (std::int64_t i = 0, begin = 0; i < max_lora_targets && begin < p.dy.cols; ++i) {
         blocks += pieces(p.ends[i] - begin, block_columns);
         begin = p.ends[i];
     }
     return blocks;
+}
+
+}  // namespace
+
+LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
+                                         int processors) {
+    static_assert(ds_rows == block_columns);
+    if (p.dy.rows * p.dy.cols <= lora_small_sweep) {
+        return {lora_small_part_columns, lora_small_part_columns};
+    }
+    return {lora_tensor_sweep_rows(cuts, column_blocks_of(p), processors), lora_part_columns};
 }
 
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {

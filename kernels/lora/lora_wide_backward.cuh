@@ -8,7 +8,6 @@
 /// memory once for many columns, not for every block of the sweep.
 namespace loratrain::kernels::sweep {
 
-constexpr int part_columns = lora_part_columns;
 constexpr int ds_rows = wide_warps * block_rows;  ///< of a thread block
 
 /// Shared memory of a thread block for dS: lines of dY, each warp its own rows, and B of a line in
@@ -152,24 +151,26 @@ __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int
     }
 }
 
-__host__ __device__ inline int parts_of(const TargetColumns& columns) {
-    return static_cast<int>((columns.end - columns.begin + part_columns - 1) / part_columns);
+__host__ __device__ inline int parts_of(const SweepParams& p, const TargetColumns& columns) {
+    return static_cast<int>((columns.end - columns.begin + p.part_columns - 1) / p.part_columns);
 }
 
 __host__ __device__ inline int parts_before(const SweepParams& p, int target) {
     int parts = 0;
-    for (int before = 0; before < target; ++before) parts += parts_of(columns_of(p, before));
+    for (int before = 0; before < target; ++before) parts += parts_of(p, columns_of(p, before));
     return parts;
 }
 
 /// The columns of part `index` of all targets.
 __device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index) {
     int target = 0;
-    while (index >= parts_of(columns_of(p, target))) index -= parts_of(columns_of(p, target++));
+    while (index >= parts_of(p, columns_of(p, target))) {
+        index -= parts_of(p, columns_of(p, target++));
+    }
     const TargetColumns columns = columns_of(p, target);
-    const int factor = index * part_columns;
+    const int factor = index * p.part_columns;
     return {target, static_cast<int>(columns.begin) + factor,
-            static_cast<int>(min(columns.end, columns.begin + factor + part_columns)), factor};
+            static_cast<int>(min(columns.end, columns.begin + factor + p.part_columns)), factor};
 }
 
 /// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
@@ -215,7 +216,7 @@ __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& ti
     wait_for_pieces<0>();
     const std::int64_t of_part = p.x.rows * block_ranks;
     const std::int64_t stride = parts_before(p, p.tables.target_count) * of_part;
-    const int part_index = parts_before(p, columns.target) + columns.factor / part_columns;
+    const int part_index = parts_before(p, columns.target) + columns.factor / p.part_columns;
     write_part<blocks>(p.ds + group * blocks * stride + part_index * of_part, stride, warp_row,
                        tile.end, block_count, ds);
 }

@@ -44,10 +44,12 @@ inline constexpr std::int64_t cudnn_scores = std::int64_t{4} << 30U;
 /// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
 inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps
 inline constexpr std::int64_t lora_part_columns = 1024;  ///< whose dS a thread block adds up
-inline constexpr std::int64_t lora_sweep_rows = 128;     ///< tokens of a tile are a multiple
-inline constexpr std::int64_t lora_sweep_blocks = 2;     ///< of a multiprocessor at once
-inline constexpr std::int64_t lora_sweep_ranks = 16;     ///< ranks of a slot and linear, likewise
-inline constexpr std::int64_t lora_copy_ranks = 8;       ///< rows of the copies of A, likewise
-inline constexpr std::int64_t lora_copy_columns = 64;    ///< and their columns
+inline constexpr std::int64_t lora_small_part_columns = 512;  ///< likewise of a small dY, which has
+inline constexpr std::int64_t lora_small_sweep = std::int64_t{1} << 25U;  ///< so many elements
+inline constexpr std::int64_t lora_sweep_rows = 128;   ///< tokens of a tile are a multiple
+inline constexpr std::int64_t lora_sweep_blocks = 2;   ///< of a multiprocessor at once
+inline constexpr std::int64_t lora_sweep_ranks = 16;   ///< ranks of a slot and linear, likewise
+inline constexpr std::int64_t lora_copy_ranks = 8;     ///< rows of the copies of A, likewise
+inline constexpr std::int64_t lora_copy_columns = 64;  ///< and their columns
 
 }  // namespace loratrain::device_memory

@@ -13,8 +13,9 @@
 // Times the operators of the CUDA backend in bf16 at the shapes of an 8B model, and the LoRA linear
 // of 4 adapters of rank 16 against the frozen one. Each figure is the best of several batches of
 // calls; operands larger than the L2 cache.
-// bench_cuda [tokens [ranks [TEXT]]]   ranks: adapters of ranks 8 to 128 in a microbatch alone;
-//                                      TEXT: of a case's name, as "-> 14336 r 64"
+// bench_cuda [tokens [ranks|one|four [TEXT]]]
+//   ranks: adapters of ranks 8 to 128 in a microbatch alone; one: one adapter of rank 16 on a model
+//   of 1.1B; four: four on one of 8B; TEXT: of a case's name, as "-> 14336 r 64"
 
 namespace loratrain {
 namespace {
@@ -83,8 +84,17 @@ class Bench {
              {std::pair(hidden, hidden), std::pair(hidden, inter), std::pair(inter, hidden)}) {
             for (const std::vector<std::int32_t>& in_turn : several) {
                 const std::string name = name_of(in, out, in_turn);
-                if (name.find(only) != std::string::npos) ranks_of(name, in, out, in_turn);
+                if (name.find(only) != std::string::npos) ranks_of(name, in, out, in_turn, 16);
             }
+        }
+    }
+
+    /// Adapters of rank 16 on linears that read the same: [in, sum of out].
+    void equal(const std::vector<std::pair<std::int64_t, std::int64_t>>& groups, std::int32_t count,
+               const std::string& only) {
+        for (const auto& [in, out] : groups) {
+            const std::string name = name_of(in, out, {rank});
+            if (name.find(only) != std::string::npos) ranks_of(name, in, out, {rank}, count);
         }
     }
 
@@ -358,8 +368,7 @@ class Bench {
     }
 
     void ranks_of(const std::string& name, std::int64_t in, std::int64_t out,
-                  const std::vector<std::int32_t>& in_turn) {
-        constexpr std::int32_t count = 16;
+                  const std::vector<std::int32_t>& in_turn, std::int32_t count) {
         std::vector<LoraSlot> adapter;
         std::vector<LoraSegment> segments;
         std::int32_t largest = 0;
@@ -565,8 +574,14 @@ int main(int argc, char** argv) {
     const std::int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 8192;
     try {
         loratrain::Bench bench(tokens);
-        if (argc > 2 && std::string(argv[2]) == "ranks") {
-            bench.ranks(argc > 3 ? argv[3] : "");
+        const std::string part = argc > 2 ? argv[2] : "";
+        const std::string only = argc > 3 ? argv[3] : "";
+        if (part == "ranks") {
+            bench.ranks(only);
+        } else if (part == "one") {
+            bench.equal({{2048, 2560}, {2048, 2048}, {2048, 11264}, {5632, 2048}}, 1, only);
+        } else if (part == "four") {
+            bench.equal({{4096, 6144}, {4096, 4096}, {4096, 28672}, {14336, 4096}}, 4, only);
         } else {
             bench.run();
         }

@@ -14,6 +14,8 @@ namespace {
 // kernels/ includes nothing of src/.
 static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
 static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
+static_assert(kernels::lora_small_part_columns == device_memory::lora_small_part_columns);
+static_assert(kernels::lora_small_sweep == device_memory::lora_small_sweep);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
@@ -217,8 +219,9 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
         return;
     }
     const kernels::LoraRowCuts cuts = row_cuts(ops.front().rows, params.dy.rows);
-    params.tables = lora_tables(swept_targets_, ops.front().rows, params.dy.rows,
-                                lora_backward_tile_rows(params, cuts, processors_));
+    const kernels::LoraBackwardCut cut = lora_backward_cut(params, cuts, processors_);
+    params.tables = lora_tables(swept_targets_, ops.front().rows, params.dy.rows, cut.tile_rows);
+    params.part_columns = cut.part_columns;
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));
     CUDA_CHECK(kernels::lora_backward(stream_, params));

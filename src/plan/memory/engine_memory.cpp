@@ -110,11 +110,19 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
     const auto segments = static_cast<std::int64_t>(users.at_once);
     std::int64_t ranks = 0;
     std::int64_t parts = 0;
+    std::int64_t small_parts = 0;
+    std::int64_t of_parts = 0;  ///< rows
     std::int64_t gradients = most_tiles(view, shape.out, segments) * shape.out;
+    const auto small_rows = [&](std::int64_t columns) {
+        return std::min(view.replica.microbatch_tokens, device_memory::lora_small_sweep / columns);
+    };
     for (int i = 0; i < shape.count; ++i) {
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
         const std::int64_t out = linear_shape(view.lane_model, linear).out;
+        const std::int64_t own_parts = pieces(out, device_memory::lora_small_part_columns);
         parts += pieces(out, device_memory::lora_part_columns);
+        small_parts += own_parts;
+        of_parts = std::max(of_parts, own_parts * small_rows(out));
         gradients = std::max(gradients, most_tiles(view, out, segments) * out);
         for (const AdapterJob* adapter : users.adapters) {
             if (!adapter->targets_linear(linear)) continue;
@@ -122,7 +130,9 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
                              rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
         }
     }
-    return ranks * (gradients + parts * view.replica.microbatch_tokens) * 4;
+    of_parts = std::max(
+        {of_parts, small_parts * small_rows(shape.out), parts * view.replica.microbatch_tokens});
+    return ranks * (gradients + of_parts) * 4;
 }
 
 }  // namespace
