@@ -23,9 +23,11 @@ std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& p) {
     if (p.x.rows == 0) return cudaSuccess;
     if (lora_tensor_fits(p.x)) return lora_shrink_tensor(stream, p);
-    const cudaError_t error = lora_shrink_plain(stream, p);
-    const bool again = p.again.data != nullptr && p.tables.target_count > 0;
-    return error != cudaSuccess || !again ? error : copy(stream, p.again, p.s[0]);
+    cudaError_t error = lora_shrink_plain(stream, p);
+    for (int i = 0; i < p.tables.target_count && error == cudaSuccess; ++i) {
+        if (p.again[i].data != nullptr) error = copy(stream, p.again[i], p.s[i]);
+    }
+    return error;
 }
 
 bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targets) {

@@ -13,9 +13,9 @@ namespace loratrain::kernels {
 /// S[t, column .. column + rank) = scale drop(x_t) Aᵀ for the slot that owns row t, other columns
 /// 0.
 struct LoraShrinkParams {
-    Matrix x;                    ///< [T, K]
-    Matrix s[max_lora_targets];  ///< [T, R] per target, x's type
-    Matrix again;                ///< gets what s[0] gets, where it has data
+    Matrix x;                        ///< [T, K]
+    Matrix s[max_lora_targets];      ///< [T, R] per target, x's type
+    Matrix again[max_lora_targets];  ///< gets what the target's s gets, where it has data
     LoraTables tables;
     std::int32_t tile_rows = 0;  ///< lora_shrink_tile_rows()
     void* copies = nullptr;      ///< workspace [copy_rows, lora_copy_ld(K)] bf16
@@ -99,8 +99,9 @@ std::int32_t lora_expand_tile_rows(const LoraExpandParams& params, const LoraRow
                                    bool dropout, int processors);
 cudaError_t lora_expand(cudaStream_t stream, const LoraExpandParams& params);
 
-/// The pads of one linear: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets A in
-/// its rows, the rest is 0; factors that are not finite in the pads' type become 0.
+/// The pads of one linear: b_pad [N, b_columns] gets B of each slot in its columns, counted from
+/// b_first on, a_pad [R, K] gets A in its rows, the rest is 0; factors that are not finite in the
+/// pads' type become 0.
 struct LoraPackItem {
     void* b_pad;
     void* a_pad;
@@ -109,6 +110,8 @@ struct LoraPackItem {
     std::int64_t out;      ///< N
     std::int64_t in;       ///< K
     std::int64_t columns;  ///< R
+    std::int64_t b_columns;
+    std::int64_t b_first;
     std::int32_t first_slot;
     std::int32_t slot_count;
 };
@@ -118,7 +121,7 @@ struct LoraPackParams {
     const LoraPackItem* items = nullptr;
     std::int32_t item_count = 0;
     std::int64_t most_columns = 0;  ///< R of an item
-    std::int64_t largest = 0;       ///< (N + K) R of an item
+    std::int64_t largest = 0;       ///< N b_columns + K R of an item
     Element type = Element::f32;    ///< of all pads
     bool is_wide = false;           ///< lora_pack_is_wide() holds of all
 };

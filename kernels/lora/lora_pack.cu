@@ -45,11 +45,13 @@ __device__ __forceinline__ void pack_b(const LoraPackItem& item, const LoraSlotE
     float v[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-        const int owner = owners[column + i];
+        const int own = column + i - static_cast<int>(item.b_first);
+        const bool inside = own >= 0 && own < static_cast<int>(item.columns);
+        const int owner = inside ? owners[own] : nobody;
         v[i] = 0.0F;
         if (owner == nobody) continue;
         const LoraSlotEntry& slot = slots[owner];
-        v[i] = slot.b[row * slot.rank + column + i - slot.column];
+        v[i] = slot.b[row * slot.rank + own - slot.column];
     }
     store_finite<T, N>(static_cast<T*>(item.b_pad) + row * item.b_ld + column, v);
 }
@@ -80,7 +82,7 @@ __global__ void __launch_bounds__(block_threads) pack_kernel(LoraPackParams p) {
     const LoraPackItem item = p.items[blockIdx.y];
     const LoraSlotEntry* slots = p.slots + item.first_slot;
     find_owners(item, slots, owners);
-    const std::int64_t b_row = item.columns / N;
+    const std::int64_t b_row = item.b_columns / N;
     const std::int64_t a_row = item.in / N;
     const std::int64_t of_b = item.out * b_row;
     const std::int64_t count = of_b + item.columns * a_row;

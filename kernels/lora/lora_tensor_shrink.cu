@@ -71,7 +71,7 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
                           threads_of_row);
         };
         clear(s);
-        if (target == 0 && p.again.data != nullptr) clear(p.again);
+        if (p.again[target].data != nullptr) clear(p.again[target]);
     }
 }
 
@@ -245,7 +245,7 @@ __device__ __forceinline__ void write_sums(const LoraShrinkParams& p, const Lora
             static_cast<Bf16*>(s.data)[(tile.begin + row) * s.ld + strip.column + column] = value;
         };
         store(p.s[strip.target]);
-        if (strip.target == 0 && p.again.data != nullptr) store(p.again);
+        if (p.again[strip.target].data != nullptr) store(p.again[strip.target]);
     }
 }
 

@@ -96,8 +96,11 @@ class LoraRanksTest : public BackendTest {
         const DeviceMatrix s1 = junk(x.rows, setting.first.columns());
         const DeviceMatrix s2 = junk(x.rows, setting.second.columns());
         const DeviceMatrix again = junk(x.rows, setting.first.columns());
+        const DeviceMatrix both = junk(x.rows, setting.first.columns() + setting.second.columns());
         const std::vector<LoraTarget> targets{setting.first.target(s1.view()),
                                               setting.second.target(s2.view())};
+        backend().lora_shrink({device_x.view(), targets, setting.rows(), both.view()});
+        expect_side_by_side(both, {&s1, &s2});
         backend().lora_shrink({device_x.view(), targets, setting.rows(), again.view()});
         const auto expected = [&](const StackedLinear& linear) {
             return reference::lora_shrink(x, linear.factors(), setting.batch, linear.columns());
@@ -105,6 +108,22 @@ class LoraRanksTest : public BackendTest {
         expect_close(s1, expected(setting.first), "S of the first");
         expect_close(s2, expected(setting.second), "S of the second");
         expect_close(again, expected(setting.first), "S of the first again");
+    }
+
+    static void expect_side_by_side(const DeviceMatrix& all,
+                                    const std::vector<const DeviceMatrix*>& parts) {
+        const HostMatrix whole = all.download();
+        std::int64_t first = 0;
+        for (const DeviceMatrix* part : parts) {
+            const HostMatrix one = part->download();
+            for (std::int64_t i = 0; i < one.rows; ++i) {
+                for (std::int64_t j = 0; j < one.cols; ++j) {
+                    ASSERT_EQ(whole(i, first + j), one(i, j)) << i << " " << first + j;
+                }
+            }
+            first += one.cols;
+        }
+        EXPECT_EQ(first, whole.cols);
     }
 
     DeviceMatrix junk(std::int64_t rows, std::int64_t cols) {

@@ -367,6 +367,68 @@ TEST_P(LoraTest, PackOfManyLinearsIsThatOfEach) {
     }
 }
 
+/// As q, k and v with joined products have it: S behind X itself.
+TEST_P(LoraTest, ShrinkPutsAllTargetsBehindX) {
+    for (const std::uint32_t dropout : {0U, 20000U}) {
+        for (const std::int64_t in : {64, 30}) {
+            const PackedSamples samples(backend(), {70, 1, 40});
+            const std::vector<LoraSegment> segments{{1, 0, 70, 1}, {0, 71, 111, 2}};
+            const LoraRows rows{segments, samples.rows()};
+            const std::vector<LoraLinear> linears = [&] {
+                std::vector<LoraLinear> made;
+                made.emplace_back(backend(), in, 24, std::vector{8, 4}, dropout, 1);
+                made.emplace_back(backend(), in, 8, std::vector{0, 5}, dropout, 2);
+                made.emplace_back(backend(), in, 8, std::vector{17, 0}, dropout, 3);
+                return made;
+            }();
+            constexpr std::int64_t width = 32;
+            const HostMatrix values = random(111, in + 3 * width, 1);
+            const DeviceMatrix wide(backend(), values, 16);
+            const TensorView x = wide.view().col_range(0, in);
+            std::vector<DeviceMatrix> s;
+            for (int i = 0; i < 3; ++i) s.push_back(junk(111, width));
+            std::vector<LoraTarget> targets;
+            for (std::size_t i = 0; i < 3; ++i) targets.push_back(linears[i].target(s[i].view()));
+            backend().lora_shrink({x, targets, rows, wide.view().col_range(in, 3 * width)});
+            const HostMatrix after = wide.download();
+            EXPECT_EQ(columns(after, 0, in).values, columns(values, 0, in).values);
+            const reference::LoraBatch batch{segments, samples.positions(), samples.sample_ids()};
+            for (std::size_t i = 0; i < 3; ++i) {
+                const auto first = in + static_cast<std::int64_t>(i) * width;
+                EXPECT_EQ(columns(after, first, width).values, s[i].download().values) << i;
+                expect_close(s[i],
+                             reference::lora_shrink(columns(values, 0, in), linears[i].factors(),
+                                                    batch, width),
+                             "S");
+            }
+        }
+    }
+}
+
+TEST_P(LoraTest, PackFromAColumnOnLeavesTheOthersZero) {
+    constexpr std::int64_t width = 48;
+    for (const std::int64_t ld : {16, 3}) {
+        for (const std::int64_t first : {0, 48, 96, 5}) {
+            const LoraLinear linear(backend(), 64, 40, {4, 0, 3, 8, 17}, 0, 1);
+            const DeviceMatrix b_pad(backend(), HostMatrix(40, 3 * width, 7.0), ld);
+            const DeviceMatrix a_pad(backend(), HostMatrix(width, 64, 7.0), ld);
+            const DeviceMatrix b_alone(backend(), HostMatrix(40, width, 7.0), ld);
+            const DeviceMatrix a_alone(backend(), HostMatrix(width, 64, 7.0), ld);
+            const std::vector<LoraPack> ops{{linear.slots(), b_pad.view(), a_pad.view(), first},
+                                            {linear.slots(), b_alone.view(), a_alone.view()}};
+            backend().lora_pack(ops);
+            const HostMatrix b = b_pad.download();
+            const HostMatrix alone = b_alone.download();
+            HostMatrix expected(40, 3 * width);
+            for (std::int64_t n = 0; n < 40; ++n) {
+                for (std::int64_t c = 0; c < width; ++c) expected(n, first + c) = alone(n, c);
+            }
+            EXPECT_EQ(b.values, expected.values) << first;
+            EXPECT_EQ(a_pad.download().values, a_alone.download().values);
+        }
+    }
+}
+
 TEST_P(LoraTest, OneAdaptersNotANumberStaysWithItsRows) {
     LoraLinear linear(backend(), 24, 40, {4, 4}, 0, 1);
     std::vector<LoraSlot> slots = linear.slots();

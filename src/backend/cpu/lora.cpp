@@ -157,7 +157,13 @@ void CpuBackend::lora_shrink(const LoraShrink& op) {
             shrink_block(op, target, lora_blocks_[i], scratch.local());
         }
     });
-    if (op.again.data != nullptr) copy(op.again, op.targets.front().s);
+    if (op.again.data == nullptr) return;
+    std::int64_t column = 0;
+    for (const LoraTarget& target : op.targets) {
+        if (column >= op.again.cols) break;
+        copy(op.again.col_range(column, target.s.cols), target.s);
+        column += target.s.cols;
+    }
 }
 
 void CpuBackend::lora_expand(const LoraExpand& op) {

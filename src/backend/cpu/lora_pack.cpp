@@ -20,7 +20,8 @@ void pack_b_row(const LoraPack& op, std::int64_t row) {
     float* out = op.b_pad.f32() + row * op.b_pad.ld;
     std::fill_n(out, op.b_pad.cols, 0.0F);
     for (const LoraSlot& slot : op.slots) {
-        if (slot.rank > 0) copy_finite(slot.b + row * slot.rank, slot.rank, out + slot.column);
+        if (slot.rank > 0)
+            copy_finite(slot.b + row * slot.rank, slot.rank, out + op.first + slot.column);
     }
 }
 
@@ -38,8 +39,9 @@ void pack_a_row(const LoraPack& op, std::int64_t row) {
 }
 
 void pack_all_rows(int threads, const LoraPack& op) {
-    LORATRAIN_CHECK(op.b_pad.cols == op.a_pad.rows, "lora_pack: pads of ", op.b_pad.cols, " and ",
-                    op.a_pad.rows, " columns");
+    LORATRAIN_CHECK(op.first >= 0 && op.first + op.a_pad.rows <= op.b_pad.cols,
+                    "lora_pack: columns [", op.first, ", ", op.first + op.a_pad.rows, ") of ",
+                    op.b_pad.cols);
     parallel_rows(threads, op.b_pad.rows, op.b_pad.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) pack_b_row(op, row);
     });

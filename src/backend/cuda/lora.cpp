@@ -170,7 +170,11 @@ void CudaBackend::lora_shrink(const LoraShrink& op) {
     params.tile_rows = lora_shrink_tile_rows(params, processors_);
     params.tables = lora_tables(op.targets, op.rows, op.x.rows, params.tile_rows);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.s[i] = matrix_of(op.targets[i].s);
-    if (op.again.data != nullptr) params.again = matrix_of(op.again);
+    std::int64_t column = 0;
+    for (std::size_t i = 0; i < op.targets.size() && column < op.again.cols; ++i) {
+        params.again[i] = matrix_of(op.again.col_range(column, op.targets[i].s.cols));
+        column += op.targets[i].s.cols;
+    }
     params.copy_rows = copy_rows_;
     params.copies =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_shrink_workspace(params)));
@@ -258,8 +262,9 @@ void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {
 
 void CudaBackend::add_pack(const LoraPack& op, kernels::LoraPackParams& params) {
     require_compute({&op.b_pad, &op.a_pad});
-    LORATRAIN_CHECK(op.b_pad.cols == op.a_pad.rows, "lora_pack: pads of ", op.b_pad.cols, " and ",
-                    op.a_pad.rows, " columns");
+    LORATRAIN_CHECK(op.first >= 0 && op.first + op.a_pad.rows <= op.b_pad.cols,
+                    "lora_pack: columns [", op.first, ", ", op.first + op.a_pad.rows, ") of ",
+                    op.b_pad.cols);
     kernels::LoraPackItem item{};
     item.b_pad = op.b_pad.data;
     item.a_pad = op.a_pad.data;
@@ -267,12 +272,14 @@ void CudaBackend::add_pack(const LoraPack& op, kernels::LoraPackParams& params) 
     item.a_ld = op.a_pad.ld;
     item.out = op.b_pad.rows;
     item.in = op.a_pad.cols;
-    item.columns = op.b_pad.cols;
+    item.columns = op.a_pad.rows;
+    item.b_columns = op.b_pad.cols;
+    item.b_first = op.first;
     item.first_slot = static_cast<std::int32_t>(slots_.size());
     item.slot_count = static_cast<std::int32_t>(op.slots.size());
     for (const LoraSlot& slot : op.slots) slots_.push_back(entry_of(slot));
     params.most_columns = std::max(params.most_columns, item.columns);
-    params.largest = std::max(params.largest, (item.out + item.in) * item.columns);
+    params.largest = std::max(params.largest, item.out * item.b_columns + item.in * item.columns);
     params.is_wide =
         params.is_wide && kernels::lora_pack_is_wide(matrix_of(op.b_pad), matrix_of(op.a_pad));
     packed_.push_back(item);

@@ -56,7 +56,8 @@ struct LoraTarget {
 
 /// S[t, column .. column + rank) = scale * drop(x_t) Aᵀ for the slot that owns row t; every other
 /// column of S is set to 0. drop is per target (independent masks, as PEFT). X: [T, K].
-/// `again`, where it has data, gets the first target's S too.
+/// `again`, where it has data, gets the S of the first target too, or of several of them side by
+/// side: as many as it has columns for.
 struct LoraShrink {
     TensorView x;
     std::span<const LoraTarget> targets;
@@ -107,14 +108,15 @@ struct LoraIds {
     std::int32_t still = -1;  ///< an id whose column gets no gradient; negative: none
 };
 
-/// Pads of the augmented matrix: b_pad [N, R] gets B of each slot in its columns, a_pad [R, K] gets
-/// A of each slot in its rows, the rest 0. b_pad and a_pad: compute_dtype(). Source: mLoRA
-/// BatchLoRA, design decision 4. Factors that are not finite in that type are written as 0
-/// (isolation: 0 x NaN = NaN).
+/// Pads of the augmented matrix: b_pad [N, R or more] gets B of each slot in its columns, counted
+/// from `first` on, a_pad [R, K] gets A of each slot in its rows, the rest 0. b_pad and a_pad:
+/// compute_dtype(). Source: mLoRA BatchLoRA, design decision 4. Factors that are not finite in that
+/// type are written as 0 (isolation: 0 x NaN = NaN).
 struct LoraPack {
     std::span<const LoraSlot> slots;  ///< [host]
     TensorView b_pad;
     TensorView a_pad;
+    std::int64_t first = 0;  ///< the R columns of b_pad that are not all 0 begin here
 };
 
 }  // namespace loratrain
