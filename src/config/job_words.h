@@ -69,6 +69,13 @@ inline std::optional<WeightFormat> quantized_format(std::string_view word) {
     }
     return std::nullopt;
 }
+inline constexpr std::array<Word<LinearGroup>, linear_group_count> linear_group_words{{
+    {"qkv", LinearGroup::qkv},
+    {"o", LinearGroup::o},
+    {"gate_up", LinearGroup::gate_up},
+    {"down", LinearGroup::down},
+}};
+
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{
     {"auto", BackendKind::automatic},
     {"cpu", BackendKind::cpu},

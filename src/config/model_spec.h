@@ -160,6 +160,10 @@ constexpr std::array<bool, linear_count> all_linears() {
     return all;
 }
 inline constexpr std::array<Linear, 2> outer_linears{Linear::head, Linear::embedding};
+
+/// Linears of a layer that read the same input.
+enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
+inline constexpr int linear_group_count = 4;
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 

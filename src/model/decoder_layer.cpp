@@ -140,6 +140,12 @@ TensorView DecoderLayer::normed_input(std::int64_t tokens) const {
     return workspace_.input(tokens, hidden, hidden + view_.replica.saved_columns);
 }
 
+TensorView DecoderLayer::group_input(LinearGroup group, std::int64_t tokens) const {
+    const std::int64_t hidden = view_.lane_model.hidden_size;
+    const std::int64_t columns = column_blocks(view_, group) * view_.replica.saved_columns;
+    return workspace_.input(tokens, hidden, hidden + columns);
+}
+
 std::int64_t DecoderLayer::norm_groups(const TensorView& q_or_k) const {
     const ModelSpec& model = view_.lane_model;
     return model.qk_norm_whole ? 1 : q_or_k.cols / model.head_dim;
@@ -178,8 +184,7 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
                                const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     const std::int64_t t = saved.x.rows;
-    const TensorView h =
-        workspace_.input(t, model.hidden_size, model.hidden_size + view_.replica.saved_columns);
+    const TensorView h = group_input(LinearGroup::qkv, t);
     make_input(saved.x, weights.attention_norm, h, linear_.coding_of_input(t, h.cols));
     const Heads heads = split_heads(saved.qkv);
     std::array<TensorView, 3> y = by_linear(at.weights.shape, saved.qkv);
@@ -255,7 +260,7 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     const ModelSpec& model = view_.lane_model;
     const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t t = saved.x.rows;
-    const TensorView h2 = workspace_.input(t, model.hidden_size, model.hidden_size + r);
+    const TensorView h2 = group_input(LinearGroup::gate_up, t);
     make_input(saved.x2, weights.mlp_norm, h2, linear_.coding_of_input(t, h2.cols));
     const LoraLinear::Site at = site(layer, weights, LinearGroup::gate_up, rows);
     linear_.forward(at, h2, by_linear(at.weights.shape, saved.gate_up),

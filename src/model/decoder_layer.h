@@ -99,6 +99,8 @@ class DecoderLayer {
     TensorView before_norm(const TensorView& made, const Buffer& weight, const TensorView& dx);
     std::int64_t norm_groups(const TensorView& q_or_k) const;
     TensorView normed_input(std::int64_t tokens) const;
+    /// The same for the forward of a group, with the columns behind it that this has.
+    TensorView group_input(LinearGroup group, std::int64_t tokens) const;
     void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y);
     void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy);
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.

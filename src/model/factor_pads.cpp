@@ -28,14 +28,15 @@ void FactorPads::pack_added() {
     slots_used_ = 0;
 }
 
-FactorPads::Pads FactorPads::pads_of(const GroupSite& site, const TensorView& m) {
+FactorPads::Pads FactorPads::pads_of(const GroupSite& site, const TensorView& m) const {
     const GroupWeights& weights = site.weights;
     const std::int64_t width = site.rows.width;
     const std::int64_t rows = weights.shape.count * width;
     if (m.data == nullptr) {
         return {weights.fp8.b_pad.col_range(0, width), weights.fp8.a_pad.row_range(0, rows)};
     }
-    return {m.row_range(0, weights.shape.out).col_range(weights.shape.in, width),
+    const std::int64_t columns = column_blocks(view_, site.group) * width;
+    return {m.row_range(0, weights.shape.out).col_range(weights.shape.in, columns),
             m.row_range(weights.shape.out, rows).col_range(0, weights.shape.in)};
 }
 
@@ -59,12 +60,13 @@ bool FactorPads::are_there(const GroupSite& site) const {
 void FactorPads::append(const GroupSite& site, const Pads& pads) {
     GroupWeights& weights = site.weights;
     const std::int64_t width = site.rows.width;
+    const bool joined = column_blocks(view_, site.group) > 1;
     std::int64_t row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(view_.lane_model, linear);
         packs_.push_back({gather(site, linear), pads.b.row_range(row, shape.out),
-                          pads.a.row_range(i * width, width)});
+                          pads.a.row_range(i * width, width), joined ? i * width : 0});
         row += shape.out;
     }
     weights.packed = wanted_;

@@ -18,8 +18,8 @@ class FactorPads {
     FactorPads(const ReplicaView& view, const AdapterBank& bank, VeraLinear& vera,
                Backend& backend);
 
-    /// Packs those of the site now. m: its augmented matrix [N + count R, K + R], R = the width of
-    /// the rows' columns; without data: beside the codes.
+    /// Packs those of the site now. m: its augmented matrix (augmented_shape), of whose columns for
+    /// LoRA it takes as many as the rows have; without data: beside the codes.
     void pack(const GroupSite& site, const TensorView& m);
     /// The same for pack_added() to do, all at once. Not where some adapter is VeRA: those are
     /// packed at each use.
@@ -27,12 +27,13 @@ class FactorPads {
     void pack_added();
 
   private:
-    /// Where the factors of the group's linears go: b [N, width], a [linears x width, K].
+    /// Where the factors of the group's linears go: b [N, blocks x width] (column_blocks), a
+    /// [linears x width, K].
     struct Pads {
         TensorView b;
         TensorView a;
     };
-    static Pads pads_of(const GroupSite& site, const TensorView& m);
+    Pads pads_of(const GroupSite& site, const TensorView& m) const;
     /// Sets wanted_.
     void want(const LayerRows& rows);
     bool wants_vera() const;

@@ -43,8 +43,9 @@ struct Fp8Weights {
 /// One linear group of one layer. `matrix` is W [N, K]. GEMMs read the augmented matrix of design
 /// decision 4 (augmented_shape),
 ///   M = [[W_1 | B_1], ..., [W_n | B_n], [A_1], ..., [A_n]]: rows N + n R, columns K + R, ld K + R
-/// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]): resident weights are
-/// stored in it, staged ones without its pads.
+/// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]), with joined products
+/// (column_blocks) rows [W_1 | B_1 0 ... 0], ..., [W_n | 0 ... 0 B_n] for Y = [X | S_1 ... S_n]
+/// [W | B]ᵀ: resident weights are stored in it, staged ones without its pads.
 struct GroupWeights {
     LinearGroupShape shape;
     FrozenMatrix matrix;  ///< without storage where there is `fp8`

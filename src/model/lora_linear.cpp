@@ -177,7 +177,7 @@ void LoraLinear::forward(const Site& site, const TensorView& x, const std::array
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
     const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
-    const TensorView pad = behind(x, 0, width);
+    const TensorView pad = behind(x, 0, column_blocks(view_, site.group) * width);
     const bool in_pad = width == 0 || view_.plan.fp8_linears || s[0].data == pad.data;
     if (lora) {
         gather_targets(site, s);
@@ -220,21 +220,35 @@ TensorView LoraLinear::multiply(const Site& site, const TensorView& x,
                                 const std::array<TensorView, 3>& s, std::int64_t width,
                                 const TensorView& residual) {
     const TensorView m = prepare(site, width > 0);
+    const std::int64_t blocks = column_blocks(view_, site.group);
+    const TensorView with_s = widened(x, x.cols + blocks * width);
     std::int64_t row = 0;
+    if (blocks > 1) {
+        for (const TensorView& wide : joined(y, site.weights.shape.count)) {
+            multiply_rows(with_s, m.row_range(row, wide.cols), wide, residual);
+            row += wide.cols;
+        }
+        return m;
+    }
     for (int i = 0; i < site.weights.shape.count; ++i) {
         const auto at = static_cast<std::size_t>(i);
         if (width > 0 && i > 0) backend_.copy(behind(x, 0, width), s[at].col_range(0, width));
-        Gemm op;
-        op.a = widened(x, x.cols + width);
-        op.b = m.row_range(row, y[at].cols).col_range(0, x.cols + width);
-        op.c = y[at];
-        op.transpose_b = true;
-        op.beta = beta_of(residual);
-        op.d = residual;
-        backend_.gemm(op);
+        multiply_rows(with_s, m.row_range(row, y[at].cols), y[at], residual);
         row += y[at].cols;
     }
     return m;
+}
+
+void LoraLinear::multiply_rows(const TensorView& x, const TensorView& m, const TensorView& y,
+                               const TensorView& residual) {
+    Gemm op;
+    op.a = x;
+    op.b = m.col_range(0, x.cols);
+    op.c = y;
+    op.transpose_b = true;
+    op.beta = beta_of(residual);
+    op.d = residual;
+    backend_.gemm(op);
 }
 
 RowCodes LoraLinear::coding_of_input(std::int64_t tokens, std::int64_t columns) const {

@@ -47,7 +47,8 @@ class LoraLinear {
     RowCodes coding_of_input(std::int64_t tokens, std::int64_t columns) const;
     RowCodes coding_of_gradient(const Site& site, std::int64_t tokens) const;
 
-    /// x: [T, K] with saved_columns writable columns after it in each row; y[i]: [T, N_i]
+    /// x: [T, K] with column_blocks x saved_columns writable columns after it in each row; y[i]:
+    /// [T, N_i]
     /// (`residual`, of groups of one linear: Y = residual + ...); s[i]: [T, R], kept for backward.
     /// s[0] may be x's own pad when the group has one linear.
     void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
@@ -90,11 +91,15 @@ class LoraLinear {
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
-    /// The products of forward, S being there, that of the first linear behind x too: `width`
-    /// columns of it are multiplied by packed factors. Returns what they were made with (prepare).
+    /// The products of forward, S being there, that of the first linear behind x too, or where they
+    /// are joined of all: `width` columns of each are multiplied by packed factors. Returns what
+    /// they were made with (prepare).
     TensorView multiply(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                         const std::array<TensorView, 3>& s, std::int64_t width,
                         const TensorView& residual);
+    /// y = (residual +) x mᵀ.
+    void multiply_rows(const TensorView& x, const TensorView& m, const TensorView& y,
+                       const TensorView& residual);
     void multiply_fp8(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                       const std::array<TensorView, 3>& s, std::int64_t width,
                       const TensorView& residual, Codes codes);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/job_words.h"
+
 namespace loratrain {
 
 std::int64_t DatasetInfo::train_tokens() const {
@@ -19,6 +21,14 @@ std::int64_t DatasetInfo::train_tokens() const {
                             static_cast<double>(std::max<std::int64_t>(1, file.samples)));
     }
     return sum;
+}
+
+std::vector<std::string> joined_groups(const ReplicaPlan& replica) {
+    std::vector<std::string> groups;
+    for (const auto& word : linear_group_words) {
+        if (replica.joined[static_cast<std::size_t>(word.value)]) groups.emplace_back(word.text);
+    }
+    return groups;
 }
 
 std::int64_t AdapterPlan::epoch_samples() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -124,7 +125,13 @@ struct ReplicaPlan {
     /// LoRA pad columns R of the augmented matrix; microbatches with more go by segment.
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
+    /// By LinearGroup: the forward products of its linears are one (deploy/join_products.h). Not
+    /// those of codes (Plan::fp8_linears), which need no plan for it.
+    std::array<bool, linear_group_count> joined{};
 };
+
+/// Words for ReplicaPlan::joined.
+std::vector<std::string> joined_groups(const ReplicaPlan& replica);
 
 /// One adapter's training in numbers.
 struct AdapterPlan {

@@ -145,9 +145,10 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
     if (!in_bf16(view.plan)) return 0;
     std::int64_t widest = 0;
     for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
-        widest =
-            std::max(widest, shape.in + shape.out + (1 + shape.count) * view.replica.saved_columns);
+        const auto group = static_cast<LinearGroup>(g);
+        const LinearGroupShape shape = group_shape(view.lane_model, group);
+        const std::int64_t blocks = column_blocks(view, group) + shape.count;
+        widest = std::max(widest, shape.in + shape.out + blocks * view.replica.saved_columns);
     }
     const ModelSpec& model = view.lane_model;
     if (model.has_experts()) {

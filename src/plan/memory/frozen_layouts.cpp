@@ -114,10 +114,16 @@ bool head_is_staged(const Plan& plan) {
     return !gemm_reads(traits_of(plan.weights), plan.compute);
 }
 
+std::int64_t column_blocks(const ReplicaView& view, LinearGroup group) {
+    const bool joined = view.replica.joined[static_cast<std::size_t>(group)];
+    if (!joined || view.plan.fp8_linears) return 1;
+    return std::max(1, group_shape(view.lane_model, group).count);
+}
+
 MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group) {
     const LinearGroupShape shape = group_shape(view.lane_model, group);
     const std::int64_t r = view.replica.pad_columns;
-    return {shape.out + shape.count * r, shape.in + r};
+    return {shape.out + shape.count * r, shape.in + column_blocks(view, group) * r};
 }
 
 MatrixShape stored_shape(const ReplicaView& view, LinearGroup group) {

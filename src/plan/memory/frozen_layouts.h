@@ -12,10 +12,7 @@ namespace loratrain {
 /// Where a rank has the frozen weights, and LoRA's columns beside them (memory_model.h). Bytes
 /// unless a name says columns; e = bytes of the compute type.
 
-/// Linears that read the same input and so share one augmented matrix (design decision 4).
-enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
-inline constexpr int linear_group_count = 4;
-
+/// Linears of a LinearGroup share one augmented matrix (design decision 4).
 struct LinearGroupShape {
     std::array<Linear, 3> linears{};
     int count = 0;         ///< linears in the group
@@ -42,7 +39,10 @@ bool weights_are_staged(const Plan& plan);
 /// The same of the head.
 bool head_is_staged(const Plan& plan);
 
-/// A group's augmented matrix: (N + count R) x (K + R).
+/// Blocks of R columns that a group has of S behind its X, and of B in its augmented matrix: one
+/// per linear where their forward products are joined (ReplicaPlan::joined), else 1.
+std::int64_t column_blocks(const ReplicaView& view, LinearGroup group);
+/// A group's augmented matrix: (N + count R) x (K + column_blocks R).
 MatrixShape augmented_shape(const ReplicaView& view, LinearGroup group);
 /// What is stored of it: all, or where weights are staged W alone, N x K.
 MatrixShape stored_shape(const ReplicaView& view, LinearGroup group);

@@ -1,6 +1,7 @@
 #include "plan/memory/holders.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <set>
@@ -58,7 +59,9 @@ std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& c
 }
 
 void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts) {
-    using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+    using Joined = std::array<bool, linear_group_count>;
+    using Key =
+        std::tuple<std::int32_t, std::int32_t, std::int32_t, Joined, std::int32_t, std::int32_t>;
     std::map<Key, std::vector<StagePlan*>> groups;
     for (ReplicaPlan& replica : replicas) {
         const std::int32_t first = replica.stages.front().rank;
@@ -67,7 +70,7 @@ void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_
             stage.holders.clear();
             stage.resident_layers = all_layers;
             if (host < 0) continue;
-            groups[{host, replica.tensor, replica.pad_columns, stage.first_layer,
+            groups[{host, replica.tensor, replica.pad_columns, replica.joined, stage.first_layer,
                     stage.layer_count}]
                 .push_back(&stage);
         }

@@ -232,7 +232,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     const std::int64_t t = view.replica.microbatch_tokens;
     const std::int64_t r = view.replica.saved_columns;
     WorkspaceLayout layout;
-    std::int64_t widest_in = 0;
+    std::int64_t widest_in = 0;  // with the columns behind it
     std::int64_t widest_linear = 0;
     std::int64_t widest_out = 0;
     std::int64_t largest_group = 0;
@@ -241,7 +241,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
         const LinearGroupShape shape = group_shape(model, group);
-        widest_in = std::max(widest_in, shape.in);
+        widest_in = std::max(widest_in, shape.in + column_blocks(view, group) * r);
         for (int i = 0; i < shape.count; ++i) {
             const Linear linear = shape.linears[static_cast<std::size_t>(i)];
             widest_linear = std::max({widest_linear, shape.in, linear_shape(model, linear).out});
@@ -254,7 +254,7 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     // Of one expert; dense models have none.
     largest_group = std::max(largest_group, 2 * model.experts.size * model.hidden_size);
     add_experts(view, layout);
-    layout.input = aligned_array(t * (widest_in + r), e);
+    layout.input = aligned_array(t * widest_in, e);
     layout.gradient = aligned_array(t * widest_out, e);
     layout.residual = aligned_array(t * (model.hidden_size + r), e);
     layout.inner = aligned_array(t * widest_linear, e);

@@ -51,12 +51,17 @@ std::string holders_text(const StagePlan& stage) {
     return ranks.empty() ? "" : cat(", holders: [", join(ranks, ", "), "]");
 }
 
+std::string joined_text(const ReplicaPlan& replica) {
+    const std::vector<std::string> groups = joined_groups(replica);
+    return groups.empty() ? "" : cat("\n    joined: [", join(groups, ", "), "]");
+}
+
 std::string replica_text(const ReplicaPlan& replica) {
     std::string text = cat(
         "  - tensor: ", replica.tensor, "\n    microbatch_tokens: ", replica.microbatch_tokens,
         "\n    recompute: ", word_of(recompute_words, replica.recompute),
         "\n    max_in_flight: ", replica.max_in_flight, "\n    pad_columns: ", replica.pad_columns,
-        "\n    saved_columns: ", replica.saved_columns,
+        "\n    saved_columns: ", replica.saved_columns, joined_text(replica),
         "\n    stages:  # adapters: first, and one past the last\n");
     for (const StagePlan& stage : replica.stages) {
         text += cat(
@@ -148,6 +153,11 @@ ReplicaPlan read_replica(const Map& map) {
     map.read("max_in_flight", replica.max_in_flight);
     map.read("pad_columns", replica.pad_columns);
     map.read("saved_columns", replica.saved_columns);
+    if (map.has("joined")) {
+        for (const std::string& word : fields_of(map.at("joined"))) {
+            replica.joined[static_cast<std::size_t>(parse_word(linear_group_words, word))] = true;
+        }
+    }
     for (const auto& node : map.at("stages")) replica.stages.push_back(read_stage(Map(node)));
     return replica;
 }

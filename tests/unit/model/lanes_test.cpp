@@ -42,6 +42,10 @@ class Lanes {
         case_.make_plan_again();
         case_.plan.replicas[0].recompute = whole_.plan.replicas[0].recompute;
         case_.plan.replicas[0].pad_columns = whole_.plan.replicas[0].pad_columns;
+        case_.plan.replicas[0].joined = whole_.plan.replicas[0].joined;
+        for (MemoryPlan& memory : case_.plan.memory) {
+            memory = stage_memory(case_.job, only_replica(case_.plan), 0);
+        }
         results_.resize(static_cast<std::size_t>(count));
         const std::int32_t sharers = lanes_per_key_value_head(case_.plan.model, count);
         run_lanes(count, sharers, [&](const StageLanes& lanes) {
@@ -201,6 +205,17 @@ TEST(Lanes, BySegmentAndRecomputed) {
     test_case.plan.replicas[0].pad_columns = 0;
     test_case.plan.replicas[0].recompute = Recompute::layer;
     Lanes(test_case, 4).expect_as_whole(tolerance);
+}
+
+TEST(Lanes, JoinedProducts) {
+    SmallCase test_case(shared_model(), adapters_of_all_kinds());
+    test_case.plan.replicas[0].joined = {true, false, true, false};
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes(test_case, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
 }
 
 TEST(Lanes, StagedBf16) {

@@ -196,6 +196,26 @@ TEST(StageMemory, LayersThatStream) {
     }
 }
 
+TEST(StageMemory, JoinedProducts) {
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        for (const int ranks : {1, 2}) {
+            SmallCase test_case(small_model(), three_adapters(), ranks, precision);
+            Plan& plan = test_case.plan;
+            plan.replicas[0].joined = {true, false, true, false};
+            const MemoryPlan larger = stage_memory(test_case.job, only_replica(plan), 0);
+            const bool resident = precision == Precision::fp32;
+            EXPECT_EQ(larger.weights > plan.memory[0].weights, resident);  // else none has pads
+            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+                plan.replicas[0].recompute = recompute;
+                for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+                    plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
+                }
+                expect_exact(test_case, recompute);
+            }
+        }
+    }
+}
+
 TEST(StageMemory, PadNarrowerThanTheGroup) {
     std::vector<AdapterJob> adapters;
     for (int i = 0; i < 10; ++i) adapters.push_back(small_adapter(cat("a", i), 16));

@@ -68,6 +68,7 @@ Plan odd_plan() {
     plan.adapter_capacity = 19;
     plan.first_admitted = {AdapterId{2}, AdapterId{0}};
     plan.replicas[0].stages[0].last_layer_adapters = {2};
+    plan.replicas[0].joined = {true, false, true, false};
     plan.replicas[0].stages[0].resident_layers = 7;
     plan.replicas[0].stages[1].kept_layers = 3;
     plan.replicas[0].stages[1].offloaded_layers = 2;
@@ -213,6 +214,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.link(false).per_byte, 0.2 / 3.0);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);
     EXPECT_EQ(read.costs.layer_traffic, 0.0625);
+    EXPECT_EQ(read.replicas[0].joined, plan.replicas[0].joined);
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
     EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);
     EXPECT_EQ(read.replicas[0].stages[1].kept_layers, 3);
