@@ -196,6 +196,7 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
     const Plan& plan = view.plan;
     const ModelSpec& m = plan.model;
     const std::int32_t lanes = view.replica.tensor;
+    const std::vector<std::string> groups = joined_groups(view.replica);
     return cat(
         "loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
         to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
@@ -207,6 +208,7 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
         " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
         "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
         view.replica.pad_columns, " columns", may_stream(view.replica) ? "; layers stream" : "",
+        groups.empty() ? "" : cat("; one product of ", join(groups, ", of ")),
         lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));
 }
 

@@ -15,6 +15,7 @@
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_host_memory.h"
 #include "plan/deploy/check_precision.h"
+#include "plan/deploy/join_products.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/memory_hints.h"
 #include "plan/deploy/plan_replica.h"
@@ -315,6 +316,7 @@ class Planner {
         Plan& plan = planned.plan;
         plan.costs = planners.front()->costs();
         for (const auto& planner : planners) add_replica(planner->candidate(), *planner, plan);
+        join_products(plan);
         const std::vector<std::int32_t> hosts = hosts_of(cluster_);
         number_ranks(plan.replicas, hosts);
         const Residency& residency = job_.model.residency;
@@ -334,6 +336,17 @@ class Planner {
             check_host_memory(job_, cluster_, plan, problems_);
         }
         return planned;
+    }
+
+    void join_products(Plan& plan) const {
+        const std::vector<ReplicaJob> shapes = replicas();
+        for (std::size_t r = 0; r < shapes.size(); ++r) {
+            ReplicaPlan& replica = plan.replicas[r];
+            const ReplicaPlan* former = former_of(shapes, r);
+            const bool alike = former != nullptr && former_->backend == plan.backend &&
+                               former->tensor == replica.tensor;
+            loratrain::join_products(job_, plan, alike ? former : nullptr, replica);
+        }
     }
 
     void keep_layers(const std::vector<std::unique_ptr<ReplicaPlanner>>& planners,

@@ -40,10 +40,11 @@ struct PlannedJob {
 ///   with at most that sum of ranks use the augmented matrix (decision 4), the others (in an
 ///   evaluation, or with adapters added later) go by segment. 0 where one rank is larger.
 ///   saved_columns = width of S, for either; no adapter added later may have a larger rank.
+/// - on CUDA linears of one input are multiplied together where that is faster (join_products.h).
 /// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
-/// auto in microbatch_tokens and recompute, and with as many stages these and max_in_flight, stay
-/// as they were then, if that still fits, so that results do not depend on the memory that is free
-/// now.
+/// auto in microbatch_tokens and recompute, with as many lanes what is multiplied together, and
+/// with as many stages these and max_in_flight, stay as they were then, if that still fits, so that
+/// results do not depend on the memory that is free now.
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former = nullptr);
 /// The plan alone.

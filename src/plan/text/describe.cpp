@@ -309,6 +309,8 @@ std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
     const ReplicaPlan& replica = plan.replicas.front();
     std::string lora = cat("augmented matrix, up to ", replica.pad_columns, " columns");
     if (replica.pad_columns == 0) lora = cat("segments, ", replica.saved_columns, " columns");
+    const std::vector<std::string> groups = joined_groups(replica);
+    if (!groups.empty()) lora += cat("; one product of ", join(groups, ", of "));
     return cat("microbatch  at most ", join(most, ", "), " tokens, ", join(in_flight, ", "),
                " in flight; LoRA by ", lora, "\nfirst round ", join(counts, " + "),
                " microbatches, ", tokens, " tokens, ",

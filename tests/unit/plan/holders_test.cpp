@@ -174,7 +174,11 @@ TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     test.job.model.residency.kind = Residency::Kind::all;
     EXPECT_EQ(found(), 0);
     test.job.model.residency.kind = Residency::Kind::automatic;
-    test.cluster.bytes_per_rank = shared - 1;
+    test.cluster.bytes_per_rank = shared - 1;  // no room for joined products
+    const Plan apart = test.plan();
+    EXPECT_TRUE(has_holders(apart));
+    EXPECT_TRUE(joined_groups(apart.replicas[0]).empty());
+    test.cluster.bytes_per_rank = apart.memory[0].total() - 1;
     const Plan streamed = test.plan();
     EXPECT_FALSE(has_holders(streamed));
     EXPECT_EQ(streamed.replicas[0].stages[0].resident_layers, 0);

@@ -1,0 +1,55 @@
+#include "plan/deploy/join_products.h"
+
+#include "plan/memory/fit_memory.h"
+#include "plan/memory/frozen_layouts.h"
+
+namespace loratrain {
+
+namespace {
+
+constexpr std::int64_t tile_rows = 128;
+constexpr std::int64_t tile_columns = 256;
+constexpr std::int64_t multiprocessors = 132;
+
+std::int64_t ratio_up(std::int64_t size, std::int64_t of) {
+    return (size + of - 1) / of;
+}
+
+}  // namespace
+
+std::int64_t product_cost(std::int64_t rows, std::int64_t columns, std::int64_t k) {
+    const std::int64_t tiles = ratio_up(rows, tile_rows) * ratio_up(columns, tile_columns);
+    return ratio_up(tiles, multiprocessors) * k;
+}
+
+bool joining_pays(const ReplicaView& view, LinearGroup group) {
+    const ModelSpec& model = view.lane_model;
+    const LinearGroupShape shape = group_shape(model, group);
+    if (shape.count < 2 || (group == LinearGroup::qkv && model.qk_norm)) return false;
+    const std::int64_t rows = view.replica.microbatch_tokens;
+    const std::int64_t r = view.replica.pad_columns;
+    std::int64_t apart = 0;
+    for (int i = 0; i < shape.count; ++i) {
+        const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+        apart += product_cost(rows, linear_shape(model, linear).out, shape.in + r);
+    }
+    const std::int64_t joined = product_cost(rows, shape.out, shape.in + shape.count * r);
+    return static_cast<double>(joined) <= (1.0 - joining_gain) * static_cast<double>(apart);
+}
+
+void join_products(const Job& job, const Plan& plan, const ReplicaPlan* former,
+                   ReplicaPlan& replica) {
+    if (plan.backend != BackendKind::cuda || plan.fp8_linears) return;
+    const ReplicaView view = view_of(plan, replica);
+    ReplicaPlan other = replica;
+    for (int g = 0; g < linear_group_count; ++g) {
+        const auto group = static_cast<std::size_t>(g);
+        other.joined[group] = former != nullptr ? former->joined[group]
+                                                : joining_pays(view, static_cast<LinearGroup>(g));
+    }
+    if (fits_memory(job, view.with(other), other.microbatch_tokens, other.recompute)) {
+        replica.joined = other.joined;
+    }
+}
+
+}  // namespace loratrain

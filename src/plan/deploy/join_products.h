@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+#include "plan/replica_view.h"
+
+namespace loratrain {
+
+/// Relative time of a GEMM [rows x K] [K x columns] on a GPU of 132 multiprocessors that compute
+/// one tile of 128 rows x 256 columns each at a time: waves of tiles, ceil(ceil(rows / 128)
+/// ceil(columns / 256) / 132), times K.
+std::int64_t product_cost(std::int64_t rows, std::int64_t columns, std::int64_t k);
+
+/// Share of that time by which one product has to be shorter.
+inline constexpr double joining_gain = 0.03;
+
+/// Whether the forward products of a group's linears take less time as one, in microbatches of
+/// microbatch_tokens: sum of product_cost(N_i, K + R) against product_cost(sum of N_i, K + count
+/// R), R = pad_columns. Never where there is one linear, nor where the outputs do not lie side by
+/// side, as of qkv with qk_norm.
+bool joining_pays(const ReplicaView& view, LinearGroup group);
+
+/// Sets ReplicaPlan::joined of one of the plan's replicas, whose sizes are known: on GPUs, of the
+/// groups for which it pays, where the larger pads fit into memory. `former`: the replica of the
+/// run that is continued, whose groups it keeps, or null.
+void join_products(const Job& job, const Plan& plan, const ReplicaPlan* former,
+                   ReplicaPlan& replica);
+
+}  // namespace loratrain
