@@ -92,7 +92,7 @@ LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
-    std::uint64_t input = 0;           ///< X|S of a linear group: [T, max K + R]
+    std::uint64_t input = 0;           ///< X|S of a linear group: [T, max (K + column_blocks R)]
     std::uint64_t gradient = 0;        ///< dY|dS of a group: [T, max(N + count R)]
     std::uint64_t residual = 0;        ///< running dx with pad: [T, H + R]
     std::uint64_t inner = 0;           ///< dX of a group, Y of a linear: [T, max K or N]

@@ -90,6 +90,17 @@ TEST(Holders, OnlyAmongAlikeReplicasOfOneHost) {
     EXPECT_EQ(alone.replicas[0].stages[0].resident_layers, all_layers);
 }
 
+/// What is read from each other's memory lies alike there.
+TEST(Holders, OnlyAmongReplicasWhosePadsAreAlike) {
+    Case test = replicas_case({entry(1, 1, 2)}, 2, 2);
+    test.job.model.residency.kind = Residency::Kind::shared;
+    Plan plan = test.plan();
+    ASSERT_TRUE(has_holders(plan));
+    plan.replicas[1].joined[0] = true;
+    set_holders(plan.replicas, std::vector<std::int32_t>{0, 0});
+    EXPECT_FALSE(has_holders(plan));
+}
+
 TEST(Holders, OneHostCopyForThoseThatStreamALayer) {
     Case test = replicas_case({entry(1, 1, 4)}, 4, 2);
     test.job.model.residency.kind = Residency::Kind::stream;
