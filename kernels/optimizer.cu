@@ -70,7 +70,7 @@ struct AdamWBody {
             step_element(step, g[j], m[j], v[j], w[j]);
             g[j] = 0.0F;
         }
-        store<N>(p.gradients + i, g);
+        if (p.zeroes) store<N>(p.gradients + i, g);
         if (step.apply == 0) return;
         store<N>(p.first_moments + i, m);
         store<N>(p.second_moments + i, v);
@@ -162,7 +162,7 @@ __device__ __forceinline__ void step_block(const AdamW8bitParams& p, const AdamW
 #pragma unroll
     for (int t = 0; t < turns; ++t) {
         if (!is_own(t)) continue;
-        store<N>(p.step.gradients + at(t), zeros);
+        if (p.step.zeroes) store<N>(p.step.gradients + at(t), zeros);
         if (step.apply == 0) continue;
 #pragma unroll
         for (int j = 0; j < N; ++j) {

@@ -16,7 +16,7 @@ cudaError_t sum_squares(cudaStream_t stream, const float* values, std::int64_t c
 ///   t = ++*applied_steps, g = grad * min(1, max_grad_norm / (norm + 1e-6)) (0: no clipping),
 ///   p -= lr * decay * p, m = b1 m + (1-b1) g, v = b2 v + (1-b2) g²,
 ///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
-/// grad is set to 0 in either case. Of the ops of one step only the first `counts`.
+/// grad is set to 0 in either case, where `zeroes`. Of the ops of one step only the first `counts`.
 struct AdamWParams {
     float* parameters = nullptr;
     float* gradients = nullptr;
@@ -33,6 +33,7 @@ struct AdamWParams {
     std::int64_t* applied_steps = nullptr;
     std::int64_t* skipped_steps = nullptr;
     bool counts = true;
+    bool zeroes = true;
     void* workspace = nullptr;  ///< adamw_workspace_bytes
 };
 constexpr std::int64_t adamw_workspace_bytes = 64;

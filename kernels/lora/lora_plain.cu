@@ -132,9 +132,11 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Operands op) {
     const int rank = static_cast<int>(threadIdx.x) / tile_ranks;
     const int lane = static_cast<int>(threadIdx.x) % tile_ranks;
     float sums[tile_cols / tile_ranks] = {};
+    bool has_rows = false;
     for (int g = 0; g < op.tables.segment_count; ++g) {
         const LoraSegmentEntry segment = op.tables.segments[g];
         if (segment.slot != slot_index) continue;
+        has_rows = has_rows || segment.begin < segment.end;
         for (std::int64_t begin = segment.begin; begin < segment.end; begin += tile_depth) {
             __syncthreads();
             for (int i = static_cast<int>(threadIdx.x); i < tile_depth * tile_cols;
@@ -167,14 +169,15 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Operands op) {
             for (int j = 0; j < tile_cols / tile_ranks; ++j) sums[j] += part[j];
         }
     }
-    if (first_rank + rank >= slot.rank) return;
+    if (!has_rows || first_rank + rank >= slot.rank) return;
     float* gradient = op.of_a ? slot.grad_a : slot.grad_b;
     const FactorStrides strides = strides_of(op, slot);
 #pragma unroll
     for (int j = 0; j < tile_cols / tile_ranks; ++j) {
         const std::int64_t col = first_col + lane + j * tile_ranks;
         if (col >= op.x.cols) continue;
-        gradient[(first_rank + rank) * strides.rank + col * strides.col] += sums[j];
+        float* target = gradient + (first_rank + rank) * strides.rank + col * strides.col;
+        *target = (slot.begins != 0 ? 0.0F : *target) + sums[j];
     }
 }
 

@@ -57,6 +57,7 @@ struct GradientBlock {
     int column_ld;
     int ranks;
     int columns;
+    bool begins;  ///< written, not added to
 };
 
 /// Which of a GradientBlock's 16 ranks and 256 columns a thread writes in turn `turn`: neighbours
@@ -90,7 +91,7 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, float 
             const int column = column_of_turn<with_ds, thread_count>(first + j);
             const bool inside = rank < block.ranks && column < block.columns;
             before[j] = 0.0F;
-            if (add && inside) {
+            if (add && inside && !block.begins) {
                 before[j] = block.first[rank * block.rank_ld + column * block.column_ld];
             }
         }
@@ -152,7 +153,8 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
         const RankBlock& own = rank_blocks[b];
         if (alone) {
             put_gradients<with_ds, true, Shape::thread_count>(
-                {own.gradient, own.rank_ld, own.column_ld, own.ranks, columns.end - columns.first},
+                {own.gradient, own.rank_ld, own.column_ld, own.ranks, columns.end - columns.first,
+                 own.begins},
                 with_ds ? 1.0F : dropout_scale(own.dropout), sum_of);
             continue;
         }
@@ -160,7 +162,7 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
                        columns.first * (with_ds ? block_ranks : 1);
         put_gradients<with_ds, false, Shape::thread_count>(
             {first, with_ds ? 1 : cols, with_ds ? block_ranks : 1, block_ranks,
-             columns.end - columns.first},
+             columns.end - columns.first, true},
             1.0F, sum_of);
     }
 }

@@ -42,6 +42,7 @@ struct RankBlock {
     const std::uint16_t* s;  ///< row 0 of `first` in S
     std::int64_t s_ld;
     bool aligned;  ///< S can be read in pieces of 16 bytes
+    bool begins;   ///< the gradient is written, not added to
     std::uint32_t dropout;
     std::uint64_t key;
 };
@@ -67,12 +68,13 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
                     start,
                     s[target].ld,
                     aligned,
+                    entry.begins != 0,
                     entry.dropout,
                     entry.dropout_key};
         }
         index -= blocks;
     }
-    return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, 0, 0};
+    return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, false, 0, 0};
 }
 
 /// What both gradients of a linear need from one pass over X or dY:

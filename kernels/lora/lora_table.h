@@ -17,7 +17,8 @@ struct LoraSlotEntry {
     std::int32_t rank;
     float scale;
     std::int32_t column;    ///< first column in S and dS
-    std::uint32_t dropout;  ///< elements whose 15 random bits are below it are dropped
+    std::uint16_t dropout;  ///< elements whose 15 random bits are below it are dropped
+    std::uint16_t begins;   ///< gradients are written, not added to
 };
 
 /// Rows [begin, end) belong to slot `slot`; ascending, disjoint.

@@ -125,7 +125,7 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
     float* target = slot.grad_b + (column - columns_of(p, target_index).begin) * slot.rank + first;
 #pragma unroll
     for (int j = 0; j < group_ranks; ++j) {
-        if (first + j < slot.rank) target[j] += values[j];
+        if (first + j < slot.rank) target[j] = (slot.begins != 0 ? 0.0F : target[j]) + values[j];
     }
 }
 

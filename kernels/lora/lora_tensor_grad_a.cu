@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
     float before[ranks];
 #pragma unroll
     for (int r = 0; r < ranks; ++r) {
-        before[r] = rank + r < slot.rank ? target[r * p.x.cols] : 0.0F;
+        before[r] = rank + r < slot.rank && slot.begins == 0 ? target[r * p.x.cols] : 0.0F;
     }
 #pragma unroll
     for (int r = 0; r < ranks; ++r) {

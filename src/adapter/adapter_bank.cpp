@@ -91,12 +91,25 @@ void AdapterBank::lay_out(AdapterId adapter) {
         return lanes_.key_value_sharers->size() > 1 && key_value && !tensor.cut.is_whole();
     };
     const std::span<const PlacedTensor> tensors = state.layout.tensors(Part::gradients);
+    state.writes_over = std::all_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+        return is_written_by_every_backward(job, tensor);
+    });
     state.partial = ranges_of(tensors, is_partial);
     state.shared = ranges_of(tensors, is_shared);
     state.counted = ranges_of(tensors, [&](const PlacedTensor& tensor) {
         if (is_partial(tensor)) return lanes_.is_first();
         return !is_shared(tensor) || lanes_.key_value_sharers->index() == 0;
     });
+}
+
+/// Rows of an embedding and experts have gradients where there are tokens, the head adds to its own
+/// several times in a backward, and so do operators of other tensors than A and B.
+bool AdapterBank::is_written_by_every_backward(const AdapterJob& job,
+                                               const PlacedTensor& tensor) const {
+    const TensorRole role = job.form.tensors[tensor.of_form].role;
+    const bool outer = tensor.linear == Linear::head || tensor.linear == Linear::embedding;
+    return (role == TensorRole::a || role == TensorRole::b) && !job.form.projects && !outer &&
+           tensor.expert == no_expert;
 }
 
 void AdapterBank::reside(AdapterId adapter) {
@@ -125,6 +138,7 @@ void AdapterBank::reside(AdapterId adapter) {
     state.residence = Residence::resident;
     set_counters(adapter, state.suspended.counters);
     state.suspended = {};
+    state.stale = false;
     ++state.version;
     backend_.synchronize();
 }
@@ -168,20 +182,21 @@ void AdapterBank::free_arrays(State& state) const {
     state.projected = {};
 }
 
-std::vector<float> AdapterBank::gradients(AdapterId adapter) const {
-    const State& state = resident(adapter);
-    std::vector<float> values(state.count(Part::gradients));
-    backend_.download(values.data(), state.array(Part::gradients), state.bytes(Part::gradients));
-    return values;
-}
-
-std::span<float> AdapterBank::gradient_array(AdapterId adapter) const {
-    const State& state = resident(adapter);
+std::span<float> AdapterBank::gradient_array(AdapterId adapter) {
+    zero_stale_gradients(adapter);
+    const State& state = states_[index(adapter)];
     return {state.array(Part::gradients), state.count(Part::gradients)};
 }
 
+void AdapterBank::zero_stale_gradients(AdapterId adapter) {
+    const State& state = resident(adapter);
+    if (!state.stale) return;
+    states_[index(adapter)].stale = false;
+    backend_.zero(state.array(Part::gradients), state.bytes(Part::gradients));
+}
+
 void AdapterBank::check_gradients_are_zero(AdapterId adapter) const {
-    const std::vector<float> values = gradients(adapter);
+    const std::vector<float> values = numbers(adapter, Part::gradients);
     LORATRAIN_CHECK(std::all_of(values.begin(), values.end(), [](float v) { return v == 0.0F; }),
                     "adapter ", number(adapter), " is in the middle of a global batch");
 }
@@ -212,6 +227,7 @@ LoraSlot AdapterBank::slot(AdapterId adapter, std::int32_t layer, Linear linear)
         slot.b = state.array(Part::parameters) + b->range.first;
         slot.grad_a = state.gradient(*a);
         slot.grad_b = state.gradient(*b);
+        slot.begins_gradients = state.stale;
     }
     slot.rank = job.rank(model_layer, linear);
     slot.scale = static_cast<float>(job.scaling(model_layer, linear));
@@ -277,6 +293,7 @@ bool AdapterBank::targets_group(AdapterId adapter, std::int32_t layer, LinearGro
 }
 
 void AdapterBank::sum_over_lanes(AdapterId adapter) {
+    zero_stale_gradients(adapter);
     const State& state = resident(adapter);
     const auto sum = [&](RankGroup& group, const ArrayRange& range) {
         group.all_reduce(
@@ -286,7 +303,8 @@ void AdapterBank::sum_over_lanes(AdapterId adapter) {
     for (const ArrayRange& range : state.shared) sum(*lanes_.key_value_sharers, range);
 }
 
-void AdapterBank::sum_squares(AdapterId adapter, double* result) const {
+void AdapterBank::sum_squares(AdapterId adapter, double* result) {
+    zero_stale_gradients(adapter);
     const State& state = resident(adapter);
     sum_own_squares(state, result);
     if (lanes_.count() == 1) return;
@@ -312,10 +330,13 @@ void AdapterBank::sum_own_squares(const State& state, double* result) const {
 }
 
 void AdapterBank::step(AdapterId adapter, double learning_rate, const double* grad_sumsq) {
-    const State& state = resident(adapter);
-    ++states_[index(adapter)].version;
+    zero_stale_gradients(adapter);
+    State& state = states_[index(adapter)];
+    ++state.version;
+    state.stale = state.writes_over;
     const AdapterJob& job = job_.adapter(adapter);
     AdamW op;
+    op.zeroes = !state.writes_over;
     op.beta1 = job.adam_beta1;
     op.beta2 = job.adam_beta2;
     op.epsilon = job.adam_epsilon;

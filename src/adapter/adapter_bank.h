@@ -107,12 +107,13 @@ class AdapterBank {
     void sum_over_lanes(AdapterId adapter);
     /// Sum of squares of the adapter's complete gradients on this stage, equal bits on all its
     /// lanes, into *result (backend memory). Every lane calls it.
-    void sum_squares(AdapterId adapter, double* result) const;
-    /// The array of a resident adapter's gradients.
-    std::vector<float> gradients(AdapterId adapter) const;
-    /// The same where it is, in backend memory.
-    std::span<float> gradient_array(AdapterId adapter) const;
-    /// AdamW on this stage's part with the norm total at *grad_sumsq; zeroes the gradients. Rate
+    void sum_squares(AdapterId adapter, double* result);
+    /// The array of a resident adapter's gradients, in backend memory; no longer stale.
+    std::span<float> gradient_array(AdapterId adapter);
+    /// A microbatch's backward has added to the adapter's gradients in all of its layers here.
+    void added_gradients(AdapterId adapter) { states_[index(adapter)].stale = false; }
+    /// AdamW on this stage's part with the norm total at *grad_sumsq. The gradients are 0 then, or
+    /// stale: taken for 0 and written over by the next backward (LoraSlot::begins_gradients). Rate
     /// groups step at their multiples of `learning_rate`.
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);
 
@@ -150,6 +151,8 @@ class AdapterBank {
         ProjectedFactors projected;            ///< of a form that has them; resident only
         HostState suspended;                   ///< suspended only
         std::int64_t version = 0;
+        bool writes_over = false;  ///< each backward adds to all gradients, which may become stale
+        bool stale = false;        ///< gradients are those of the last step
         AdapterLayout layout;
         MomentLayout moments;
         StateSizes planned;               ///< for the lane with most rows of the vocabulary
@@ -188,6 +191,8 @@ class AdapterBank {
     /// The state of an adapter that must be resident.
     const State& resident(AdapterId adapter) const;
     void check_gradients_are_zero(AdapterId adapter) const;
+    void zero_stale_gradients(AdapterId adapter);
+    bool is_written_by_every_backward(const AdapterJob& job, const PlacedTensor& tensor) const;
     std::int64_t* counters_of(AdapterId adapter) const {
         return counters_.as<std::int64_t>() + 2 * index(adapter);
     }

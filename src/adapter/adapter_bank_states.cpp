@@ -10,7 +10,9 @@ namespace loratrain {
 std::vector<float> AdapterBank::numbers(AdapterId adapter, Part part) const {
     const State& state = states_[index(adapter)];
     const bool on_host = state.residence == Residence::suspended;
-    if (on_host && part == Part::gradients) return std::vector<float>(state.count(part));
+    if (part == Part::gradients && (on_host || state.stale)) {
+        return std::vector<float>(state.count(part));
+    }
     std::vector<float> array;
     if (on_host) {
         array = state.suspended.arrays[index_of(part)];
@@ -46,6 +48,7 @@ void AdapterBank::upload(AdapterId adapter, Part part, const std::vector<NamedTe
     if (moments && state.moments.any_coded()) values = state.moments.encoded(part, values);
     ++state.version;
     if (state.residence == Residence::resident) {
+        if (part == Part::gradients) state.stale = false;
         backend_.upload(state.array(part), values.data(), state.bytes(part));
         return;
     }

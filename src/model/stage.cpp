@@ -279,6 +279,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
         if (between_layers_) between_layers_();
     }
     resident_slot_ = -1;
+    for (const AdapterId adapter : tables.all_rows().adapters) bank_.added_gradients(adapter);
     if (to_embedding) embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);
     if (!stage_.has_embedding) backend_.copy(d_input, gradient);
 }

@@ -55,6 +55,10 @@ class StackedLinear {
     LoraTarget target(const TensorView& s) const { return {slots_, s}; }
     const std::vector<reference::LoraFactors>& factors() const { return factors_; }
     const LoraLinear& linear() const { return linear_; }
+    void begin_gradients() {
+        linear_.begin_gradients();
+        for (LoraSlot& slot : slots_) slot.begins_gradients = true;
+    }
     std::int64_t columns() const { return columns_; }
 
   private:
@@ -87,7 +91,13 @@ class LoraRanksTest : public BackendTest {
             ragged_rows(),
             {{200, 313}, {{0, 0, 513, 0}}, {192}, {40}},
             {{150, 150}, {{1, 0, 150, 0}, {0, 150, 300, 0}}, {32, 24}, {16, 32}}};
-        for (const RaggedRows& rows : settings) body(Setting(backend(), rows));
+        for (const RaggedRows& rows : settings) {
+            Setting setting(backend(), rows);
+            body(setting);
+            setting.first.begin_gradients();
+            setting.second.begin_gradients();
+            body(setting);
+        }
     }
 
     /// S of two linears that read x.
@@ -140,15 +150,6 @@ class LoraRanksTest : public BackendTest {
             [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
                 for (std::int32_t i = 0; i < f.rank; ++i) result(row, i) = values(row, i);
             });
-        return result;
-    }
-
-    std::vector<HostMatrix> starts(const StackedLinear& linear, bool of_a) const {
-        std::vector<HostMatrix> result;
-        for (const auto& f : linear.factors()) {
-            const HostMatrix& like = of_a ? f.a : f.b;
-            result.emplace_back(like.rows, like.cols, LoraLinear::gradient_start);
-        }
         return result;
     }
 
@@ -219,7 +220,7 @@ TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
             expect_close(
                 ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
                 cat("dS ", i));
-            auto expected = starts(linear, false);
+            auto expected = linear.linear().gradient_starts(setting.batch, false);
             reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
                                        linear.factors(), setting.batch, expected);
             expect_gradients(linear, expected, false);
@@ -238,10 +239,10 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
         const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
                                               setting.second.target(device_ds2.view())};
         backend().lora_grad_a({device_x.view(), targets, setting.rows()});
-        auto expected = starts(setting.first, true);
+        auto expected = setting.first.linear().gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds1, setting.first.factors(), setting.batch, expected);
         expect_gradients(setting.first, expected, true);
-        expected = starts(setting.second, true);
+        expected = setting.second.linear().gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected);
         expect_gradients(setting.second, expected, true);
 

@@ -93,7 +93,8 @@ class LoraTest : public BackendTest {
     void for_each_setting(const Body& body) {
         for (const LoraShape& shape : shapes_for(GetParam().name)) {
             for (const std::uint32_t dropout : {0U, 20000U}) {
-                body(shape, Setting(backend(), shape, dropout));
+                Setting setting(backend(), shape, dropout);
+                body(shape, setting);
             }
         }
     }
@@ -131,15 +132,6 @@ class LoraTest : public BackendTest {
             expect_close(of_a ? linear.grad_a(i) : linear.grad_b(i), expected[i], dtype(),
                          cat(of_a ? "grad_a" : "grad_b", " of slot ", i));
         }
-    }
-
-    static std::vector<HostMatrix> gradient_starts(const LoraLinear& linear, bool of_a) {
-        std::vector<HostMatrix> result;
-        for (const auto& f : linear.factors()) {
-            const HostMatrix& like = of_a ? f.a : f.b;
-            result.emplace_back(like.rows, like.cols, LoraLinear::gradient_start);
-        }
-        return result;
     }
 };
 
@@ -191,7 +183,7 @@ TEST_P(LoraTest, BackwardMakesDsAndGradB) {
             ds,
             reference::lora_ds(dy, setting.first.factors(), setting.batch, setting.first.columns()),
             "dS");
-        auto expected = gradient_starts(setting.first, false);
+        auto expected = setting.first.gradient_starts(setting.batch, false);
         reference::add_lora_grad_b(dy, s, setting.first.factors(), setting.batch, expected);
         expect_gradients(setting.first, expected, false);
     });
@@ -227,7 +219,7 @@ TEST_P(LoraTest, BackwardOfLinearsSideBySideAndApart) {
                     made[i],
                     reference::lora_ds(parts[i], linear.factors(), setting.batch, linear.columns()),
                     cat("dS ", i));
-                auto expected = gradient_starts(linear, false);
+                auto expected = linear.gradient_starts(setting.batch, false);
                 for (int times = side_by_side ? 1 : 2; times > 0; --times) {
                     reference::add_lora_grad_b(parts[i],
                                                own_columns(linear, setting.batch, dy.rows, 2 + i),
@@ -250,12 +242,36 @@ TEST_P(LoraTest, GradA) {
         const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
                                               setting.second.target(device_ds2.view())};
         backend().lora_grad_a({device_x.view(), targets, setting.rows()});
-        auto expected1 = gradient_starts(setting.first, true);
+        auto expected1 = setting.first.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds1, setting.first.factors(), setting.batch, expected1);
         expect_gradients(setting.first, expected1, true);
-        auto expected2 = gradient_starts(setting.second, true);
+        auto expected2 = setting.second.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected2);
         expect_gradients(setting.second, expected2, true);
+    });
+}
+
+TEST_P(LoraTest, GradientsBeginAnew) {
+    for_each_setting([&](const LoraShape& shape, Setting& setting) {
+        setting.first.begin_gradients();
+        const HostMatrix dy = random(setting.tokens(), shape.out, 1);
+        const HostMatrix x = random(setting.tokens(), shape.in, 2);
+        const HostMatrix s = own_columns(setting.first, setting.batch, dy.rows, 3);
+        const DeviceMatrix device_dy(backend(), dy, 8);
+        const DeviceMatrix device_x(backend(), x, 16);
+        const DeviceMatrix device_s(backend(), s, 1);
+        const DeviceMatrix ds = junk(dy.rows, setting.first.columns());
+        const LoraTarget target = setting.first.target(device_s.view());
+        for (int times = 0; times < 2; ++times) {
+            backend().lora_backward({device_dy.view(), target, ds.view(), setting.rows()});
+            backend().lora_grad_a({device_x.view(), {&target, 1}, setting.rows()});
+        }
+        auto expected = setting.first.gradient_starts(setting.batch, false);
+        reference::add_lora_grad_b(dy, s, setting.first.factors(), setting.batch, expected);
+        expect_gradients(setting.first, expected, false);
+        expected = setting.first.gradient_starts(setting.batch, true);
+        reference::add_lora_grad_a(x, s, setting.first.factors(), setting.batch, expected);
+        expect_gradients(setting.first, expected, true);
     });
 }
 

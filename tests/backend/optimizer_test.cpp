@@ -91,6 +91,28 @@ TEST_P(OptimizerTest, AdamWFollowsTorchForSeveralSteps) {
     }
 }
 
+TEST_P(OptimizerTest, AStepMayLeaveTheGradients) {
+    constexpr std::int64_t count = 1001;
+    const HostMatrix start = reference::random_matrix(1, count, 1);
+    const Adapter zeroed(backend(), start);
+    const Adapter left(backend(), start);
+    for (const float bad : {0.0F, std::numeric_limits<float>::infinity()}) {
+        const HostMatrix g = reference::random_matrix(1, count, 10);
+        std::vector<float> gradients(g.values.begin(), g.values.end());
+        gradients[7] += bad;
+        for (const Adapter* adapter : {&zeroed, &left}) {
+            set_gradients(*adapter, gradients);
+            AdamW op = op_of(*adapter, count);
+            op.learning_rate = 1e-2;
+            op.zeroes = adapter == &zeroed;
+            backend().adamw(op);
+        }
+        EXPECT_EQ(left.parameters.download(), zeroed.parameters.download());
+        EXPECT_EQ(left.gradients.download(), gradients);
+        EXPECT_EQ(zeroed.gradients.download(), std::vector<float>(count, 0.0F));
+    }
+}
+
 TEST_P(OptimizerTest, AStepMayTakeSeveralOps) {
     constexpr std::int64_t count = 1000;
     constexpr std::int64_t cut = 300;

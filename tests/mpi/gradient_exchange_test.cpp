@@ -120,7 +120,9 @@ class Exchange : public ::testing::TestWithParam<std::string> {
 
     /// What the bank has now is the sum; returns the squares of what this rank has of it.
     double check_sums(AdapterId adapter) const {
-        const std::vector<float> got = bank_->gradients(adapter);
+        const std::span<float> array = bank_->gradient_array(adapter);
+        std::vector<float> got(array.size());
+        backend_->download(got.data(), array.data(), array.size_bytes());
         double squares = 0.0;
         for_each(adapter, [&](const PlacedTensor& tensor, std::int64_t element, std::size_t place) {
             EXPECT_EQ(got[place], sum_of(adapter, tensor, element));

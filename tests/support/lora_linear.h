@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "reference/lora.h"
@@ -11,6 +12,9 @@ namespace loratrain {
 /// unused column between neighbours.
 class LoraLinear {
   public:
+    /// Gradients are accumulated: they start here.
+    static constexpr double gradient_start = 0.75;
+
     LoraLinear(Backend& backend, std::int64_t in, std::int64_t out,
                const std::vector<std::int32_t>& ranks, std::uint32_t dropout, std::uint64_t seed)
         : columns_(1) {
@@ -28,6 +32,25 @@ class LoraLinear {
     const std::vector<reference::LoraFactors>& factors() const { return factors_; }
     const std::vector<LoraSlot>& slots() const { return slots_; }
     LoraTarget target(const TensorView& s) const { return {slots_, s}; }
+    void begin_gradients() {
+        for (LoraSlot& slot : slots_) slot.begins_gradients = true;
+    }
+    /// The factors of the gradients' shapes, with what operators add to.
+    std::vector<reference::HostMatrix> gradient_starts(const reference::LoraBatch& batch,
+                                                       bool of_a) const {
+        std::vector<reference::HostMatrix> starts;
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            const reference::HostMatrix& like = of_a ? factors_[i].a : factors_[i].b;
+            const bool has_rows = std::any_of(
+                batch.segments.begin(), batch.segments.end(), [&](const LoraSegment& segment) {
+                    return segment.slot == static_cast<std::int32_t>(i) &&
+                           segment.begin < segment.end;
+                });
+            const bool begins = slots_[i].begins_gradients && has_rows;
+            starts.emplace_back(like.rows, like.cols, begins ? 0.0 : gradient_start);
+        }
+        return starts;
+    }
     const DeviceVector<float>& grad_a(std::size_t slot) const { return *grad_a_[slot]; }
     const DeviceVector<float>& grad_b(std::size_t slot) const { return *grad_b_[slot]; }
 
@@ -47,11 +70,6 @@ class LoraLinear {
                           f.dropout_key});
     }
 
-  public:
-    /// Gradients are accumulated: they start here.
-    static constexpr double gradient_start = 0.75;
-
-  private:
     std::int32_t columns_;
     std::vector<reference::LoraFactors> factors_;
     std::vector<LoraSlot> slots_;

@@ -94,12 +94,25 @@ void expand_backward_block(const LoraExpandBackward& op, const LoraTarget& targe
     }
 }
 
+/// With this segment, its first that has rows.
+bool begins_gradients(const LoraSlot& slot, std::span<const LoraSegment> segments,
+                      const LoraSegment& segment) {
+    if (!slot.begins_gradients || segment.begin == segment.end) return false;
+    const auto first = std::find_if(segments.begin(), segments.end(), [&](const LoraSegment& one) {
+        return one.slot == segment.slot && one.begin < one.end;
+    });
+    return &*first == &segment;
+}
+
 /// grad_b rows [first, first + cols) += dYᵀ S over the segments of one slot, in their order.
 void add_grad_b(const LoraBackward& op, std::int64_t slot_index, std::int64_t first,
                 std::int64_t cols) {
     const LoraSlot& slot = op.target.slots[slot_index];
     for (const LoraSegment& segment : op.rows.segments) {
         if (segment.slot != slot_index) continue;
+        if (begins_gradients(slot, op.rows.segments, segment)) {
+            std::fill_n(slot.grad_b + first * slot.rank, cols * slot.rank, 0.0F);
+        }
         const TensorView& s = op.target.s;
         sgemm({cols, slot.rank, segment.end - segment.begin}, 1.0F,
               {op.dy.f32() + segment.begin * op.dy.ld + first, op.dy.ld, true},
@@ -112,6 +125,10 @@ void add_grad_b(const LoraBackward& op, std::int64_t slot_index, std::int64_t fi
 void add_grad_a(const LoraGradA& op, const LoraTarget& target, const LoraSegment& segment,
                 std::int64_t first, std::int64_t cols, float* scratch) {
     const LoraSlot& slot = target.slots[segment.slot];
+    for (std::int32_t r = 0; begins_gradients(slot, op.rows.segments, segment) && r < slot.rank;
+         ++r) {
+        std::fill_n(slot.grad_a + r * op.x.cols + first, cols, 0.0F);
+    }
     const std::int64_t step =
         slot.dropout == 0 ? std::max<std::int64_t>(1, segment.end - segment.begin) : rows_per_block;
     for (std::int64_t begin = segment.begin; begin < segment.end; begin += step) {

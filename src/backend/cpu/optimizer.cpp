@@ -34,7 +34,7 @@ struct AdamWStep {
 LORATRAIN_VECTOR_CODE
 void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int64_t end) {
     float* const parameters = op.parameters;
-    float* const gradients = op.gradients;
+    const float* const gradients = op.gradients;
     float* const first = op.first_moments;
     float* const second = op.second_moments;
 #pragma omp simd
@@ -46,7 +46,16 @@ void apply(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int6
         second[i] = v;
         parameters[i] = parameters[i] * step.decay -
                         step.rate * m / (std::sqrt(v) * step.root_scale + step.epsilon);
-        gradients[i] = 0.0F;
+    }
+}
+
+/// In pieces that stay in the first cache until their gradients are zeroed.
+void apply_and_zero(const AdamW& op, const AdamWStep& step, std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t piece = 1024;
+    for (std::int64_t first = begin; first < end; first += piece) {
+        const std::int64_t last = std::min(end, first + piece);
+        apply(op, step, first, last);
+        if (op.zeroes) std::fill(op.gradients + first, op.gradients + last, 0.0F);
     }
 }
 
@@ -65,20 +74,20 @@ void apply_to_block(const AdamW8bit& op, const AdamWStep& step, std::int64_t blo
     plain.gradients += begin;
     plain.first_moments = first.data();
     plain.second_moments = second.data();
-    apply(plain, step, 0, static_cast<std::int64_t>(count));
+    apply_and_zero(plain, step, 0, static_cast<std::int64_t>(count));
     op.first_scales[block] =
         encode_block(signed_dynamic_map(), {first.data(), count}, of_first.data());
     op.second_scales[block] =
         encode_block(unsigned_dynamic_map(), {second.data(), count}, of_second.data());
 }
 
-/// Counts the step, and takes it where the gradients are finite; else they become 0.
+/// Counts the step, and takes it where the gradients are finite; else nothing but them changes.
 template <class Take>
 void take_step(const AdamW& op, const Take& take) {
     const double norm = std::sqrt(*op.grad_sumsq);
     if (!std::isfinite(norm)) {
         *op.skipped_steps += op.counts ? 1 : 0;
-        std::fill_n(op.gradients, op.count, 0.0F);
+        if (op.zeroes) std::fill_n(op.gradients, op.count, 0.0F);
         return;
     }
     *op.applied_steps += op.counts ? 1 : 0;
@@ -100,8 +109,9 @@ double sum_of_squares(const float* values, std::int64_t count) {
 
 void CpuBackend::adamw(const AdamW& op) {
     take_step(op, [&](const AdamWStep& step) {
-        parallel_rows(threads_, op.count, 1,
-                      [&](std::int64_t begin, std::int64_t end) { apply(op, step, begin, end); });
+        parallel_rows(threads_, op.count, 1, [&](std::int64_t begin, std::int64_t end) {
+            apply_and_zero(op, step, begin, end);
+        });
     });
 }
 

@@ -124,9 +124,12 @@ class CudaBackend final : public Backend {
     /// Points them to scratch.
     void reserve_row_losses(kernels::CrossEntropyParams& params);
     /// Cuts `rows` rows at segment borders into tiles and puts all tables of an op on the device.
+    /// `of_gradients`: it heeds LoraSlot::begins_gradients.
     kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
-                                    std::int64_t rows, std::int32_t tile_rows);
-    void add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables);
+                                    std::int64_t rows, std::int32_t tile_rows,
+                                    bool of_gradients = false);
+    void add_slots(std::span<const LoraTarget> targets, bool of_gradients,
+                   kernels::LoraTables& tables);
     /// Until the next call.
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);

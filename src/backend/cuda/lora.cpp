@@ -39,7 +39,7 @@ kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     entry.rank = slot.rank;
     entry.scale = slot.scale;
     entry.column = slot.column;
-    entry.dropout = slot.dropout;
+    entry.dropout = static_cast<std::uint16_t>(slot.dropout);
     return entry;
 }
 
@@ -63,7 +63,8 @@ bool drops(std::span<const LoraTarget> targets) {
 
 }  // namespace
 
-void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTables& tables) {
+void CudaBackend::add_slots(std::span<const LoraTarget> targets, bool of_gradients,
+                            kernels::LoraTables& tables) {
     const std::size_t count = targets.empty() ? 0 : targets.front().slots.size();
     std::vector<std::int32_t>& sums = rank_sums_;
     sums.assign(count, 0);
@@ -76,6 +77,7 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, kernels::LoraTa
         for (std::size_t i = 0; i < count; ++i) {
             kernels::LoraSlotEntry entry = entry_of(target.slots[i]);
             entry.copy_row = copy_rows_;
+            entry.begins = of_gradients && target.slots[i].begins_gradients ? 1 : 0;
             slots_.push_back(entry);
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
             sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
@@ -144,10 +146,10 @@ kernels::LoraRowCuts CudaBackend::row_cuts(const LoraRows& lora, std::int64_t ro
 
 kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets,
                                              const LoraRows& lora, std::int64_t rows,
-                                             std::int32_t tile_rows) {
+                                             std::int32_t tile_rows, bool of_gradients) {
     LORATRAIN_CHECK(targets.size() <= kernels::max_lora_targets, targets.size(), " LoRA targets");
     kernels::LoraTables tables;
-    add_slots(targets, tables);
+    add_slots(targets, of_gradients, tables);
     add_tiles(lora, rows, tile_rows);
     tables.most_tiles_of_slot = count_tiles_of_slots(static_cast<std::size_t>(tables.slot_count));
     for (const kernels::LoraTile& tile : tiles_) {
@@ -224,7 +226,8 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
     }
     const kernels::LoraRowCuts cuts = row_cuts(ops.front().rows, params.dy.rows);
     const kernels::LoraBackwardCut cut = lora_backward_cut(params, cuts, processors_);
-    params.tables = lora_tables(swept_targets_, ops.front().rows, params.dy.rows, cut.tile_rows);
+    params.tables =
+        lora_tables(swept_targets_, ops.front().rows, params.dy.rows, cut.tile_rows, true);
     params.part_columns = cut.part_columns;
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));
@@ -238,7 +241,7 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     params.shared_limit = shared_limit_;
     const kernels::LoraRowCuts cuts = row_cuts(op.rows, op.x.rows);
     params.tables = lora_tables(op.targets, op.rows, op.x.rows,
-                                lora_grad_a_tile_rows(params, cuts, processors_));
+                                lora_grad_a_tile_rows(params, cuts, processors_), true);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.ds[i] = matrix_of(op.targets[i].s);
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));

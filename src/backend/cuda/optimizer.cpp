@@ -34,6 +34,7 @@ kernels::AdamWParams CudaBackend::step_params(const AdamW& op) {
     params.applied_steps = op.applied_steps;
     params.skipped_steps = op.skipped_steps;
     params.counts = op.counts;
+    params.zeroes = op.zeroes;
     params.workspace = reserve_workspace(kernels::adamw_workspace_bytes);
     return params;
 }

@@ -23,6 +23,9 @@ struct LoraSlot {
     /// The linear's input column that X's first one is, a multiple of 8, the same of all slots:
     /// masks are the whole input's.
     std::int32_t dropout_column = 0;
+    /// Where it has rows, LoraBackward and LoraGradA write the gradients, whatever they hold,
+    /// instead of adding to them.
+    bool begins_gradients = false;
     /// DoRA's, null without it: m [N], its gradient, and |W + scale B A|² of the rows of W.
     const float* magnitude = nullptr;
     float* grad_magnitude = nullptr;

@@ -10,8 +10,8 @@ namespace loratrain {
 ///   g = grad * min(1, max_grad_norm / (norm + 1e-6))   (max_grad_norm 0: g = grad)
 ///   t = ++*applied_steps; p -= lr * weight_decay * p; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²
 ///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-/// grad is set to 0 in either case. A step of parameters with different rates is one op for each
-/// rate; the first `counts`, the others take the step's number from it.
+/// grad is set to 0 in either case, where `zeroes`. A step of parameters with different rates is
+/// one op for each rate; the first `counts`, the others take the step's number from it.
 struct AdamW {
     float* parameters = nullptr;
     float* gradients = nullptr;
@@ -28,6 +28,7 @@ struct AdamW {
     std::int64_t* applied_steps = nullptr;
     std::int64_t* skipped_steps = nullptr;
     bool counts = true;
+    bool zeroes = true;
 };
 
 /// AdamW whose moments are kept as 8-bit codes of base/dynamic_map.h, in blocks of 256 parameters

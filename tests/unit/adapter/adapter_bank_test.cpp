@@ -127,6 +127,29 @@ TEST(AdapterBank, AloneWhileTheOtherIsSuspended) {
     EXPECT_THROW(bank.slot(second, 0, Linear::q), Error);
 }
 
+/// As a replica does that has no rows of a batch.
+TEST(AdapterBank, GradientsOfTheLastStepAreTakenForZero) {
+    const SmallCase test_case = two_adapters();
+    WholeStage test(test_case);
+    AdapterBank& bank = test.stage->bank();
+    const auto are_zero = [](std::span<const float> values) {
+        return std::all_of(values.begin(), values.end(), [](float v) { return v == 0.0F; });
+    };
+    const auto gradients = [&](AdapterId adapter) {
+        return flat(bank.download(adapter, AdapterBank::Part::gradients));
+    };
+    train_step(test);
+    EXPECT_TRUE(are_zero(gradients(first)));
+    double squares = -1.0;
+    bank.sum_squares(first, &squares);
+    EXPECT_EQ(squares, 0.0);
+    EXPECT_TRUE(are_zero(bank.gradient_array(second)));
+    test.forward(0);
+    test.backward();
+    EXPECT_FALSE(are_zero(gradients(first)));
+    EXPECT_FALSE(are_zero(gradients(second)));
+}
+
 TEST(AdapterBank, NoSuspensionInsideAGlobalBatch) {
     const SmallCase test_case = two_adapters();
     WholeStage test(test_case);
