@@ -40,9 +40,10 @@ struct LoraRowCuts {
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
 constexpr std::int32_t lora_sweep_columns = 256;
 constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
-/// The same where dY has at most so many elements.
+/// The same where dY has at most so many elements and columns.
 constexpr std::int32_t lora_small_part_columns = 512;
-constexpr std::int64_t lora_small_sweep = std::int64_t{1} << 25;
+constexpr std::int64_t lora_small_sweep = std::int64_t{3} << 24;
+constexpr std::int64_t lora_small_columns = 8192;
 constexpr std::int32_t lora_sweep_row_multiple = 128;
 constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
@@ -156,7 +157,7 @@ SweepParams backward_sweep(const LoraBackwardParams& p) {
     }
     sweep.tables = p.tables;
     sweep.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
-    sweep.part_columns = p.part_columns;
+    sweep.part_bits = std::bit_width(static_cast<unsigned>(p.part_columns)) - 1;
     sweep.gradients = static_cast<float*>(p.workspace);
     sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
                                      sweep.rank_blocks * block_ranks * p.dy.cols;
@@ -177,7 +178,7 @@ int column_blocks_of(const LoraBackwardParams& p) {
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
                                          int processors) {
     static_assert(ds_rows == block_columns);
-    if (p.dy.rows * p.dy.cols <= lora_small_sweep) {
+    if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_sweep) {
         return {lora_small_part_columns, lora_small_part_columns};
     }
     return {lora_tensor_sweep_rows(cuts, column_blocks_of(p), processors), lora_part_columns};

@@ -44,8 +44,10 @@ inline constexpr std::int64_t cudnn_scores = std::int64_t{4} << 30U;
 /// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
 inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps
 inline constexpr std::int64_t lora_part_columns = 1024;  ///< whose dS a thread block adds up
-inline constexpr std::int64_t lora_small_part_columns = 512;  ///< likewise of a small dY, which has
-inline constexpr std::int64_t lora_small_sweep = std::int64_t{1} << 25U;  ///< so many elements
+/// Likewise of a small dY, tokens too, which has at most so many elements and columns.
+inline constexpr std::int64_t lora_small_part_columns = 512;
+inline constexpr std::int64_t lora_small_sweep = std::int64_t{3} << 24U;
+inline constexpr std::int64_t lora_small_columns = 8192;
 inline constexpr std::int64_t lora_sweep_rows = 128;   ///< tokens of a tile are a multiple
 inline constexpr std::int64_t lora_sweep_blocks = 2;   ///< of a multiprocessor at once
 inline constexpr std::int64_t lora_sweep_ranks = 16;   ///< ranks of a slot and linear, likewise

@@ -16,6 +16,7 @@ static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
 static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
 static_assert(kernels::lora_small_part_columns == device_memory::lora_small_part_columns);
 static_assert(kernels::lora_small_sweep == device_memory::lora_small_sweep);
+static_assert(kernels::lora_small_columns == device_memory::lora_small_columns);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);

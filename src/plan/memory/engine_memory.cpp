@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/alignment.h"
@@ -104,35 +105,44 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
     return std::max(copies, gradients);
 }
 
+/// Numbers that lora_backward of linears with so many outputs takes in one launch for each rank:
+/// gradients of tiles, and dS of parts of the columns.
+std::int64_t sweep_numbers(const ReplicaView& view, std::span<const std::int64_t> outs,
+                           std::int64_t segments) {
+    namespace sizes = device_memory;
+    const std::int64_t tokens = view.replica.microbatch_tokens;
+    const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+    const auto parts = [&](std::int64_t size) {
+        std::int64_t count = 0;
+        for (const std::int64_t out : outs) count += pieces(out, size);
+        return count;
+    };
+    const std::int64_t usual =
+        most_tiles(view, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
+    if (columns > sizes::lora_small_columns) return usual;
+    const std::int64_t rows = std::min(tokens, sizes::lora_small_sweep / columns);
+    const std::int64_t tiles = pieces(rows, sizes::lora_small_part_columns) + segments;
+    return std::max(usual, tiles * columns + parts(sizes::lora_small_part_columns) * rows);
+}
+
 /// lora_backward of the linears of `shape`, together or one by one.
 std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shape,
                            const ScratchUsers& users) {
     const auto segments = static_cast<std::int64_t>(users.at_once);
     std::int64_t ranks = 0;
-    std::int64_t parts = 0;
-    std::int64_t small_parts = 0;
-    std::int64_t of_parts = 0;  ///< rows
-    std::int64_t gradients = most_tiles(view, shape.out, segments) * shape.out;
-    const auto small_rows = [&](std::int64_t columns) {
-        return std::min(view.replica.microbatch_tokens, device_memory::lora_small_sweep / columns);
-    };
+    std::vector<std::int64_t> outs;
+    std::int64_t numbers = 0;
     for (int i = 0; i < shape.count; ++i) {
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
-        const std::int64_t out = linear_shape(view.lane_model, linear).out;
-        const std::int64_t own_parts = pieces(out, device_memory::lora_small_part_columns);
-        parts += pieces(out, device_memory::lora_part_columns);
-        small_parts += own_parts;
-        of_parts = std::max(of_parts, own_parts * small_rows(out));
-        gradients = std::max(gradients, most_tiles(view, out, segments) * out);
+        outs.push_back(linear_shape(view.lane_model, linear).out);
+        numbers = std::max(numbers, sweep_numbers(view, {&outs.back(), 1}, segments));
         for (const AdapterJob* adapter : users.adapters) {
             if (!adapter->targets_linear(linear)) continue;
             ranks = std::max(ranks,
                              rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
         }
     }
-    of_parts = std::max(
-        {of_parts, small_parts * small_rows(shape.out), parts * view.replica.microbatch_tokens});
-    return ranks * (gradients + of_parts) * 4;
+    return ranks * std::max(numbers, sweep_numbers(view, outs, segments)) * 4;
 }
 
 }  // namespace
