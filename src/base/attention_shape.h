@@ -22,10 +22,10 @@ struct AttentionShape {
 /// below, its padded tiles and extra passes cost more than its faster products save, which are
 /// fewer of narrow heads. The typical length is the mean over tokens of the length of their sample.
 constexpr double cudnn_forward_length(std::int64_t head_dim) {
-    return head_dim <= 64 ? 1200.0 : 100.0;
+    return head_dim <= 64 ? 1000.0 : 100.0;
 }
 constexpr double cudnn_backward_length(std::int64_t head_dim) {
-    return head_dim <= 64 ? 1200.0 : 400.0;
+    return head_dim <= 64 ? 2000.0 : 400.0;
 }
 
 /// Head dimensions that cuDNN's attention is used for.

@@ -112,7 +112,7 @@ double seconds_now() {
 
 void measure(const char* name, const char* choice, bool any_order, const Operands& operands) {
     setenv("LORATRAIN_ATTENTION", choice, 1);
-    CudaAttention attention(nullptr, DType::bf16, kernels::least_shared_bytes);
+    CudaAttention attention(nullptr, DType::bf16, kernels::most_shared_bytes);
     if (any_order) attention.allow_any_order();
     const Attention& op = operands.op;
     const AttentionBackward backward_op{op, operands.d_o.view(), operands.dq.view(),

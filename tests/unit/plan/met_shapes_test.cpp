@@ -79,7 +79,7 @@ TEST(MetShapes, NarrowHeadsNeedGraphsForLongerSamplesAlone) {
     MetShapes met;
     const MeetingStage narrow{0, middle, {}, 64};
     EXPECT_EQ(met.meet(narrow, stalls(), of_lengths({900, 700})), 10.0);
-    EXPECT_EQ(met.meet(narrow, stalls(), of_lengths({1900, 1900})), 12.0);
+    EXPECT_EQ(met.meet(narrow, stalls(), of_lengths({2900, 2900})), 12.0);
 }
 
 TEST(MetShapes, TheHeadTakesSoManyTargetsAtATime) {
