@@ -80,8 +80,8 @@ class Bench {
     void ranks(const std::string& only = "") {
         const std::vector<std::vector<std::int32_t>> several{
             {16}, {8, 16, 32, 64, 128}, {64}, {128}};
-        for (const auto& [in, out] :
-             {std::pair(hidden, hidden), std::pair(hidden, inter), std::pair(inter, hidden)}) {
+        for (const auto& [in, out] : {std::pair(hidden, hidden), std::pair(hidden, 3 * hidden / 2),
+                                      std::pair(hidden, inter), std::pair(inter, hidden)}) {
             for (const std::vector<std::int32_t>& in_turn : several) {
                 const std::string name = name_of(in, out, in_turn);
                 if (name.find(only) != std::string::npos) ranks_of(name, in, out, in_turn, 16);
