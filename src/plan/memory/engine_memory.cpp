@@ -112,6 +112,7 @@ std::int64_t sweep_numbers(const ReplicaView& view, std::span<const std::int64_t
     namespace sizes = device_memory;
     const std::int64_t tokens = view.replica.microbatch_tokens;
     const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+    if (columns == 0) return 0;
     const auto parts = [&](std::int64_t size) {
         std::int64_t count = 0;
         for (const std::int64_t out : outs) count += pieces(out, size);
