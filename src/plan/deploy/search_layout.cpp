@@ -79,11 +79,11 @@ class LayoutSearch {
 
   private:
     /// For what is not played here: messages take time, computations now and then more than usual,
-    /// and rounds get fewer adapters.
+    /// and rounds get fewer adapters, of which the last ones fill a pipeline worst.
     std::int32_t with_spare(std::int32_t depth) const {
         const std::int32_t least = view_.replica.max_in_flight;
-        if (depth == least) return depth;
-        std::int32_t deeper = depth + depth / spare_part;
+        if (depth == least && order_.size() == 1) return depth;
+        std::int32_t deeper = std::max(depth + depth / spare_part, 2 * least);
         while (deeper > depth && !is_roomy_with(deeper)) --deeper;
         return deeper;
     }

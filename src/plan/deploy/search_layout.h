@@ -38,10 +38,10 @@ std::int32_t depths_apart(std::int32_t stages);
 /// How many microbatches may be in flight at the first stage: plan.max_in_flight, or the fewest
 /// more (at most twice as many, depths_apart) that come within 1% of the fastest by simulation, as
 /// far as they fit in memory. What is ready ahead of time fills the pauses that microbatches of
-/// unequal cost leave, and steps that wait for each other. Where that is more than
-/// plan.max_in_flight and half of every rank's memory is left, half as many again: played are the
-/// first rounds, without messages and jitter, and rounds of fewer adapters gain more. `plan` is
-/// complete but for its memory.
+/// unequal cost leave, and steps that wait for each other. Where half of every rank's memory is
+/// left, half as many again, and beside other adapters at least twice plan.max_in_flight: played
+/// are the first rounds, without messages and jitter, and rounds of fewer adapters gain more.
+/// `plan` is complete but for its memory.
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs);
 
