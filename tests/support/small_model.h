@@ -19,4 +19,12 @@ inline ModelSpec small_model(std::int64_t layers = 3) {
     return model;
 }
 
+/// The same so wide that rows are whole blocks of quantised formats.
+inline ModelSpec quantizable_model(std::int64_t layers = 3) {
+    ModelSpec model = small_model(layers);
+    model.hidden_size = model.intermediate_size = 128;
+    model.head_dim = 32;
+    return model;
+}
+
 }  // namespace loratrain::test

@@ -20,8 +20,8 @@ void pack_b_row(const LoraPack& op, std::int64_t row) {
     float* out = op.b_pad.f32() + row * op.b_pad.ld;
     std::fill_n(out, op.b_pad.cols, 0.0F);
     for (const LoraSlot& slot : op.slots) {
-        if (slot.rank > 0)
-            copy_finite(slot.b + row * slot.rank, slot.rank, out + op.first + slot.column);
+        if (slot.rank == 0) continue;
+        copy_finite(slot.b + row * slot.rank, slot.rank, out + op.first + slot.column);
     }
 }
 

@@ -46,10 +46,7 @@ TEST(Difference, BeginsAsTheBase) {
 /// Of what the codes stand for, which is all that there is of a quantised base: the first column of
 /// Q R is that of W.
 TEST(Difference, StartsFromQuantisedWeights) {
-    ModelSpec model = small_model();
-    model.hidden_size = model.intermediate_size = 128;
-    model.heads = 4;
-    model.head_dim = 32;
+    ModelSpec model = quantizable_model();
     model.quantization = {WeightFormat::nf4, SourceType::bf16};
     const SmallCase test_case(model, {starting("a", 4, Initial::olora)});
     WholeStage stage(test_case);

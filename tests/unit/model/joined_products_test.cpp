@@ -156,10 +156,7 @@ TEST(JoinedProducts, OfLayersThatAreComputedAgainOrStream) {
 
 TEST(JoinedProducts, OfStagedWeights) {
     expect_equal_to_separate({small_model(), adapters_of_all_forms(), 1, Precision::bf16});
-    ModelSpec model = small_model();
-    model.hidden_size = model.intermediate_size = 128;
-    model.heads = 4;
-    model.head_dim = 32;
+    ModelSpec model = quantizable_model();
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8}) {
         model.quantization = {format, SourceType::bf16};
         expect_equal_to_separate({model, plain_adapters()});

@@ -136,10 +136,7 @@ TEST(LayerStream, Segments) {
 
 TEST(LayerStream, StagedBf16AndQuantised) {
     expect_streamed_bits({small_model(5), all_forms(), 1, Precision::bf16});
-    ModelSpec model = small_model(5);
-    model.hidden_size = model.intermediate_size = 128;
-    model.heads = 4;
-    model.head_dim = 32;
+    ModelSpec model = quantizable_model(5);
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8}) {
         model.quantization = {format, SourceType::bf16};
         expect_streamed_bits({model, all_forms()});

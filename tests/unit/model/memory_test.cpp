@@ -135,10 +135,7 @@ TEST(StageMemory, Fp8Linears) {
 }
 
 TEST(StageMemory, QuantisedLinears) {
-    ModelSpec model = small_model();
-    model.hidden_size = model.intermediate_size = 128;
-    model.heads = 4;
-    model.head_dim = 32;
+    ModelSpec model = quantizable_model();
     for (const WeightFormat format :
          {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3, WeightFormat::e4m3_block}) {
         model.quantization = {format, SourceType::bf16};
