@@ -20,6 +20,8 @@ constexpr std::int64_t fewest_parts = 2;
 constexpr double least_gain = 0.02;
 constexpr double depth_tolerance = 0.01;
 constexpr std::int32_t spare_part = 2;
+constexpr std::int32_t spare_depths_cuda = 2;
+constexpr std::int32_t spare_depths_cpu = 4;  // what a computation takes varies by 15%
 constexpr std::int32_t most_depths = 16;
 constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
@@ -83,7 +85,9 @@ class LayoutSearch {
     std::int32_t with_spare(std::int32_t depth) const {
         const std::int32_t least = view_.replica.max_in_flight;
         if (depth == least && order_.size() == 1) return depth;
-        std::int32_t deeper = std::max(depth + depth / spare_part, 2 * least);
+        const bool cuda = plan_.backend == BackendKind::cuda;
+        const std::int32_t spare = cuda ? spare_depths_cuda : spare_depths_cpu;
+        std::int32_t deeper = std::max(depth + depth / spare_part, spare * least);
         while (deeper > depth && !is_roomy_with(deeper)) --deeper;
         return deeper;
     }

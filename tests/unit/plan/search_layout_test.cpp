@@ -315,6 +315,19 @@ TEST(SearchDepth, MoreWhereHalfOfTheMemoryIsLeft) {
     EXPECT_EQ(depth_in(2 * enough), 4);
 }
 
+TEST(SearchDepth, ProcessorsOfUnsteadySpeedGetMore) {
+    Case test = case_of_unlike_adapters(16);
+    test.cluster.bytes_per_rank = std::uint64_t{64} << 30;
+    const auto depth_on = [&](BackendKind backend) {
+        test.cluster.backend = backend;
+        return test.plan().replicas[0].max_in_flight;
+    };
+    EXPECT_EQ(depth_on(BackendKind::cuda), 8);
+    EXPECT_EQ(depth_on(BackendKind::cpu), 16);
+    test.cluster.bytes_per_rank = 0;  // not known
+    EXPECT_LE(depth_on(BackendKind::cpu), 8);
+}
+
 /// Of 16 layers the first rounds gain little by more in flight.
 TEST(SearchDepth, SpareLeavesLessIdleAsAdaptersEnd) {
     for (const std::int64_t layers : {8, 16}) {
@@ -330,8 +343,8 @@ TEST(SearchDepth, SpareLeavesLessIdleAsAdaptersEnd) {
         const double usual = idle();
         test.cluster.bytes_per_rank = std::uint64_t{8} << 30;
         const double spared = idle();
-        EXPECT_LT(spared, usual - 0.015) << layers;  // measured: 12.8 and 10.6%, 11.6 and 8.4%
-        EXPECT_LT(spared, 0.11) << layers;
+        EXPECT_LT(spared, usual - 0.03) << layers;  // measured: 12.8 and 8.9%, 11.6 and 6.8%
+        EXPECT_LT(spared, 0.10) << layers;
     }
 }
 
