@@ -39,9 +39,9 @@ std::int32_t depths_apart(std::int32_t stages);
 /// more (at most twice as many, depths_apart) that come within 1% of the fastest by simulation, as
 /// far as they fit in memory. What is ready ahead of time fills the pauses that microbatches of
 /// unequal cost leave, and steps that wait for each other. Where half of every rank's memory is
-/// left, half as many again, and beside other adapters at least twice plan.max_in_flight, on the CPU
-/// four times: played are the first rounds, without messages and jitter, and rounds of fewer adapters
-/// gain more. `plan` is complete but for its memory.
+/// left, half as many again, and beside other adapters at least twice plan.max_in_flight, on the
+/// CPU four times: played are the first rounds, without messages and jitter, and rounds of fewer
+/// adapters gain more. `plan` is complete but for its memory.
 std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                           const CostModel& costs);
 
