@@ -44,6 +44,10 @@ constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block
 constexpr std::int32_t lora_small_part_columns = 512;
 constexpr std::int64_t lora_small_sweep = std::int64_t{3} << 24;
 constexpr std::int64_t lora_small_columns = 8192;
+/// Tokens of a tile where no slot has more ranks than lora_sweep_rank_multiple, and dY at least so
+/// many elements.
+constexpr std::int32_t lora_narrow_rows = 256;
+constexpr std::int64_t lora_narrow_sweep = std::int64_t{10} << 20;
 constexpr std::int32_t lora_sweep_row_multiple = 128;
 constexpr int lora_sweep_blocks_of_processor = 2;
 constexpr std::int32_t lora_sweep_rank_multiple = 16;
@@ -51,10 +55,10 @@ constexpr std::int32_t lora_sweep_rank_multiple = 16;
 /// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S, of targets
 /// whose outputs lie side by side.
 struct LoraBackwardParams {
-    Matrix dy;                            ///< [T, sum of N]
-    std::int64_t ends[max_lora_targets];  ///< the column of dy behind each target's last
-    Matrix s[max_lora_targets];           ///< [T, R], of the forward pass, with its scale
-    Matrix ds[max_lora_targets];          ///< [T, R]
+    Matrix dy;                                 ///< [T, sum of N]
+    std::int64_t ends[max_lora_targets] = {};  ///< the column of dy behind each target's last
+    Matrix s[max_lora_targets];                ///< [T, R], of the forward pass, with its scale
+    Matrix ds[max_lora_targets];               ///< [T, R]
     LoraTables tables;
     std::int32_t part_columns = 0;  ///< LoraBackwardCut's
     void* workspace = nullptr;
@@ -67,7 +71,7 @@ struct LoraBackwardCut {
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
 LoraBackwardCut lora_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
-                                  int processors);
+                                  std::int32_t largest_rank, int processors);
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
 

@@ -87,7 +87,7 @@ struct SweepParams {
     std::int64_t ends[max_lora_targets];
     LoraTables tables;
     int rank_blocks;   ///< of every slot (with_ds: and target), at most
-    int part_bits;     ///< one thread block adds up dS of 2^part_bits columns
+    int part_columns;  ///< whose dS one thread block adds up; of each target the last fewer
     int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
     float* ds;         ///< [rank_blocks, parts of all targets' columns, T, 16]

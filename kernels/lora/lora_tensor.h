@@ -23,10 +23,11 @@ cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& para
 /// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many
 /// for that, as if all rows were one.
 std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
-/// Few rows and columns: as many of either, so that blocks for dS and for dB have equal shares of
-/// dY and about one is for each multiprocessor.
+/// Up to 16 ranks: tiles of 256 rows, and as many parts of the columns as let all blocks run at
+/// once. More ranks, few rows and columns: as many of either, so that blocks for dS and for dB have
+/// equal shares of dY and about one is for each multiprocessor.
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
-                                         int processors);
+                                         std::int32_t largest_rank, int processors);
 /// Blocks of columns of a sweep.
 int lora_grad_a_column_blocks(const LoraGradAParams& params);
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);

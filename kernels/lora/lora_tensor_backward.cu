@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <bit>
 
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
+#include "lora_narrow_backward.cuh"
 #include "lora_tensor.h"
 #include "lora_wide_backward.cuh"
 
@@ -151,37 +151,64 @@ __global__ void __launch_bounds__(threads) finish_backward(SweepParams p, Output
 SweepParams backward_sweep(const LoraBackwardParams& p) {
     SweepParams sweep{};
     sweep.x = p.dy;
-    for (int i = 0; i < p.tables.target_count; ++i) {
-        sweep.s[i] = p.s[i];
-        sweep.ends[i] = p.ends[i];
-    }
+    std::copy_n(p.s, max_lora_targets, sweep.s);
+    std::copy_n(p.ends, max_lora_targets, sweep.ends);
     sweep.tables = p.tables;
     sweep.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
-    sweep.part_bits = std::bit_width(static_cast<unsigned>(p.part_columns)) - 1;
+    sweep.part_columns = p.part_columns;
     sweep.gradients = static_cast<float*>(p.workspace);
     sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
                                      sweep.rank_blocks * block_ranks * p.dy.cols;
     return sweep;
 }
 
-int column_blocks_of(const LoraBackwardParams& p) {
-    int blocks = 0;
-    for (std::int64_t i = 0, begin = 0; i < max_lora_targets && begin < p.dy.cols; ++i) {
-        blocks += pieces(p.ends[i] - begin, block_columns);
-        begin = p.ends[i];
+/// Before the tables are there.
+int targets_of(const LoraBackwardParams& p) {
+    int targets = 0;
+    while (targets < max_lora_targets && (targets == 0 || p.ends[targets - 1] < p.dy.cols)) {
+        ++targets;
     }
-    return blocks;
+    return targets;
+}
+
+bool is_narrow(const Matrix& dy, std::int32_t largest_rank) {
+    return largest_rank <= block_ranks && dy.rows * dy.cols >= lora_narrow_sweep;
+}
+
+/// Tiles of all the rows that a block can take, and parts of the columns as long as lets all
+/// blocks run at once.
+LoraBackwardCut narrow_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts, int processors) {
+    std::int64_t tiles = 0;
+    for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], ds_rows);
+    SweepParams sweep = backward_sweep(p);
+    const int at_once = processors * blocks_of_processor;
+    sweep.part_columns = line_columns;
+    while (sweep.part_columns < p.dy.cols && parts_before(sweep, targets_of(p)) * tiles > at_once) {
+        sweep.part_columns += line_columns;
+    }
+    return {ds_rows, sweep.part_columns};
+}
+
+cudaError_t launch_backward(cudaStream_t stream, const SweepParams& sweep, int shared_limit) {
+    if (is_narrow(sweep.x, sweep.tables.largest_rank)) {
+        return launch_narrow_backward(stream, sweep, shared_limit);
+    }
+    return sweep.rank_blocks <= 2 ? launch_wide_backward<2>(stream, sweep, shared_limit)
+                                  : launch_wide_backward<4>(stream, sweep, shared_limit);
 }
 
 }  // namespace
 
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
-                                         int processors) {
-    static_assert(ds_rows == block_columns);
+                                         std::int32_t largest_rank, int processors) {
+    static_assert(ds_rows == block_columns && ds_rows == lora_narrow_rows);
+    if (is_narrow(p.dy, largest_rank)) return narrow_cut(p, cuts, processors);
     if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_sweep) {
         return {lora_small_part_columns, lora_small_part_columns};
     }
-    return {lora_tensor_sweep_rows(cuts, column_blocks_of(p), processors), lora_part_columns};
+    return {lora_tensor_sweep_rows(cuts, column_blocks_before(backward_sweep(p), targets_of(p)),
+                                   processors),
+            lora_part_columns};
 }
 
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
@@ -195,9 +222,7 @@ std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
     const SweepParams sweep = backward_sweep(p);
     if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = sweep.rank_blocks <= 2
-                                       ? launch_wide_backward<2>(stream, sweep, p.shared_limit)
-                                       : launch_wide_backward<4>(stream, sweep, p.shared_limit);
+        const cudaError_t status = launch_backward(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
     const bool finish_b = p.tables.most_tiles_of_slot > 1;

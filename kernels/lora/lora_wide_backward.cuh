@@ -152,7 +152,7 @@ __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int
 }
 
 __host__ __device__ inline int parts_of(const SweepParams& p, const TargetColumns& columns) {
-    return static_cast<int>((columns.end - columns.begin + (1 << p.part_bits) - 1) >> p.part_bits);
+    return (static_cast<int>(columns.end - columns.begin) + p.part_columns - 1) / p.part_columns;
 }
 
 __host__ __device__ inline int parts_before(const SweepParams& p, int target) {
@@ -168,10 +168,9 @@ __device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index
         index -= parts_of(p, columns_of(p, target++));
     }
     const TargetColumns columns = columns_of(p, target);
-    const int factor = index << p.part_bits;
+    const int factor = index * p.part_columns;
     return {target, static_cast<int>(columns.begin) + factor,
-            static_cast<int>(min(columns.end, columns.begin + factor + (1 << p.part_bits))),
-            factor};
+            static_cast<int>(min(columns.end, columns.begin + factor + p.part_columns)), factor};
 }
 
 /// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
@@ -217,7 +216,7 @@ __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& ti
     wait_for_pieces<0>();
     const std::int64_t of_part = p.x.rows * block_ranks;
     const std::int64_t stride = parts_before(p, p.tables.target_count) * of_part;
-    const int part_index = parts_before(p, columns.target) + (columns.factor >> p.part_bits);
+    const int part_index = parts_before(p, columns.target) + (columns.factor / p.part_columns);
     write_part<blocks>(p.ds + group * blocks * stride + part_index * of_part, stride, warp_row,
                        tile.end, block_count, ds);
 }

@@ -71,17 +71,20 @@ class StackedLinear {
 class LoraRanksTest : public BackendTest {
   protected:
     struct Setting {
-        Setting(Backend& backend, const RaggedRows& rows, std::int64_t in = ragged_in)
+        Setting(Backend& backend, const RaggedRows& rows, std::int64_t in = ragged_in,
+                std::int64_t first_out = ragged_out)
             : samples(backend, rows.lengths),
               batch{rows.segments, samples.positions(), samples.sample_ids()},
-              first(backend, in, ragged_out, rows.first_ranks, 1),
-              second(backend, in, ragged_out + 8, rows.second_ranks, 2) {}
+              outs{first_out, first_out + 8},
+              first(backend, in, outs[0], rows.first_ranks, 1),
+              second(backend, in, outs[1], rows.second_ranks, 2) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
 
         PackedSamples samples;
         reference::LoraBatch batch;
+        std::array<std::int64_t, 2> outs;
         StackedLinear first, second;
     };
 
@@ -153,6 +156,42 @@ class LoraRanksTest : public BackendTest {
         return result;
     }
 
+    /// dS and gradients of B of two linears whose outputs lie side by side.
+    void expect_backward(const Setting& setting) {
+        const std::int64_t tokens = setting.tokens();
+        const HostMatrix dy = random(tokens, setting.outs[0] + setting.outs[1], 3);
+        const DeviceMatrix together(backend(), dy, 8);
+        const std::array linears{&setting.first, &setting.second};
+        std::vector<DeviceMatrix> s;
+        std::vector<DeviceMatrix> ds;
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            s.emplace_back(backend(), own_columns(*linears[i], setting.batch, tokens, 4 + i), 8);
+            ds.push_back(junk(tokens, linears[i]->columns()));
+        }
+        std::vector<LoraBackward> ops;
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            ops.push_back({together.view().col_range(i == 0 ? 0 : setting.outs[0], setting.outs[i]),
+                           linears[i]->target(s[i].view()), ds[i].view(), setting.rows()});
+        }
+        backend().lora_backward_group(ops);
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            const StackedLinear& linear = *linears[i];
+            HostMatrix part(tokens, setting.outs[i]);
+            for (std::int64_t row = 0; row < tokens; ++row) {
+                for (std::int64_t col = 0; col < part.cols; ++col) {
+                    part(row, col) = dy(row, (i == 0 ? 0 : setting.outs[0]) + col);
+                }
+            }
+            expect_close(
+                ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
+                cat("dS ", i));
+            auto expected = linear.linear().gradient_starts(setting.batch, false);
+            reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
+                                       linear.factors(), setting.batch, expected);
+            expect_gradients(linear, expected, false);
+        }
+    }
+
     void expect_gradients(const StackedLinear& linear, const std::vector<HostMatrix>& expected,
                           bool of_a) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -191,41 +230,22 @@ TEST_P(LoraRanksTest, ForwardOfManyColumns) {
 }
 
 TEST_P(LoraRanksTest, BackwardOfRaggedRanks) {
-    for_each_setting([&](const Setting& setting) {
-        const std::int64_t tokens = setting.tokens();
-        const HostMatrix dy = random(tokens, 2 * ragged_out + 8, 3);
-        const DeviceMatrix together(backend(), dy, 8);
-        std::vector<DeviceMatrix> s;
-        std::vector<DeviceMatrix> ds;
-        std::vector<LoraBackward> ops;
-        const std::array linears{&setting.first, &setting.second};
-        for (std::size_t i = 0; i < linears.size(); ++i) {
-            s.emplace_back(backend(), own_columns(*linears[i], setting.batch, tokens, 4 + i), 8);
-            ds.push_back(junk(tokens, linears[i]->columns()));
-        }
-        for (std::size_t i = 0; i < linears.size(); ++i) {
-            ops.push_back({together.view().col_range(i == 0 ? 0 : ragged_out,
-                                                     i == 0 ? ragged_out : ragged_out + 8),
-                           linears[i]->target(s[i].view()), ds[i].view(), setting.rows()});
-        }
-        backend().lora_backward_group(ops);
-        for (std::size_t i = 0; i < linears.size(); ++i) {
-            const StackedLinear& linear = *linears[i];
-            HostMatrix part(tokens, i == 0 ? ragged_out : ragged_out + 8);
-            for (std::int64_t row = 0; row < tokens; ++row) {
-                for (std::int64_t col = 0; col < part.cols; ++col) {
-                    part(row, col) = dy(row, (i == 0 ? 0 : ragged_out) + col);
-                }
-            }
-            expect_close(
-                ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
-                cat("dS ", i));
-            auto expected = linear.linear().gradient_starts(setting.batch, false);
-            reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
-                                       linear.factors(), setting.batch, expected);
-            expect_gradients(linear, expected, false);
-        }
-    });
+    for_each_setting([&](const Setting& setting) { expect_backward(setting); });
+}
+
+/// Where no adapter has more than 16 ranks, a dY of so many elements goes another way.
+TEST_P(LoraRanksTest, BackwardOfFewRanksAndManyColumns) {
+    constexpr std::int64_t out = 8200;
+    const RaggedRows rows{{300, 1, 255, 84},
+                          {{2, 0, 300, 1}, {0, 300, 301, 2}, {1, 301, 556, 3}, {2, 560, 640, 4}},
+                          {16, 5, 12, 8},
+                          {8, 16, 0, 3}};
+    Setting setting(backend(), rows, 8, out);
+    ASSERT_GT(setting.tokens() * (2 * out + 8), 10 << 20);
+    expect_backward(setting);
+    setting.first.begin_gradients();
+    setting.second.begin_gradients();
+    expect_backward(setting);
 }
 
 TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
@@ -257,7 +277,7 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
     });
 }
 
-/// Which kernel sweeps dY for an adapter depends on its own rank.
+/// Which kernel sweeps dY depends on whether some adapter has more than 16 ranks.
 TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
     constexpr std::int64_t rows = 300;
     const HostMatrix dy = random(rows, ragged_out, 1);

@@ -17,6 +17,8 @@ static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
 static_assert(kernels::lora_small_part_columns == device_memory::lora_small_part_columns);
 static_assert(kernels::lora_small_sweep == device_memory::lora_small_sweep);
 static_assert(kernels::lora_small_columns == device_memory::lora_small_columns);
+static_assert(kernels::lora_narrow_rows == device_memory::lora_narrow_rows);
+static_assert(kernels::lora_narrow_sweep == device_memory::lora_narrow_sweep);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
@@ -60,6 +62,16 @@ bool drops(std::span<const LoraTarget> targets) {
         return std::ranges::any_of(
             target.slots, [](const LoraSlot& slot) { return slot.rank > 0 && slot.dropout > 0; });
     });
+}
+
+std::int32_t largest_rank(std::span<const LoraTarget> targets) {
+    std::int32_t largest = 0;
+    for (const LoraTarget& target : targets) {
+        for (const LoraSlot& slot : target.slots) {
+            largest = std::max(largest, static_cast<std::int32_t>(slot.rank));
+        }
+    }
+    return largest;
 }
 
 }  // namespace
@@ -226,7 +238,8 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
         return;
     }
     const kernels::LoraRowCuts cuts = row_cuts(ops.front().rows, params.dy.rows);
-    const kernels::LoraBackwardCut cut = lora_backward_cut(params, cuts, processors_);
+    const kernels::LoraBackwardCut cut =
+        lora_backward_cut(params, cuts, largest_rank(swept_targets_), processors_);
     params.tables =
         lora_tables(swept_targets_, ops.front().rows, params.dy.rows, cut.tile_rows, true);
     params.part_columns = cut.part_columns;

@@ -66,13 +66,11 @@ ScratchUsers all_adapters(const Job& job) {
     return users;
 }
 
-std::int64_t most_tiles(const ReplicaView& view, std::int64_t columns, std::int64_t segments) {
+std::int64_t most_tiles(std::int64_t tokens, std::int64_t columns, std::int64_t segments) {
     const std::int64_t row_tiles =
         std::max<std::int64_t>(1, most_processors * device_memory::lora_sweep_blocks /
                                       pieces(columns, device_memory::lora_sweep_columns));
-    return std::min(row_tiles,
-                    pieces(view.replica.microbatch_tokens, device_memory::lora_sweep_rows)) +
-           segments;
+    return std::min(row_tiles, pieces(tokens, device_memory::lora_sweep_rows)) + segments;
 }
 
 LinearGroupShape outer_shape(const ModelSpec& model, Linear linear) {
@@ -100,17 +98,17 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
     const std::int64_t columns = std::accumulate(copied.begin(), copied.end(), std::int64_t{0});
     const std::int64_t copies =
         columns * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
-    const std::int64_t gradients =
-        most_tiles(view, shape.in, static_cast<std::int64_t>(users.at_once)) * ranks * shape.in * 4;
+    const std::int64_t gradients = most_tiles(view.replica.microbatch_tokens, shape.in,
+                                              static_cast<std::int64_t>(users.at_once)) *
+                                   ranks * shape.in * 4;
     return std::max(copies, gradients);
 }
 
 /// Numbers that lora_backward of linears with so many outputs takes in one launch for each rank:
 /// gradients of tiles, and dS of parts of the columns.
-std::int64_t sweep_numbers(const ReplicaView& view, std::span<const std::int64_t> outs,
+std::int64_t sweep_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
                            std::int64_t segments) {
     namespace sizes = device_memory;
-    const std::int64_t tokens = view.replica.microbatch_tokens;
     const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
     if (columns == 0) return 0;
     const auto parts = [&](std::int64_t size) {
@@ -119,31 +117,70 @@ std::int64_t sweep_numbers(const ReplicaView& view, std::span<const std::int64_t
         return count;
     };
     const std::int64_t usual =
-        most_tiles(view, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
+        most_tiles(tokens, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
     if (columns > sizes::lora_small_columns) return usual;
     const std::int64_t rows = std::min(tokens, sizes::lora_small_sweep / columns);
     const std::int64_t tiles = pieces(rows, sizes::lora_small_part_columns) + segments;
     return std::max(usual, tiles * columns + parts(sizes::lora_small_part_columns) * rows);
 }
 
+/// The same where no slot has more than lora_sweep_ranks.
+std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
+                            std::int64_t segments) {
+    namespace sizes = device_memory;
+    const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+    if (columns == 0) return 0;
+    const std::int64_t few_tokens = std::min(tokens, sizes::lora_narrow_sweep / columns);
+    const std::int64_t of_few = sweep_numbers(few_tokens, outs, segments);
+    if (few_tokens == tokens) return of_few;
+    const std::int64_t tiles = pieces(tokens, sizes::lora_narrow_rows) + segments;
+    const std::int64_t rows_at_once =
+        most_processors * sizes::lora_sweep_blocks * sizes::lora_narrow_rows;
+    const auto targets = static_cast<std::int64_t>(outs.size());
+    return std::max(of_few, tiles * columns + std::max(rows_at_once, targets * tokens));
+}
+
+/// Of adapters that have a linear.
+struct SweptRanks {
+    std::int64_t largest = 0;
+    bool any_narrow = false;  ///< at most lora_sweep_ranks
+
+    void add(std::int64_t rank) {
+        largest = std::max(largest, rank);
+        any_narrow = any_narrow || rank <= device_memory::lora_sweep_ranks;
+    }
+};
+
+/// Numbers that lora_backward of linears with so many outputs takes in one launch.
+std::int64_t numbers_of_ranks(std::int64_t tokens, std::span<const std::int64_t> outs,
+                              std::int64_t segments, const SweptRanks& ranks) {
+    constexpr std::int64_t narrow = device_memory::lora_sweep_ranks;
+    std::int64_t numbers = 0;
+    if (ranks.any_narrow) numbers = narrow * narrow_numbers(tokens, outs, segments);
+    if (ranks.largest <= narrow) return numbers;
+    return std::max(numbers,
+                    rounded_up(ranks.largest, narrow) * sweep_numbers(tokens, outs, segments));
+}
+
 /// lora_backward of the linears of `shape`, together or one by one.
 std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shape,
                            const ScratchUsers& users) {
     const auto segments = static_cast<std::int64_t>(users.at_once);
-    std::int64_t ranks = 0;
+    const std::int64_t tokens = view.replica.microbatch_tokens;
+    SweptRanks ranks;
     std::vector<std::int64_t> outs;
-    std::int64_t numbers = 0;
     for (int i = 0; i < shape.count; ++i) {
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
         outs.push_back(linear_shape(view.lane_model, linear).out);
-        numbers = std::max(numbers, sweep_numbers(view, {&outs.back(), 1}, segments));
         for (const AdapterJob* adapter : users.adapters) {
-            if (!adapter->targets_linear(linear)) continue;
-            ranks = std::max(ranks,
-                             rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
+            if (adapter->targets_linear(linear)) ranks.add(adapter->largest_rank());
         }
     }
-    return ranks * std::max(numbers, sweep_numbers(view, outs, segments)) * 4;
+    std::int64_t most = numbers_of_ranks(tokens, outs, segments, ranks);
+    for (const std::int64_t& out : outs) {
+        most = std::max(most, numbers_of_ranks(tokens, {&out, 1}, segments, ranks));
+    }
+    return most * 4;
 }
 
 }  // namespace

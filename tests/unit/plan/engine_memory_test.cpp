@@ -55,8 +55,8 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.table_ring, 12 * mib);
     // gate and up: x with its LoRA columns, both outputs with theirs
     EXPECT_EQ(layout.gemm_timing, grown(8192U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
-    // gate and up: 28 parts of dS for 8192 rows, 3 + 4 tiles of gradients, 16 ranks, fp32
-    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (28 * 8192 + (3 + 4) * 28672));
+    // gate and up: dS of 256 rows by 2 x 192 blocks, 32 + 4 tiles of gradients, 16 ranks, fp32
+    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (2 * 192 * 256 + (32 + 4) * 28672));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
     EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
     // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
@@ -65,6 +65,22 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.cudnn_workspace, scores + 8192U * 32 * 4 + heads);
     EXPECT_EQ(layout.cudnn_tables, 2U * grown(10 * (8192 + 32) * 4));
     EXPECT_EQ(plan.memory[0].engine, layout.total());
+}
+
+TEST(EngineMemory, SweepsOfManyAndOfFewRanks) {
+    Case test = large_case();
+    const std::uint64_t narrow = layout_of(test).operator_scratch;
+    // gate and up: 28 parts of dS for 8192 rows, 3 + 4 tiles of gradients
+    const std::uint64_t wide = std::uint64_t{4} * (28 * 8192 + (3 + 4) * 28672);
+    test.job.adapters[0].r = 17;
+    EXPECT_EQ(layout_of(test).operator_scratch, std::max(narrow, 32 * wide));
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 128;
+    EXPECT_EQ(layout_of(test).operator_scratch, 128 * wide);
+    // few tokens: no narrow sweep; 3 + 4 tiles, 28 parts of dS
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 8;
+    test.job.parallel.microbatch_tokens = 2048;
+    const std::int64_t few = (10 << 20) / 28672;
+    EXPECT_GT(layout_of(test).operator_scratch, 16U * 4 * (28 * few + (3 + 4) * 28672));
 }
 
 TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
