@@ -23,12 +23,24 @@ __device__ __forceinline__ Place place_of(std::int64_t rows, std::int64_t groups
             i < rows * groups};
 }
 
-template <int lanes>
-__device__ __forceinline__ float group_sum(float value, float* scratch) {
-    if constexpr (lanes == 32) {
-        return warp_sum(value);
-    } else {
-        return block_sum(value, scratch);
+/// Of a group's threads, `count` sums at once. `scratch`: used for nothing else.
+template <int lanes, int count>
+__device__ __forceinline__ void add_up(float (&sums)[count],
+                                       float (&scratch)[block_threads / 32][count]) {
+#pragma unroll
+    for (float& sum : sums) sum = warp_sum(sum);
+    if constexpr (lanes != 32) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32][i] = sums[i];
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            sums[i] = scratch[0][i];
+#pragma unroll
+            for (int warp = 1; warp < lanes / 32; ++warp) sums[i] += scratch[warp][i];
+        }
     }
 }
 
@@ -42,7 +54,7 @@ __device__ __forceinline__ const T* added_at(const RmsNormParams& p, const Place
 template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     forward_kernel(RmsNormParams p, std::int64_t width) {
-    __shared__ float scratch[block_threads / 32];
+    __shared__ float scratch[block_threads / 32][1];
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
     wait_for_kernel_before();
     if (!at.valid) return;
@@ -50,10 +62,10 @@ __global__ void __launch_bounds__(block_threads)
     T* y = static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
     const T* added = added_at<T>(p, at);
-    float sum = 0.0F;
-    for (std::int64_t j = at.lane; j < width; j += lanes) sum += to_float(x[j]) * to_float(x[j]);
-    sum = group_sum<lanes>(sum, scratch);
-    const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
+    float sum[1] = {};
+    for (std::int64_t j = at.lane; j < width; j += lanes) sum[0] += to_float(x[j]) * to_float(x[j]);
+    add_up<lanes>(sum, scratch);
+    const float inverse = 1.0F / sqrtf(sum[0] / static_cast<float>(width) + p.eps);
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         float v = to_float(x[j]) * (inverse * (to_float(weight[j]) + p.weight_offset));
         if (added != nullptr) v += to_float(added[j]);
@@ -66,7 +78,7 @@ __global__ void __launch_bounds__(block_threads)
 template <class T, int lanes, int passes>
 __global__ void __launch_bounds__(block_threads)
     forward_held_kernel(RmsNormParams p, std::int64_t width) {
-    __shared__ float scratch[block_threads / 32];
+    __shared__ float scratch[block_threads / 32][1];
     __shared__ std::uint32_t largest[block_threads / 32];
     using Row = HeldRow<T, lanes, passes>;
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
@@ -81,17 +93,17 @@ __global__ void __launch_bounds__(block_threads)
     for (int pass = 0; pass < passes; ++pass) {
         if (Row::column(pass) < width) held.take(pass, x + Row::column(pass));
     }
-    float sum = 0.0F;
+    float sum[1] = {};
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         if (Row::column(pass) >= width) break;
         float v[wide];
         held.values(pass, nullptr, v);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) sum += v[i] * v[i];
+        for (int i = 0; i < wide; ++i) sum[0] += v[i] * v[i];
     }
-    sum = group_sum<lanes>(sum, scratch);
-    const float inverse = 1.0F / sqrtf(sum / static_cast<float>(width) + p.eps);
+    add_up<lanes>(sum, scratch);
+    const float inverse = 1.0F / sqrtf(sum[0] / static_cast<float>(width) + p.eps);
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         const std::int64_t col = Row::column(pass);
@@ -113,21 +125,10 @@ __global__ void __launch_bounds__(block_threads)
     if (p.codes.codes != nullptr) held.write_codes(width, nullptr, p.codes, at.row, largest);
 }
 
-template <class T, int N>
-__device__ __forceinline__ void store_gradient(T* dx, float (&v)[N], bool accumulate) {
-    if (accumulate) {
-        float before[N];
-        load<N>(dx, before);
-#pragma unroll
-        for (int i = 0; i < N; ++i) v[i] += before[i];
-    }
-    store<N>(dx, v);
-}
-
 template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     backward_kernel(RmsNormBackwardParams p, std::int64_t width) {
-    __shared__ float scratch[block_threads / 32];
+    __shared__ float scratch[block_threads / 32][2];
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
     wait_for_kernel_before();
     if (!at.valid) return;
@@ -135,22 +136,20 @@ __global__ void __launch_bounds__(block_threads)
     const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
     T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
-    float sum = 0.0F;
-    float dot = 0.0F;
+    float sums[2] = {};  // of x x and of x weight dy
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         const float v = to_float(x[j]);
-        sum += v * v;
-        dot += v * (to_float(weight[j]) + p.weight_offset) * to_float(dy[j]);
+        sums[0] += v * v;
+        sums[1] += v * (to_float(weight[j]) + p.weight_offset) * to_float(dy[j]);
     }
-    sum = group_sum<lanes>(sum, scratch);
-    dot = group_sum<lanes>(dot, scratch);
+    add_up<lanes>(sums, scratch);
     const auto count = static_cast<float>(width);
-    const float inverse = 1.0F / sqrtf(sum / count + p.eps);
-    const float along = dot * inverse * inverse / count;
+    const float inverse = 1.0F / sqrtf(sums[0] / count + p.eps);
+    const float along = sums[1] * inverse * inverse / count;
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         const float w = to_float(weight[j]) + p.weight_offset;
-        float v[1] = {inverse * (w * to_float(dy[j]) - to_float(x[j]) * along)};
-        store_gradient<T, 1>(dx + j, v, p.accumulate);
+        const float v = inverse * (w * to_float(dy[j]) - to_float(x[j]) * along);
+        dx[j] = from_float<T>(p.accumulate ? v + to_float(dx[j]) : v);
     }
 }
 
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(block_threads)
 template <class T, int lanes, int passes>
 __global__ void __launch_bounds__(block_threads)
     backward_held_kernel(RmsNormBackwardParams p, std::int64_t width) {
-    __shared__ float scratch[block_threads / 32];
+    __shared__ float scratch[block_threads / 32][2];
     using Row = HeldRow<T, lanes, passes>;
     const Place at = place_of<lanes>(p.x.rows, p.groups, width);
     wait_for_kernel_before();
@@ -170,14 +169,15 @@ __global__ void __launch_bounds__(block_threads)
     const T* weight = static_cast<const T*>(p.weight);
     Row held_x;
     Row held_dy;
+    Row before;  // read at once with the others: what comes later waits for the sums
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         if (Row::column(pass) >= width) break;
         held_x.take(pass, x + Row::column(pass));
         held_dy.take(pass, dy + Row::column(pass));
+        if (p.accumulate) before.take(pass, dx + Row::column(pass));
     }
-    float sum = 0.0F;
-    float dot = 0.0F;
+    float sums[2] = {};  // of x x and of x weight dy
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         if (Row::column(pass) >= width) break;
@@ -189,15 +189,14 @@ __global__ void __launch_bounds__(block_threads)
         held_dy.values(pass, nullptr, d);
 #pragma unroll
         for (int i = 0; i < wide; ++i) {
-            sum += v[i] * v[i];
-            dot += v[i] * (w[i] + p.weight_offset) * d[i];
+            sums[0] += v[i] * v[i];
+            sums[1] += v[i] * (w[i] + p.weight_offset) * d[i];
         }
     }
-    sum = group_sum<lanes>(sum, scratch);
-    dot = group_sum<lanes>(dot, scratch);
+    add_up<lanes>(sums, scratch);
     const auto count = static_cast<float>(width);
-    const float inverse = 1.0F / sqrtf(sum / count + p.eps);
-    const float along = dot * inverse * inverse / count;
+    const float inverse = 1.0F / sqrtf(sums[0] / count + p.eps);
+    const float along = sums[1] * inverse * inverse / count;
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         const std::int64_t col = Row::column(pass);
@@ -213,7 +212,13 @@ __global__ void __launch_bounds__(block_threads)
             w[i] += p.weight_offset;
             d[i] = inverse * (w[i] * d[i] - v[i] * along);
         }
-        store_gradient<T, wide>(dx + col, d, p.accumulate);
+        if (p.accumulate) {
+            float b[wide];
+            before.values(pass, nullptr, b);
+#pragma unroll
+            for (int i = 0; i < wide; ++i) d[i] += b[i];
+        }
+        store<wide>(dx + col, d);
         if (y == nullptr) continue;
 #pragma unroll
         for (int i = 0; i < wide; ++i) v[i] *= inverse * w[i];
@@ -222,7 +227,6 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 constexpr std::int64_t widest_of_a_warp = 512;  ///< that is not held
-constexpr std::int64_t widest_held_by_a_warp = 2048;
 constexpr std::int64_t widest_held = 8192;
 
 template <int lanes>
@@ -243,7 +247,7 @@ cudaError_t with_shares(std::int64_t width, const Launch& launch) {
     if (width <= 256) return launch(Shares<32, 1>{});
     if (width <= 512) return launch(Shares<32, 2>{});
     if (width <= 1024) return launch(Shares<32, 4>{});
-    if (width <= widest_held_by_a_warp) return launch(Shares<32, 8>{});
+    if (width <= 2048) return launch(Shares<block_threads, 1>{});
     if (width <= 4096) return launch(Shares<block_threads, 2>{});
     return launch(Shares<block_threads, 4>{});
 }
