@@ -8,94 +8,169 @@ namespace loratrain::kernels {
 
 namespace {
 
+/// N columns as they are stored.
 template <class T, int N>
-__device__ __forceinline__ void rotate(T* low_half, T* high_half, const float* cosines,
-                                       const float* sines, float scale) {
-    float low[N];
-    float high[N];
-    load<N>(low_half, low);
-    load<N>(high_half, high);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const float x = low[i];
-        low[i] = (x * cosines[i] - high[i] * sines[i]) * scale;
-        high[i] = (high[i] * cosines[i] + x * sines[i]) * scale;
-    }
-    store<N>(low_half, low);
-    store<N>(high_half, high);
-}
+struct StoredColumns {
+    static constexpr int words = static_cast<int>(sizeof(T)) * N / 16;
+    uint4 held[words];
 
-/// Of 2 N columns that follow each other.
-template <class T, int N>
-__device__ __forceinline__ void rotate_pairs(T* x, const float* cosines, const float* sines,
-                                             float scale) {
-    float values[2][N];
-    load<N>(x, values[0]);
-    load<N>(x + N, values[1]);
+    __device__ __forceinline__ void take(const T* from) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        float& first = values[2 * i / N][2 * i % N];
-        float& second = values[(2 * i + 1) / N][(2 * i + 1) % N];
-        const float before = first;
-        first = (before * cosines[i] - second * sines[i]) * scale;
-        second = (second * cosines[i] + before * sines[i]) * scale;
+        for (int i = 0; i < words; ++i) held[i] = reinterpret_cast<const uint4*>(from)[i];
     }
-    store<N>(x, values[0]);
-    store<N>(x + N, values[1]);
-}
+    __device__ __forceinline__ void values(float (&v)[N]) const {
+        load<N>(reinterpret_cast<const T*>(held), v);
+    }
+};
+template <class T>
+struct StoredColumns<T, 1> {
+    T held;
+
+    __device__ __forceinline__ void take(const T* from) { held = *from; }
+    __device__ __forceinline__ void values(float (&v)[1]) const { v[0] = to_float(held); }
+};
+
+/// N angles' columns of one head: of its halves, or 2 N columns that follow each other.
+template <class T, int N, bool interleaved>
+struct RotatedColumns {
+    StoredColumns<T, N> low;
+    StoredColumns<T, N> high;
+
+    static __device__ __forceinline__ int high_column(int half) { return interleaved ? N : half; }
+    /// `at`: the first.
+    __device__ __forceinline__ void take(const T* at, int half) {
+        low.take(at);
+        high.take(at + high_column(half));
+    }
+    __device__ __forceinline__ void give(T* at, int half, const float* cosines, const float* sines,
+                                         float scale) const {
+        float values[2][N];
+        low.values(values[0]);
+        high.values(values[1]);
+        float cosine[N];
+        float sine[N];
+        load<N>(cosines, cosine);
+        load<N>(sines, sine);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            float& first = interleaved ? values[2 * i / N][2 * i % N] : values[0][i];
+            float& second = interleaved ? values[(2 * i + 1) / N][(2 * i + 1) % N] : values[1][i];
+            const float before = first;
+            first = (before * cosine[i] - second * sine[i]) * scale;
+            second = (second * cosine[i] + before * sine[i]) * scale;
+        }
+        store<N>(at, values[0]);
+        store<N>(at + high_column(half), values[1]);
+    }
+};
 
 __device__ __forceinline__ float scale_at(const RopeParams& p, std::int64_t row) {
     const auto position = static_cast<float>(p.positions[row]);
     return 1.0F + p.scale_beta * logf(1.0F + floorf(__fdiv_rn(position, p.scale_period)));
 }
 
-/// Dynamic shared memory holds the cosines and sines of the block's rows.
-template <class T, int N, bool interleaved>
-__global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p, int block_rows) {
-    extern __shared__ float cosines[];
-    wait_for_kernel_before();
-    const int half = static_cast<int>(p.rotary_dim / 2);
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * block_rows;
-    const int rows = static_cast<int>(min(static_cast<std::int64_t>(block_rows), p.x.rows - first));
-    float* sines = cosines + rows * half;
-    for (int i = static_cast<int>(threadIdx.x); i < rows * half; i += block_threads) {
+constexpr int heads_at_once = 2;
+
+/// How the threads of a block share its rows: in each turn one has the columns of N angles in
+/// heads_at_once heads, head_threads apart.
+struct RopeShares {
+    int rows;
+    int angle_threads;  ///< of a head
+    int head_threads;
+    int head_turns;
+    int angle_turns;
+
+    __host__ __device__ int row_threads() const { return angle_threads * head_threads; }
+    __device__ int head(int place, int turn) const {
+        return place / angle_threads + turn % head_turns * heads_at_once * head_threads;
+    }
+    /// Of N each.
+    __device__ int angles(int place, int turn) const {
+        return place % angle_threads + turn / head_turns * angle_threads;
+    }
+};
+
+/// The cosines and sines of the block's rows, [rows, half] each.
+__device__ __forceinline__ void find_angles(const RopeParams& p, std::int64_t first, int count,
+                                            int half, float* cosines, float* sines) {
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += static_cast<int>(blockDim.x)) {
         const auto position = static_cast<float>(p.positions[first + i / half]);
         float sine = 0.0F;
         sincosf(__fmul_rn(position, p.inv_freq[i % half]), &sine, &cosines[i]);
         sines[i] = p.backward ? -sine : sine;
     }
-    __syncthreads();
-    T* x = static_cast<T*>(p.x.data) + first * p.x.ld;
-    const int per_head = half / N;
-    const int per_row = static_cast<int>(p.x.cols / p.head_dim) * per_head;
-    for (int i = static_cast<int>(threadIdx.x); i < rows * per_row; i += block_threads) {
-        const int row = i / per_row;
-        const int place = i % per_row;
-        const int j = place % per_head * N;
-        T* head = x + row * p.x.ld + place / per_head * p.head_dim;
-        const int angle = row * half + j;
-        const bool scaled = place / per_head * p.head_dim < p.scaled_columns;
-        const float scale = scaled ? p.length * scale_at(p, first + row) : p.length;
-        if constexpr (interleaved) {
-            rotate_pairs<T, N>(head + 2 * j, cosines + angle, sines + angle, scale);
-        } else {
-            rotate<T, N>(head + j, head + half + j, cosines + angle, sines + angle, scale);
+}
+
+/// Dynamic shared memory holds the cosines and sines of the block's rows. What a thread rotates
+/// first is under way while they are found.
+template <class T, int N, bool interleaved>
+__global__ void __launch_bounds__(block_threads) rope_kernel(RopeParams p, RopeShares shares) {
+    extern __shared__ float cosines[];
+    wait_for_kernel_before();
+    const auto half = static_cast<int>(p.rotary_dim / 2);
+    const auto heads = static_cast<int>(p.x.cols / p.head_dim);
+    const auto head_dim = static_cast<int>(p.head_dim);
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * shares.rows;
+    const int rows =
+        static_cast<int>(min(static_cast<std::int64_t>(shares.rows), p.x.rows - first));
+    const int row = static_cast<int>(threadIdx.x) / shares.row_threads();
+    const int place = static_cast<int>(threadIdx.x) % shares.row_threads();
+    T* x = static_cast<T*>(p.x.data) + (first + row) * p.x.ld;
+    RotatedColumns<T, N, interleaved> columns[heads_at_once];
+    const auto for_own = [&](int turn, const auto& body) {
+        const int j = shares.angles(place, turn) * N;
+        if (row >= rows || j >= half) return;
+#pragma unroll
+        for (int i = 0; i < heads_at_once; ++i) {
+            const int head = shares.head(place, turn) + i * shares.head_threads;
+            if (head < heads) body(columns[i], head * head_dim, j);
         }
+    };
+    const auto take = [&](auto& own, int column, int j) {
+        own.take(x + column + (interleaved ? 2 * j : j), half);
+    };
+    for_own(0, take);
+    float* sines = cosines + rows * half;
+    find_angles(p, first, rows * half, half, cosines, sines);
+    __syncthreads();
+    const float scale =
+        p.length * (p.scaled_columns > 0 && row < rows ? scale_at(p, first + row) : 1.0F);
+    for (int turn = 0; turn < shares.head_turns * shares.angle_turns; ++turn) {
+        if (turn > 0) for_own(turn, take);
+        for_own(turn, [&](const auto& own, int column, int j) {
+            own.give(x + column + (interleaved ? 2 * j : j), half, cosines + row * half + j,
+                     sines + row * half + j, column < p.scaled_columns ? scale : p.length);
+        });
     }
 }
 
-/// As many rows as give each thread of a block something to do.
+/// One turn where a row's threads fit in a block, and as many rows as give a block's threads
+/// something to do.
+RopeShares shares_of(const RopeParams& p, int columns) {
+    constexpr int threads = static_cast<int>(block_threads);
+    constexpr int most_rows = 16;
+    const auto pieces = [](int count, int size) { return (count + size - 1) / size; };
+    const auto heads = static_cast<int>(p.x.cols / p.head_dim);
+    const auto angles = static_cast<int>(p.rotary_dim / 2 / columns);
+    RopeShares shares{};
+    shares.angle_threads = std::clamp(angles, 1, threads);
+    shares.head_threads =
+        std::clamp(pieces(heads, heads_at_once), 1, threads / shares.angle_threads);
+    shares.rows = std::clamp(threads / shares.row_threads(), 1, most_rows);
+    shares.head_turns = pieces(heads, heads_at_once * shares.head_threads);
+    shares.angle_turns = pieces(angles, shares.angle_threads);
+    return shares;
+}
+
 template <class T, int N>
 cudaError_t launch(cudaStream_t stream, const RopeParams& p) {
-    constexpr std::int64_t most_rows = 16;
-    const std::int64_t per_row = p.x.cols / p.head_dim * p.rotary_dim / (2 * N);
-    const std::int64_t rows =
-        std::clamp<std::int64_t>(block_threads / std::max<std::int64_t>(1, per_row), 1, most_rows);
-    const auto shared = static_cast<std::size_t>(rows * p.rotary_dim) * sizeof(float);
-    const auto blocks = static_cast<unsigned>((p.x.rows + rows - 1) / rows);
-    void (*kernel)(RopeParams, int) = rope_kernel<T, N, false>;
+    const RopeShares shares = shares_of(p, N);
+    const auto shared = static_cast<std::size_t>(shares.rows * p.rotary_dim) * sizeof(float);
+    const auto blocks = static_cast<unsigned>((p.x.rows + shares.rows - 1) / shares.rows);
+    const auto threads = static_cast<unsigned>(shares.rows * shares.row_threads());
+    void (*kernel)(RopeParams, RopeShares) = rope_kernel<T, N, false>;
     if (p.interleaved) kernel = rope_kernel<T, N, true>;
-    return launch_early(stream, kernel, blocks, block_threads, shared, p, static_cast<int>(rows));
+    return launch_early(stream, kernel, blocks, threads, shared, p, shares);
 }
 
 }  // namespace
