@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/alignment.h"
 #include "base/dynamic_map.h"
 
 namespace loratrain {
@@ -9,7 +10,7 @@ namespace loratrain {
 namespace {
 
 std::int64_t blocks_of(std::int64_t count) {
-    return (count + dynamic_block - 1) / dynamic_block;
+    return ceil_div(count, dynamic_block);
 }
 
 const DynamicMap& map_of(StatePart part) {

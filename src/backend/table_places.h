@@ -6,6 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/alignment.h"
+
 namespace loratrain {
 
 /// Where tables lie in one piece of memory, equal ones only once. An op whose tables might not fit
@@ -15,9 +17,7 @@ class TablePlaces {
   public:
     static constexpr std::size_t alignment = 16;
     /// What a table of `bytes` bytes takes up.
-    static constexpr std::size_t size_of(std::size_t bytes) {
-        return (bytes + alignment - 1) / alignment * alignment;
-    }
+    static constexpr std::size_t size_of(std::size_t bytes) { return round_up(bytes, alignment); }
 
     struct Place {
         std::size_t offset = 0;  ///< a multiple of `alignment`

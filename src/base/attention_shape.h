@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/alignment.h"
+
 namespace loratrain {
 
 /// Sizes that cuDNN's attention graphs are built for (backend/cuda/attention_cudnn.cpp) and their
@@ -42,7 +44,7 @@ inline std::int64_t rounded_up(std::int64_t value, std::int64_t steps) {
     if (value <= steps) return value;
     const auto below = std::bit_floor(static_cast<std::uint64_t>(value - 1));
     const std::int64_t step = static_cast<std::int64_t>(below) / steps;
-    return (value + step - 1) / step * step;
+    return round_up(value, step);
 }
 
 }  // namespace attention_shapes

@@ -97,7 +97,7 @@ constexpr std::uint64_t code_bytes(const WeightTraits& traits, std::int64_t cols
     return static_cast<std::uint64_t>((cols * traits.bits + 7) / 8);
 }
 constexpr std::int64_t scale_count(const WeightTraits& traits, std::int64_t cols) {
-    return traits.block == 0 ? 0 : (cols + traits.block - 1) / traits.block;
+    return traits.block == 0 ? 0 : ceil_div(cols, traits.block);
 }
 constexpr std::uint64_t scale_bytes(const WeightTraits& traits, std::int64_t cols) {
     return static_cast<std::uint64_t>(scale_count(traits, cols) * traits.scale_bytes);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/alignment.h"
+
 namespace loratrain {
 
 namespace {
@@ -19,7 +21,7 @@ static_assert(Counter::is_always_lock_free, "processes share counters");
 }  // namespace
 
 std::size_t ByteRing::bytes_for(std::size_t capacity) {
-    return 2 * cache_line + (capacity + cache_line - 1) / cache_line * cache_line;
+    return 2 * cache_line + round_up(capacity, cache_line);
 }
 
 ByteRing::ByteRing(void* memory, std::size_t capacity, ByteCopy copy)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/alignment.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -16,7 +17,7 @@ bool divides(std::int64_t divisor, std::int64_t number) {
 }
 
 std::int64_t vocabulary_blocks(const ModelSpec& model) {
-    return (model.vocab_size + vocabulary_block - 1) / vocabulary_block;
+    return ceil_div(model.vocab_size, vocabulary_block);
 }
 
 Slice even_slice(std::int64_t whole, const TensorLane& lane) {

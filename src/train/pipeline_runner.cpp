@@ -6,6 +6,7 @@
 
 #include "backend/range.h"
 #include "base/activity.h"
+#include "base/alignment.h"
 #include "base/error.h"
 #include "plan/action_traits.h"
 #include "plan/file_share.h"
@@ -442,7 +443,7 @@ TensorView PipelineRunner::message(const std::vector<Buffer>& buffers, const Act
 
 std::size_t PipelineRunner::payload_bytes(const TensorView& payload) const {
     const std::size_t bytes = static_cast<std::size_t>(payload.numel()) * payload.element_size();
-    return (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+    return round_up(bytes, sizeof(double));
 }
 
 const std::vector<std::int32_t>& PipelineRunner::carried_adapters(const Action& action) {

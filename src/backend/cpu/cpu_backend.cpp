@@ -8,6 +8,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
+#include "base/alignment.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t alignment = 64;
 
 std::size_t padded(std::size_t bytes) {
-    return (bytes + alignment - 1) / alignment * alignment;
+    return round_up(bytes, alignment);
 }
 
 /// Memory of the CPU backend was read at once.
@@ -92,16 +93,15 @@ std::unique_ptr<Readback> CpuBackend::read_later(std::span<const ReadPart> parts
 
 void CpuBackend::zero(void* target, std::size_t bytes) {
     constexpr std::size_t block = std::size_t{1} << 20U;
-    parallel_for(
-        threads_, static_cast<std::int64_t>((bytes + block - 1) / block), [&](std::int64_t i) {
-            const std::size_t begin = static_cast<std::size_t>(i) * block;
-            std::memset(static_cast<char*>(target) + begin, 0, std::min(block, bytes - begin));
-        });
+    parallel_for(threads_, static_cast<std::int64_t>(ceil_div(bytes, block)), [&](std::int64_t i) {
+        const std::size_t begin = static_cast<std::size_t>(i) * block;
+        std::memset(static_cast<char*>(target) + begin, 0, std::min(block, bytes - begin));
+    });
 }
 
 Scratch CpuBackend::reserve_scratch(std::int64_t floats_per_thread) {
     constexpr std::int64_t line = alignment / sizeof(float);
-    const std::int64_t stride = (floats_per_thread + line - 1) / line * line;
+    const std::int64_t stride = round_up(floats_per_thread, line);
     const std::size_t bytes = static_cast<std::size_t>(stride * threads_) * sizeof(float);
     if (bytes > scratch_.bytes()) {
         scratch_ = Buffer();

@@ -4,6 +4,7 @@
 #include "backend/cpu/dropout_mask.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
+#include "base/alignment.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -15,7 +16,7 @@ constexpr std::int64_t cols_per_block = 512;
 constexpr std::int64_t mask_scratch = rows_per_block * cols_per_block;
 
 std::int64_t blocks_of(std::int64_t cols) {
-    return (cols + cols_per_block - 1) / cols_per_block;
+    return ceil_div(cols, cols_per_block);
 }
 
 bool any_dropout(std::span<const LoraTarget> targets) {

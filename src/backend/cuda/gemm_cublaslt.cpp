@@ -42,11 +42,6 @@ std::int64_t alignment_of(std::uint64_t number) {
     return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
-/// Up to the next multiple.
-std::int64_t aligned_to(std::int64_t number, std::int64_t step) {
-    return (number + step - 1) / step * step;
-}
-
 std::int64_t alignment_of(const TensorView& view) {
     return alignment_of(reinterpret_cast<std::uintptr_t>(view.data));
 }
@@ -149,7 +144,7 @@ std::int64_t thousandths(float number) {
 std::int64_t stride_like(std::int64_t like, std::int64_t columns) {
     const std::int64_t alignment =
         std::min(alignment_of(static_cast<std::uint64_t>(like)), vector_elements);
-    const std::int64_t stride = aligned_to(columns, vector_elements);
+    const std::int64_t stride = round_up(columns, vector_elements);
     return alignment == vector_elements ? stride : stride + alignment;
 }
 

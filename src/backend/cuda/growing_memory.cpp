@@ -1,6 +1,7 @@
 #include "backend/cuda/growing_memory.h"
 
 #include "backend/cuda/counted_memory.h"
+#include "base/alignment.h"
 #include "base/device_memory.h"
 #include "base/error.h"
 
@@ -13,7 +14,7 @@ GrowingMemory::~GrowingMemory() {
 void* GrowingMemory::try_reserve(std::size_t bytes) {
     if (bytes <= bytes_) return data_;
     constexpr std::size_t step = device_memory::growing_step;
-    bytes = (bytes + step - 1) / step * step;
+    bytes = round_up(bytes, step);
     free_counted(data_, bytes_, use_);
     data_ = allocate_counted(bytes, use_);
     bytes_ = data_ == nullptr ? 0 : bytes;

@@ -5,6 +5,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/table_cache.h"
+#include "base/alignment.h"
 #include "base/device_memory.h"
 
 namespace loratrain {
@@ -27,10 +28,6 @@ static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_col
 
 /// Parts are cut evenly, but for this.
 constexpr std::int64_t tile_row_multiple = 32;
-
-std::int32_t round_up(std::int32_t value, std::int32_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
 
 kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     kernels::LoraSlotEntry entry{};
@@ -108,10 +105,10 @@ void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_
     tiles_.clear();
     const auto cut = [&](std::int64_t begin, std::int64_t end, std::int32_t segment,
                          std::int32_t slot) {
-        const std::int64_t count = (end - begin + tile_rows - 1) / tile_rows;
-        const std::int64_t even = count == 0 ? 0 : (end - begin + count - 1) / count;
-        const std::int64_t step = std::min<std::int64_t>(
-            tile_rows, (even + tile_row_multiple - 1) / tile_row_multiple * tile_row_multiple);
+        const std::int64_t count = ceil_div(end - begin, tile_rows);
+        const std::int64_t even = count == 0 ? 0 : ceil_div(end - begin, count);
+        const std::int64_t step =
+            std::min<std::int64_t>(tile_rows, round_up(even, tile_row_multiple));
         for (std::int64_t row = begin; row < end; row += step) {
             tiles_.push_back({static_cast<std::int32_t>(row),
                               static_cast<std::int32_t>(std::min(end, row + step)), segment, slot,

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/counted_memory.h"
+#include "base/alignment.h"
 #include "kernels/small_table.h"
 
 namespace loratrain {
@@ -46,7 +47,7 @@ std::size_t StagingRing::reserve(std::size_t bytes) {
         sectors_[current_].used = 0;
     }
     const std::size_t offset = sectors_[current_].used;
-    sectors_[current_].used += (bytes + alignment - 1) / alignment * alignment;
+    sectors_[current_].used += round_up(bytes, alignment);
     return offset;
 }
 

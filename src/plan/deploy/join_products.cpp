@@ -1,5 +1,6 @@
 #include "plan/deploy/join_products.h"
 
+#include "base/alignment.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/frozen_layouts.h"
 
@@ -11,15 +12,11 @@ constexpr std::int64_t tile_rows = 128;
 constexpr std::int64_t tile_columns = 256;
 constexpr std::int64_t multiprocessors = 132;
 
-std::int64_t ratio_up(std::int64_t size, std::int64_t of) {
-    return (size + of - 1) / of;
-}
-
 }  // namespace
 
 std::int64_t product_cost(std::int64_t rows, std::int64_t columns, std::int64_t k) {
-    const std::int64_t tiles = ratio_up(rows, tile_rows) * ratio_up(columns, tile_columns);
-    return ratio_up(tiles, multiprocessors) * k;
+    const std::int64_t tiles = ceil_div(rows, tile_rows) * ceil_div(columns, tile_columns);
+    return ceil_div(tiles, multiprocessors) * k;
 }
 
 bool joining_pays(const ReplicaView& view, LinearGroup group) {

@@ -19,16 +19,8 @@ namespace {
 
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
 
-std::int64_t pieces(std::int64_t count, std::int64_t size) {
-    return (count + size - 1) / size;
-}
-
-std::int64_t rounded_up(std::int64_t count, std::int64_t size) {
-    return pieces(count, size) * size;
-}
-
 std::uint64_t grown(std::int64_t bytes) {
-    return static_cast<std::uint64_t>(rounded_up(bytes, device_memory::growing_step));
+    return static_cast<std::uint64_t>(round_up(bytes, device_memory::growing_step));
 }
 
 bool on_cuda(const Plan& plan) {
@@ -69,8 +61,8 @@ ScratchUsers all_adapters(const Job& job) {
 std::int64_t most_tiles(std::int64_t tokens, std::int64_t columns, std::int64_t segments) {
     const std::int64_t row_tiles =
         std::max<std::int64_t>(1, most_processors * device_memory::lora_sweep_blocks /
-                                      pieces(columns, device_memory::lora_sweep_columns));
-    return std::min(row_tiles, pieces(tokens, device_memory::lora_sweep_rows)) + segments;
+                                      ceil_div(columns, device_memory::lora_sweep_columns));
+    return std::min(row_tiles, ceil_div(tokens, device_memory::lora_sweep_rows)) + segments;
 }
 
 LinearGroupShape outer_shape(const ModelSpec& model, Linear linear) {
@@ -89,15 +81,14 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
             if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
         }
         copied.push_back(targets *
-                         rounded_up(adapter->largest_rank(), device_memory::lora_copy_ranks));
+                         round_up(adapter->largest_rank(), device_memory::lora_copy_ranks));
         ranks = std::max(
-            ranks, targets * rounded_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
+            ranks, targets * round_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
     }
     std::sort(copied.begin(), copied.end(), std::greater<>());
     copied.resize(users.at_once);
     const std::int64_t columns = std::accumulate(copied.begin(), copied.end(), std::int64_t{0});
-    const std::int64_t copies =
-        columns * rounded_up(shape.in, device_memory::lora_copy_columns) * 2;
+    const std::int64_t copies = columns * round_up(shape.in, device_memory::lora_copy_columns) * 2;
     const std::int64_t gradients = most_tiles(view.replica.microbatch_tokens, shape.in,
                                               static_cast<std::int64_t>(users.at_once)) *
                                    ranks * shape.in * 4;
@@ -113,14 +104,14 @@ std::int64_t sweep_numbers(std::int64_t tokens, std::span<const std::int64_t> ou
     if (columns == 0) return 0;
     const auto parts = [&](std::int64_t size) {
         std::int64_t count = 0;
-        for (const std::int64_t out : outs) count += pieces(out, size);
+        for (const std::int64_t out : outs) count += ceil_div(out, size);
         return count;
     };
     const std::int64_t usual =
         most_tiles(tokens, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
     if (columns > sizes::lora_small_columns) return usual;
     const std::int64_t rows = std::min(tokens, sizes::lora_small_sweep / columns);
-    const std::int64_t tiles = pieces(rows, sizes::lora_small_part_columns) + segments;
+    const std::int64_t tiles = ceil_div(rows, sizes::lora_small_part_columns) + segments;
     return std::max(usual, tiles * columns + parts(sizes::lora_small_part_columns) * rows);
 }
 
@@ -133,7 +124,7 @@ std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> o
     const std::int64_t few_tokens = std::min(tokens, sizes::lora_narrow_sweep / columns);
     const std::int64_t of_few = sweep_numbers(few_tokens, outs, segments);
     if (few_tokens == tokens) return of_few;
-    const std::int64_t tiles = pieces(tokens, sizes::lora_narrow_rows) + segments;
+    const std::int64_t tiles = ceil_div(tokens, sizes::lora_narrow_rows) + segments;
     const std::int64_t rows_at_once =
         most_processors * sizes::lora_sweep_blocks * sizes::lora_narrow_rows;
     const auto targets = static_cast<std::int64_t>(outs.size());
@@ -159,7 +150,7 @@ std::int64_t numbers_of_ranks(std::int64_t tokens, std::span<const std::int64_t>
     if (ranks.any_narrow) numbers = narrow * narrow_numbers(tokens, outs, segments);
     if (ranks.largest <= narrow) return numbers;
     return std::max(numbers,
-                    rounded_up(ranks.largest, narrow) * sweep_numbers(tokens, outs, segments));
+                    round_up(ranks.largest, narrow) * sweep_numbers(tokens, outs, segments));
 }
 
 /// lora_backward of the linears of `shape`, together or one by one.
@@ -269,7 +260,7 @@ std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
         most_samples(view), view.plan.samples.longest, view.replica.microbatch_tokens);
     const std::int64_t scores =
         std::min(device_memory::cudnn_scores, samples * model.heads * length * length * 2);
-    const double padding = static_cast<double>(rounded_up(length, 64) * rounded_up(length, 128)) /
+    const double padding = static_cast<double>(round_up(length, 64) * round_up(length, 128)) /
                            static_cast<double>(length * length);
     const std::int64_t sums = tokens * model.heads * 4;
     const std::int64_t queries_per_key = model.heads / model.kv_heads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/alignment.h"
 #include "base/shape.h"
 #include "plan/memory/residency.h"
 
@@ -95,7 +96,7 @@ std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
 
 std::int32_t padded_columns(std::int32_t columns) {
     constexpr std::int32_t multiple = 16;
-    return (columns + multiple - 1) / multiple * multiple;
+    return round_up(columns, multiple);
 }
 
 std::uint64_t compute_bytes(const Plan& plan) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/alignment.h"
+
 namespace loratrain {
 
 namespace {
@@ -42,7 +44,7 @@ std::vector<LayerKeeping> layer_keeping(const ReplicaView& view, const StagePlan
 }
 
 std::uint64_t offload_block_bytes(const ReplicaView& view) {
-    return (layer_slot_layout(view).bytes + pinned_page - 1) / pinned_page * pinned_page;
+    return round_up(layer_slot_layout(view).bytes, pinned_page);
 }
 
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/alignment.h"
+
 namespace loratrain {
 
 namespace {
@@ -53,8 +55,7 @@ std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& 
     for (StagePlan& stage : stages) {
         stage.holders.clear();
         stage.resident_layers =
-            shared ? (stage.layer_count + residency.sharers - 1) / residency.sharers
-                   : resident_layers(job);
+            shared ? ceil_div(stage.layer_count, residency.sharers) : resident_layers(job);
     }
     return stages;
 }
@@ -103,7 +104,7 @@ StreamedLayer streamed_layer(const ReplicaView& view) {
 }
 
 std::uint64_t host_block_bytes(const StreamedLayer& layer) {
-    return (layer.host_bytes + page_bytes - 1) / page_bytes * page_bytes;
+    return round_up(layer.host_bytes, page_bytes);
 }
 
 }  // namespace loratrain

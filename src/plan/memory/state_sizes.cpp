@@ -35,7 +35,7 @@ void StateSizes::add(std::int64_t parameters, bool is_trained, Optim optim) {
     (is_trained ? trained : frozen) += parameters;
     if (!is_trained || !has_coded_moments(optim, parameters)) return;
     coded += parameters;
-    blocks += (parameters + dynamic_block - 1) / dynamic_block;
+    blocks += ceil_div(parameters, dynamic_block);
 }
 
 StateSizes StateSizes::times(std::int64_t layers) const {
