@@ -244,7 +244,8 @@ class StopAndContinue(Watching):
             lines = (self.run_dir / f"devices/rank-{rank}.jsonl").read_text().splitlines()
             samples = [json.loads(line) for line in lines]
             self.assertGreaterEqual(len(samples), 4)
-            self.assertEqual(sum(sample["seconds"] == 0 for sample in samples), 2)
+            self.assertEqual(samples[0]["seconds"], 0)  # in tenths: a start may end within the first
+            self.assertGreaterEqual(sum(sample["seconds"] == 0 for sample in samples), 2)
             times = [sample["time"] for sample in samples]
             self.assertEqual(times, sorted(times))
             self.assertLess(abs(times[-1] - time.time()), 120)

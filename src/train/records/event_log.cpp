@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -51,11 +52,13 @@ std::string EventLog::file_of(AdapterId adapter) const {
     return cat(job_.run.dir, "/tensorboard/", job_.adapter(adapter).name, file_name_);
 }
 
-std::string EventLog::records(const std::vector<MetricsRow>& rows) {
+std::string EventLog::records(AdapterId adapter, const std::vector<MetricsRow>& rows) {
     std::string text;
+    double& written = written_[adapter];
     for (const MetricsRow& row : rows) {
-        if (row.elapsed_seconds) last_time_ = *row.elapsed_seconds;
-        text += scalar_event(start_ + last_time_, row.step, scalars_of(row));
+        latest_time_ = std::max(latest_time_, row.elapsed_seconds.value_or(0.0));
+        written = std::max(written, row.elapsed_seconds.value_or(latest_time_));
+        text += scalar_event(start_ + written, row.step, scalars_of(row));
     }
     return text;
 }
@@ -66,15 +69,16 @@ void EventLog::restart(AdapterId adapter, const std::vector<MetricsRow>& rows) {
     const std::string folder = std::filesystem::path(file).parent_path().string();
     std::filesystem::remove_all(folder);
     make_directory(folder);
-    last_time_ = 0.0;
-    write_text_atomic(file, event_file_header(start_) + records(rows));
+    latest_time_ = 0.0;
+    written_.erase(adapter);
+    write_text_atomic(file, event_file_header(start_) + records(adapter, rows));
 }
 
 void EventLog::append(AdapterId adapter, const std::vector<MetricsRow>& rows) {
     const std::string file = file_of(adapter);
     if (file.empty() || rows.empty()) return;
     std::ofstream out(file, std::ios::app | std::ios::binary);
-    out << records(rows);
+    out << records(adapter, rows);
     out.flush();
     if (!out) throw Error(file + ": cannot be written");
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,12 @@ class EventLog {
   private:
     /// "" without logging.tensorboard.
     std::string file_of(AdapterId adapter) const;
-    std::string records(const std::vector<MetricsRow>& rows);
+    std::string records(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
     const Job& job_;
-    double start_ = 0.0;      ///< seconds since 1970 at which elapsed_seconds was 0
-    double last_time_ = 0.0;  ///< of a row; rows of evaluations have none of their own
+    double start_ = 0.0;                   ///< seconds since 1970 at which elapsed_seconds was 0
+    double latest_time_ = 0.0;             ///< of a row; rows of evaluations have none of their own
+    std::map<AdapterId, double> written_;  ///< the latest time in its file, which never goes back
     std::string file_name_;
 };
 
