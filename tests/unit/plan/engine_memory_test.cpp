@@ -76,11 +76,10 @@ TEST(EngineMemory, SweepsOfManyAndOfFewRanks) {
     EXPECT_EQ(layout_of(test).operator_scratch, std::max(narrow, 32 * wide));
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 128;
     EXPECT_EQ(layout_of(test).operator_scratch, 128 * wide);
-    // few tokens: no narrow sweep; 3 + 4 tiles, 28 parts of dS
+    // a quarter of the tokens: 8 + 4 tiles, as many blocks at once
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 8;
     test.job.parallel.microbatch_tokens = 2048;
-    const std::int64_t few = (10 << 20) / 28672;
-    EXPECT_GT(layout_of(test).operator_scratch, 16U * 4 * (28 * few + (3 + 4) * 28672));
+    EXPECT_EQ(layout_of(test).operator_scratch, 16U * 4 * (2 * 192 * 256 + (8 + 4) * 28672));
 }
 
 TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
