@@ -107,9 +107,44 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, float 
     }
 }
 
+/// Writes a warp's sums for all to read, where add_outer has them.
+template <int chunks>
+__device__ __forceinline__ void put_sums(const float (&sums)[chunks][4][4], float* scratch) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int c = 0; c < chunks; ++c) {
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            float* target = scratch + g * scratch_ld + c * chunk_columns + 8 * w + 2 * q;
+            *reinterpret_cast<float2*>(target) = make_float2(sums[c][w][0], sums[c][w][1]);
+            *reinterpret_cast<float2*>(target + 8 * scratch_ld) =
+                make_float2(sums[c][w][2], sums[c][w][3]);
+        }
+    }
+}
+
+/// The same where LineColumns were the factor: of a line, sums 2q and 2q + 1 of column j are of the
+/// columns 8q + j and 8q + 32 + j.
+template <int chunks>
+__device__ __forceinline__ void put_line_sums(const float (&sums)[chunks][4][4], float* scratch) {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int q = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+    for (int c = 0; c < chunks; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float* target = scratch + (g + i / 2 * 8) * scratch_ld + c / 2 * line_columns +
+                            i % 2 * chunk_columns + 8 * q + c % 2 * 4;
+            *reinterpret_cast<float4*>(target) =
+                make_float4(sums[c][0][i], sums[c][1][i], sums[c][2][i], sums[c][3][i]);
+        }
+    }
+}
+
 /// Adds the row warps' sums and writes this tile's partial gradients, or adds them to the slot's
 /// where it has no other tile.
-template <class Shape, int blocks, bool with_ds>
+template <class Shape, int blocks, bool with_ds, bool by_lines = false>
 __device__ __forceinline__ void write_gradients(const SweepParams& p, const RankBlock* rank_blocks,
                                                 const ColumnBlock& columns, int rank_group,
                                                 int block_count,
@@ -117,23 +152,15 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
                                                 float* scratch) {
     constexpr int ranks = blocks * block_ranks;
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int q = static_cast<int>(threadIdx.x) % 4;
     const int row_warp = warp / Shape::column_warps;
     const int left = warp % Shape::column_warps * Shape::chunks * chunk_columns;
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
-#pragma unroll
-        for (int c = 0; c < Shape::chunks; ++c) {
-#pragma unroll
-            for (int w = 0; w < 4; ++w) {
-                float* target = scratch + (row_warp * ranks + b * block_ranks + g) * scratch_ld +
-                                left + c * chunk_columns + 8 * w + 2 * q;
-                *reinterpret_cast<float2*>(target) =
-                    make_float2(sums[b][c][w][0], sums[b][c][w][1]);
-                *reinterpret_cast<float2*>(target + 8 * scratch_ld) =
-                    make_float2(sums[b][c][w][2], sums[b][c][w][3]);
-            }
+        float* target = scratch + (row_warp * ranks + b * block_ranks) * scratch_ld + left;
+        if constexpr (by_lines) {
+            put_line_sums<Shape::chunks>(sums[b], target);
+        } else {
+            put_sums<Shape::chunks>(sums[b], target);
         }
     }
     __syncthreads();
@@ -171,11 +198,47 @@ __device__ __forceinline__ int ranks_of(const SweepParams& p, int slot, int targ
     return p.tables.slots[target * p.tables.slot_count + slot].rank;
 }
 
+/// dropout_column of a lane's 8 columns of each rank block's lines.
+template <int blocks, int lines>
+using DropoutColumns = uint4[blocks][lines];
+
+/// sums += Sᵀ drop(X) of line `line` of a warp's, staged at `staged`. Rank blocks of one target,
+/// which are neighbours, share what is kept.
+template <class Shape, int blocks>
+__device__ __forceinline__ void add_kept_line(const Feeder<Shape, blocks>& feeder,
+                                              const uint4* staged, int line, int block_count,
+                                              const DropoutKeys* keys,
+                                              const DropoutColumns<blocks, Shape::lines>& columns,
+                                              const std::uint32_t (&s)[blocks][block_rows / 16][4],
+                                              float (&sums)[blocks][Shape::chunks][4][4]) {
+#pragma unroll
+    for (int m = 0; m < block_rows / 16; ++m) {
+        uint4 x[4];
+        load_tokens(staged, m * 16, x);
+        LineColumns fragments;
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+            if (b >= block_count) break;
+            const RankBlock* block = feeder.rank_blocks + b;
+            if (b == 0 || block[0].target != block[-1].target) {
+                keep_columns(*block, keys[b], feeder.dropout_rows_of(b) + m * 16, columns[b][line],
+                             x, fragments);
+            }
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                multiply_add(sums[b][line * 2 + j / 4][j % 4], s[b][m][0], s[b][m][1], s[b][m][2],
+                             s[b][m][3], fragments[j][0], fragments[j][1]);
+            }
+        }
+    }
+}
+
 template <int blocks, bool with_dropout, int stages>
 __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(SweepParams p) {
     using Shape = Split<blocks, with_dropout, stages>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
+    __shared__ DropoutKeys keys[with_dropout ? blocks : 1];
     let_next_kernel_start();
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
@@ -184,6 +247,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     if (threadIdx.x < blocks) {
         rank_blocks[threadIdx.x] = find_rank_block<false>(
             p, tile, columns, rank_group_of_block(p) * blocks + static_cast<int>(threadIdx.x));
+        if (with_dropout) keys[threadIdx.x] = dropout_keys(rank_blocks[threadIdx.x].key);
     }
     __syncthreads();
     int block_count = 0;
@@ -192,8 +256,6 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     if (block_count == 0) return;
 
     const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int q = static_cast<int>(threadIdx.x) % 4;
     const int warp_column =
         columns.first + warp % Shape::column_warps * Shape::chunks * chunk_columns;
     const int first_row = tile.begin + warp / Shape::column_warps * block_rows;
@@ -214,14 +276,28 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
         commit_pieces();
     }
 
-    const std::uint32_t step_of_rows = with_dropout ? p.tables.segments[tile.segment].step : 0;
+    DropoutColumns<blocks, Shape::lines> dropout_columns;
+    RowId id{};
+    if constexpr (with_dropout) {
+        const std::uint32_t step = p.tables.segments[tile.segment].step;
+        const int eight = p.tables.first_dropout_block + warp_column / 8 + piece_of_lane();
+#pragma unroll
+        for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+            for (int line = 0; line < Shape::lines; ++line) {
+                dropout_columns[b][line] =
+                    dropout_column(rank_blocks[b].key, step,
+                                   static_cast<std::uint32_t>(eight + line * line_pieces));
+            }
+        }
+        id = load_row_id(p.tables, first_row, tile.end);
+    }
     float sums[blocks][Shape::chunks][4][4] = {};
     for (int row_block = 0; row_block < row_blocks; ++row_block) {
-        const int row = first_row + row_block * rows_apart;
         std::uint32_t s[blocks][block_rows / 16][4] = {};
-        uint4 dropout_rows[blocks][row_pieces];
-        if (with_dropout) {
-            find_dropout_rows<blocks>(p, rank_blocks, row + g, tile.end, dropout_rows);
+        if constexpr (with_dropout) {
+            stage_dropout_rows(feeder, id);
+            id = load_row_id(p.tables, first_row + (row_block + 1) * rows_apart, tile.end);
         }
 #pragma unroll
         for (int line = 0; line < Shape::lines; ++line) {
@@ -236,32 +312,23 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
                     load_transposed_block(feeder.s_of(row_block, b) + m * 32, s[b][m]);
                 }
             }
+            const uint4* staged = feeder.stage_of(step);
+            if constexpr (with_dropout) {
+                add_kept_line<Shape, blocks>(feeder, staged, line, block_count, keys,
+                                             dropout_columns, s, sums);
+            } else {
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int chunk = line * 2 + half;
-                const uint4* staged = feeder.stage_of(step);
-                Columns fragments;
-                if constexpr (!with_dropout) {
+                for (int half = 0; half < 2; ++half) {
+                    Columns fragments;
                     load_columns(
                         [&](int r, int piece) {
                             return staged + staged_piece(r, half * 4 + piece);
                         },
                         fragments);
-                }
 #pragma unroll
-                for (int b = 0; b < blocks; ++b) {
-                    if constexpr (with_dropout) {
-                        mask_rows(rank_blocks[b], step_of_rows,
-                                  p.tables.first_dropout_block +
-                                      (warp_column + chunk * chunk_columns) / 8 + q,
-                                  dropout_rows[b], staged, half, feeder.masked());
-                        load_columns(
-                            [&](int r, int piece) {
-                                return feeder.masked() + masked_piece(r, piece);
-                            },
-                            fragments);
+                    for (int b = 0; b < blocks; ++b) {
+                        add_outer(s[b], fragments, sums[b][line * 2 + half]);
                     }
-                    add_outer(s[b], fragments, sums[b][chunk]);
                 }
             }
             __syncwarp();
@@ -271,8 +338,9 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, false>(p, rank_blocks, columns, rank_group_of_block(p),
-                                          block_count, sums, reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, false, with_dropout>(p, rank_blocks, columns,
+                                                        rank_group_of_block(p), block_count, sums,
+                                                        reinterpret_cast<float*>(staging));
 }
 
 template <int blocks, bool with_dropout, int stages>
@@ -290,7 +358,8 @@ cudaError_t launch_stages(cudaStream_t stream, SweepParams p, int shared_limit) 
 
 template <int blocks, bool with_dropout, int stages>
 constexpr int shared_of_block = Split<blocks, with_dropout, stages>::bytes +
-                                blocks* static_cast<int>(sizeof(RankBlock));
+                                blocks* static_cast<int>(sizeof(RankBlock) +
+                                                         (with_dropout ? sizeof(DropoutKeys) : 0));
 
 /// Four stages, or three, which dropout leaves room for, where a multiprocessor cannot have two
 /// blocks of four: with less than the most shared memory, unless a block has one rank block alone.

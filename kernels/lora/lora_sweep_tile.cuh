@@ -19,7 +19,6 @@ constexpr int block_ranks = lora_sweep_rank_multiple;
 static_assert(warps * block_rows == lora_sweep_row_multiple);
 constexpr int row_pieces = block_rows / 8;
 constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 bytes each
-constexpr int chunk_pieces = block_rows * 4;            ///< of a chunk after dropout
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
@@ -135,7 +134,8 @@ __device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int in
 }
 
 /// How the warps share rows and columns: `blocks` rank blocks need registers for their sums.
-/// `stages`: lines that are under way or in use, also row blocks of S.
+/// `stages`: lines that are under way or in use, also row blocks of S. With dropout each warp has
+/// dropout_row of its rows.
 template <int blocks, bool with_dropout, int stage_count>
 struct Split {
     static constexpr int thread_count = threads;
@@ -145,8 +145,8 @@ struct Split {
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
     static constexpr int lines = chunks / 2;
     static constexpr int s_start = stages * stage_pieces;
-    static constexpr int masked_start = s_start + stages * blocks * s_pieces;
-    static constexpr int warp_pieces = masked_start + (with_dropout ? chunk_pieces : 0);
+    static constexpr int dropout_start = s_start + stages * blocks * s_pieces;
+    static constexpr int warp_pieces = dropout_start + (with_dropout ? blocks * block_rows : 0);
     static constexpr int scratch_bytes = row_warps * blocks * block_ranks * scratch_ld * 4;
     static constexpr int bytes = std::max(warps * warp_pieces * 16, scratch_bytes);
 };
@@ -182,7 +182,10 @@ struct Feeder {
     __device__ __forceinline__ uint4* s_of(int row_block, int block) const {
         return staging + Shape::s_start + (row_block % Shape::stages * blocks + block) * s_pieces;
     }
-    __device__ __forceinline__ uint4* masked() const { return staging + Shape::masked_start; }
+    /// dropout_row of rank block `block` and of the rows of the row block in use.
+    __device__ __forceinline__ uint4* dropout_rows_of(int block) const {
+        return staging + Shape::dropout_start + block * block_rows;
+    }
     __device__ __forceinline__ void fetch(int step) const {
         const int row_block = step / Shape::lines;
         const int first = step % Shape::lines * line_columns;
@@ -206,54 +209,28 @@ struct Feeder {
     }
 };
 
-/// What dropout needs of a lane's rows first_row, first_row + 8, ...
-template <int blocks>
-__device__ __forceinline__ void find_dropout_rows(const SweepParams& p,
-                                                  const RankBlock (&rank_blocks)[blocks],
-                                                  int first_row, int end_row,
-                                                  uint4 (&rows)[blocks][row_pieces]) {
+/// Which token a row is, for dropout.
+struct RowId {
+    std::uint32_t sample;
+    std::uint32_t position;
+};
+
+/// Of a lane's row, the lane's own of the row block at `first_row`.
+__device__ __forceinline__ RowId load_row_id(const LoraTables& tables, int first_row, int end_row) {
+    const int row = min(first_row + static_cast<int>(threadIdx.x) % 32, end_row - 1);
+    return {static_cast<std::uint32_t>(tables.sample_ids[row]),
+            static_cast<std::uint32_t>(tables.positions[row])};
+}
+
+/// Stages dropout_row of a warp's 32 rows for each rank block.
+template <class Shape, int blocks>
+__device__ __forceinline__ void stage_dropout_rows(const Feeder<Shape, blocks>& feeder,
+                                                   const RowId& id) {
 #pragma unroll
-    for (int i = 0; i < row_pieces; ++i) {
-        const int row = min(first_row + i * 8, end_row - 1);
-        const auto sample = static_cast<std::uint32_t>(p.tables.sample_ids[row]);
-        const auto position = static_cast<std::uint32_t>(p.tables.positions[row]);
-#pragma unroll
-        for (int b = 0; b < blocks; ++b) {
-            rows[b][i] = dropout_row(rank_blocks[b].key, sample, position);
-        }
+    for (int b = 0; b < blocks; ++b) {
+        feeder.dropout_rows_of(b)[threadIdx.x % 32] =
+            dropout_row(feeder.rank_blocks[b].key, id.sample, id.position);
     }
-}
-
-/// A lane's pieces of a chunk, half `half` of a staged line: rows g, g + 8, ..., columns 8q ...
-__device__ __forceinline__ void load_rows(const uint4* staged, int half, uint4 (&x)[row_pieces]) {
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int q = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-    for (int i = 0; i < row_pieces; ++i) x[i] = staged[staged_piece(i * 8 + g, half * 4 + q)];
-}
-
-/// Where a chunk of 4 pieces per row lies after dropout, permuted like staged_piece.
-__device__ __forceinline__ int masked_piece(int row, int piece) {
-    return row * 4 + (piece ^ row / 2 % 4);
-}
-
-/// Writes what dropout keeps of a chunk for all lanes to read; `eight`: this lane's 8 columns.
-__device__ __forceinline__ void mask_rows(const RankBlock& block, std::uint32_t step, int eight,
-                                          const uint4 (&rows)[row_pieces], const uint4* staged,
-                                          int half, uint4* kept) {
-    const uint4 columns = dropout_column(block.key, step, static_cast<std::uint32_t>(eight));
-    uint4 x[row_pieces];
-    load_rows(staged, half, x);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < row_pieces; ++i) {
-        if (block.dropout > 0) {
-            x[i] = masked(x[i], dropout_bits(block.key, rows[i], columns), block.dropout);
-        }
-        kept[masked_piece(i * 8 + static_cast<int>(threadIdx.x) % 32 / 4,
-                          static_cast<int>(threadIdx.x) % 4)] = x[i];
-    }
-    __syncwarp();
 }
 
 /// B fragments of a chunk of X: [row block of 16][columns 8w ..][rows 0-7 and 8-15].
@@ -273,6 +250,59 @@ __device__ __forceinline__ void load_columns(const PieceAt& piece_at, Columns& c
             columns[m][2 * pair][1] = blocks[1];
             columns[m][2 * pair + 1][0] = blocks[2];
             columns[m][2 * pair + 1][1] = blocks[3];
+        }
+    }
+}
+
+/// With dropout lane (g, q) reads the tokens 2q, 2q + 1, 2q + 8 and 2q + 9 of each 16 rows of a
+/// line, of each this piece of 8 columns: as B fragments need them, so that what dropout keeps
+/// stays in registers. 8 lanes, two g, meet in no bank.
+__device__ __forceinline__ int piece_of_lane() {
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    return g % 2 * 4 + g / 2;
+}
+__device__ __forceinline__ int token_of_lane(int i) {
+    return static_cast<int>(threadIdx.x) % 4 * 2 + i % 2 + i / 2 * 8;
+}
+
+/// B fragments of 16 rows of a line: [column j of a lane's 8][tokens 2q, 2q + 1 and those + 8].
+using LineColumns = std::uint32_t[8][2];
+
+/// A lane's pieces of 4 tokens; `rows`: of the 16 among those of a staged line, 0 or 16.
+__device__ __forceinline__ void load_tokens(const uint4* staged, int rows, uint4 (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // staged_piece repeats every 8 rows
+        x[i] = staged[staged_piece(token_of_lane(i % 2), piece_of_lane()) +
+                      (rows + i / 2 * 8) * line_pieces];
+    }
+}
+
+/// What dropout keeps of x; `rows`: dropout_row of token 0 of the 16, `columns`: dropout_column of
+/// the lane's 8 columns.
+__device__ __forceinline__ void keep_columns(const RankBlock& block, const DropoutKeys& keys,
+                                             const uint4* rows, const uint4& columns,
+                                             const uint4 (&x)[4], LineColumns& fragments) {
+    const std::uint32_t threshold = block.dropout;
+    uint4 kept[4];
+    if (threshold > 0) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            kept[i] = masked(x[i], dropout_bits(keys, rows[token_of_lane(i)], columns), threshold);
+        }
+    } else {  // no copy of x, which the compiler would make in either case
+#pragma unroll
+        for (int i = 0; i < 4; ++i) kept[i] = masked(x[i], uint4{}, threshold);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const uint4& first = kept[2 * half];
+        const uint4& second = kept[2 * half + 1];
+        const std::uint32_t words[2][4] = {{first.x, first.y, first.z, first.w},
+                                           {second.x, second.y, second.z, second.w}};
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            fragments[2 * w][half] = __byte_perm(words[0][w], words[1][w], 0x5410);
+            fragments[2 * w + 1][half] = __byte_perm(words[0][w], words[1][w], 0x7632);
         }
     }
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
 constexpr int block_columns = warps * chunk_columns;
-constexpr int tile_rows = 128;  ///< with dropout at most
+constexpr int blocks_of_processor = 2;
 constexpr std::int32_t most_tile_rows = 512;
 constexpr int step_rows = 32;  ///< rows that a warp handles at once
 constexpr int block_ranks = 16;
@@ -33,13 +33,26 @@ struct Lane {
     std::int64_t column;  ///< first of the warp's 32
 };
 
+/// What dropout needs of a target in every step.
+struct DropoutTarget {
+    DropoutKeys keys;
+    uint4 columns[block_columns / 8];  ///< dropout_column
+    std::uint64_t key;
+    std::uint32_t threshold;
+    float scale;  ///< 1/(1-p)
+    int place;    ///< of its first rank block among those staged
+    int blocks;
+};
+
 /// Shared memory of a block with `blocks` rank blocks of all targets together.
 struct Staging {
     std::uint32_t* factors;         ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
     std::uint16_t* s;               ///< [buffers][blocks][step_rows][16]
-    uint4* rows;                    ///< [targets][tile_rows], dropout_row
+    uint4* rows;                    ///< [2][targets][step_rows], dropout_row
+    DropoutTarget* targets;         ///< [targets]
     sweep::RankBlock* rank_blocks;  ///< [blocks]
     int s_buffer;                   ///< elements of a buffer
+    int dropout_targets;
 
     static constexpr int factor_words = warps * 4 * 2 * 32;
     static constexpr int s_elements = step_rows * block_ranks;
@@ -47,16 +60,22 @@ struct Staging {
     __host__ __device__ static constexpr int bytes(int blocks, int buffers, int dropout_targets) {
         return blocks * (factor_words * 4 + buffers * s_elements * 2 +
                          static_cast<int>(sizeof(sweep::RankBlock))) +
-               dropout_targets * tile_rows * 16;
+               dropout_targets * (2 * step_rows * 16 + static_cast<int>(sizeof(DropoutTarget)));
     }
     __device__ Staging(uint4* memory, int blocks, int buffers, int dropout_targets)
         : factors(reinterpret_cast<std::uint32_t*>(memory)),
           s(reinterpret_cast<std::uint16_t*>(factors + blocks * factor_words)),
           rows(reinterpret_cast<uint4*>(s + buffers * blocks * s_elements)),
-          rank_blocks(reinterpret_cast<sweep::RankBlock*>(rows + dropout_targets * tile_rows)),
-          s_buffer(blocks * s_elements) {}
+          targets(reinterpret_cast<DropoutTarget*>(rows + 2 * dropout_targets * step_rows)),
+          rank_blocks(reinterpret_cast<sweep::RankBlock*>(targets + dropout_targets)),
+          s_buffer(blocks * s_elements),
+          dropout_targets(dropout_targets) {}
     /// S of the rows of a step.
     __device__ std::uint16_t* s_of(int buffer) const { return s + buffer * s_buffer; }
+    /// dropout_row of the rows of a step and of a target.
+    __device__ uint4* rows_of(int buffer, int target) const {
+        return rows + (buffer * dropout_targets + target) * step_rows;
+    }
 };
 
 /// Rank blocks first .. first + count - 1, which a launch stages. `buffers` of S: 2, of which one
@@ -179,47 +198,51 @@ __device__ __forceinline__ void stage_a(const LoraExpandParams& p, const LoraSlo
     }
 }
 
-/// sums += S factor of one target; `factors` and `s` are its first rank block's.
-__device__ __forceinline__ void add_product(const std::uint32_t* factors, const std::uint16_t* s,
-                                            int blocks, const Lane& lane, Sums& sums) {
-    for (int block = 0; block < blocks; ++block) {
-        std::uint32_t a[step_rows / 16][4];
+/// sums += S factor of one rank block.
+__device__ __forceinline__ void add_block(const std::uint32_t* factors, const std::uint16_t* s,
+                                          const Lane& lane, Sums& sums) {
+    std::uint32_t a[step_rows / 16][4];
+#pragma unroll
+    for (int m = 0; m < step_rows / 16; ++m) load_block(s + m * 16 * block_ranks, a[m]);
+    const std::uint32_t* fragments = factors + lane.warp * 4 * 2 * 32 + threadIdx.x % 32;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        const std::uint32_t b0 = fragments[w * 64];
+        const std::uint32_t b1 = fragments[w * 64 + 32];
 #pragma unroll
         for (int m = 0; m < step_rows / 16; ++m) {
-            load_block(s + block * Staging::s_elements + m * 16 * block_ranks, a[m]);
-        }
-        const std::uint32_t* fragments =
-            factors + block * Staging::factor_words + lane.warp * 4 * 2 * 32 + threadIdx.x % 32;
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            const std::uint32_t b0 = fragments[w * 64];
-            const std::uint32_t b1 = fragments[w * 64 + 32];
-#pragma unroll
-            for (int m = 0; m < step_rows / 16; ++m) {
-                multiply_add(sums[m][w], a[m][0], a[m][1], a[m][2], a[m][3], b0, b1);
-            }
+            multiply_add(sums[m][w], a[m][0], a[m][1], a[m][2], a[m][3], b0, b1);
         }
     }
 }
 
-/// totals += what dropout keeps of `sums`, times 1/(1-p). `rows`: this target's, of row 0 of sums;
-/// `first_block`: of X's columns (LoraTables::first_dropout_block).
-__device__ __forceinline__ void add_kept(const LoraSlotEntry& slot, std::uint32_t step,
-                                         int first_block, const uint4* rows, const Lane& lane,
-                                         const Sums& sums, Sums& totals) {
-    const float scale = dropout_scale(slot.dropout);
-    const uint4 column = dropout_column(
-        slot.dropout_key, step, static_cast<std::uint32_t>(first_block + lane.column / 8 + lane.q));
+/// sums += S factor of one target; `factors` and `s` are its first rank block's.
+template <int unrolled = 4>
+__device__ __forceinline__ void add_product(const std::uint32_t* factors, const std::uint16_t* s,
+                                            int blocks, const Lane& lane, Sums& sums) {
+#pragma unroll unrolled
+    for (int block = 0; block < blocks; ++block) {
+        add_block(factors + block * Staging::factor_words, s + block * Staging::s_elements, lane,
+                  sums);
+    }
+}
+
+/// totals += what dropout keeps of `sums`, times 1/(1-p). `rows`: dropout_row of the step's.
+__device__ __forceinline__ void add_kept_sums(const DropoutTarget& target, const uint4* rows,
+                                              const Lane& lane, const Sums& sums, Sums& totals) {
+    const DropoutKeys keys = target.keys;
+    const uint4 column = target.columns[lane.warp * (chunk_columns / 8) + lane.q];
+    const std::uint32_t threshold = target.threshold;
+    const float scale = target.scale;
 #pragma unroll
     for (int i = 0; i < step_rows / 8; ++i) {
-        const uint4 bits = dropout_bits(slot.dropout_key, rows[i * 8 + lane.g], column);
+        const uint4 bits = dropout_bits(keys, rows[i * 8 + lane.g], column);
         const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
         for (int w = 0; w < 4; ++w) {
-            const std::uint32_t kept = kept_halves(words[w], slot.dropout);
-            const int at = i % 2 * 2;
-            if ((kept & 1U) != 0) totals[i / 2][w][at] += scale * sums[i / 2][w][at];
-            if (kept >> 31U != 0) totals[i / 2][w][at + 1] += scale * sums[i / 2][w][at + 1];
+            const float* values = &sums[i / 2][w][i % 2 * 2];
+            float* added = &totals[i / 2][w][i % 2 * 2];
+            add_kept(words[w], threshold, scale, values[0], values[1], added[0], added[1]);
         }
     }
 }
@@ -297,12 +320,31 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
         } else {
             stage_b(p, slot, blocks.begin, blocks.count(), lane, factors);
         }
-        if (!with_dropout || threadIdx.x >= tile_rows) continue;
-        const int row = min(tile.begin + static_cast<int>(threadIdx.x), tile.end - 1);
-        staging.rows[target * tile_rows + threadIdx.x] =
-            dropout_row(slot.dropout_key, static_cast<std::uint32_t>(p.tables.sample_ids[row]),
-                        static_cast<std::uint32_t>(p.tables.positions[row]));
+        if constexpr (with_dropout) {
+            DropoutTarget& staged = staging.targets[target];
+            if (threadIdx.x < block_columns / 8) {
+                const auto eight = static_cast<std::uint32_t>(p.tables.first_dropout_block +
+                                                              first_column / 8 + threadIdx.x);
+                staged.columns[threadIdx.x] =
+                    dropout_column(slot.dropout_key, p.tables.segments[tile.segment].step, eight);
+            }
+            if (threadIdx.x == 0) {
+                staged.keys = dropout_keys(slot.dropout_key);
+                staged.key = slot.dropout_key;
+                staged.threshold = slot.dropout;
+                staged.scale = dropout_scale(slot.dropout);
+                staged.place = blocks.place;
+                staged.blocks = blocks.count();
+            }
+        }
     }
+}
+
+/// Stages dropout_row of a step's rows: warp i those of target i. `id`: of the lane's row.
+static_assert(max_lora_targets <= warps && step_rows == 32);
+__device__ __forceinline__ void stage_dropout_rows(const Staging& staging, int buffer, int warp,
+                                                   std::uint64_t key, const sweep::RowId& id) {
+    staging.rows_of(buffer, warp)[threadIdx.x % 32] = dropout_row(key, id.sample, id.position);
 }
 
 /// Begins to stage S of the rows from `row` on: 8 ranks of one row per thread and turn, 0 outside.
@@ -318,27 +360,24 @@ __device__ __forceinline__ void stage_rows(const sweep::RankBlock* rank_blocks, 
     commit_pieces();
 }
 
-/// Sums of the staged rows from `row` on of slots that drop, target by target.
-__device__ __forceinline__ void add_targets(const LoraExpandParams& p, const LoraTile& tile,
-                                            const BlockSpan& span, int row, const Lane& lane,
-                                            const Staging& staging, const std::uint16_t* staged_s,
+/// Sums of the staged rows of slots that drop, target by target. `row_buffer`: of dropout_row.
+__device__ __forceinline__ void add_targets(const Lane& lane, const Staging& staging,
+                                            const std::uint16_t* staged_s, int row_buffer,
                                             Sums& totals) {
-    const std::uint32_t step = p.tables.segments[tile.segment].step;
-    Targets targets(p, tile, span);
-    for (int target = 0; target < p.tables.target_count; ++target) {
-        const LoraSlotEntry& slot = targets.slot(target);
-        const RankBlocks blocks = targets.next(target);
-        if (blocks.count() == 0) continue;
-        const std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
-        const std::uint16_t* s = staged_s + blocks.place * Staging::s_elements;
-        if (slot.dropout > 0) {
-            Sums sums = {};
-            add_product(factors, s, blocks.count(), lane, sums);
-            add_kept(slot, step, p.tables.first_dropout_block,
-                     staging.rows + target * tile_rows + row - tile.begin, lane, sums, totals);
-        } else {
-            add_product(factors, s, blocks.count(), lane, totals);
+#pragma unroll 1
+    for (int i = 0; i < staging.dropout_targets; ++i) {
+        const DropoutTarget& target = staging.targets[i];
+        const std::uint32_t* factors = staging.factors + target.place * Staging::factor_words;
+        const std::uint16_t* s = staged_s + target.place * Staging::s_elements;
+        const int blocks = target.blocks;
+        if (blocks == 0) continue;
+        if (target.threshold == 0) {
+            add_product<1>(factors, s, blocks, lane, totals);
+            continue;
         }
+        Sums sums = {};
+        add_product<1>(factors, s, blocks, lane, sums);
+        add_kept_sums(target, staging.rows_of(row_buffer, i), lane, sums, totals);
     }
 }
 
@@ -358,7 +397,7 @@ __device__ __forceinline__ int find_span(const LoraExpandParams& p, const LoraTi
 /// One tile of rows and 256 columns; each warp has 32 columns. What a step adds to and its S are
 /// under way while the step before computes.
 template <bool with_dropout>
-__global__ void __launch_bounds__(threads, 2)
+__global__ void __launch_bounds__(threads, blocks_of_processor)
     expand_kernel(const __grid_constant__ LoraExpandParams p, BlockSpan span) {
     extern __shared__ uint4 memory[];
     let_next_kernel_start();
@@ -383,6 +422,15 @@ __global__ void __launch_bounds__(threads, 2)
         stage_rows(staging.rank_blocks, block_count, tile.begin, tile.end, staging.s_of(0));
         stage_targets<with_dropout>(p, tile, span, first_column, lane, staging);
     }
+    const bool stages_dropout = with_dropout && used && warp < p.tables.target_count;
+    sweep::RowId id{};
+    if (stages_dropout) {
+        stage_dropout_rows(staging, 0, warp,
+                           p.tables.slots[warp * p.tables.slot_count + tile.slot].dropout_key,
+                           sweep::load_row_id(p.tables, tile.begin, tile.end));
+        id = sweep::load_row_id(p.tables, tile.begin + step_rows, tile.end);
+    }
+    int row_buffer = 0;
     int buffer = 0;
     for (int row = tile.begin; row < tile.end; row += step_rows) {
         const int next_row = row + step_rows;
@@ -400,10 +448,14 @@ __global__ void __launch_bounds__(threads, 2)
             stage_rows(staging.rank_blocks, block_count, next_row, tile.end,
                        staging.s_of(next_buffer));
         }
+        if (stages_dropout && stages_more) {
+            stage_dropout_rows(staging, 1 - row_buffer, warp, staging.targets[warp].key, id);
+            id = sweep::load_row_id(p.tables, next_row + step_rows, tile.end);
+        }
         if (!with_dropout) load_before(columns, next_row + lane.g, load_end, next);
         Sums totals = {};
         if (with_dropout && used) {
-            add_targets(p, tile, span, row, lane, staging, staging.s_of(buffer), totals);
+            add_targets(lane, staging, staging.s_of(buffer), row_buffer, totals);
         } else {
             add_product(staging.factors, staging.s_of(buffer), block_count, lane, totals);
         }
@@ -413,7 +465,29 @@ __global__ void __launch_bounds__(threads, 2)
         }
         write_rows(columns, p.accumulate, row + lane.g, tile.end, before, totals);
         buffer = next_buffer;
+        row_buffer = 1 - row_buffer;
     }
+}
+
+/// Rows of a tile with dropout, whose blocks compute more than they load: as many as take the least
+/// time, counted in rows, of which staging is worth some.
+std::int32_t dropout_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
+    constexpr std::int64_t staging_rows = 64;
+    const std::int64_t at_once = std::int64_t{processors} * blocks_of_processor;
+    std::int32_t best = 0;
+    std::int64_t least = 0;
+    for (std::int32_t rows = 128; rows <= most_tile_rows; rows *= 2) {
+        std::int64_t blocks = 0;
+        for (int i = 0; i < cuts.count; ++i) {
+            blocks += std::int64_t{sweep::pieces(cuts.parts[i], rows)} * column_blocks;
+        }
+        const std::int64_t time = (blocks + at_once - 1) / at_once * (rows + staging_rows);
+        if (best == 0 || time < least) {
+            best = rows;
+            least = time;
+        }
+    }
+    return best;
 }
 
 /// Rank blocks of a launch: as many as fit beside the rows of all targets.
@@ -463,8 +537,8 @@ cudaError_t launch(cudaStream_t stream, LoraExpandParams p) {
 
 std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t columns, bool dropout,
                                      int processors) {
-    if (dropout) return tile_rows;
     const auto column_blocks = static_cast<int>((columns + block_columns - 1) / block_columns);
+    if (dropout) return dropout_rows(cuts, column_blocks, processors);
     return std::min(most_tile_rows, lora_tensor_sweep_rows(cuts, column_blocks, processors));
 }
 

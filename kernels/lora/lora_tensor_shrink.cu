@@ -75,6 +75,10 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
     }
 }
 
+/// A lane's pieces of a chunk: 8 columns of the rows g, g + 8, ...
+template <int rows>
+using RowPieces = uint4[row_pieces<rows>];
+
 /// Brings columns of X (a tile's rows) and of the factor strips to a warp's own stage: `chunks` of
 /// the two of a line at a time. With one, half as much shared memory does.
 template <int rows, int strip_count, int chunks>
@@ -99,9 +103,17 @@ struct Feeder {
     __device__ __forceinline__ uint4* strip_of(int stage, int strip) const {
         return rows_of(stage) + (rows + strip * strip_columns) * pieces;
     }
-    /// Of the 8 columns from 8 `piece` on of a staged row.
-    __device__ __forceinline__ static int place(int row, int piece) {
-        return parts == 1 ? staged_piece(row, piece) : row * pieces + piece;
+    /// Where a lane's 8 columns of chunk `chunk` are in row g of the staged rows or of a strip.
+    __device__ __forceinline__ static int place_of_lane(int chunk) {
+        const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+        const int piece = chunk * 4 + static_cast<int>(threadIdx.x) % 4;
+        return parts == 1 ? staged_piece(g, piece) : g * pieces + piece;
+    }
+    /// `place`: place_of_lane(), which repeats every 8 rows.
+    __device__ __forceinline__ void load_rows(int stage, int place, RowPieces<rows>& x) const {
+        const uint4* row = rows_of(stage) + place;
+#pragma unroll
+        for (int i = 0; i < row_pieces<rows>; ++i) x[i] = row[i * 8 * pieces];
     }
     template <int row_count>
     __device__ __forceinline__ static void copy(uint4* staged, const Bf16* source, std::int64_t ld,
@@ -124,9 +136,11 @@ struct Feeder {
     }
 };
 
-/// dropout_row of the tile's rows for each target of the strips; x is the same for all targets.
+/// dropout_row of the tile's rows for each target of the strips, and its keys; x is the same for
+/// all targets.
 template <int rows>
 struct DropoutRows {
+    DropoutKeys keys[max_lora_targets];
     std::uint32_t x[rows];
     uint2 yz[max_lora_targets][rows];
 
@@ -155,9 +169,11 @@ __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, con
         }
     }
     if (threadIdx.x == 0) {
-        for (int i = 1; i < strip_count; ++i) {
+        staged.keys[0] = dropout_keys(strips[0].key);
+        for (int i = 1; i < strip_count && strips[i].target >= 0; ++i) {
             strips[i].place =
                 strips[i - 1].place + (strips[i].target == strips[i - 1].target ? 0 : 1);
+            staged.keys[strips[i].place] = dropout_keys(strips[i].key);
         }
     }
     __syncthreads();
@@ -166,47 +182,81 @@ __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, con
 template <int rows, int strip_count>
 using Sums = float[rows / 16][strip_count][4];
 
-/// Adds one chunk of 32 columns, number `chunk` of the stage's; `first_eight`: which 8 columns of X
-/// the stage begins with.
-template <int rows, int strip_count, int chunks, bool with_dropout>
-__device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count, chunks>& feeder,
-                                          int stage, int chunk, const Strip* strips,
-                                          const DropoutRows<rows>& dropout_rows, std::uint32_t step,
-                                          int first_eight, Sums<rows, strip_count>& sums) {
-    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
-    const int piece = chunk * 4 + static_cast<int>(threadIdx.x) % 4;
-    uint4 x[row_pieces<rows>];
+/// sums += X F of one strip and chunk.
+template <int rows, int strip_count>
+__device__ __forceinline__ void add_strip(const RowPieces<rows>& x, const uint4& f, int strip,
+                                          Sums<rows, strip_count>& sums) {
 #pragma unroll
-    for (int i = 0; i < row_pieces<rows>; ++i) {
-        x[i] = feeder.rows_of(stage)[feeder.place(i * 8 + g, piece)];
+    for (int m = 0; m < rows / 16; ++m) {
+        const uint4& top = x[2 * m];
+        const uint4& bottom = x[2 * m + 1];
+        multiply_add(sums[m][strip], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
+        multiply_add(sums[m][strip], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
     }
-    uint4 used[row_pieces<rows>];
-    int masked_for = -1;
+}
+
+/// Adds one chunk of 32 columns, number `chunk` of the stage's.
+template <int rows, int strip_count, int chunks>
+__device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count, chunks>& feeder,
+                                          int stage, int chunk, Sums<rows, strip_count>& sums) {
+    const int place = feeder.place_of_lane(chunk);
+    RowPieces<rows> x;
+    feeder.load_rows(stage, place, x);
 #pragma unroll
     for (int strip = 0; strip < strip_count; ++strip) {
         if (feeder.factors[strip] == nullptr) break;
-        if (with_dropout && strips[strip].target != masked_for) {
-            masked_for = strips[strip].target;
-            const Strip& target = strips[strip];
-            const uint4 column =
-                dropout_column(target.key, step, static_cast<std::uint32_t>(first_eight + piece));
+        add_strip<rows, strip_count>(x, feeder.strip_of(stage, strip)[place], strip, sums);
+    }
+}
+
+/// What dropout of a strip's target keeps of x. `eight`: which 8 columns of X those are.
+template <int rows>
+__device__ __forceinline__ void keep_pieces(const Strip& strip, std::uint32_t step, int eight,
+                                            const DropoutRows<rows>& dropout_rows,
+                                            const RowPieces<rows>& x, RowPieces<rows>& kept) {
+    const std::uint32_t threshold = strip.dropout;
+    if (threshold == 0) {  // no copy of x, which the compiler would make in either case
 #pragma unroll
-            for (int i = 0; i < row_pieces<rows>; ++i) {
-                used[i] = x[i];
-                if (target.dropout == 0) continue;
-                used[i] = masked(
-                    x[i],
-                    dropout_bits(target.key, dropout_rows.row(target.place, i * 8 + g), column),
-                    target.dropout);
-            }
+        for (int i = 0; i < row_pieces<rows>; ++i) kept[i] = masked(x[i], uint4{}, threshold);
+        return;
+    }
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+    const int place = strip.place;
+    const DropoutKeys keys = dropout_rows.keys[place];
+    const uint4 column = dropout_column(strip.key, step, static_cast<std::uint32_t>(eight));
+#pragma unroll
+    for (int i = 0; i < row_pieces<rows>; ++i) {
+        kept[i] =
+            masked(x[i], dropout_bits(keys, dropout_rows.row(place, i * 8 + g), column), threshold);
+    }
+}
+
+/// The same as add_chunk with dropout; `first_eight`: which 8 columns of X the stage begins with.
+/// One loop for all strips: unrolled, the draws are more code than the instruction caches hold.
+template <int rows, int strip_count, int chunks>
+__device__ __forceinline__ void add_kept_chunk(const Feeder<rows, strip_count, chunks>& feeder,
+                                               int stage, int chunk, const Strip* strips,
+                                               const DropoutRows<rows>& dropout_rows,
+                                               std::uint32_t step, int first_eight,
+                                               Sums<rows, strip_count>& sums) {
+    const int place = feeder.place_of_lane(chunk);
+    const int eight = first_eight + chunk * 4 + static_cast<int>(threadIdx.x) % 4;
+    RowPieces<rows> x;
+    RowPieces<rows> kept;
+    feeder.load_rows(stage, place, x);
+    int kept_for = -1;
+#pragma unroll 1
+    for (int i = 0; i < strip_count; ++i) {
+        const Strip& strip = strips[i];
+        if (strip.target < 0) break;
+        if (strip.target != kept_for) {
+            kept_for = strip.target;
+            keep_pieces<rows>(strip, step, eight, dropout_rows, x, kept);
         }
-        const uint4 f = feeder.strip_of(stage, strip)[feeder.place(g, piece)];
+        const uint4 f = feeder.strip_of(stage, i)[place];
 #pragma unroll
-        for (int m = 0; m < rows / 16; ++m) {
-            const uint4 top = with_dropout ? used[2 * m] : x[2 * m];
-            const uint4 bottom = with_dropout ? used[2 * m + 1] : x[2 * m + 1];
-            multiply_add(sums[m][strip], top.x, bottom.x, top.y, bottom.y, f.x, f.y);
-            multiply_add(sums[m][strip], top.z, bottom.z, top.w, bottom.w, f.z, f.w);
+        for (int j = 0; j < strip_count; ++j) {
+            if (j == i) add_strip<rows, strip_count>(kept, f, j, sums);
         }
     }
 }
@@ -308,10 +358,17 @@ __global__ void __launch_bounds__(threads, 1)
                 p.tables.first_dropout_block + line * line_pieces + part * Feed::pieces;
             wait_for_pieces<Feed::stages - 1>();
             __syncwarp();
+            if constexpr (with_dropout) {
+#pragma unroll 1
+                for (int chunk = 0; chunk < chunks; ++chunk) {
+                    add_kept_chunk<rows, strip_count, chunks>(
+                        feeder, stage, chunk, strips, dropout_rows, step, first_eight, sums);
+                }
+            } else {
 #pragma unroll
-            for (int chunk = 0; chunk < chunks; ++chunk) {
-                add_chunk<rows, strip_count, chunks, with_dropout>(
-                    feeder, stage, chunk, strips, dropout_rows, step, first_eight, sums);
+                for (int chunk = 0; chunk < chunks; ++chunk) {
+                    add_chunk<rows, strip_count, chunks>(feeder, stage, chunk, sums);
+                }
             }
             __syncwarp();
             const int next = line + Feed::stages / Feed::parts * warps;
