@@ -376,7 +376,9 @@ __device__ __forceinline__ void add_targets(const Lane& lane, const Staging& sta
             continue;
         }
         Sums sums = {};
-        add_product<1>(factors, s, blocks, lane, sums);
+        add_block(factors, s, lane, sums);
+        add_product<1>(factors + Staging::factor_words, s + Staging::s_elements, blocks - 1, lane,
+                       sums);
         add_kept_sums(target, staging.rows_of(row_buffer, i), lane, sums, totals);
     }
 }

@@ -71,15 +71,17 @@ std::vector<LoraShape> shapes_for(const std::string& backend) {
     return result;
 }
 
-/// Two linears of different ranks that read the same X, without and with dropout.
+/// Two linears of different ranks that read the same X, without dropout, with it, and with it in
+/// the first alone.
 class LoraTest : public BackendTest {
   protected:
     struct Setting {
-        Setting(Backend& backend, const LoraShape& shape, std::uint32_t dropout)
+        Setting(Backend& backend, const LoraShape& shape, std::uint32_t dropout,
+                std::uint32_t second_dropout)
             : samples(backend, shape.lengths),
               batch{shape.segments, samples.positions(), samples.sample_ids()},
               first(backend, shape.in, shape.out, shape.first_ranks, dropout, 1),
-              second(backend, shape.in, shape.out + 1, shape.second_ranks, dropout, 2) {}
+              second(backend, shape.in, shape.out + 1, shape.second_ranks, second_dropout, 2) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
@@ -92,8 +94,9 @@ class LoraTest : public BackendTest {
     template <class Body>
     void for_each_setting(const Body& body) {
         for (const LoraShape& shape : shapes_for(GetParam().name)) {
-            for (const std::uint32_t dropout : {0U, 20000U}) {
-                Setting setting(backend(), shape, dropout);
+            for (const auto& [first, second] :
+                 {std::pair(0U, 0U), std::pair(20000U, 20000U), std::pair(20000U, 0U)}) {
+                Setting setting(backend(), shape, first, second);
                 body(shape, setting);
             }
         }

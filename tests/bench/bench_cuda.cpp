@@ -64,6 +64,7 @@ class Bench {
         linear(hidden, inter);
         linear(inter, hidden);
         shared_input(3, 0);
+        shared_input(1, dropout_threshold(0.1));
         shared_input(3, dropout_threshold(0.1));
         expand(1, 0);
         expand(1, dropout_threshold(0.1));
@@ -275,7 +276,8 @@ class Bench {
     }
 
     void shared_input(int count, std::uint32_t dropout) {
-        const std::string name = cat(count, " targets", dropout > 0 ? ", dropout," : ",");
+        const std::string name =
+            cat(count, count == 1 ? " target" : " targets", dropout > 0 ? ", dropout," : ",");
         const TensorView x = random(tokens_, hidden, pad);
         const TensorView s = random(tokens_, count * pad);
         const Targets operands = make_targets(count, s, dropout);
