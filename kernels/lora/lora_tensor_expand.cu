@@ -456,8 +456,8 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
         }
         if (!with_dropout) load_before(columns, next_row + lane.g, load_end, next);
         Sums totals = {};
-        if (with_dropout && used) {
-            add_targets(lane, staging, staging.s_of(buffer), row_buffer, totals);
+        if constexpr (with_dropout) {
+            if (used) add_targets(lane, staging, staging.s_of(buffer), row_buffer, totals);
         } else {
             add_product(staging.factors, staging.s_of(buffer), block_count, lane, totals);
         }
