@@ -404,11 +404,11 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
     extern __shared__ uint4 memory[];
     let_next_kernel_start();
     wait_for_kernel_before();
-    const Staging staging(memory, span.count, span.buffers,
-                          with_dropout ? p.tables.target_count : 0);
     const LoraTile tile = p.tables.tiles[blockIdx.x];
     const bool used = tile.segment >= 0;
     if (!used && p.accumulate) return;
+    const Staging staging(memory, span.count, span.buffers,
+                          with_dropout && used ? p.tables.target_count : 0);
     const int block_count = used ? find_span(p, tile, span, staging.rank_blocks) : 0;
     if (span.first > 0 && block_count == 0) return;
     const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.y) * block_columns;
@@ -424,7 +424,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
         stage_rows(staging.rank_blocks, block_count, tile.begin, tile.end, staging.s_of(0));
         stage_targets<with_dropout>(p, tile, span, first_column, lane, staging);
     }
-    const bool stages_dropout = with_dropout && used && warp < p.tables.target_count;
+    const bool stages_dropout = with_dropout && warp < staging.dropout_targets;
     sweep::RowId id{};
     if (stages_dropout) {
         stage_dropout_rows(staging, 0, warp,
@@ -457,7 +457,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
         if (!with_dropout) load_before(columns, next_row + lane.g, load_end, next);
         Sums totals = {};
         if constexpr (with_dropout) {
-            if (used) add_targets(lane, staging, staging.s_of(buffer), row_buffer, totals);
+            add_targets(lane, staging, staging.s_of(buffer), row_buffer, totals);
         } else {
             add_product(staging.factors, staging.s_of(buffer), block_count, lane, totals);
         }
