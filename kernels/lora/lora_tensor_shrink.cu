@@ -215,9 +215,10 @@ __device__ __forceinline__ void keep_pieces(const Strip& strip, std::uint32_t st
                                             const DropoutRows<rows>& dropout_rows,
                                             const RowPieces<rows>& x, RowPieces<rows>& kept) {
     const std::uint32_t threshold = strip.dropout;
-    if (threshold == 0) {  // no copy of x, which the compiler would make in either case
+    if (threshold == 0) {
+        asm volatile("");  // else the compiler copies before this branch, in either case
 #pragma unroll
-        for (int i = 0; i < row_pieces<rows>; ++i) kept[i] = masked(x[i], uint4{}, threshold);
+        for (int i = 0; i < row_pieces<rows>; ++i) kept[i] = x[i];
         return;
     }
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
@@ -232,7 +233,8 @@ __device__ __forceinline__ void keep_pieces(const Strip& strip, std::uint32_t st
 }
 
 /// The same as add_chunk with dropout; `first_eight`: which 8 columns of X the stage begins with.
-/// One loop for all strips: unrolled, the draws are more code than the instruction caches hold.
+/// One loop for all strips: unrolled, the draws are more code than the instruction caches hold. Two
+/// strips of a target at once, as a branch waits for the products before it.
 template <int rows, int strip_count, int chunks>
 __device__ __forceinline__ void add_kept_chunk(const Feeder<rows, strip_count, chunks>& feeder,
                                                int stage, int chunk, const Strip* strips,
@@ -246,17 +248,30 @@ __device__ __forceinline__ void add_kept_chunk(const Feeder<rows, strip_count, c
     feeder.load_rows(stage, place, x);
     int kept_for = -1;
 #pragma unroll 1
-    for (int i = 0; i < strip_count; ++i) {
+    for (int i = 0; i < strip_count;) {
         const Strip& strip = strips[i];
-        if (strip.target < 0) break;
-        if (strip.target != kept_for) {
-            kept_for = strip.target;
+        const int target = strip.target;
+        if (target < 0) break;
+        if (target != kept_for) {
+            kept_for = target;
             keep_pieces<rows>(strip, step, eight, dropout_rows, x, kept);
         }
         const uint4 f = feeder.strip_of(stage, i)[place];
+        if (i % 2 == 0 && strips[i + 1].target == target) {
+            const uint4 next = feeder.strip_of(stage, i + 1)[place];
 #pragma unroll
-        for (int j = 0; j < strip_count; ++j) {
-            if (j == i) add_strip<rows, strip_count>(kept, f, j, sums);
+            for (int j = 0; j < strip_count; j += 2) {
+                if (j != i) continue;
+                add_strip<rows, strip_count>(kept, f, j, sums);
+                add_strip<rows, strip_count>(kept, next, j + 1, sums);
+            }
+            i += 2;
+        } else {
+#pragma unroll
+            for (int j = 0; j < strip_count; ++j) {
+                if (j == i) add_strip<rows, strip_count>(kept, f, j, sums);
+            }
+            ++i;
         }
     }
 }
