@@ -277,34 +277,37 @@ __device__ __forceinline__ void load_tokens(const uint4* staged, int rows, uint4
     }
 }
 
+/// Fragments of two tokens, tokens 8 and on with half 1: neighbours of one column in a word.
+__device__ __forceinline__ void pair_tokens(const uint4& first, const uint4& second, int half,
+                                            LineColumns& fragments) {
+    const std::uint32_t words[2][4] = {{first.x, first.y, first.z, first.w},
+                                       {second.x, second.y, second.z, second.w}};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        fragments[2 * w][half] = __byte_perm(words[0][w], words[1][w], 0x5410);
+        fragments[2 * w + 1][half] = __byte_perm(words[0][w], words[1][w], 0x7632);
+    }
+}
+
 /// What dropout keeps of x; `rows`: dropout_row of token 0 of the 16, `columns`: dropout_column of
 /// the lane's 8 columns.
 __device__ __forceinline__ void keep_columns(const RankBlock& block, const DropoutKeys& keys,
                                              const uint4* rows, const uint4& columns,
                                              const uint4 (&x)[4], LineColumns& fragments) {
     const std::uint32_t threshold = block.dropout;
+    if (threshold == 0) {
+        asm volatile("");  // else the compiler joins both branches' work behind them
+        pair_tokens(x[0], x[1], 0, fragments);
+        pair_tokens(x[2], x[3], 1, fragments);
+        return;
+    }
     uint4 kept[4];
-    if (threshold > 0) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            kept[i] = masked(x[i], dropout_bits(keys, rows[token_of_lane(i)], columns), threshold);
-        }
-    } else {  // no copy of x, which the compiler would make in either case
-#pragma unroll
-        for (int i = 0; i < 4; ++i) kept[i] = masked(x[i], uint4{}, threshold);
+    for (int i = 0; i < 4; ++i) {
+        kept[i] = masked(x[i], dropout_bits(keys, rows[token_of_lane(i)], columns), threshold);
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const uint4& first = kept[2 * half];
-        const uint4& second = kept[2 * half + 1];
-        const std::uint32_t words[2][4] = {{first.x, first.y, first.z, first.w},
-                                           {second.x, second.y, second.z, second.w}};
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-            fragments[2 * w][half] = __byte_perm(words[0][w], words[1][w], 0x5410);
-            fragments[2 * w + 1][half] = __byte_perm(words[0][w], words[1][w], 0x7632);
-        }
-    }
+    pair_tokens(kept[0], kept[1], 0, fragments);
+    pair_tokens(kept[2], kept[3], 1, fragments);
 }
 
 /// sums [16 ranks, 32 columns] += Sᵀ X.
