@@ -72,8 +72,8 @@ __device__ __forceinline__ uint4 dropout_column(std::uint64_t key, std::uint32_t
                       first.low, 0);
 }
 
-/// The keys of the rounds behind the third, in pairs of rounds. From shared memory they cost a
-/// kernel with few registers less than an addition for each draw and word.
+/// The keys of the rounds behind the third, in pairs of rounds. Kernels read them from shared
+/// memory: what can be computed again the compiler computes for every draw.
 struct DropoutKeys {
     uint4 pairs[(dropout_rounds - 3) / 2];
 };
