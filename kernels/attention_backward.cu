@@ -148,7 +148,7 @@ struct ScoreScale {
     /// The score and `added`.
     template <bool capped>
     __device__ __forceinline__ float of(float score, float added) const {
-        if constexpr (capped) return fmaf(tanh_fast(score * down), up, added);
+        if constexpr (capped) return fmaf(hyperbolic_tangent<Bf16>(score * down), up, added);
         return fmaf(score, scale, added);
     }
     /// d capped / d score, for scores that are so likely.

@@ -89,7 +89,8 @@ __device__ __forceinline__ void cap_scores(float (&scores)[2][key_rows / 8][4], 
 #pragma unroll
         for (int n = 0; n < key_rows / 8; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) scores[m][n][i] = up * tanh_fast(scores[m][n][i] * down);
+            for (int i = 0; i < 4; ++i)
+                scores[m][n][i] = up * hyperbolic_tangent<Bf16>(scores[m][n][i] * down);
         }
     }
 }

@@ -12,7 +12,6 @@
 namespace loratrain::kernels {
 
 constexpr int attention_threads = 128;
-constexpr float log2_e = 1.44269504088896341F;
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
@@ -57,17 +56,6 @@ __device__ __forceinline__ void multiply(float (&c)[4], const std::uint32_t (&a)
         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ float exp2_fast(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// tanh x = 1 - 2 / (1 + e^2x), to some 1e-6.
-__device__ __forceinline__ float tanh_fast(float x) {
-    return 1.0F - __fdividef(2.0F, 1.0F + exp2_fast(2.0F * log2_e * x));
 }
 
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {

@@ -98,18 +98,24 @@ __device__ __forceinline__ void store_at_once(void* x, const uint4& v) {
                  : "memory");
 }
 
+constexpr float log2_e = 1.44269504088896341F;
+
+/// 2^x by the special function unit; 0 below 2^-126.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+    return result;
+}
+
 /// e^x: exact to the last digits in fp32, by the special function unit where bf16 is stored.
 template <class T>
 __device__ __forceinline__ float exponential(float x) {
-    if constexpr (sizeof(T) == 4) {
-        return expf(x);
-    } else {
-        return __expf(x);
-    }
+    return sizeof(T) == 4 ? expf(x) : exp2_fast(log2_e * x);
 }
 template <class T>
 __device__ __forceinline__ float sigmoid(float x) {
-    return 1.0F / (1.0F + exponential<T>(-x));
+    const float below = 1.0F + exponential<T>(-x);
+    return sizeof(T) == 4 ? 1.0F / below : __fdividef(1.0F, below);
 }
 
 /// tanh x: exact to the last digits in fp32, to some 1e-6 where bf16 is stored.
@@ -118,7 +124,7 @@ __device__ __forceinline__ float hyperbolic_tangent(float x) {
     if constexpr (sizeof(T) == 4) {
         return tanhf(x);
     } else {
-        return 1.0F - __fdividef(2.0F, 1.0F + __expf(2.0F * x));
+        return 1.0F - __fdividef(2.0F, 1.0F + exp2_fast(2.0F * log2_e * x));
     }
 }
 

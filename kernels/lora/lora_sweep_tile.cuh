@@ -161,6 +161,7 @@ __device__ __forceinline__ void stage_s_piece(uint4* staged, const RankBlock& bl
         return;
     }
     auto* target = reinterpret_cast<std::uint16_t*>(staged);
+#pragma unroll 1
     for (int i = 0; i < 8; ++i) target[i] = i < ranks ? source[i] : std::uint16_t{0};
 }
 

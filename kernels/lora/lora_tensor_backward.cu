@@ -2,6 +2,7 @@
 
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
+#include "lora_finish.cuh"
 #include "lora_narrow_backward.cuh"
 #include "lora_tensor.h"
 #include "lora_wide_backward.cuh"
@@ -136,7 +137,8 @@ struct OutputsOfTargets {
 
 /// blockIdx.y: rank block; blockIdx.z: dS of a target, or, behind them, the gradients of B of a
 /// slot.
-__global__ void __launch_bounds__(threads) finish_backward(SweepParams p, OutputsOfTargets ds) {
+__global__ void __launch_bounds__(threads)
+    finish_backward_kernel(SweepParams p, OutputsOfTargets ds) {
     wait_for_kernel_before();
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
     const int rank_block = static_cast<int>(blockIdx.y);
@@ -199,6 +201,19 @@ cudaError_t launch_backward(cudaStream_t stream, const SweepParams& sweep, int s
 
 }  // namespace
 
+cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, const Matrix* ds) {
+    const bool finish_b = p.tables.most_tiles_of_slot > 1;
+    const std::int64_t largest =
+        (finish_b ? std::max(p.x.rows, p.x.cols) : p.x.rows) * groups_of_block;
+    const dim3 grid(
+        static_cast<unsigned>(pieces(largest, threads)),
+        static_cast<unsigned>(std::max(1, p.rank_blocks)),
+        static_cast<unsigned>(p.tables.target_count + (finish_b ? p.tables.slot_count : 0)));
+    OutputsOfTargets to{};
+    std::copy_n(ds, p.tables.target_count, to.of);
+    return launch_early(stream, finish_backward_kernel, grid, threads, 0, p, to);
+}
+
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
                                          std::int32_t largest_rank, int processors) {
     static_assert(ds_rows == block_columns && ds_rows == lora_narrow_rows);
@@ -225,16 +240,7 @@ cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& 
         const cudaError_t status = launch_backward(stream, sweep, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
-    const bool finish_b = p.tables.most_tiles_of_slot > 1;
-    const std::int64_t largest =
-        (finish_b ? std::max(p.dy.rows, p.dy.cols) : p.dy.rows) * groups_of_block;
-    const dim3 grid(
-        static_cast<unsigned>(pieces(largest, threads)),
-        static_cast<unsigned>(std::max(1, sweep.rank_blocks)),
-        static_cast<unsigned>(p.tables.target_count + (finish_b ? p.tables.slot_count : 0)));
-    OutputsOfTargets ds{};
-    std::copy_n(p.ds, p.tables.target_count, ds.of);
-    return launch_early(stream, finish_backward, grid, threads, 0, sweep, ds);
+    return finish_backward(stream, sweep, p.ds);
 }
 
 }  // namespace loratrain::kernels

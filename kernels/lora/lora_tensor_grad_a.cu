@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/launch.cuh"
+#include "lora_finish.cuh"
 #include "lora_tensor.h"
 #include "lora_wide_sweep.cuh"
 
@@ -12,7 +13,7 @@ namespace {
 
 /// A thread adds `ranks` of a slot in a target in one column of X; ranks divide block_ranks.
 template <int ranks>
-__global__ void __launch_bounds__(threads) finish_grad_a(SweepParams p) {
+__global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
     static_assert(block_ranks % ranks == 0);
     wait_for_kernel_before();
     const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
@@ -59,17 +60,7 @@ cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
                     static_cast<unsigned>(pieces(p.tables.largest_rank, ranks)),
                     static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
-    return launch_early(stream, finish_grad_a<ranks>, grid, threads, 0, p);
-}
-
-/// Many ranks a thread where blocks of one rank would be so many that starting them is the cost.
-cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
-    constexpr int many_ranks = 8;
-    constexpr std::int64_t many_blocks = 16384;
-    const std::int64_t blocks = static_cast<std::int64_t>(pieces(p.x.cols, threads)) *
-                                p.tables.largest_rank * p.tables.target_count * p.tables.slot_count;
-    return blocks < many_blocks ? launch_finish<1>(stream, p)
-                                : launch_finish<many_ranks>(stream, p);
+    return launch_early(stream, finish_grad_a_kernel<ranks>, grid, threads, 0, p);
 }
 
 constexpr int wide_blocks = 4;
@@ -123,6 +114,17 @@ SweepParams grad_a_sweep(const LoraGradAParams& p) {
 
 }  // namespace
 
+/// Many ranks a thread where blocks of one rank would be so many that starting them is the cost.
+cudaError_t sweep::finish_grad_a(cudaStream_t stream, const SweepParams& p) {
+    if (p.tables.most_tiles_of_slot <= 1) return cudaSuccess;
+    constexpr int many_ranks = 8;
+    constexpr std::int64_t many_blocks = 16384;
+    const std::int64_t blocks = static_cast<std::int64_t>(pieces(p.x.cols, threads)) *
+                                p.tables.largest_rank * p.tables.target_count * p.tables.slot_count;
+    return blocks < many_blocks ? launch_finish<1>(stream, p)
+                                : launch_finish<many_ranks>(stream, p);
+}
+
 std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
     constexpr int multiple = lora_sweep_row_multiple;
     const int at_once = processors * blocks_of_processor;
@@ -151,8 +153,7 @@ cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
     const cudaError_t status = p.tables.dropout
                                    ? launch_grad_a<true>(stream, sweep, p.shared_limit)
                                    : launch_grad_a<false>(stream, sweep, p.shared_limit);
-    if (status != cudaSuccess) return status;
-    return p.tables.most_tiles_of_slot <= 1 ? cudaSuccess : launch_finish(stream, sweep);
+    return status != cudaSuccess ? status : finish_grad_a(stream, sweep);
 }
 
 }  // namespace loratrain::kernels

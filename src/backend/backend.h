@@ -139,6 +139,14 @@ class Backend {
         for (const LoraBackward& op : ops) lora_backward(op);
     }
     virtual void lora_grad_a(const LoraGradA& op) = 0;
+    /// Whether lora_gated_backward is quicker than its parts one by one.
+    virtual bool takes_at_once(const LoraGatedBackward& /*op*/) const { return false; }
+    virtual void lora_gated_backward(const LoraGatedBackward& op) {
+        swiglu_backward(op.product);
+        lora_grad_a({op.product.h, {&op.down, 1}, op.gate.rows});
+        const LoraBackward both[] = {op.gate, op.up};
+        lora_backward_group(both);
+    }
     virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
     /// S[t, column .. column + rank) = scale * A[:, ids[t]], or 0 where ids[t] is negative, for the
     /// slot that owns row t; other columns of rows in segments are set to 0.

@@ -128,6 +128,12 @@ class TimedBackend final : public Backend {
     void lora_grad_a(const LoraGradA& op) override {
         timed(TimedOp::lora_grad_a, [&] { inner_.lora_grad_a(op); });
     }
+    bool takes_at_once(const LoraGatedBackward& op) const override {
+        return inner_.takes_at_once(op);
+    }
+    void lora_gated_backward(const LoraGatedBackward& op) override {
+        timed(TimedOp::lora_gated_backward, [&] { inner_.lora_gated_backward(op); });
+    }
     void lora_expand_backward(const LoraExpandBackward& op) override {
         timed(TimedOp::lora_expand_backward, [&] { inner_.lora_expand_backward(op); });
     }

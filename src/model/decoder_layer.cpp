@@ -242,17 +242,28 @@ void DecoderLayer::activate(const LayerWeights& weights, const TensorView& made,
         {made.col_range(0, f), made.col_range(f, f), product, codes, view_.lane_model.activation});
 }
 
+SwiGluBackward DecoderLayer::swiglu_backward_op(const TensorView& made, const TensorView& d_product,
+                                                const TensorView& d_made, const TensorView& product,
+                                                const RowCodes& codes) const {
+    const std::int64_t f = view_.lane_model.intermediate_size;
+    return {made.col_range(0, f),
+            made.col_range(f, f),
+            d_product,
+            d_made.col_range(0, f),
+            d_made.col_range(f, f),
+            product,
+            codes,
+            view_.lane_model.activation};
+}
+
 void DecoderLayer::activate_backward(const LayerWeights& weights, const TensorView& made,
                                      const TensorView& d_product, const TensorView& d_made,
                                      const TensorView& product, const RowCodes& codes) {
-    const std::int64_t f = view_.lane_model.intermediate_size;
     if (!view_.lane_model.has_gate()) {
         return backend_.xielu_backward({made, weights.xielu_positive, weights.xielu_negative,
                                         d_product, d_made, product, codes});
     }
-    backend_.swiglu_backward({made.col_range(0, f), made.col_range(f, f), d_product,
-                              d_made.col_range(0, f), d_made.col_range(f, f), product, codes,
-                              view_.lane_model.activation});
+    backend_.swiglu_backward(swiglu_backward_op(made, d_product, d_made, product, codes));
 }
 
 TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
@@ -347,12 +358,17 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const std::int64_t out = gate_up.weights.shape.out;
     const TensorView d_gate_up = workspace_.gradient(t, out, out + gate_up.weights.shape.count * r);
     const TensorView product = workspace_.input(t, f, f + r);
-    activate_backward(weights, saved.gate_up, d_product, d_gate_up, product,
-                      linear_.coding_of_gradient(gate_up, t));
-    linear_.backward_a(down, product, d_made);
-    linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);
-
-    linear_.backward_b(gate_up, d_gate_up, columns_of(gate_up, saved.s_gate_up));
+    const RowCodes codes = linear_.coding_of_gradient(gate_up, t);
+    const std::array<TensorView, 3> s_gate_up = columns_of(gate_up, saved.s_gate_up);
+    if (!model.has_gate() ||
+        !linear_.backward_gated(
+            down, d_made, gate_up, s_gate_up,
+            swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes))) {
+        activate_backward(weights, saved.gate_up, d_product, d_gate_up, product, codes);
+        linear_.backward_a(down, product, d_made);
+        linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);
+        linear_.backward_b(gate_up, d_gate_up, s_gate_up);
+    }
     const Normed of{saved.x2, weights.mlp_norm, d_gate_up, dx};
     const bool dora = linear_.has_dora(gate_up);
     if (dora) {

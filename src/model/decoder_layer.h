@@ -124,6 +124,10 @@ class DecoderLayer {
     void activate_backward(const LayerWeights& weights, const TensorView& made,
                            const TensorView& d_product, const TensorView& d_made,
                            const TensorView& product, const RowCodes& codes);
+    /// Of an MLP with a gate.
+    SwiGluBackward swiglu_backward_op(const TensorView& made, const TensorView& d_product,
+                                      const TensorView& d_made, const TensorView& product,
+                                      const RowCodes& codes) const;
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);

@@ -1,6 +1,7 @@
 #include "model/lora_linear.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace loratrain {
 
@@ -309,6 +310,12 @@ TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) co
     return behind(dy, i * site.rows.width, site.rows.width);
 }
 
+LoraBackward LoraLinear::sweep_of(const Site& site, const TensorView& dy, int i) {
+    LoraTarget& target = targets_[static_cast<std::size_t>(i)];
+    target.s.cols = site.rows.width;
+    return {columns_of(site, i, dy), target, ds_view(site, dy, i), site.rows.lora_rows()};
+}
+
 void LoraLinear::backward_b(const Site& site, const TensorView& dy,
                             const std::array<TensorView, 3>& s) {
     if (!has_lora(site)) return;
@@ -316,10 +323,7 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
     gather_targets(site, s);
     sweeps_.clear();
     for (int i = 0; i < site.weights.shape.count; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        targets_[at].s.cols = site.rows.width;
-        LoraBackward op{columns_of(site, i, dy), targets_[at], ds_view(site, dy, i),
-                        site.rows.lora_rows()};
+        LoraBackward op = sweep_of(site, dy, i);
         if (!dora) {
             sweeps_.push_back(op);
             continue;
@@ -332,6 +336,26 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
         vera_.take_gradients(site.rows, site.layer,
                              site.weights.shape.linears[static_cast<std::size_t>(i)]);
     }
+}
+
+bool LoraLinear::backward_gated(const Site& down, const TensorView& d_down, const Site& gate_up,
+                                const std::array<TensorView, 3>& s, const SwiGluBackward& product) {
+    if (gate_up.weights.shape.count != 2) return false;
+    for (const Site* site : {&down, &gate_up}) {
+        if (!has_lora(*site) || has_dora(*site) || has_vera(*site)) return false;
+    }
+    gather_slots(down, 0);
+    std::swap(slots_[0], slots_[2]);
+    gather_targets(gate_up, s);
+    TensorView d_gate_up = product.dgate;
+    d_gate_up.cols += product.dup.cols;
+    const LoraGatedBackward op{product,
+                               {slots_[2], ds_view(down, d_down, 0)},
+                               sweep_of(gate_up, d_gate_up, 0),
+                               sweep_of(gate_up, d_gate_up, 1)};
+    if (!backend_.takes_at_once(op)) return false;
+    backend_.lora_gated_backward(op);
+    return true;
 }
 
 bool LoraLinear::leave_out_frozen(const Site& site) {

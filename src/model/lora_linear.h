@@ -63,6 +63,12 @@ class LoraLinear {
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
     /// Gradients of A from the group's input x and the dS of backward_b.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
+    /// swiglu_backward, backward_a of down and backward_b of gate and up in one pass
+    /// (LoraGatedBackward). False, and nothing is done, where the backend gains nothing by that,
+    /// where gate and up are not linears of their own, or adapters of the rows need more than
+    /// these.
+    bool backward_gated(const Site& down, const TensorView& d_down, const Site& gate_up,
+                        const std::array<TensorView, 3>& s, const SwiGluBackward& product);
     /// Some adapter of the rows is on the group.
     bool has_lora(const Site& site) const;
     /// Some adapter of the rows is DoRA and on the group.
@@ -121,6 +127,8 @@ class LoraLinear {
     DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
     TensorView columns_of(const Site& site, int i, const TensorView& dy) const;
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
+    /// Of linear i, whose target has been gathered.
+    LoraBackward sweep_of(const Site& site, const TensorView& dy, int i);
 
     ReplicaView view_;
     const AdapterBank& bank_;

@@ -13,9 +13,10 @@
 // Times the operators of the CUDA backend in bf16 at the shapes of an 8B model, and the LoRA linear
 // of 4 adapters of rank 16 against the frozen one. Each figure is the best of several batches of
 // calls; operands larger than the L2 cache.
-// bench_cuda [tokens [ranks|one|four [TEXT]]]
+// bench_cuda [tokens [ranks|one|four|gated [TEXT]]]
 //   ranks: adapters of ranks 8 to 128 in a microbatch alone; one: one adapter of rank 16 on a model
-//   of 1.1B; four: four on one of 8B; TEXT: of a case's name, as "-> 14336 r 64"
+//   of 1.1B; four: four on one of 8B; gated: gradients around an MLP's activation; TEXT: of a
+//   case's name, as "-> 14336 r 64"
 
 namespace loratrain {
 namespace {
@@ -97,6 +98,39 @@ class Bench {
             const std::string name = name_of(in, out, {rank});
             if (name.find(only) != std::string::npos) ranks_of(name, in, out, {rank}, count);
         }
+    }
+
+    /// lora_gated_backward of `count` adapters of rank 16, and its parts one by one.
+    void gated(std::int64_t f, std::int32_t count, std::uint32_t dropout) {
+        std::vector<std::vector<LoraSlot>> factors(3);
+        std::vector<LoraSegment> segments;
+        for (std::int32_t i = 0; i < count; ++i) {
+            for (std::size_t linear = 0; linear < factors.size(); ++linear) {
+                factors[linear].push_back({floats(rank * f, 0.02F), floats(rank * f, 0.02F),
+                                           floats(rank * f), floats(rank * f), rank, 2.0F, i * rank,
+                                           dropout, static_cast<std::uint64_t>(7 + i)});
+            }
+            segments.push_back({i, tokens_ * i / count, tokens_ * (i + 1) / count, 0});
+        }
+        const TensorView gate_up = random(tokens_, 2 * f);
+        const TensorView d_gate_up = random(tokens_, 2 * f, 2 * pad);
+        const TensorView dh = random(tokens_, f);
+        const TensorView h = random(tokens_, f, pad);
+        const TensorView s = random(tokens_, 5 * pad);
+        const auto part = [&](std::int64_t i) { return s.col_range(i * pad, pad); };
+        const TensorView dgate = d_gate_up.col_range(0, f);
+        const TensorView dup = d_gate_up.col_range(f, f);
+        const LoraRows lora{segments, rows_};
+        const LoraGatedBackward op{
+            {gate_up.col_range(0, f), gate_up.col_range(f, f), dh, dgate, dup, h},
+            {factors[2], part(0)},
+            {dgate, {factors[0], part(1)}, part(2), lora},
+            {dup, {factors[1], part(3)}, part(4), lora}};
+        const double moved = 10.0 * static_cast<double>(tokens_ * f);
+        const std::string name = cat(count, " adapters, ", f, dropout > 0 ? ", dropout" : "");
+        bytes(name + ", gated", moved, [&] { backend_->lora_gated_backward(op); });
+        bytes(name + ", its parts", moved, [&] { backend_->Backend::lora_gated_backward(op); });
+        buffers_.resize(kept_);
     }
 
   private:
@@ -584,6 +618,13 @@ int main(int argc, char** argv) {
             bench.equal({{2048, 2560}, {2048, 2048}, {2048, 11264}, {5632, 2048}}, 1, only);
         } else if (part == "four") {
             bench.equal({{4096, 6144}, {4096, 4096}, {4096, 28672}, {14336, 4096}}, 4, only);
+        } else if (part == "gated") {
+            for (const std::uint32_t dropout : {0U, loratrain::dropout_threshold(0.1)}) {
+                bench.gated(14336, 2, dropout);
+                bench.gated(14336, 16, dropout);
+                bench.gated(5632, 1, dropout);
+                bench.gated(1536, 8, dropout);
+            }
         } else {
             bench.run();
         }

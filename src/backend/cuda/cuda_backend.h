@@ -13,6 +13,7 @@
 #include "kernels/lora/lora.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantize.h"
+#include "kernels/swiglu.h"
 
 namespace loratrain {
 
@@ -76,6 +77,8 @@ class CudaBackend final : public Backend {
     void lora_backward(const LoraBackward& op) override;
     void lora_backward_group(std::span<const LoraBackward> ops) override;
     void lora_grad_a(const LoraGradA& op) override;
+    bool takes_at_once(const LoraGatedBackward& op) const override;
+    void lora_gated_backward(const LoraGatedBackward& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
     void lora_gather_a(const LoraIds& op) override;
     void lora_scatter_a(const LoraIds& op) override;
@@ -130,6 +133,9 @@ class CudaBackend final : public Backend {
                                     bool of_gradients = false);
     void add_slots(std::span<const LoraTarget> targets, bool of_gradients,
                    kernels::LoraTables& tables);
+    /// Puts them alone in swept_targets_, with copies of their slots whose dropout is off, for an
+    /// op that does not read their X.
+    void sweep_without_dropout(const LoraTarget& first, const LoraTarget& second);
     /// Until the next call.
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
@@ -160,6 +166,7 @@ class CudaBackend final : public Backend {
     std::vector<std::int64_t> parts_;
     std::vector<std::int32_t> rank_sums_;
     std::vector<LoraTarget> swept_targets_;
+    std::vector<LoraSlot> undropped_slots_;
     std::int64_t copy_rows_ = 0;
 };
 
@@ -172,5 +179,6 @@ int cuda_device_count();
 /// A view as the kernels see it.
 kernels::Matrix matrix_of(const TensorView& view);
 kernels::Fp8Codes codes_of(const Fp8Rows& rows);
+kernels::SwiGluBackwardParams swiglu_backward_params(const SwiGluBackward& op);
 
 }  // namespace loratrain

@@ -20,6 +20,12 @@ kernels::Gate gate_of(Activation activation) {
 
 }  // namespace
 
+kernels::SwiGluBackwardParams swiglu_backward_params(const SwiGluBackward& op) {
+    return {matrix_of(op.gate),    matrix_of(op.up),       matrix_of(op.dh),
+            matrix_of(op.dgate),   matrix_of(op.dup),      matrix_of(op.h),
+            codes_of(op.codes.to), op.codes.column_scales, gate_of(op.activation)};
+}
+
 void CudaBackend::rms_norm(const RmsNorm& op) {
     require_compute({&op.x, &op.y});
     check_groups(op.x.cols, op.groups);
@@ -68,10 +74,7 @@ void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
     require_compute({&op.gate, &op.up, &op.dh, &op.dgate, &op.dup});
     LORATRAIN_CHECK(!op.codes.are_wanted() || are_side_by_side(op.dgate, op.dup),
                     "codes of gradients that do not lie side by side");
-    CUDA_CHECK(kernels::swiglu_backward(
-        stream_, {matrix_of(op.gate), matrix_of(op.up), matrix_of(op.dh), matrix_of(op.dgate),
-                  matrix_of(op.dup), matrix_of(op.h), codes_of(op.codes.to), op.codes.column_scales,
-                  gate_of(op.activation)}));
+    CUDA_CHECK(kernels::swiglu_backward(stream_, swiglu_backward_params(op)));
 }
 
 void CudaBackend::xielu(const Xielu& op) {

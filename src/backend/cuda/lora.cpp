@@ -7,6 +7,7 @@
 #include "backend/cuda/table_cache.h"
 #include "base/alignment.h"
 #include "base/device_memory.h"
+#include "kernels/lora/lora_gated.h"
 
 namespace loratrain {
 
@@ -257,6 +258,46 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));
     CUDA_CHECK(kernels::lora_grad_a(stream_, params));
+}
+
+void CudaBackend::sweep_without_dropout(const LoraTarget& first, const LoraTarget& second) {
+    undropped_slots_.assign(first.slots.begin(), first.slots.end());
+    undropped_slots_.insert(undropped_slots_.end(), second.slots.begin(), second.slots.end());
+    for (LoraSlot& slot : undropped_slots_) slot.dropout = 0;
+    const std::span<const LoraSlot> slots = undropped_slots_;
+    swept_targets_.assign({{slots.first(first.slots.size()), first.s},
+                           {slots.subspan(first.slots.size()), second.s}});
+}
+
+bool CudaBackend::takes_at_once(const LoraGatedBackward& op) const {
+    const LoraTarget targets[] = {op.gate.target, op.up.target, op.down};
+    return !op.product.codes.are_wanted() &&
+           kernels::lora_gated_backward_takes(swiglu_backward_params(op.product),
+                                              largest_rank(targets), shared_limit_);
+}
+
+void CudaBackend::lora_gated_backward(const LoraGatedBackward& op) {
+    if (!takes_at_once(op)) return Backend::lora_gated_backward(op);
+    const SwiGluBackward& product = op.product;
+    require_compute({&product.gate, &product.up, &product.dh, &product.dgate, &product.dup});
+    require_compute({&op.gate.ds, &op.up.ds});
+    kernels::LoraGatedParams params;
+    params.product = swiglu_backward_params(product);
+    params.s[0] = matrix_of(op.gate.target.s);
+    params.s[1] = matrix_of(op.up.target.s);
+    params.ds[0] = matrix_of(op.gate.ds);
+    params.ds[1] = matrix_of(op.up.ds);
+    params.ds_of_down = matrix_of(op.down.s);
+    params.shared_limit = shared_limit_;
+    const std::int64_t rows = product.gate.rows;
+    const kernels::LoraRowCuts cuts = row_cuts(op.gate.rows, rows);
+    const std::int32_t tile_rows = lora_gated_backward_tile_rows(params, cuts, processors_);
+    sweep_without_dropout(op.gate.target, op.up.target);
+    swept_targets_.push_back(op.down);
+    params.tables = lora_tables(swept_targets_, op.gate.rows, rows, tile_rows, true);
+    params.workspace =
+        reserve_workspace(static_cast<std::size_t>(lora_gated_backward_workspace(params)));
+    CUDA_CHECK(kernels::lora_gated_backward(stream_, params));
 }
 
 void CudaBackend::lora_expand_backward(const LoraExpandBackward& op) {

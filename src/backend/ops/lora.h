@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/ops/elementwise.h"
 #include "backend/ops/packed_rows.h"
 #include "base/tensor_view.h"
 
@@ -89,6 +90,18 @@ struct LoraGradA {
     TensorView x;
     std::span<const LoraTarget> targets;
     LoraRows rows;
+};
+
+/// What lies between the gradients of down and of gate and up in an MLP, in this order:
+///   dgate, dup and h of `product` (SwiGluBackward),
+///   grad_a += dSᵀ drop(h) of `down`, whose dS is there already,
+///   dS and grad_b of `gate` and `up` from dgate and dup (LoraBackward).
+/// What product.h holds afterwards is of no use.
+struct LoraGatedBackward {
+    SwiGluBackward product;
+    LoraTarget down;  ///< .s = its dS
+    LoraBackward gate;
+    LoraBackward up;
 };
 
 /// dX = (or += with accumulate) sum over targets of drop'(dS A) per segment, where drop' applies

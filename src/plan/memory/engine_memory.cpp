@@ -174,6 +174,28 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
     return most * 4;
 }
 
+/// lora_gated_backward: gradients of gate, up and down of tiles, and dS of gate and up of blocks of
+/// the columns.
+std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
+    namespace sizes = device_memory;
+    const ModelSpec& model = view.lane_model;
+    SweptRanks before;
+    SweptRanks behind;
+    for (const AdapterJob* adapter : users.adapters) {
+        const std::int32_t rank = adapter->largest_rank();
+        if (adapter->targets_linear(Linear::gate)) before.add(rank);
+        if (adapter->targets_linear(Linear::up)) before.add(rank);
+        if (adapter->targets_linear(Linear::down)) behind.add(rank);
+    }
+    const bool some = before.any_narrow && behind.any_narrow;
+    if (!some || !model.has_gate() || model.has_experts()) return 0;
+    const std::int64_t f = model.intermediate_size;
+    const std::int64_t tokens = view.replica.microbatch_tokens;
+    const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
+    const std::int64_t parts = 2 * ceil_div(f, sizes::lora_sweep_columns);
+    return (3 * tiles * f + parts * tokens) * sizes::lora_sweep_ranks * 4;
+}
+
 }  // namespace
 
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
@@ -226,6 +248,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
         const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
         if (shape.count > 0) count(shape);
     }
+    bytes = std::max(bytes, gated_scratch(view, users));
     const auto any_on = [&](Linear linear) {
         return std::any_of(
             users.adapters.begin(), users.adapters.end(),

@@ -55,8 +55,9 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.table_ring, 12 * mib);
     // gate and up: x with its LoRA columns, both outputs with theirs
     EXPECT_EQ(layout.gemm_timing, grown(8192U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
-    // gate and up: dS of 256 rows by 2 x 192 blocks, 32 + 4 tiles of gradients, 16 ranks, fp32
-    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (2 * 192 * 256 + (32 + 4) * 28672));
+    // around the activation: dS of gate and up in 56 parts each, 2 x 192 / 56 + 4 tiles of three
+    // gradients, 16 ranks, fp32
+    EXPECT_EQ(layout.operator_scratch, 16U * 4 * (2 * 56 * 8192 + (6 + 4) * 3 * 14336));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
     EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
     // 1 + (8192 - 2048) / 512 = 13 samples, rounded to 14, of 2048 tokens, 32 heads
@@ -76,9 +77,16 @@ TEST(EngineMemory, SweepsOfManyAndOfFewRanks) {
     EXPECT_EQ(layout_of(test).operator_scratch, std::max(narrow, 32 * wide));
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 128;
     EXPECT_EQ(layout_of(test).operator_scratch, 128 * wide);
-    // a quarter of the tokens: 8 + 4 tiles, as many blocks at once
+    // a quarter of the tokens, as many blocks at once
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 8;
     test.job.parallel.microbatch_tokens = 2048;
+    EXPECT_EQ(layout_of(test).operator_scratch, 16U * 4 * (2 * 56 * 2048 + (6 + 4) * 3 * 14336));
+    // gate and up without down: dS of 256 rows by 2 x 192 blocks, 8 + 4 tiles of gradients
+    for (AdapterJob& adapter : test.job.adapters) {
+        adapter.targets = {};
+        adapter.targets[static_cast<std::size_t>(Linear::gate)] = true;
+        adapter.targets[static_cast<std::size_t>(Linear::up)] = true;
+    }
     EXPECT_EQ(layout_of(test).operator_scratch, 16U * 4 * (2 * 192 * 256 + (8 + 4) * 28672));
 }
 

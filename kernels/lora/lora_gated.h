@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/swiglu.h"
+#include "lora.h"
+
+namespace loratrain::kernels {
+
+/// In one pass over gate, up and dh: swiglu_backward, lora_backward of gate and up, and lora_grad_a
+/// of down, whose input h is not written.
+struct LoraGatedParams {
+    SwiGluBackwardParams product;  ///< without codes; dgate and dup side by side
+    Matrix s[2];                   ///< [T, R] of gate and up, of the forward pass
+    Matrix ds[2];                  ///< [T, R] of gate and up
+    Matrix ds_of_down;             ///< [T, R], which is there already
+    LoraTables tables;             ///< targets gate, up, down; only down's slots drop
+    void* workspace = nullptr;
+    int shared_limit = least_shared_bytes;
+};
+/// bf16 rows in multiples of 16 bytes, slots of at most 16 ranks, and sm_90's shared memory.
+bool lora_gated_backward_takes(const SwiGluBackwardParams& product, std::int32_t largest_rank,
+                               int shared_limit);
+std::int32_t lora_gated_backward_tile_rows(const LoraGatedParams& params, const LoraRowCuts& cuts,
+                                           int processors);
+std::int64_t lora_gated_backward_workspace(const LoraGatedParams& params);
+cudaError_t lora_gated_backward(cudaStream_t stream, const LoraGatedParams& params);
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,501 @@
+#include <algorithm>
+
+#include "kernels/gate.cuh"
+#include "kernels/launch.cuh"
+#include "lora_finish.cuh"
+#include "lora_gated.h"
+#include "lora_tensor.h"
+#include "lora_wide_backward.cuh"
+
+/// dgate, dup and h are made in shared memory and swept there: a block takes 256 columns of them,
+/// goes through the rows of a tile 32 at a time, and keeps the sums of three gradients of factors
+/// in registers. A warp has 32 columns, of which it makes dS as well; those of the block's warps
+/// are added up at every step.
+namespace loratrain::kernels {
+
+using namespace sweep;
+
+namespace {
+
+constexpr int swept = 3;  ///< dgate, dup, h, in the places of gate, up, dh
+
+template <bool with_dropout>
+struct Gated {
+    static constexpr int thread_count = wide_threads;
+    static constexpr int column_warps = wide_warps;
+    static constexpr int row_warps = 1;
+    static constexpr int chunks = 1;
+    static constexpr int lines = block_columns / line_columns;
+    static constexpr int matrix = lines * stage_pieces;
+    static constexpr int s_start = swept * matrix;
+    static constexpr int rows_start = s_start + swept * s_pieces;
+    static constexpr int stage = rows_start + (with_dropout ? block_rows : 0);
+    static constexpr int stages = 2;
+    static constexpr int bytes = stages * stage * 16;
+    static_assert(column_warps * chunk_columns == block_columns && lines * 2 == wide_warps);
+    static_assert(swept * s_pieces + block_rows <= thread_count);
+    static_assert(block_ranks * scratch_ld * 4 <= bytes);
+};
+constexpr int matrix = Gated<false>::matrix;
+constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_piece repeats
+
+/// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
+/// gate and up have rows of one length, no matrix more than 2^32 elements.
+struct GatedSweep {
+    Matrix gate, up, dh;
+    Matrix dgate, dup;
+    SweepParams b;
+    SweepParams a;
+};
+
+/// Where four ranks of a row of dS go, so that no two of 16 lanes meet in a bank; `piece` as of
+/// staged_piece.
+__device__ __forceinline__ int ds_piece(int row, int piece) {
+    return staged_piece(row, piece ^ row / 2 % 2 * 2);
+}
+
+/// Where 8 ranks of a row of S are, so that no two of 8 rows meet in a bank.
+__device__ __forceinline__ int staged_ranks(int row, int half) {
+    return row * 2 + (half ^ row / 4 % 2);
+}
+
+/// threadIdx.x where it is asked for: what follows from it is not kept in registers of the loop
+/// around, which has none left.
+__device__ __forceinline__ int fresh_thread() {
+    auto thread = static_cast<int>(threadIdx.x);
+    asm volatile("" : "+r"(thread));
+    return thread;
+}
+
+/// What a thread of a warp owns: of a block's 256 columns the warp's 32, of those the lane's 8.
+struct GatedLane {
+    int lane;
+    int line;    ///< pieces before the warp's
+    int half;    ///< the warp's first piece of its line
+    int column;  ///< the lane's first of the block's
+
+    __device__ explicit GatedLane(int thread)
+        : lane(thread % 32),
+          line(thread / 64 * stage_pieces),
+          half(thread / 32 % 2 * 4),
+          column(thread / 32 * chunk_columns + thread % 4 * 8) {}
+    __device__ int g() const { return lane / 4; }
+    __device__ int q() const { return lane % 4; }
+    /// Its place in row g of a staged matrix.
+    __device__ int own() const { return line + staged_piece(g(), half + q()); }
+    /// What it gives to ldmatrix of 16 rows and the warp's first 16 columns; of the others: ^ 2.
+    __device__ int operand() const { return line + staged_piece(lane % 16, half + lane / 16); }
+    /// The same of 16 rows of S.
+    __device__ int ranks() const { return staged_ranks(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
+    /// Where it leaves dS of row g and the ranks 2q and 2q + 1; of those 8 further: ^ 2.
+    __device__ int left() const { return line + ds_piece(g(), half + q() / 2); }
+};
+
+/// A block's columns of gate, up and h.
+__device__ __forceinline__ ColumnBlock gated_columns(const GatedSweep& p, int i) {
+    const int first = static_cast<int>(blockIdx.x) * block_columns;
+    const auto count = static_cast<int>(p.gate.cols);
+    return i == 0   ? ColumnBlock{0, first, count, first}
+           : i == 1 ? ColumnBlock{1, count + first, 2 * count, first}
+                    : ColumnBlock{-1, first, count, first};
+}
+
+/// The rank blocks of gate, up and down of a tile's slot.
+__device__ __forceinline__ void find_gated_blocks(const GatedSweep& p, const LoraTile& tile,
+                                                  RankBlock (&rank_blocks)[swept]) {
+    if (threadIdx.x < swept) {
+        const auto i = static_cast<int>(threadIdx.x);
+        const ColumnBlock columns = gated_columns(p, i);
+        RankBlock block{};
+        block.s = static_cast<const std::uint16_t*>(p.gate.data);
+        block.aligned = true;
+        if (tile.segment >= 0) {
+            const RankBlock found = i < 2 ? find_rank_block<true>(p.b, tile, columns, 0)
+                                          : find_rank_block<false>(p.a, tile, columns, 0);
+            if (found.ranks > 0) block = found;
+        }
+        rank_blocks[i] = block;
+    }
+    __syncthreads();
+}
+
+/// S of gate and up, dS of down, and for masks of h what dropout needs of the rows.
+template <bool with_dropout>
+__device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, int end,
+                                              const RankBlock (&rank_blocks)[swept], int piece,
+                                              uint4* stage) {
+    using Shape = Gated<with_dropout>;
+    if (piece < swept * s_pieces) {
+        const int row = piece % s_pieces / 2;
+        stage_s_piece(
+            stage + Shape::s_start + piece / s_pieces * s_pieces + staged_ranks(row, piece % 2),
+            rank_blocks[piece / s_pieces], first + row, end, piece % 2);
+    } else if (with_dropout && piece < swept * s_pieces + block_rows) {
+        const int own = piece - swept * s_pieces;
+        const int row = min(first + own, end - 1);
+        stage[Shape::rows_start + own] =
+            dropout_row(rank_blocks[2].key, static_cast<std::uint32_t>(p.a.tables.sample_ids[row]),
+                        static_cast<std::uint32_t>(p.a.tables.positions[row]));
+    }
+}
+
+/// Brings the rows `first` .. of gate, up and dh, those before `end`, and what multiplies them. Two
+/// warps share a line: each has every other four rows.
+template <bool with_dropout>
+__device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int end,
+                                            const RankBlock (&rank_blocks)[swept], uint4* stage) {
+    const int thread = fresh_thread();
+    const int line = thread / 64;
+    const int piece = thread % line_pieces;
+    const int own = thread % 64 / line_pieces;
+    const auto column = blockIdx.x * block_columns + line * line_columns + piece * 8U;
+    const auto ld = static_cast<std::uint32_t>(p.gate.ld);
+    const auto dh_ld = static_cast<std::uint32_t>(p.dh.ld);
+    const auto row = static_cast<std::uint32_t>(first + own);
+    const int left = column < p.gate.cols ? end - first - own : 0;
+    uint4* to = stage + line * stage_pieces + staged_piece(own, piece);
+    const Bf16* gate = static_cast<const Bf16*>(p.gate.data);
+    const Bf16* up = static_cast<const Bf16*>(p.up.data);
+    const Bf16* dh = static_cast<const Bf16*>(p.dh.data);
+#pragma unroll
+    for (int i = 0; i < block_rows / 8; ++i) {
+        const int bytes = 8 * i < left ? 16 : 0;
+        copy_piece_async(to + i * eight_rows, gate + ((row + 8 * i) * ld + column), bytes);
+        copy_piece_async(to + i * eight_rows + matrix, up + ((row + 8 * i) * ld + column), bytes);
+        copy_piece_async(to + i * eight_rows + 2 * matrix, dh + ((row + 8 * i) * dh_ld + column),
+                         bytes);
+    }
+    fetch_factors<with_dropout>(p, first, end, rank_blocks, thread, stage);
+}
+
+/// B of this warp's 32 columns as B fragments of two products, [8 ranks][words of 8 columns].
+using Factor = std::uint32_t[2][4];
+
+__device__ __forceinline__ void load_factor(const SweepParams& p, const RankBlock& block,
+                                            const LoraTile& tile, const ColumnBlock& columns,
+                                            const GatedLane& lane, Factor& factor) {
+    const LoraSlotEntry* slot = p.tables.slots + columns.target * p.tables.slot_count + tile.slot;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const int rank = n * 8 + lane.g();
+        float b[wide] = {};
+        if (rank < block.ranks && columns.first + lane.column < columns.end) {
+            const float* from =
+                slot->b + static_cast<std::int64_t>(columns.factor + lane.column) * slot->rank +
+                rank;
+#pragma unroll
+            for (int j = 0; j < wide; ++j) b[j] = from[j * slot->rank];
+        }
+#pragma unroll
+        for (int j = 0; j < wide / 2; ++j) factor[n][j] = pack_halves(b[2 * j], b[2 * j + 1]);
+    }
+}
+
+/// What masks of h need beside the rows, in shared memory: registers are short.
+struct GatedMask {
+    DropoutKeys keys;
+    uint4 columns[block_columns / 8];
+    std::uint32_t dropout;
+
+    /// By all threads.
+    __device__ void find(const SweepParams& p, const RankBlock& block, const LoraTile& tile) {
+        if (threadIdx.x == 0) {
+            keys = dropout_keys(block.key);
+            dropout = block.ranks == 0 ? 0 : block.dropout;
+        }
+        if (threadIdx.x >= block_columns / 8 || tile.segment < 0) return;
+        columns[threadIdx.x] =
+            dropout_column(block.key, p.tables.segments[tile.segment].step,
+                           static_cast<std::uint32_t>(p.tables.first_dropout_block) +
+                               blockIdx.x * (block_columns / 8) + threadIdx.x);
+    }
+    /// h of two rows, whose dropout_row are eight apart; `eight`: of its columns in the block.
+    __device__ __forceinline__ void apply(const uint4* rows, int eight, uint4& first,
+                                          uint4& second) const {
+        if (dropout == 0) return;
+        const uint4 bits[2] = {dropout_bits(keys, rows[0], columns[eight]),
+                               dropout_bits(keys, rows[8], columns[eight])};
+        first = masked(first, bits[0], dropout);
+        second = masked(second, bits[1], dropout);
+    }
+};
+
+/// 8 columns of gate, up and dh, a matrix apart, become dgate, dup and h.
+template <class Function>
+__device__ __forceinline__ void make_gradients(const uint4* staged, uint4 (&made)[swept]) {
+    float g[wide];
+    float u[wide];
+    float d[wide];
+    const auto* from = reinterpret_cast<const Bf16*>(staged);
+    load<wide>(from, g);
+    load<wide>(from + wide * matrix, u);
+    load<wide>(from + 2 * wide * matrix, d);
+    gradients<Bf16, Function, wide>(g, u, d);
+    store<wide>(reinterpret_cast<Bf16*>(&made[0]), g);
+    store<wide>(reinterpret_cast<Bf16*>(&made[1]), d);
+    store<wide>(reinterpret_cast<Bf16*>(&made[2]), u);
+}
+
+/// dS [16 rows, 16 ranks] of gate and of up += dgate B, dup B, of the rows g and g + 8 of lanes.
+__device__ __forceinline__ void add_ds(const uint4 (&x)[2][swept], const Factor (&factors)[2],
+                                       float (&ds)[2][2][4]) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            const std::uint32_t(&b)[4] = factors[t][n];
+            multiply_add(ds[t][n], x[0][t].x, x[1][t].x, x[0][t].y, x[1][t].y, b[0], b[1]);
+            multiply_add(ds[t][n], x[0][t].z, x[1][t].z, x[0][t].w, x[1][t].w, b[2], b[3]);
+        }
+    }
+}
+
+/// sums [16 ranks, 32 columns] += Sᵀ x of 16 staged rows; `operand`: GatedLane::operand; s: at
+/// GatedLane::ranks.
+__device__ __forceinline__ void add_rows(const uint4* x, int operand, const uint4* s,
+                                         float (&sums)[4][4]) {
+    std::uint32_t ranks[4];
+    load_transposed(s, ranks);
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+        std::uint32_t columns[4];
+        load_transposed(x + (operand ^ pair * 2), columns);
+#pragma unroll
+        for (int t = 0; t < 2; ++t) {
+            multiply_add(sums[2 * pair + t], ranks[0], ranks[1], ranks[2], ranks[3], columns[2 * t],
+                         columns[2 * t + 1]);
+        }
+    }
+}
+
+/// A warp's dS of 16 rows goes where its dgate and dup were: 4 ranks a piece. `left`:
+/// GatedLane::left.
+__device__ __forceinline__ void leave_ds(const float (&ds)[2][2][4], int left, int q, uint4* rows) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                uint4* piece = rows + t * matrix + i * eight_rows + (left ^ n * 2);
+                reinterpret_cast<float2*>(piece)[q % 2] =
+                    make_float2(ds[t][n][i * 2], ds[t][n][i * 2 + 1]);
+            }
+        }
+    }
+}
+
+/// Adds up the dS that the warps left of the rows from `first` on, 4 ranks of a row and target per
+/// thread, and writes it as a part.
+__device__ __forceinline__ void write_ds(const SweepParams& p,
+                                         const RankBlock (&rank_blocks)[swept], int first, int end,
+                                         const uint4* stage) {
+    const int thread = fresh_thread();
+    const int target = thread / (block_rows * 4);
+    const int own = thread % (block_rows * 4) / 4;
+    const int four = thread % 4;
+    const int left = target * matrix + ds_piece(own, four);
+    float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int warp = 0; warp < wide_warps; ++warp) {
+        const float4 term = *reinterpret_cast<const float4*>(stage + (left ^ warp % 2 * 4) +
+                                                             warp / 2 * stage_pieces);
+        sum.x += term.x;
+        sum.y += term.y;
+        sum.z += term.z;
+        sum.w += term.w;
+    }
+    if (first + own >= end || rank_blocks[target].ranks == 0) return;
+    const std::uint32_t part = static_cast<std::uint32_t>(target) * gridDim.x + blockIdx.x;
+    const auto row = static_cast<std::uint32_t>(first + own);
+    float* to = p.ds + (part * static_cast<std::uint32_t>(p.x.rows) + row) * block_ranks;
+    *reinterpret_cast<float4*>(to + four * 4) = sum;
+}
+
+template <class Shape>
+__device__ __forceinline__ void write_gated(const GatedSweep& p,
+                                            const RankBlock (&rank_blocks)[swept],
+                                            const float (&sums)[swept][1][1][4][4],
+                                            float* scratch) {
+#pragma unroll
+    for (int i = 0; i < swept; ++i) {
+        __syncthreads();
+        if (rank_blocks[i].ranks == 0) continue;
+        const ColumnBlock columns = gated_columns(p, i);
+        if (i < 2) {
+            write_gradients<Shape, 1, true>(p.b, rank_blocks + i, columns, 0, 1, sums[i], scratch);
+        } else {
+            write_gradients<Shape, 1, false>(p.a, rank_blocks + i, columns, 0, 1, sums[i], scratch);
+        }
+    }
+}
+
+/// blockIdx.x: the block of columns; blockIdx.y: the tile.
+template <class Function, bool with_dropout>
+__global__ void __launch_bounds__(wide_threads, blocks_of_processor)
+    gated_backward_kernel(GatedSweep p) {
+    using Shape = Gated<with_dropout>;
+    extern __shared__ uint4 staging[];
+    __shared__ RankBlock rank_blocks[swept];
+    __shared__ GatedMask mask;
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const LoraTile tile = p.b.tables.tiles[blockIdx.y];
+    find_gated_blocks(p, tile, rank_blocks);
+    fetch_gated<with_dropout>(p, tile.begin, tile.end, rank_blocks, staging);
+    commit_pieces();
+    const GatedLane first_lane(static_cast<int>(threadIdx.x));
+    Factor factors[2] = {};
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+        if (rank_blocks[t].ranks == 0) continue;
+        load_factor(p.b, rank_blocks[t], tile, gated_columns(p, t), first_lane, factors[t]);
+    }
+    if (with_dropout) mask.find(p.a, rank_blocks[2], tile);
+    float sums[swept][1][1][4][4] = {};
+    int place = 0;
+#pragma unroll 1
+    for (int row = tile.begin; row < tile.end; row += block_rows) {
+        uint4* stage = staging + place;
+        place = Shape::stage - place;
+        wait_for_pieces<0>();
+        __syncthreads();
+        if (row + block_rows < tile.end) {
+            fetch_gated<with_dropout>(p, row + block_rows, tile.end, rank_blocks, staging + place);
+        }
+        commit_pieces();
+        const GatedLane lane(fresh_thread());
+        const int own = lane.own();
+        const int operand = lane.operand();
+        const int left = lane.left();
+        const int ranks = lane.ranks();
+        const auto ld = static_cast<std::uint32_t>(p.dgate.ld);
+        const std::uint32_t column = blockIdx.x * block_columns + lane.column;
+        std::uint32_t out = static_cast<std::uint32_t>(row + lane.g()) * ld + column;
+        const std::uint32_t out_end =
+            column < p.gate.cols ? static_cast<std::uint32_t>(tile.end) * ld : 0;
+#pragma unroll
+        for (int first = 0; first < block_rows; first += 16) {
+            uint4* rows = stage + first * line_pieces;
+            uint4 x[2][swept];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                make_gradients<Function>(rows + own + i * eight_rows, x[i]);
+                if (out < out_end) {
+                    store_at_once(static_cast<Bf16*>(p.dgate.data) + out, x[i][0]);
+                    store_at_once(static_cast<Bf16*>(p.dup.data) + out, x[i][1]);
+                }
+                out += 8 * ld;
+            }
+            if constexpr (with_dropout) {
+                mask.apply(stage + Shape::rows_start + first + lane.g(), lane.column / 8, x[0][2],
+                           x[1][2]);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int m = 0; m < swept; ++m) {
+                    rows[own + i * eight_rows + m * matrix] = x[i][m];
+                }
+            }
+            float ds[2][2][4] = {};
+            add_ds(x, factors, ds);
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < swept; ++i) {
+                add_rows(rows + i * matrix, operand,
+                         stage + Shape::s_start + i * s_pieces + first * 2 + ranks, sums[i][0][0]);
+            }
+            __syncwarp();
+            leave_ds(ds, left, lane.q(), rows);
+        }
+        __syncthreads();
+        write_ds(p.b, rank_blocks, row, tile.end, stage);
+    }
+    write_gated<Shape>(p, rank_blocks, sums, reinterpret_cast<float*>(staging));
+}
+
+template <bool with_dropout>
+constexpr int shared_of_gated = Gated<with_dropout>::bytes +
+                                static_cast<int>(swept * sizeof(RankBlock) +
+                                                 (with_dropout ? sizeof(GatedMask) : 0));
+static_assert(blocks_of_processor * shared_of_gated<true> <= most_shared_bytes);
+
+GatedSweep gated_sweep(const LoraGatedParams& p) {
+    const SwiGluBackwardParams& made = p.product;
+    GatedSweep sweep{made.gate, made.up, made.dh, made.dgate, made.dup, {}, {}};
+    const std::int64_t f = made.gate.cols;
+    SweepParams& b = sweep.b;
+    b.x = made.dgate;
+    b.x.cols = 2 * f;
+    std::copy_n(p.s, 2, b.s);
+    b.ends[0] = f;
+    b.ends[1] = 2 * f;
+    b.tables = p.tables;
+    b.tables.target_count = 2;
+    b.rank_blocks = 1;
+    b.part_columns = block_columns;
+    b.gradients = static_cast<float*>(p.workspace);
+    const std::int64_t of_tiles = p.tables.tile_count * block_ranks * f;
+    b.ds = b.gradients + 3 * of_tiles;
+    SweepParams& a = sweep.a;
+    a.x = made.gate;
+    a.s[0] = p.ds_of_down;
+    a.tables = p.tables;
+    a.tables.slots += 2 * p.tables.slot_count;
+    a.tables.target_count = 1;
+    a.rank_blocks = 1;
+    a.gradients = b.gradients + 2 * of_tiles;
+    return sweep;
+}
+
+template <class Function, bool with_dropout>
+cudaError_t launch_gated(cudaStream_t stream, const GatedSweep& p, int shared_limit) {
+    constexpr int shared = Gated<with_dropout>::bytes;
+    const auto kernel = gated_backward_kernel<Function, with_dropout>;
+    static const cudaError_t raised =
+        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
+    if (raised != cudaSuccess) return raised;
+    const dim3 grid(static_cast<unsigned>(pieces(p.gate.cols, block_columns)),
+                    static_cast<unsigned>(p.b.tables.tile_count));
+    return launch_early(stream, kernel, grid, wide_threads, shared, p);
+}
+
+}  // namespace
+
+bool lora_gated_backward_takes(const SwiGluBackwardParams& p, std::int32_t largest_rank,
+                               int shared_limit) {
+    constexpr std::int64_t most_elements = UINT32_MAX;
+    const auto* behind_dgate = static_cast<const Bf16*>(p.dgate.data) + p.gate.cols;
+    return shared_limit >= most_shared_bytes && largest_rank <= block_ranks &&
+           p.gate.type == Element::bf16 && p.codes.codes == nullptr && p.gate.cols > 0 &&
+           all_wide({&p.gate, &p.up, &p.dh, &p.dgate, &p.dup}) && p.dup.data == behind_dgate &&
+           p.dup.ld == p.dgate.ld && p.gate.ld == p.up.ld &&
+           p.gate.rows * std::max({p.gate.ld, p.dh.ld, p.dgate.ld}) <= most_elements;
+}
+
+std::int32_t lora_gated_backward_tile_rows(const LoraGatedParams& p, const LoraRowCuts& cuts,
+                                           int processors) {
+    return lora_tensor_sweep_rows(cuts, pieces(p.product.gate.cols, block_columns), processors);
+}
+
+std::int64_t lora_gated_backward_workspace(const LoraGatedParams& p) {
+    const std::int64_t f = p.product.gate.cols;
+    const std::int64_t parts = 2 * pieces(f, block_columns);
+    return (3 * p.tables.tile_count * f + parts * p.product.gate.rows) * block_ranks *
+           static_cast<std::int64_t>(sizeof(float));
+}
+
+cudaError_t lora_gated_backward(cudaStream_t stream, const LoraGatedParams& p) {
+    if (p.product.gate.rows == 0) return cudaSuccess;
+    const GatedSweep sweep = gated_sweep(p);
+    cudaError_t status = with_function(p.product.function, [&](auto of) {
+        using Function = decltype(of);
+        return p.tables.dropout ? launch_gated<Function, true>(stream, sweep, p.shared_limit)
+                                : launch_gated<Function, false>(stream, sweep, p.shared_limit);
+    });
+    if (status == cudaSuccess) status = finish_backward(stream, sweep.b, p.ds);
+    return status == cudaSuccess ? finish_grad_a(stream, sweep.a) : status;
+}
+
+}  // namespace loratrain::kernels
