@@ -5,6 +5,24 @@
 
 namespace loratrain::kernels {
 
+/// In one pass over gate and up: swiglu, and lora_shrink of down, which reads its h.
+struct LoraGatedForwardParams {
+    Matrix gate, up, h;  ///< [T, F]
+    Gate function = Gate::silu;
+    Matrix s;           ///< [T, R] of down
+    Matrix again;       ///< gets what s gets, where it has data
+    LoraTables tables;  ///< down alone, tiles of lora_gated_forward_rows
+    void* workspace = nullptr;
+};
+constexpr std::int32_t lora_gated_forward_rows = 128;
+/// F that a thread block has, and whose S it adds up.
+constexpr std::int32_t lora_gated_forward_columns = 512;
+/// bf16 rows in multiples of 16 bytes, slots of at most 16 ranks.
+bool lora_gated_forward_takes(const Matrix& gate, const Matrix& up, const Matrix& h,
+                              std::int32_t largest_rank);
+std::int64_t lora_gated_forward_workspace(const LoraGatedForwardParams& params);
+cudaError_t lora_gated_forward(cudaStream_t stream, const LoraGatedForwardParams& params);
+
 /// In one pass over gate, up and dh: swiglu_backward, lora_backward of gate and up, and lora_grad_a
 /// of down, whose input h is not written.
 struct LoraGatedParams {

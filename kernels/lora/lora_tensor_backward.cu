@@ -51,10 +51,24 @@ struct TilesOfSlot {
     __device__ bool operator()(int i) const { return tiles[i].slot == slot; }
 };
 
-/// Four ranks of a target's dS, and a quarter of the row's columns of other slots. i counts the
-/// groups of 4 ranks of all rows of one rank block.
-__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds, int target_index,
-                                          int rank_block, int i) {
+/// Four ranks of a row of dS, which end after `ranks` of them.
+__device__ __forceinline__ void put_ranks(Bf16* ds, int ranks, const float (&values)[group_ranks]) {
+    if (ranks >= group_ranks && reinterpret_cast<std::uintptr_t>(ds) % 8 == 0) {
+        *reinterpret_cast<uint2*>(ds) =
+            make_uint2(pack_halves(values[0], values[1]), pack_halves(values[2], values[3]));
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < group_ranks; ++j) {
+        if (j < ranks) ds[j] = from_float<Bf16>(values[j]);
+    }
+}
+
+/// Four ranks of a target's dS, and a quarter of the row's columns of other slots, into ds and,
+/// where it has data, `again`. i counts the groups of 4 ranks of all rows of one rank block.
+__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds,
+                                          const Matrix& again, int target_index, int rank_block,
+                                          int i) {
     const int row = i / groups_of_block;
     const int group = i % groups_of_block;
     if (row >= ds.rows) return;
@@ -66,12 +80,15 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
         slot_index = segment.slot;
         break;
     }
-    auto* target = static_cast<Bf16*>(ds.data) + row * ds.ld;
+    Bf16* const targets[] = {
+        static_cast<Bf16*>(ds.data) + row * ds.ld,
+        again.data == nullptr ? nullptr : static_cast<Bf16*>(again.data) + row * again.ld};
     const LoraSlotEntry* slot =
         slot_index < 0 ? nullptr : p.tables.slots + target_index * p.tables.slot_count + slot_index;
     const int begin = slot == nullptr ? 0 : slot->column;
     const int end = slot == nullptr ? 0 : begin + slot->rank;
-    if (rank_block == 0) {
+    for (Bf16* target : targets) {
+        if (rank_block > 0 || target == nullptr) continue;
         clear_outside(target, static_cast<int>(ds.cols), begin, end, group, groups_of_block);
     }
     const int first = rank_block * block_ranks + group * group_ranks;
@@ -84,17 +101,10 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
                         group * group_ranks;
     const float4 sum =
         sum_of_groups(part, of_part, 0, parts_of(p, columns_of(p, target_index)), EveryPart{});
-    const float values[group_ranks] = {sum.x, sum.y, sum.z, sum.w};
-    Bf16* own = target + begin + first;
-    if (first + group_ranks <= slot->rank && reinterpret_cast<std::uintptr_t>(own) % 8 == 0) {
-        *reinterpret_cast<uint2*>(own) =
-            make_uint2(pack_halves(slot->scale * values[0], slot->scale * values[1]),
-                       pack_halves(slot->scale * values[2], slot->scale * values[3]));
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < group_ranks; ++j) {
-        if (first + j < slot->rank) own[j] = from_float<Bf16>(slot->scale * values[j]);
+    const float scale = slot->scale;
+    const float values[group_ranks] = {scale * sum.x, scale * sum.y, scale * sum.z, scale * sum.w};
+    for (Bf16* target : targets) {
+        if (target != nullptr) put_ranks(target + begin + first, slot->rank - first, values);
     }
 }
 
@@ -133,6 +143,7 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
 
 struct OutputsOfTargets {
     Matrix of[max_lora_targets];
+    Matrix again;  ///< of the first
 };
 
 /// blockIdx.y: rank block; blockIdx.z: dS of a target, or, behind them, the gradients of B of a
@@ -144,7 +155,7 @@ __global__ void __launch_bounds__(threads)
     const int rank_block = static_cast<int>(blockIdx.y);
     const auto z = static_cast<int>(blockIdx.z);
     if (z < p.tables.target_count) {
-        finish_ds(p, ds.of[z], z, rank_block, i);
+        finish_ds(p, ds.of[z], z == 0 ? ds.again : Matrix{}, z, rank_block, i);
     } else {
         finish_grad_b(p, z - p.tables.target_count, rank_block, i);
     }
@@ -201,7 +212,8 @@ cudaError_t launch_backward(cudaStream_t stream, const SweepParams& sweep, int s
 
 }  // namespace
 
-cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, const Matrix* ds) {
+cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, const Matrix* ds,
+                                   const Matrix& again) {
     const bool finish_b = p.tables.most_tiles_of_slot > 1;
     const std::int64_t largest =
         (finish_b ? std::max(p.x.rows, p.x.cols) : p.x.rows) * groups_of_block;
@@ -211,6 +223,7 @@ cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, co
         static_cast<unsigned>(p.tables.target_count + (finish_b ? p.tables.slot_count : 0)));
     OutputsOfTargets to{};
     std::copy_n(ds, p.tables.target_count, to.of);
+    to.again = again;
     return launch_early(stream, finish_backward_kernel, grid, threads, 0, p, to);
 }
 

@@ -139,8 +139,13 @@ class Backend {
         for (const LoraBackward& op : ops) lora_backward(op);
     }
     virtual void lora_grad_a(const LoraGradA& op) = 0;
-    /// Whether lora_gated_backward is quicker than its parts one by one.
+    /// Whether an operator is quicker than its parts one by one.
+    virtual bool takes_at_once(const LoraGatedForward& /*op*/) const { return false; }
     virtual bool takes_at_once(const LoraGatedBackward& /*op*/) const { return false; }
+    virtual void lora_gated_forward(const LoraGatedForward& op) {
+        swiglu(op.product);
+        lora_shrink({op.product.h, {&op.down, 1}, op.rows, op.again});
+    }
     virtual void lora_gated_backward(const LoraGatedBackward& op) {
         swiglu_backward(op.product);
         lora_grad_a({op.product.h, {&op.down, 1}, op.gate.rows});

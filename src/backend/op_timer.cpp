@@ -22,6 +22,7 @@ constexpr std::array<OpEntry, timed_op_count> op_table{{
     {"lora_expand", TimedPart::lora},
     {"lora_backward", TimedPart::lora},
     {"lora_grad_a", TimedPart::lora},
+    {"lora_gated_forward", TimedPart::elementwise},
     {"lora_gated_backward", TimedPart::elementwise},
     {"lora_expand_backward", TimedPart::lora},
     {"lora_gather_a", TimedPart::lora},

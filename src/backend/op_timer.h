@@ -24,6 +24,7 @@ enum class TimedOp : std::uint8_t {
     lora_expand,
     lora_backward,
     lora_grad_a,
+    lora_gated_forward,
     lora_gated_backward,
     lora_expand_backward,
     lora_gather_a,
@@ -67,7 +68,7 @@ enum class TimedOp : std::uint8_t {
     wait_receive,
     wait_send,
 };
-inline constexpr std::size_t timed_op_count = 54;
+inline constexpr std::size_t timed_op_count = 55;
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

@@ -128,6 +128,12 @@ class TimedBackend final : public Backend {
     void lora_grad_a(const LoraGradA& op) override {
         timed(TimedOp::lora_grad_a, [&] { inner_.lora_grad_a(op); });
     }
+    bool takes_at_once(const LoraGatedForward& op) const override {
+        return inner_.takes_at_once(op);
+    }
+    void lora_gated_forward(const LoraGatedForward& op) override {
+        timed(TimedOp::lora_gated_forward, [&] { inner_.lora_gated_forward(op); });
+    }
     bool takes_at_once(const LoraGatedBackward& op) const override {
         return inner_.takes_at_once(op);
     }

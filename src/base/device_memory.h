@@ -51,6 +51,8 @@ inline constexpr std::int64_t lora_small_columns = 8192;
 /// Tokens of a tile where no slot has more than lora_sweep_ranks and dY at least so many elements.
 inline constexpr std::int64_t lora_narrow_rows = 256;
 inline constexpr std::int64_t lora_narrow_sweep = std::int64_t{10} << 20U;
+/// Features whose S a thread block adds up where it is made with the activation.
+inline constexpr std::int64_t lora_gated_columns = 512;
 inline constexpr std::int64_t lora_sweep_rows = 128;   ///< tokens of a tile are a multiple
 inline constexpr std::int64_t lora_sweep_blocks = 2;   ///< of a multiprocessor at once
 inline constexpr std::int64_t lora_sweep_ranks = 16;   ///< ranks of a slot and linear, likewise

@@ -202,13 +202,13 @@ void DecoderLayer::project_qkv(const LoraLinear::Site& at, LayerWeights& weights
 
 void DecoderLayer::add_over_lanes(const LoraLinear::Site& at, const TensorView& x,
                                   const Branch& branch, const TensorView& s,
-                                  LoraLinear::Codes codes) {
+                                  LoraLinear::Codes codes, LoraLinear::Sums sums) {
     const ModelSpec& model = view_.lane_model;
     const bool normed = model.has_norms_after();
     const TensorView& made = normed ? branch.made : branch.sum;
     const bool adds = !normed && lanes_.is_first();
     linear_.forward(at, x, {made, {}, {}}, {s, {}, {}}, adds ? branch.residual : TensorView{},
-                    codes);
+                    codes, sums);
     lanes_.all->all_reduce(made);
     if (!normed || branch.sum.data == nullptr) return;
     backend_.rms_norm({made,
@@ -232,14 +232,15 @@ void DecoderLayer::attention_block(std::int32_t layer, LayerWeights& weights, co
 
 void DecoderLayer::activate(const LayerWeights& weights, const TensorView& made,
                             const TensorView& product) {
+    if (view_.lane_model.has_gate()) return backend_.swiglu(swiglu_op(made, product));
+    backend_.xielu({made, weights.xielu_positive, weights.xielu_negative, product,
+                    linear_.coding_of_input(made.rows, product.cols)});
+}
+
+SwiGlu DecoderLayer::swiglu_op(const TensorView& made, const TensorView& product) const {
     const std::int64_t f = view_.lane_model.intermediate_size;
-    const RowCodes codes = linear_.coding_of_input(made.rows, f);
-    if (!view_.lane_model.has_gate()) {
-        return backend_.xielu(
-            {made, weights.xielu_positive, weights.xielu_negative, product, codes});
-    }
-    backend_.swiglu(
-        {made.col_range(0, f), made.col_range(f, f), product, codes, view_.lane_model.activation});
+    return {made.col_range(0, f), made.col_range(f, f), product,
+            linear_.coding_of_input(made.rows, f), view_.lane_model.activation};
 }
 
 SwiGluBackward DecoderLayer::swiglu_backward_op(const TensorView& made, const TensorView& d_product,
@@ -266,8 +267,9 @@ void DecoderLayer::activate_backward(const LayerWeights& weights, const TensorVi
     backend_.swiglu_backward(swiglu_backward_op(made, d_product, d_made, product, codes));
 }
 
-TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
-                                       const LayerRows& rows, const LayerActivations& saved) {
+DecoderLayer::Product DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights,
+                                                  const LayerRows& rows,
+                                                  const LayerActivations& saved) {
     const ModelSpec& model = view_.lane_model;
     const std::int64_t r = view_.replica.saved_columns;
     const std::int64_t t = saved.x.rows;
@@ -277,9 +279,15 @@ TensorView DecoderLayer::gated_product(std::int32_t layer, LayerWeights& weights
     linear_.forward(at, h2, by_linear(at.weights.shape, saved.gate_up),
                     columns_of(at, saved.s_gate_up), {}, codes_of_input());
     const std::int64_t f = model.intermediate_size;
-    const TensorView product = workspace_.input(t, f, f + r);
-    activate(weights, saved.gate_up, product);
-    return product;
+    const Product product{workspace_.input(t, f, f + r), saved.s_down.col_range(0, rows.width),
+                          LoraLinear::Sums::made};
+    const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
+    if (model.has_gate() &&
+        linear_.shrink_gated(down, swiglu_op(saved.gate_up, product.h), product.s)) {
+        return product;
+    }
+    activate(weights, saved.gate_up, product.h);
+    return {product.h, product.s, LoraLinear::Sums::to_make};
 }
 
 void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -290,10 +298,10 @@ void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const Laye
         make_expert_rows(at, weights, saved);
         return experts_.forward(at, saved, y);
     }
-    const TensorView product = gated_product(layer, weights, rows, saved);
-    add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
-                   {saved.x2, y, saved.mlp_made, weights.after_mlp},
-                   saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
+    const Product product = gated_product(layer, weights, rows, saved);
+    add_over_lanes(site(layer, weights, LinearGroup::down, rows), product.h,
+                   {saved.x2, y, saved.mlp_made, weights.after_mlp}, product.s,
+                   LoraLinear::Codes::made, product.sums);
 }
 
 void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -302,15 +310,14 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
     if (view_.lane_model.has_experts()) {
         return make_expert_rows({weights.experts, layer, rows}, weights, saved);
     }
-    const TensorView product = gated_product(layer, weights, rows, saved);
-    if (view_.lane_model.has_norms_after()) {
-        add_over_lanes(site(layer, weights, LinearGroup::down, rows), product,
-                       {saved.x2, {}, saved.mlp_made, weights.after_mlp},
-                       saved.s_down.col_range(0, rows.width), LoraLinear::Codes::made);
-        return;
-    }
+    const Product product = gated_product(layer, weights, rows, saved);
     const LoraLinear::Site down = site(layer, weights, LinearGroup::down, rows);
-    linear_.shrink(down, product, columns_of(down, saved.s_down));
+    if (view_.lane_model.has_norms_after()) {
+        add_over_lanes(down, product.h, {saved.x2, {}, saved.mlp_made, weights.after_mlp},
+                       product.s, LoraLinear::Codes::made, product.sums);
+    } else if (product.sums == LoraLinear::Sums::to_make) {
+        linear_.shrink(down, product.h, {product.s, {}, {}});
+    }
 }
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,

@@ -117,7 +117,8 @@ class DecoderLayer {
     };
     /// The group is cut by columns; over all lanes.
     void add_over_lanes(const LoraLinear::Site& at, const TensorView& x, const Branch& branch,
-                        const TensorView& s, LoraLinear::Codes codes);
+                        const TensorView& s, LoraLinear::Codes codes,
+                        LoraLinear::Sums sums = LoraLinear::Sums::to_make);
     /// What the linears before down made, through the activation; and back, with `product` made
     /// again.
     void activate(const LayerWeights& weights, const TensorView& made, const TensorView& product);
@@ -125,15 +126,22 @@ class DecoderLayer {
                            const TensorView& d_product, const TensorView& d_made,
                            const TensorView& product, const RowCodes& codes);
     /// Of an MLP with a gate.
+    SwiGlu swiglu_op(const TensorView& made, const TensorView& product) const;
     SwiGluBackward swiglu_backward_op(const TensorView& made, const TensorView& d_product,
                                       const TensorView& d_made, const TensorView& product,
                                       const RowCodes& codes) const;
     /// Everything up to x2.
     void attention_block(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                          const LayerActivations& saved);
-    /// What the MLP's first linears make, and it activated, in scratch (Workspace::input).
-    TensorView gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
-                             const LayerActivations& saved);
+    /// down's input, in scratch (Workspace::input), and where its S goes.
+    struct Product {
+        TensorView h;
+        TensorView s;
+        LoraLinear::Sums sums;
+    };
+    /// What the MLP's first linears make, and it activated.
+    Product gated_product(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                          const LayerActivations& saved);
     /// The same with experts.
     void make_expert_rows(const ExpertMlp::Site& at, const LayerWeights& weights,
                           const LayerActivations& saved);

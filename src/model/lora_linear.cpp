@@ -172,17 +172,32 @@ DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView
             site.group == LinearGroup::o || site.group == LinearGroup::down};
 }
 
+TensorView LoraLinear::pad_behind(const Site& site, const TensorView& x,
+                                  const TensorView& s) const {
+    if (!site.rows.augmented || site.rows.width == 0 || view_.plan.fp8_linears) return {};
+    const TensorView pad = behind(x, 0, column_blocks(view_, site.group) * site.rows.width);
+    return s.data == pad.data ? TensorView{} : pad;
+}
+
+bool LoraLinear::shrink_gated(const Site& down, const SwiGlu& product, const TensorView& s) {
+    if (!has_lora(down)) return false;
+    gather_targets(down, {s, {}, {}});
+    const LoraGatedForward op{product, targets_[0], down.rows.lora_rows(),
+                              pad_behind(down, product.h, s)};
+    if (!backend_.takes_at_once(op)) return false;
+    backend_.lora_gated_forward(op);
+    return true;
+}
+
 void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                          const std::array<TensorView, 3>& s, const TensorView& residual,
-                         Codes codes) {
+                         Codes codes, Sums sums) {
     const GroupWeights& weights = site.weights;
     const bool lora = has_lora(site);
     const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
-    const TensorView pad = behind(x, 0, column_blocks(view_, site.group) * width);
-    const bool in_pad = width == 0 || view_.plan.fp8_linears || s[0].data == pad.data;
-    if (lora) {
-        gather_targets(site, s);
-        backend_.lora_shrink({x, targets_, site.rows.lora_rows(), in_pad ? TensorView{} : pad});
+    if (lora) gather_targets(site, s);
+    if (lora && sums == Sums::to_make) {
+        backend_.lora_shrink({x, targets_, site.rows.lora_rows(), pad_behind(site, x, s[0])});
     }
     const bool dora = has_dora(site);
     const bool adds = residual.data != nullptr;

@@ -47,13 +47,20 @@ class LoraLinear {
     RowCodes coding_of_input(std::int64_t tokens, std::int64_t columns) const;
     RowCodes coding_of_gradient(const Site& site, std::int64_t tokens) const;
 
+    /// Whether s and x's pad hold S already (shrink_gated).
+    enum class Sums : std::uint8_t { to_make, made };
+
     /// x: [T, K] with column_blocks x saved_columns writable columns after it in each row; y[i]:
     /// [T, N_i]
     /// (`residual`, of groups of one linear: Y = residual + ...); s[i]: [T, R], kept for backward.
     /// s[0] may be x's own pad when the group has one linear.
     void forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
                  const std::array<TensorView, 3>& s, const TensorView& residual,
-                 Codes codes = Codes::to_make);
+                 Codes codes = Codes::to_make, Sums sums = Sums::to_make);
+
+    /// product, and the S of forward of down, whose input x = product.h is, in one pass
+    /// (LoraGatedForward). False, and nothing is done, where the backend gains nothing by that.
+    bool shrink_gated(const Site& down, const SwiGlu& product, const TensorView& s);
 
     /// The S of forward alone, for a backward whose activations are recomputed.
     void shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s);
@@ -97,6 +104,8 @@ class LoraLinear {
     void gather_targets(const Site& site, const std::array<TensorView, 3>& s);
     /// The matrix to multiply with (gemm_matrix).
     TensorView prepare(const Site& site, bool with_pads);
+    /// Columns behind x that the products read S from, where s does not lie there itself.
+    TensorView pad_behind(const Site& site, const TensorView& x, const TensorView& s) const;
     /// The products of forward, S being there, that of the first linear behind x too, or where they
     /// are joined of all: `width` columns of each are multiplied by packed factors. Returns what
     /// they were made with (prepare).

@@ -153,17 +153,48 @@ class LoraGatedTest : public BackendTest {
         expect_gradients(setting.down, of_down, true, "down");
     }
 
-    void expect_every_case(const GatedRows& rows) {
-        for (const bool stacked : {false, true}) {
-            expect_all(rows, {.f = 264, .stacked = stacked});
-            expect_all(rows, {.f = 520, .stacked = stacked, .begins = true});
-            expect_all(rows, {.f = 264, .dropout = dropout_threshold(0.3), .stacked = stacked});
+    void expect_forward(const GatedRows& rows, const GatedCase& of) {
+        const Setting setting(backend(), rows, of);
+        const std::int64_t tokens = setting.tokens();
+        const HostMatrix gate = random(tokens, of.f, 1);
+        const HostMatrix up = random(tokens, of.f, 2);
+        const DeviceMatrix device_gate(backend(), gate, 8);
+        const DeviceMatrix device_up(backend(), up, 8);
+        const DeviceMatrix h = junk(tokens, of.f);
+        const DeviceMatrix s = junk(tokens, setting.down.columns);
+        const DeviceMatrix again = junk(tokens, setting.down.columns);
+        for (const bool twice : {false, true}) {
+            backend().lora_gated_forward(
+                {{device_gate.view(), device_up.view(), h.view(), {}, of.activation},
+                 {setting.down.slots, s.view()},
+                 setting.rows(),
+                 twice ? again.view() : TensorView{}});
+            expect_close(h, reference::swiglu(gate, up, of.activation), "h");
+            expect_close(s,
+                         reference::lora_shrink(h.download(), setting.down.factors, setting.batch,
+                                                setting.down.columns),
+                         "S of down");
         }
-        expect_all(rows, {.f = 16,
-                          .dropout = dropout_threshold(0.5),
-                          .begins = true,
-                          .activation = Activation::gelu_tanh});
-        expect_all(rows, {.f = 37});
+        EXPECT_EQ(s.download().values, again.download().values);
+    }
+
+    void expect_every_case(const GatedRows& rows) {
+        std::vector<GatedCase> cases;
+        for (const bool stacked : {false, true}) {
+            cases.push_back({.f = 264, .stacked = stacked});
+            cases.push_back({.f = 520, .stacked = stacked, .begins = true});
+            cases.push_back({.f = 264, .dropout = dropout_threshold(0.3), .stacked = stacked});
+        }
+        cases.push_back({.f = 16,
+                         .dropout = dropout_threshold(0.5),
+                         .begins = true,
+                         .activation = Activation::gelu_tanh});
+        cases.push_back({.f = 1096, .dropout = dropout_threshold(0.1), .stacked = true});
+        cases.push_back({.f = 37});
+        for (const GatedCase& of : cases) {
+            expect_forward(rows, of);
+            expect_all(rows, of);
+        }
     }
 };
 
@@ -184,12 +215,14 @@ TEST_P(LoraGatedTest, OfOneAdapterAndOfOneRow) {
 
 TEST_P(LoraGatedTest, OfMoreRanksToo) {
     const GatedRows rows{{200, 40}, {{0, 0, 200, 1}, {1, 200, 239, 2}}, {16, 20}, {32, 4}, {8, 64}};
+    expect_forward(rows, {.dropout = dropout_threshold(0.3)});
     expect_all(rows, {.dropout = dropout_threshold(0.3)});
 }
 
 /// The rows of no adapter alone.
 TEST_P(LoraGatedTest, OfNoSegment) {
     const GatedRows rows{{70}, {}, {4}, {4}, {4}};
+    expect_forward(rows, {});
     expect_all(rows, {});
 }
 

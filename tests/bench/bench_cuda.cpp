@@ -100,7 +100,8 @@ class Bench {
         }
     }
 
-    /// lora_gated_backward of `count` adapters of rank 16, and its parts one by one.
+    /// lora_gated_forward and lora_gated_backward of `count` adapters of rank 16, and their parts
+    /// one by one.
     void gated(std::int64_t f, std::int32_t count, std::uint32_t dropout) {
         std::vector<std::vector<LoraSlot>> factors(3);
         std::vector<LoraSegment> segments;
@@ -128,6 +129,11 @@ class Bench {
             {dup, {factors[1], part(3)}, part(4), lora}};
         const double moved = 10.0 * static_cast<double>(tokens_ * f);
         const std::string name = cat(count, " adapters, ", f, dropout > 0 ? ", dropout" : "");
+        const LoraGatedForward forward{{op.product.gate, op.product.up, h}, op.down, lora, part(1)};
+        bytes(name + ", gated forward", 0.6 * moved,
+              [&] { backend_->lora_gated_forward(forward); });
+        bytes(name + ", its parts", 0.6 * moved,
+              [&] { backend_->Backend::lora_gated_forward(forward); });
         bytes(name + ", gated", moved, [&] { backend_->lora_gated_backward(op); });
         bytes(name + ", its parts", moved, [&] { backend_->Backend::lora_gated_backward(op); });
         buffers_.resize(kept_);

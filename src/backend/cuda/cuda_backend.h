@@ -77,6 +77,8 @@ class CudaBackend final : public Backend {
     void lora_backward(const LoraBackward& op) override;
     void lora_backward_group(std::span<const LoraBackward> ops) override;
     void lora_grad_a(const LoraGradA& op) override;
+    bool takes_at_once(const LoraGatedForward& op) const override;
+    void lora_gated_forward(const LoraGatedForward& op) override;
     bool takes_at_once(const LoraGatedBackward& op) const override;
     void lora_gated_backward(const LoraGatedBackward& op) override;
     void lora_expand_backward(const LoraExpandBackward& op) override;
@@ -179,6 +181,7 @@ int cuda_device_count();
 /// A view as the kernels see it.
 kernels::Matrix matrix_of(const TensorView& view);
 kernels::Fp8Codes codes_of(const Fp8Rows& rows);
+kernels::Gate gate_of(Activation activation);
 kernels::SwiGluBackwardParams swiglu_backward_params(const SwiGluBackward& op);
 
 }  // namespace loratrain

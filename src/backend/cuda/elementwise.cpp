@@ -14,11 +14,11 @@ void check_groups(std::int64_t cols, std::int64_t groups) {
                     " groups");
 }
 
+}  // namespace
+
 kernels::Gate gate_of(Activation activation) {
     return activation == Activation::silu ? kernels::Gate::silu : kernels::Gate::gelu_tanh;
 }
-
-}  // namespace
 
 kernels::SwiGluBackwardParams swiglu_backward_params(const SwiGluBackward& op) {
     return {matrix_of(op.gate),    matrix_of(op.up),       matrix_of(op.dh),

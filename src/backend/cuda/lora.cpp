@@ -21,6 +21,7 @@ static_assert(kernels::lora_small_sweep == device_memory::lora_small_sweep);
 static_assert(kernels::lora_small_columns == device_memory::lora_small_columns);
 static_assert(kernels::lora_narrow_rows == device_memory::lora_narrow_rows);
 static_assert(kernels::lora_narrow_sweep == device_memory::lora_narrow_sweep);
+static_assert(kernels::lora_gated_forward_columns == device_memory::lora_gated_columns);
 static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
 static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
 static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
@@ -258,6 +259,31 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));
     CUDA_CHECK(kernels::lora_grad_a(stream_, params));
+}
+
+bool CudaBackend::takes_at_once(const LoraGatedForward& op) const {
+    const SwiGlu& product = op.product;
+    return !product.codes.are_wanted() &&
+           kernels::lora_gated_forward_takes(matrix_of(product.gate), matrix_of(product.up),
+                                             matrix_of(product.h), largest_rank({&op.down, 1}));
+}
+
+void CudaBackend::lora_gated_forward(const LoraGatedForward& op) {
+    if (!takes_at_once(op)) return Backend::lora_gated_forward(op);
+    const SwiGlu& product = op.product;
+    require_compute({&product.gate, &product.up, &product.h});
+    kernels::LoraGatedForwardParams params;
+    params.gate = matrix_of(product.gate);
+    params.up = matrix_of(product.up);
+    params.h = matrix_of(product.h);
+    params.function = gate_of(product.activation);
+    params.s = matrix_of(op.down.s);
+    if (op.again.data != nullptr) params.again = matrix_of(op.again);
+    params.tables =
+        lora_tables({&op.down, 1}, op.rows, product.h.rows, kernels::lora_gated_forward_rows);
+    params.workspace =
+        reserve_workspace(static_cast<std::size_t>(lora_gated_forward_workspace(params)));
+    CUDA_CHECK(kernels::lora_gated_forward(stream_, params));
 }
 
 void CudaBackend::sweep_without_dropout(const LoraTarget& first, const LoraTarget& second) {

@@ -92,6 +92,14 @@ struct LoraGradA {
     LoraRows rows;
 };
 
+/// h of `product`, and S of `down` from it (LoraShrink with `again`).
+struct LoraGatedForward {
+    SwiGlu product;
+    LoraTarget down;
+    LoraRows rows;
+    TensorView again = {};
+};
+
 /// What lies between the gradients of down and of gate and up in an MLP, in this order:
 ///   dgate, dup and h of `product` (SwiGluBackward),
 ///   grad_a += dSᵀ drop(h) of `down`, whose dS is there already,

@@ -174,8 +174,8 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
     return most * 4;
 }
 
-/// lora_gated_backward: gradients of gate, up and down of tiles, and dS of gate and up of blocks of
-/// the columns.
+/// lora_gated_forward: S of down of blocks of the columns; lora_gated_backward: gradients of gate,
+/// up and down of tiles, and dS of gate and up of blocks of the columns.
 std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     namespace sizes = device_memory;
     const ModelSpec& model = view.lane_model;
@@ -187,13 +187,16 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
         if (adapter->targets_linear(Linear::up)) before.add(rank);
         if (adapter->targets_linear(Linear::down)) behind.add(rank);
     }
-    const bool some = before.any_narrow && behind.any_narrow;
-    if (!some || !model.has_gate() || model.has_experts()) return 0;
+    if (!behind.any_narrow || !model.has_gate() || model.has_experts()) return 0;
     const std::int64_t f = model.intermediate_size;
     const std::int64_t tokens = view.replica.microbatch_tokens;
-    const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
-    const std::int64_t parts = 2 * ceil_div(f, sizes::lora_sweep_columns);
-    return (3 * tiles * f + parts * tokens) * sizes::lora_sweep_ranks * 4;
+    std::int64_t numbers = ceil_div(f, sizes::lora_gated_columns) * tokens;
+    if (before.any_narrow) {
+        const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
+        const std::int64_t parts = 2 * ceil_div(f, sizes::lora_sweep_columns);
+        numbers = 3 * tiles * f + parts * tokens;
+    }
+    return numbers * sizes::lora_sweep_ranks * 4;
 }
 
 }  // namespace

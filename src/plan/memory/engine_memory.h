@@ -34,6 +34,7 @@ std::uint64_t table_ring_bytes(const ReplicaView& view);
 /// - lora_grad_a of a group: per tile a partial gradient [sum of ranks of a slot in 16s, K], fp32;
 ///   tiles <= min(ceil(T / 256), processors / ceil(columns / 256)) + adapters of the group
 ///   (kernels/lora_tensor_*.cu; the fp32 kernels use none);
+/// - lora_gated_forward, of adapters of at most 16 ranks on down: partial S [ceil(F / 512), 16, T];
 /// - lora_gated_backward, of adapters of at most 16 ranks: per tile three partial gradients
 ///   [16, F], and partial dS of two linears [ceil(F / 256), 16, T], fp32;
 /// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
