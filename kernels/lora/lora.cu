@@ -37,8 +37,8 @@ bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targe
 }
 
 LoraBackwardCut lora_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
-                                  std::int32_t largest_rank, int processors) {
-    return lora_tensor_fits(p.dy) ? lora_tensor_backward_cut(p, cuts, largest_rank, processors)
+                                  int processors) {
+    return lora_tensor_fits(p.dy) ? lora_tensor_backward_cut(p, cuts, processors)
                                   : LoraBackwardCut{lora_plain_rows, 0};
 }
 

@@ -70,8 +70,9 @@ struct LoraBackwardCut {
 };
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);
+/// Of the tables it takes target_count and largest_rank.
 LoraBackwardCut lora_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
-                                  std::int32_t largest_rank, int processors);
+                                  int processors);
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
 

@@ -27,7 +27,7 @@ std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, 
 /// once. More ranks, few rows and columns: as many of either, so that blocks for dS and for dB have
 /// equal shares of dY and about one is for each multiprocessor.
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
-                                         std::int32_t largest_rank, int processors);
+                                         int processors);
 /// Blocks of columns of a sweep.
 int lora_grad_a_column_blocks(const LoraGradAParams& params);
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);

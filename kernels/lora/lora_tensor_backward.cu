@@ -175,15 +175,6 @@ SweepParams backward_sweep(const LoraBackwardParams& p) {
     return sweep;
 }
 
-/// Before the tables are there.
-int targets_of(const LoraBackwardParams& p) {
-    int targets = 0;
-    while (targets < max_lora_targets && (targets == 0 || p.ends[targets - 1] < p.dy.cols)) {
-        ++targets;
-    }
-    return targets;
-}
-
 bool is_narrow(const Matrix& dy, std::int32_t largest_rank) {
     return largest_rank <= block_ranks && dy.rows * dy.cols >= lora_narrow_sweep;
 }
@@ -196,7 +187,8 @@ LoraBackwardCut narrow_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
     SweepParams sweep = backward_sweep(p);
     const int at_once = processors * blocks_of_processor;
     sweep.part_columns = line_columns;
-    while (sweep.part_columns < p.dy.cols && parts_before(sweep, targets_of(p)) * tiles > at_once) {
+    while (sweep.part_columns < p.dy.cols &&
+           parts_before(sweep, p.tables.target_count) * tiles > at_once) {
         sweep.part_columns += line_columns;
     }
     return {ds_rows, sweep.part_columns};
@@ -228,14 +220,14 @@ cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, co
 }
 
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
-                                         std::int32_t largest_rank, int processors) {
+                                         int processors) {
     static_assert(ds_rows == block_columns && ds_rows == lora_narrow_rows);
-    if (is_narrow(p.dy, largest_rank)) return narrow_cut(p, cuts, processors);
+    if (is_narrow(p.dy, p.tables.largest_rank)) return narrow_cut(p, cuts, processors);
     if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_sweep) {
         return {lora_small_part_columns, lora_small_part_columns};
     }
-    return {lora_tensor_sweep_rows(cuts, column_blocks_before(backward_sweep(p), targets_of(p)),
-                                   processors),
+    return {lora_tensor_sweep_rows(
+                cuts, column_blocks_before(backward_sweep(p), p.tables.target_count), processors),
             lora_part_columns};
 }
 

@@ -133,8 +133,11 @@ class CudaBackend final : public Backend {
     kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
                                     std::int64_t rows, std::int32_t tile_rows,
                                     bool of_gradients = false);
-    void add_slots(std::span<const LoraTarget> targets, bool of_gradients,
-                   kernels::LoraTables& tables);
+    /// What they say of targets, slots and ranks alone; the slots wait for place_tables.
+    kernels::LoraTables slot_tables(std::span<const LoraTarget> targets, bool of_gradients);
+    /// The rest, and all on the device.
+    void place_tables(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows,
+                      kernels::LoraTables& tables);
     /// Puts them alone in swept_targets_, with copies of their slots whose dropout is off, for an
     /// op that does not read their X.
     void sweep_without_dropout(const LoraTarget& first, const LoraTarget& second);

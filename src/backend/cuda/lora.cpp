@@ -75,8 +75,10 @@ std::int32_t largest_rank(std::span<const LoraTarget> targets) {
 
 }  // namespace
 
-void CudaBackend::add_slots(std::span<const LoraTarget> targets, bool of_gradients,
-                            kernels::LoraTables& tables) {
+kernels::LoraTables CudaBackend::slot_tables(std::span<const LoraTarget> targets,
+                                             bool of_gradients) {
+    LORATRAIN_CHECK(targets.size() <= kernels::max_lora_targets, targets.size(), " LoRA targets");
+    kernels::LoraTables tables;
     const std::size_t count = targets.empty() ? 0 : targets.front().slots.size();
     std::vector<std::int32_t>& sums = rank_sums_;
     sums.assign(count, 0);
@@ -100,6 +102,7 @@ void CudaBackend::add_slots(std::span<const LoraTarget> targets, bool of_gradien
     }
     tables.target_count = static_cast<std::int32_t>(targets.size());
     tables.slot_count = static_cast<std::int32_t>(count);
+    return tables;
 }
 
 void CudaBackend::add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows) {
@@ -159,9 +162,13 @@ kernels::LoraRowCuts CudaBackend::row_cuts(const LoraRows& lora, std::int64_t ro
 kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets,
                                              const LoraRows& lora, std::int64_t rows,
                                              std::int32_t tile_rows, bool of_gradients) {
-    LORATRAIN_CHECK(targets.size() <= kernels::max_lora_targets, targets.size(), " LoRA targets");
-    kernels::LoraTables tables;
-    add_slots(targets, of_gradients, tables);
+    kernels::LoraTables tables = slot_tables(targets, of_gradients);
+    place_tables(lora, rows, tile_rows, tables);
+    return tables;
+}
+
+void CudaBackend::place_tables(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows,
+                               kernels::LoraTables& tables) {
     add_tiles(lora, rows, tile_rows);
     tables.most_tiles_of_slot = count_tiles_of_slots(static_cast<std::size_t>(tables.slot_count));
     for (const kernels::LoraTile& tile : tiles_) {
@@ -173,7 +180,6 @@ kernels::LoraTables CudaBackend::lora_tables(std::span<const LoraTarget> targets
     tables.tile_count = static_cast<std::int32_t>(tiles_.size());
     tables.positions = lora.rows.positions;
     tables.sample_ids = lora.rows.sample_ids;
-    return tables;
 }
 
 void CudaBackend::lora_shrink(const LoraShrink& op) {
@@ -236,11 +242,10 @@ void CudaBackend::lora_backward_group(std::span<const LoraBackward> ops) {
         for (const LoraBackward& op : ops) lora_backward(op);
         return;
     }
+    params.tables = slot_tables(swept_targets_, true);
     const kernels::LoraRowCuts cuts = row_cuts(ops.front().rows, params.dy.rows);
-    const kernels::LoraBackwardCut cut =
-        lora_backward_cut(params, cuts, largest_rank(swept_targets_), processors_);
-    params.tables =
-        lora_tables(swept_targets_, ops.front().rows, params.dy.rows, cut.tile_rows, true);
+    const kernels::LoraBackwardCut cut = lora_backward_cut(params, cuts, processors_);
+    place_tables(ops.front().rows, params.dy.rows, cut.tile_rows, params.tables);
     params.part_columns = cut.part_columns;
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_backward_workspace(params)));
