@@ -125,6 +125,31 @@ __global__ void __launch_bounds__(block_threads)
     if (p.codes.codes != nullptr) held.write_codes(width, nullptr, p.codes, at.row, largest);
 }
 
+/// What is to be scaled of a row of one group: an element for each of its threads, which is read
+/// before the sums are known, and what there is more behind these.
+template <class T, int lanes>
+class ScaledRow {
+  public:
+    __device__ __forceinline__ ScaledRow(const RmsNormBackwardParams& p, const Place& at)
+        : lane_(at.lane), cols_(p.scaled.data == nullptr ? 0 : static_cast<int>(p.scaled.cols)) {
+        row_ = static_cast<T*>(p.scaled.data) + at.row * p.scaled.ld;
+        if (lane_ < cols_) first_ = row_[lane_];
+    }
+    __device__ __forceinline__ void multiply(float factor) {
+        if (lane_ < cols_) row_[lane_] = from_float<T>(to_float(first_) * factor);
+#pragma unroll 1
+        for (int j = lane_ + lanes; j < cols_; j += lanes) {
+            row_[j] = from_float<T>(to_float(row_[j]) * factor);
+        }
+    }
+
+  private:
+    T* row_;
+    T first_{};
+    int lane_;
+    int cols_;
+};
+
 template <class T, int lanes>
 __global__ void __launch_bounds__(block_threads)
     backward_kernel(RmsNormBackwardParams p, std::int64_t width) {
@@ -136,6 +161,7 @@ __global__ void __launch_bounds__(block_threads)
     const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
     T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
+    ScaledRow<T, lanes> scaled(p, at);
     float sums[2] = {};  // of x x and of x weight dy
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         const float v = to_float(x[j]);
@@ -146,6 +172,7 @@ __global__ void __launch_bounds__(block_threads)
     const auto count = static_cast<float>(width);
     const float inverse = 1.0F / sqrtf(sums[0] / count + p.eps);
     const float along = sums[1] * inverse * inverse / count;
+    scaled.multiply(inverse);
     for (std::int64_t j = at.lane; j < width; j += lanes) {
         const float w = to_float(weight[j]) + p.weight_offset;
         const float v = inverse * (w * to_float(dy[j]) - to_float(x[j]) * along);
@@ -165,11 +192,11 @@ __global__ void __launch_bounds__(block_threads)
     const T* x = static_cast<const T*>(p.x.data) + at.row * p.x.ld + at.first;
     const T* dy = static_cast<const T*>(p.dy.data) + at.row * p.dy.ld + at.first;
     T* dx = static_cast<T*>(p.dx.data) + at.row * p.dx.ld + at.first;
-    T* y = p.y.data == nullptr ? nullptr : static_cast<T*>(p.y.data) + at.row * p.y.ld + at.first;
     const T* weight = static_cast<const T*>(p.weight);
     Row held_x;
     Row held_dy;
     Row before;  // read at once with the others: what comes later waits for the sums
+    ScaledRow<T, lanes> scaled(p, at);
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         if (Row::column(pass) >= width) break;
@@ -197,6 +224,7 @@ __global__ void __launch_bounds__(block_threads)
     const auto count = static_cast<float>(width);
     const float inverse = 1.0F / sqrtf(sums[0] / count + p.eps);
     const float along = sums[1] * inverse * inverse / count;
+    scaled.multiply(inverse);
 #pragma unroll
     for (int pass = 0; pass < passes; ++pass) {
         const std::int64_t col = Row::column(pass);
@@ -209,8 +237,7 @@ __global__ void __launch_bounds__(block_threads)
         held_dy.values(pass, nullptr, d);
 #pragma unroll
         for (int i = 0; i < wide; ++i) {
-            w[i] += p.weight_offset;
-            d[i] = inverse * (w[i] * d[i] - v[i] * along);
+            d[i] = inverse * ((w[i] + p.weight_offset) * d[i] - v[i] * along);
         }
         if (p.accumulate) {
             float b[wide];
@@ -219,10 +246,6 @@ __global__ void __launch_bounds__(block_threads)
             for (int i = 0; i < wide; ++i) d[i] += b[i];
         }
         store<wide>(dx + col, d);
-        if (y == nullptr) continue;
-#pragma unroll
-        for (int i = 0; i < wide; ++i) v[i] *= inverse * w[i];
-        store<wide>(y + col, v);
     }
 }
 
@@ -328,17 +351,8 @@ cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& p) {
 
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& p) {
     if (p.x.rows == 0 || p.x.cols == 0) return cudaSuccess;
-    RmsNormBackwardParams backward = p;
-    const bool is_wide = all_wide({&p.x, &p.dy, &p.dx});
-    const bool with_y = is_held(p, is_wide) && all_wide({&p.y});
-    if (p.y.data != nullptr && !with_y) {
-        backward.y = {};
-        const cudaError_t error =
-            rms_norm(stream, {p.x, p.weight, p.eps, p.groups, p.y, {}, p.weight_offset});
-        if (error != cudaSuccess) return error;
-    }
     return with_type(p.x.type, [&](auto element) {
-        return launch<decltype(element)>(stream, backward, is_wide);
+        return launch<decltype(element)>(stream, p, all_wide({&p.x, &p.dy, &p.dx}));
     });
 }
 

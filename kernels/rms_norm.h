@@ -20,8 +20,9 @@ struct RmsNormParams {
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 
-/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false. y, where it has
-/// data, gets what rms_norm writes, to the bit; it aliases none of the others.
+/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false. The rows of
+/// `scaled`, where it has data and with one group, are multiplied by 1 / sqrt(mean(x_t²) + eps); it
+/// aliases none of the others.
 struct RmsNormBackwardParams {
     Matrix x;
     const void* weight = nullptr;
@@ -30,7 +31,7 @@ struct RmsNormBackwardParams {
     Matrix dy;
     Matrix dx;
     bool accumulate = false;
-    Matrix y = {};
+    Matrix scaled = {};
     float weight_offset = 0.0F;
 };
 cudaError_t rms_norm_backward(cudaStream_t stream, const RmsNormBackwardParams& params);

@@ -76,13 +76,16 @@ LoraBackwardCut lora_backward_cut(const LoraBackwardParams& params, const LoraRo
 std::int64_t lora_backward_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& params);
 
-/// grad_a += dSᵀ drop(X) per segment and target.
+/// grad_a += dSᵀ drop(X) per segment and target, what is added in column k times
+/// weight[k] + weight_offset where `weight` is not null.
 struct LoraGradAParams {
     Matrix x;                     ///< [T, K]
     Matrix ds[max_lora_targets];  ///< [T, R] per target
     LoraTables tables;
     void* workspace = nullptr;
     int shared_limit = least_shared_bytes;
+    const void* weight = nullptr;  ///< [K] of x's type
+    float weight_offset = 0.0F;
 };
 std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& params, const LoraRowCuts& cuts,
                                    int processors);

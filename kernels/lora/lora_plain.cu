@@ -17,6 +17,8 @@ struct Operands {
     LoraTables tables;
     bool of_a;  ///< the factor is A [rank, cols]; otherwise B [cols, rank], without dropout
     bool accumulate;
+    const void* weight;  ///< LoraGradAParams's, else null
+    float weight_offset;
 };
 
 /// Strides of a factor or its gradient, seen as [rank, cols].
@@ -177,6 +179,9 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Operands op) {
         const std::int64_t col = first_col + lane + j * tile_ranks;
         if (col >= op.x.cols) continue;
         float* target = gradient + (first_rank + rank) * strides.rank + col * strides.col;
+        if (op.weight != nullptr) {
+            sums[j] *= to_float(static_cast<const T*>(op.weight)[col]) + op.weight_offset;
+        }
         *target = (slot.begins != 0 ? 0.0F : *target) + sums[j];
     }
 }
@@ -307,7 +312,10 @@ cudaError_t lora_backward_plain(cudaStream_t stream, const LoraBackwardParams& p
 }
 
 cudaError_t lora_grad_a_plain(cudaStream_t stream, const LoraGradAParams& p) {
-    return add_gradient(stream, operands(p.x, p.tables, true, p.ds));
+    Operands op = operands(p.x, p.tables, true, p.ds);
+    op.weight = p.weight;
+    op.weight_offset = p.weight_offset;
+    return add_gradient(stream, op);
 }
 
 cudaError_t lora_expand_plain(cudaStream_t stream, const LoraExpandParams& p) {

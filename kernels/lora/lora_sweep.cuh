@@ -75,9 +75,10 @@ __device__ __forceinline__ int column_of_turn(int turn) {
                : static_cast<int>(threadIdx.x) + turn % turns * thread_count;
 }
 
-/// Writes sums, or adds them times `scale`. `sum_of(rank, column)`.
-template <bool with_ds, bool add, int thread_count, class SumOf>
-__device__ __forceinline__ void put_gradients(const GradientBlock& block, float scale,
+/// Writes sums, or adds them times their column's scale. `scale_of(column)`, `sum_of(rank,
+/// column)`.
+template <bool with_ds, bool add, int thread_count, class ScaleOf, class SumOf>
+__device__ __forceinline__ void put_gradients(const GradientBlock& block, const ScaleOf& scale_of,
                                               const SumOf& sum_of) {
     constexpr int at_once = 8;
     constexpr int turns = block_ranks * block_columns / thread_count;
@@ -85,12 +86,14 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, float 
 #pragma unroll 1
     for (int first = 0; first < turns; first += at_once) {
         float before[at_once];
+        float scales[at_once];
 #pragma unroll
         for (int j = 0; j < at_once; ++j) {
             const int rank = rank_of_turn<with_ds, thread_count>(first + j);
             const int column = column_of_turn<with_ds, thread_count>(first + j);
             const bool inside = rank < block.ranks && column < block.columns;
             before[j] = 0.0F;
+            scales[j] = add && inside ? scale_of(column) : 1.0F;
             if (add && inside && !block.begins) {
                 before[j] = block.first[rank * block.rank_ld + column * block.column_ld];
             }
@@ -102,7 +105,7 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, float 
             if (rank >= block.ranks || column >= block.columns) continue;
             const float sum = sum_of(rank, column);
             block.first[rank * block.rank_ld + column * block.column_ld] =
-                add ? before[j] + sum * scale : sum;
+                add ? before[j] + sum * scales[j] : sum;
         }
     }
 }
@@ -143,8 +146,8 @@ __device__ __forceinline__ void put_line_sums(const float (&sums)[chunks][4][4],
 }
 
 /// Adds the row warps' sums and writes this tile's partial gradients, or adds them to the slot's
-/// where it has no other tile.
-template <class Shape, int blocks, bool with_ds, bool by_lines = false>
+/// where it has no other tile. weighted: columns are multiplied by weight_of.
+template <class Shape, int blocks, bool with_ds, bool by_lines = false, bool weighted = false>
 __device__ __forceinline__ void write_gradients(const SweepParams& p, const RankBlock* rank_blocks,
                                                 const ColumnBlock& columns, int rank_group,
                                                 int block_count,
@@ -179,10 +182,14 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
         };
         const RankBlock& own = rank_blocks[b];
         if (alone) {
+            const float scale = with_ds ? 1.0F : dropout_scale(own.dropout);
+            const auto scale_of = [&](int column) {
+                return weighted ? scale * weight_of(p, columns.first + column) : scale;
+            };
             put_gradients<with_ds, true, Shape::thread_count>(
                 {own.gradient, own.rank_ld, own.column_ld, own.ranks, columns.end - columns.first,
                  own.begins},
-                with_ds ? 1.0F : dropout_scale(own.dropout), sum_of);
+                scale_of, sum_of);
             continue;
         }
         float* first = p.gradients + (first_block + b) * block_ranks * cols +
@@ -190,7 +197,7 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
         put_gradients<with_ds, false, Shape::thread_count>(
             {first, with_ds ? 1 : cols, with_ds ? block_ranks : 1, block_ranks,
              columns.end - columns.first, true},
-            1.0F, sum_of);
+            [](int) { return 1.0F; }, sum_of);
     }
 }
 
@@ -338,9 +345,9 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, false, with_dropout>(p, rank_blocks, columns,
-                                                        rank_group_of_block(p), block_count, sums,
-                                                        reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, false, with_dropout, true>(
+        p, rank_blocks, columns, rank_group_of_block(p), block_count, sums,
+        reinterpret_cast<float*>(staging));
 }
 
 template <int blocks, bool with_dropout, int stages>

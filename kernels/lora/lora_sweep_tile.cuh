@@ -88,9 +88,16 @@ struct SweepParams {
     int rank_blocks;   ///< of every slot (with_ds: and target), at most
     int part_columns;  ///< whose dS one thread block adds up; of each target the last fewer
     int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
+    const Bf16* weight;  ///< of grad_a: LoraGradAParams's, or null
+    float weight_offset;
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
     float* ds;         ///< [rank_blocks, parts of all targets' columns, T, 16]
 };
+
+/// What the sums for grad_a in a column are multiplied by.
+__device__ __forceinline__ float weight_of(const SweepParams& p, std::int64_t column) {
+    return p.weight == nullptr ? 1.0F : to_float(p.weight[column]) + p.weight_offset;
+}
 
 /// Columns [begin, end) of x that belong to a target.
 struct TargetColumns {

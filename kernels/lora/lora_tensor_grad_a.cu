@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
             sums[r] += own ? term : 0.0F;
         }
     }
-    const float scale = dropout_scale(slot.dropout);
+    const float scale = dropout_scale(slot.dropout) * weight_of(p, column);
     float* target = slot.grad_a + rank * p.x.cols + column;
     float before[ranks];
 #pragma unroll
@@ -109,6 +109,8 @@ SweepParams grad_a_sweep(const LoraGradAParams& p) {
     sweep.tables = p.tables;
     sweep.rank_blocks = p.tables.largest_rank_sum / block_ranks;
     sweep.gradients = static_cast<float*>(p.workspace);
+    sweep.weight = static_cast<const Bf16*>(p.weight);
+    sweep.weight_offset = p.weight_offset;
     return sweep;
 }
 

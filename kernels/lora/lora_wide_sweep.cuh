@@ -138,8 +138,8 @@ __device__ __forceinline__ void sweep_wide(const SweepParams& p, const LoraTile&
     }
     wait_for_pieces<0>();
     __syncthreads();
-    write_gradients<Shape, blocks, with_ds>(p, rank_blocks, columns, group, block_count, sums,
-                                            reinterpret_cast<float*>(staging));
+    write_gradients<Shape, blocks, with_ds, false, !with_ds>(
+        p, rank_blocks, columns, group, block_count, sums, reinterpret_cast<float*>(staging));
 }
 
 }  // namespace loratrain::kernels::sweep

@@ -98,9 +98,10 @@ void DecoderLayer::make_input(const TensorView& x, const Buffer& weight, const T
 }
 
 void DecoderLayer::norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
-                                 const TensorView& dx, const TensorView& y) {
+                                 const TensorView& dx, bool accumulate, const TensorView& scaled) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
-    backend_.rms_norm_backward({x, weight.data(), eps, 1, dy, dx, true, y, norm_offset()});
+    backend_.rms_norm_backward(
+        {x, weight.data(), eps, 1, dy, dx, accumulate, scaled, norm_offset()});
 }
 
 TensorView DecoderLayer::before_norm(const TensorView& made, const Buffer& weight,
@@ -119,20 +120,23 @@ TensorView DecoderLayer::before_norm(const TensorView& made, const Buffer& weigh
     return d_made;
 }
 
-void DecoderLayer::backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
-                                    LoraLinear::Codes codes) {
-    const TensorView dh = workspace_.inner(of.x.rows, of.x.cols);
-    linear_.backward_x(at, of.dy, dh, codes);
-    lanes_.all->all_reduce(dh);
-    const bool again = with_a && linear_.has_lora(at);
-    const TensorView h = again ? normed_input(of.x.rows) : TensorView{};
-    if (view_.lane_model.has_norms_before()) {
-        norm_backward(of.x, of.weight, dh, of.dx, h);
-    } else {
-        backend_.add(of.dx, dh);
-        if (again) backend_.copy(h, of.x);
+void DecoderLayer::backward_to_norm(const LoraLinear::Site& at, const Normed& of,
+                                    LoraLinear::Codes codes, bool need_dx) {
+    TensorView dh = of.dx;
+    if (need_dx) {
+        dh = workspace_.inner(of.x.rows, of.x.cols);
+        linear_.backward_x(at, of.dy, dh, codes);
+        lanes_.all->all_reduce(dh);
     }
-    if (again) linear_.backward_a(at, h, of.dy);
+    if (!view_.lane_model.has_norms_before()) {
+        if (need_dx) backend_.add(of.dx, dh);
+        return linear_.backward_a(at, of.x, of.dy);
+    }
+    const bool lora = linear_.has_lora(at);
+    if (!need_dx && !lora) return;
+    norm_backward(of.x, of.weight, dh, of.dx, need_dx,
+                  lora ? LoraLinear::ds_of_group(at, of.dy) : TensorView{});
+    linear_.backward_a(at, of.x, of.dy, of.weight.data(), norm_offset());
 }
 
 TensorView DecoderLayer::normed_input(std::int64_t tokens) const {
@@ -345,7 +349,7 @@ void DecoderLayer::experts_backward(const ExpertMlp::Site& at, const LayerWeight
     const TensorView h2 = normed_input(t);
     if (experts_.needs_input(at, saved)) make_input(saved.x2, weights.mlp_norm, h2);
     experts_.backward(at, saved, h2, dx, dh2);
-    norm_backward(saved.x2, weights.mlp_norm, dh2, dx, {});
+    norm_backward(saved.x2, weights.mlp_norm, dh2, dx, true, {});
 }
 
 void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -377,11 +381,9 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
         linear_.backward_b(gate_up, d_gate_up, s_gate_up);
     }
     const Normed of{saved.x2, weights.mlp_norm, d_gate_up, dx};
-    const bool dora = linear_.has_dora(gate_up);
-    if (dora) {
+    if (linear_.has_dora(gate_up)) {
         const TensorView h2 = normed_input(t);
         make_input(of.x, of.weight, h2);
-        linear_.backward_a(gate_up, h2, d_gate_up);
         const std::array<TensorView, 3> y = by_linear(gate_up.weights.shape, saved.gate_up);
         for (int i = 0; i < gate_up.weights.shape.count; ++i) {
             const bool lost = linear_.backward_m(
@@ -391,7 +393,7 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
             if (lost) make_input(of.x, of.weight, h2);
         }
     }
-    backward_to_norm(gate_up, of, !dora, LoraLinear::Codes::made);
+    backward_to_norm(gate_up, of, LoraLinear::Codes::made, true);
 }
 
 TensorView DecoderLayer::projected(const LoraLinear::Site& qkv, int i, const LayerSpec& spec,
@@ -447,18 +449,16 @@ void DecoderLayer::attention_block_backward(std::int32_t layer, LayerWeights& we
 
     linear_.backward_b(qkv, d_qkv, columns_of(qkv, saved.s_qkv));
     const Normed of{saved.x, weights.attention_norm, d_qkv, dx};
-    const bool dora = linear_.has_dora(qkv);
-    if (dora || !need_dx) {
+    if (linear_.has_dora(qkv)) {
         const TensorView h = normed_input(t);
         make_input(of.x, of.weight, h);
-        linear_.backward_a(qkv, h, d_qkv);
-        for (int i = 0; i < qkv.weights.shape.count && dora; ++i) {
+        for (int i = 0; i < qkv.weights.shape.count; ++i) {
             const bool lost = linear_.backward_m(qkv, i, h, d_qkv, columns_of(qkv, saved.s_qkv), h,
                                                  projected(qkv, i, weights.spec, saved));
             if (lost) make_input(of.x, of.weight, h);
         }
     }
-    if (need_dx) backward_to_norm(qkv, of, !dora, LoraLinear::Codes::to_make);
+    backward_to_norm(qkv, of, LoraLinear::Codes::to_make, need_dx);
 }
 
 }  // namespace loratrain

@@ -15,9 +15,9 @@ namespace loratrain {
 /// without rope where LayerSpec has none, attention in its window; x is the residual stream of
 /// ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and x2
 /// is normed first; with both h and h2 are normed too. Other activations and q and k norms as
-/// ModelSpec has them. Backward recomputes h, h2 and the SwiGLU product elementwise (design
-/// decision 5), and with Recompute::layer everything else but x: Chen et al. 2016, "Training Deep
-/// Nets with Sublinear Memory Cost".
+/// ModelSpec has them. Backward recomputes the SwiGLU product elementwise (design decision 5),
+/// takes x and x2 for h and h2, and with Recompute::layer recomputes everything else but x: Chen et
+/// al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 ///
 /// A lane of a tensor-parallel stage has its heads and its columns of the MLP. x, x2, y and their
 /// gradients are whole on every lane, equal to the bit: o and down add up over the lanes, on top of
@@ -51,7 +51,8 @@ class DecoderLayer {
                    const LayerActivations& saved);
 
     /// Turns the running gradient (Workspace::residual) from that of y into that of x;
-    /// without `need_dx` only the adapter gradients of the attention inputs are made.
+    /// without `need_dx` only the adapter gradients of the attention inputs are made, and it is
+    /// lost.
     void backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                   const LayerActivations& saved, bool need_dx);
 
@@ -81,9 +82,9 @@ class DecoderLayer {
         return view_.lane_model.has_norms_before() ? LoraLinear::Codes::made
                                                    : LoraLinear::Codes::to_make;
     }
-    /// y: gets the norm again, where it has data.
+    /// As RmsNormBackward has them.
     void norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy,
-                       const TensorView& dx, const TensorView& y);
+                       const TensorView& dx, bool accumulate, const TensorView& scaled);
     /// A group whose input make_input makes of x: the gradient of its output, and the running one.
     struct Normed {
         const TensorView& x;
@@ -91,9 +92,11 @@ class DecoderLayer {
         const TensorView& dy;
         const TensorView& dx;
     };
-    /// From dy to dx; with_a: also the gradients of A, of the input made again on the way.
-    void backward_to_norm(const LoraLinear::Site& at, const Normed& of, bool with_a,
-                          LoraLinear::Codes codes);
+    /// From dy to dx, and the gradients of A from x, for which dS behind dy is lost; without
+    /// need_dx dx is lost too: the norm's backward runs for dS alone, so that no adapter notices
+    /// whether another one's embedding needs dx.
+    void backward_to_norm(const LoraLinear::Site& at, const Normed& of, LoraLinear::Codes codes,
+                          bool need_dx);
     /// Gradient of what a branch made before its norm, `weight`, and was added; dx where it has
     /// none.
     TensorView before_norm(const TensorView& made, const Buffer& weight, const TensorView& dx);

@@ -325,6 +325,10 @@ TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) co
     return behind(dy, i * site.rows.width, site.rows.width);
 }
 
+TensorView LoraLinear::ds_of_group(const Site& site, const TensorView& dy) {
+    return behind(dy, 0, site.weights.shape.count * site.rows.width);
+}
+
 LoraBackward LoraLinear::sweep_of(const Site& site, const TensorView& dy, int i) {
     LoraTarget& target = targets_[static_cast<std::size_t>(i)];
     target.s.cols = site.rows.width;
@@ -384,7 +388,8 @@ bool LoraLinear::leave_out_frozen(const Site& site) {
     return any;
 }
 
-void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy) {
+void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy,
+                            const void* norm_weight, float weight_offset) {
     if (!has_lora(site)) return;
     std::array<TensorView, 3> ds;
     for (int i = 0; i < site.weights.shape.count; ++i) {
@@ -392,7 +397,7 @@ void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorV
     }
     gather_targets(site, ds);
     if (has_vera(site) && !leave_out_frozen(site)) return;
-    backend_.lora_grad_a({x, targets_, site.rows.lora_rows()});
+    backend_.lora_grad_a({x, targets_, site.rows.lora_rows(), norm_weight, weight_offset});
 }
 
 bool LoraLinear::has_dora(const Site& site) const {

@@ -68,8 +68,12 @@ class LoraLinear {
     /// Fills dS into the columns behind dy and adds to the gradients of B. dy: [T, N] (linears of
     /// the group side by side) with count * saved_columns writable columns after it.
     void backward_b(const Site& site, const TensorView& dy, const std::array<TensorView, 3>& s);
-    /// Gradients of A from the group's input x and the dS of backward_b.
-    void backward_a(const Site& site, const TensorView& x, const TensorView& dy);
+    /// Gradients of A from the group's input x and the dS of backward_b. With an RmsNorm's weight x
+    /// is what was normed to be the input, and rows of dS are multiplied by its 1 / rms already.
+    void backward_a(const Site& site, const TensorView& x, const TensorView& dy,
+                    const void* norm_weight = nullptr, float weight_offset = 0.0F);
+    /// The dS of all linears of the group, behind dy.
+    static TensorView ds_of_group(const Site& site, const TensorView& dy);
     /// swiglu_backward, backward_a of down and backward_b of gate and up in one pass
     /// (LoraGatedBackward). False, and nothing is done, where the backend gains nothing by that,
     /// where gate and up are not linears of their own, or adapters of the rows need more than

@@ -277,6 +277,34 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
     });
 }
 
+TEST_P(LoraRanksTest, GradientsOfATimesAWeight) {
+    const auto expect = [&](const Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), ragged_in, 1);
+        const HostMatrix weight = random(1, ragged_in, 4);
+        const DeviceMatrix device_x(backend(), x, 8);
+        const DeviceMatrix device_weight(backend(), weight);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const DeviceMatrix device_ds1(backend(), ds1, 8);
+        const DeviceMatrix device_ds2(backend(), ds2, 8);
+        const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
+                                              setting.second.target(device_ds2.view())};
+        backend().lora_grad_a(
+            {device_x.view(), targets, setting.rows(), device_weight.data(), 0.25F});
+        const HostMatrix weighted = reference::weighted(x, weight, 0.25);
+        auto expected = setting.first.linear().gradient_starts(setting.batch, true);
+        reference::add_lora_grad_a(weighted, ds1, setting.first.factors(), setting.batch, expected);
+        expect_gradients(setting.first, expected, true);
+        expected = setting.second.linear().gradient_starts(setting.batch, true);
+        reference::add_lora_grad_a(weighted, ds2, setting.second.factors(), setting.batch,
+                                   expected);
+        expect_gradients(setting.second, expected, true);
+    };
+    for_each_setting(expect);
+    const RaggedRows few_ranks{{300, 90}, {{1, 0, 300, 1}, {0, 300, 380, 2}}, {16, 20}, {24, 12}};
+    expect(Setting(backend(), few_ranks));
+}
+
 /// Which kernel sweeps dY depends on whether some adapter has more than 16 ranks.
 TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
     constexpr std::int64_t rows = 300;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "reference/rms_norm.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
 #include "support/lora_linear.h"
@@ -251,6 +252,37 @@ TEST_P(LoraTest, GradA) {
         auto expected2 = setting.second.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected2);
         expect_gradients(setting.second, expected2, true);
+    });
+}
+
+/// From x and the norm's weight, with dS that the norm's backward scaled.
+TEST_P(LoraTest, GradAOfWhatANormMakes) {
+    constexpr float eps = 1e-5F;
+    constexpr float offset = 1.0F;
+    for_each_setting([&](const LoraShape& shape, Setting& setting) {
+        const HostMatrix x = random(setting.tokens(), shape.in, 1);
+        const HostMatrix weight = random(1, shape.in, 2);
+        const HostMatrix ds = own_columns(setting.first, setting.batch, x.rows, 3);
+        const HostMatrix h = reference::weighted(
+            reference::rms_norm(x, HostMatrix(1, shape.in, 1.0), eps, 1), weight, offset);
+        const DeviceMatrix device_x(backend(), x, 16);
+        const DeviceMatrix device_weight(backend(), weight);
+        const DeviceMatrix dx(backend(), x, 8);
+        for (const bool begins : {false, true}) {
+            auto expected = setting.first.gradient_starts(setting.batch, true);
+            if (begins) {
+                setting.first.begin_gradients();
+                expected = setting.first.gradient_starts(setting.batch, true);
+            }
+            const DeviceMatrix device_ds(backend(), ds, 1);
+            backend().rms_norm_backward({device_x.view(), device_weight.data(), eps, 1, dx.view(),
+                                         dx.view(), false, device_ds.view(), offset});
+            const LoraTarget target = setting.first.target(device_ds.view());
+            backend().lora_grad_a(
+                {device_x.view(), {&target, 1}, setting.rows(), device_weight.data(), offset});
+            reference::add_lora_grad_a(h, ds, setting.first.factors(), setting.batch, expected);
+            expect_gradients(setting.first, expected, true);
+        }
     });
 }
 

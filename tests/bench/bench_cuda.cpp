@@ -226,6 +226,7 @@ class Bench {
         const TensorView y = random(tokens_, out, pad);
         const TensorView dx = random(tokens_, in);
         const TensorView w = random(out + pad, in + pad);
+        const TensorView weight = random(1, in);
         const auto widened = [](TensorView view, std::int64_t more) {
             view.cols += more;
             return view;
@@ -264,6 +265,9 @@ class Bench {
         });
         skinny += bytes(shape + " lora_grad_a", x_bytes, [&] {
             backend_->lora_grad_a({x, ds, lora});
+        });
+        bytes(shape + " lora_grad_a, with a norm's weight", x_bytes, [&] {
+            backend_->lora_grad_a({x, ds, lora, weight.data, 0.0F});
         });
         for (int i = 0; i < 2; ++i) {
             const double frozen = time([&] {
@@ -476,7 +480,7 @@ class Bench {
         const TensorView x = random(tokens_, hidden, pad);
         const TensorView y = random(tokens_, hidden, pad);
         const TensorView z = random(tokens_, hidden);
-        const TensorView again = random(tokens_, hidden, pad);
+        const TensorView scaled = random(tokens_, pad);
         const TensorView gate_up = random(tokens_, 2 * inter);
         const TensorView d_gate_up = random(tokens_, 2 * inter, 2 * pad);
         const TensorView h = random(tokens_, inter, pad);
@@ -500,8 +504,8 @@ class Bench {
         bytes("rms_norm_backward 4096, accumulate", 4 * matrix_bytes, [&] {
             backend_->rms_norm_backward({x, weight.data, 1e-6F, 1, z, y, true});
         });
-        bytes("the same, and the norm again", 5 * matrix_bytes, [&] {
-            backend_->rms_norm_backward({x, weight.data, 1e-6F, 1, z, y, true, again});
+        bytes("the same, and rows of 64 columns scaled", 4 * matrix_bytes, [&] {
+            backend_->rms_norm_backward({x, weight.data, 1e-6F, 1, z, y, true, scaled});
         });
         bytes("rms_norm 32 groups of 128", 2 * matrix_bytes, [&] {
             backend_->rms_norm({x, weight.data, 1e-6F, heads, y});

@@ -123,6 +123,14 @@ inline void add_lora_grad_a(const HostMatrix& x, const HostMatrix& ds,
         });
 }
 
+/// x with column k times weight[k] + offset: of sums over rows, as of x.
+inline HostMatrix weighted(HostMatrix x, const HostMatrix& weight, double offset) {
+    for (std::int64_t row = 0; row < x.rows; ++row) {
+        for (std::int64_t k = 0; k < x.cols; ++k) x(row, k) *= weight(0, k) + offset;
+    }
+    return x;
+}
+
 /// dX += drop'(dS A).
 inline void add_lora_dx(const HostMatrix& ds, const std::vector<LoraFactors>& slots,
                         const LoraBatch& batch, HostMatrix& dx) {

@@ -122,27 +122,61 @@ void add_grad_b(const LoraBackward& op, std::int64_t slot_index, std::int64_t fi
     }
 }
 
+struct GradAScratch {
+    float* dropped;
+    float* sums;  ///< [largest rank, cols_per_block], only with a weight
+};
+
+std::int64_t largest_rank(std::span<const LoraTarget> targets) {
+    std::int64_t largest = 0;
+    for (const LoraTarget& target : targets) {
+        for (const LoraSlot& slot : target.slots) {
+            largest = std::max<std::int64_t>(largest, slot.rank);
+        }
+    }
+    return largest;
+}
+
+/// grad_a columns from `first` on += sums times the weight.
+void add_weighted(const LoraGradA& op, const LoraSlot& slot, std::int64_t first, std::int64_t cols,
+                  const float* sums) {
+    const float* weight = static_cast<const float*>(op.weight) + first;
+    for (std::int32_t r = 0; r < slot.rank; ++r) {
+        float* gradient = slot.grad_a + r * op.x.cols + first;
+        const float* sum = sums + r * cols_per_block;
+#pragma omp simd
+        for (std::int64_t j = 0; j < cols; ++j) {
+            gradient[j] += sum[j] * (weight[j] + op.weight_offset);
+        }
+    }
+}
+
 /// grad_a columns [first, first + cols) += dSᵀ drop(X) over the rows of one segment.
 void add_grad_a(const LoraGradA& op, const LoraTarget& target, const LoraSegment& segment,
-                std::int64_t first, std::int64_t cols, float* scratch) {
+                std::int64_t first, std::int64_t cols, const GradAScratch& scratch) {
     const LoraSlot& slot = target.slots[segment.slot];
     for (std::int32_t r = 0; begins_gradients(slot, op.rows.segments, segment) && r < slot.rank;
          ++r) {
         std::fill_n(slot.grad_a + r * op.x.cols + first, cols, 0.0F);
     }
+    if (segment.begin == segment.end) return;
+    const bool weighted = op.weight != nullptr;
+    float* sums = weighted ? scratch.sums : slot.grad_a + first;
+    const std::int64_t ld = weighted ? cols_per_block : op.x.cols;
     const std::int64_t step =
         slot.dropout == 0 ? std::max<std::int64_t>(1, segment.end - segment.begin) : rows_per_block;
     for (std::int64_t begin = segment.begin; begin < segment.end; begin += step) {
         const LoraRowBlock block{begin, std::min(segment.end, begin + step), &segment};
         GemmOperand x{op.x.f32() + begin * op.x.ld + first, op.x.ld, false};
         if (slot.dropout > 0) {
-            drop_block(slot, block, op.rows.rows, op.x, first, cols, scratch);
-            x = {scratch, cols_per_block, false};
+            drop_block(slot, block, op.rows.rows, op.x, first, cols, scratch.dropped);
+            x = {scratch.dropped, cols_per_block, false};
         }
         sgemm({slot.rank, cols, block.end - block.begin}, 1.0F,
-              {target.s.f32() + begin * target.s.ld + slot.column, target.s.ld, true}, x, 1.0F,
-              slot.grad_a + first, op.x.cols);
+              {target.s.f32() + begin * target.s.ld + slot.column, target.s.ld, true}, x,
+              weighted && begin == segment.begin ? 0.0F : 1.0F, sums, ld);
     }
+    if (weighted) add_weighted(op, slot, first, cols, sums);
 }
 
 }  // namespace
@@ -222,7 +256,9 @@ void CpuBackend::lora_backward(const LoraBackward& op) {
 
 void CpuBackend::lora_grad_a(const LoraGradA& op) {
     require_f32({&op.x});
-    const Scratch scratch = reserve_scratch(any_dropout(op.targets) ? mask_scratch : 0);
+    const std::int64_t dropped = any_dropout(op.targets) ? mask_scratch : 0;
+    const std::int64_t sums = op.weight == nullptr ? 0 : largest_rank(op.targets) * cols_per_block;
+    const Scratch scratch = reserve_scratch(dropped + sums);
     const auto targets = static_cast<std::int64_t>(op.targets.size());
     parallel_for(threads_, targets * blocks_of(op.x.cols), [&](std::int64_t i) {
         const LoraTarget& target = op.targets[i % targets];
@@ -230,7 +266,8 @@ void CpuBackend::lora_grad_a(const LoraGradA& op) {
         const std::int64_t cols = std::min(cols_per_block, op.x.cols - first);
         for (const LoraSegment& segment : op.rows.segments) {
             if (target.slots[segment.slot].rank == 0) continue;
-            add_grad_a(op, target, segment, first, cols, scratch.local());
+            float* own = scratch.local();
+            add_grad_a(op, target, segment, first, cols, {own, own + dropped});
         }
     });
 }

@@ -55,6 +55,12 @@ void normalize(const float* x, const NormWeight& weight, std::int64_t width, flo
 }
 
 LORATRAIN_VECTOR_CODE
+void scale_row(float factor, std::int64_t cols, float* row) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < cols; ++j) row[j] *= factor;
+}
+
+LORATRAIN_VECTOR_CODE
 void normalize_backward(const float* x, const NormWeight& weight, const float* dy,
                         std::int64_t width, float eps, bool accumulate, float* dx) {
     const float inverse = inverse_rms(x, width, eps);
@@ -87,14 +93,18 @@ void CpuBackend::rms_norm(const RmsNorm& op) {
 
 void CpuBackend::rms_norm_backward(const RmsNormBackward& op) {
     require_f32({&op.x, &op.dy, &op.dx});
+    LORATRAIN_CHECK(op.scaled.data == nullptr || op.groups == 1, "rows scaled by ", op.groups,
+                    " groups of a norm");
+    if (op.scaled.data != nullptr) require_f32({&op.scaled});
     const NormWeight weight{static_cast<const float*>(op.weight), op.weight_offset};
-    for_groups(
-        threads_, op.x, op.groups, [&](std::int64_t row, std::int64_t col, std::int64_t width) {
-            normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width, op.eps,
-                               op.accumulate, at(op.dx, row, col));
-            if (op.y.data == nullptr) return;
-            normalize(at(op.x, row, col), weight, width, op.eps, nullptr, at(op.y, row, col));
-        });
+    for_groups(threads_, op.x, op.groups,
+               [&](std::int64_t row, std::int64_t col, std::int64_t width) {
+                   normalize_backward(at(op.x, row, col), weight, at(op.dy, row, col), width,
+                                      op.eps, op.accumulate, at(op.dx, row, col));
+                   if (op.scaled.data == nullptr) return;
+                   scale_row(inverse_rms(at(op.x, row, 0), width, op.eps), op.scaled.cols,
+                             at(op.scaled, row, 0));
+               });
 }
 
 }  // namespace loratrain

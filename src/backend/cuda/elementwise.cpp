@@ -47,9 +47,10 @@ void CudaBackend::rms_norm_backward(const RmsNormBackward& op) {
                                           op.groups,       matrix_of(op.dy), matrix_of(op.dx),
                                           op.accumulate};
     params.weight_offset = op.weight_offset;
-    if (op.y.data != nullptr) {
-        require_compute({&op.y});
-        params.y = matrix_of(op.y);
+    if (op.scaled.data != nullptr) {
+        require_compute({&op.scaled});
+        LORATRAIN_CHECK(op.groups == 1, "rows scaled by ", op.groups, " groups of a norm");
+        params.scaled = matrix_of(op.scaled);
     }
     CUDA_CHECK(kernels::rms_norm_backward(stream_, params));
 }

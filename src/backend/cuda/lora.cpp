@@ -261,6 +261,8 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
     params.tables = lora_tables(op.targets, op.rows, op.x.rows,
                                 lora_grad_a_tile_rows(params, cuts, processors_), true);
     for (std::size_t i = 0; i < op.targets.size(); ++i) params.ds[i] = matrix_of(op.targets[i].s);
+    params.weight = op.weight;
+    params.weight_offset = op.weight_offset;
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::lora_grad_a_workspace(params)));
     CUDA_CHECK(kernels::lora_grad_a(stream_, params));

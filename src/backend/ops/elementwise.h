@@ -23,8 +23,9 @@ struct RmsNorm {
 };
 
 /// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
-/// accumulate is false. y, where it has data, gets RmsNorm's y again (without `added`), to the bit;
-/// it aliases none.
+/// accumulate is false. The rows of scaled, where it has data and with one group, are multiplied by
+/// those of x's 1 / sqrt(mean(x_t²) + eps): what LoraGradA with the norm's weight needs to have x
+/// for y. It aliases none.
 struct RmsNormBackward {
     TensorView x;
     const void* weight = nullptr;
@@ -33,7 +34,7 @@ struct RmsNormBackward {
     TensorView dy;
     TensorView dx;
     bool accumulate = false;
-    TensorView y = {};
+    TensorView scaled = {};
     float weight_offset = 0.0F;
 };
 

@@ -85,11 +85,16 @@ struct LoraBackward {
     LoraRows rows;
 };
 
-/// grad_a += dSᵀ drop(X) per segment and target. X: [T, K]; each target's .s is its dS.
+/// grad_a += dSᵀ drop(X) per segment and target. X: [T, K]; each target's .s is its dS. Where
+/// `weight` is not null what is added in column k is multiplied by weight[k] + weight_offset: with
+/// an RmsNorm's, x from before that norm and dS times 1 / rms of x's rows (RmsNormBackward::scaled)
+/// that is the gradient of A behind the norm.
 struct LoraGradA {
     TensorView x;
     std::span<const LoraTarget> targets;
     LoraRows rows;
+    const void* weight = nullptr;  ///< [K], compute_dtype()
+    float weight_offset = 0.0F;
 };
 
 /// h of `product`, and S of `down` from it (LoraShrink with `again`).

@@ -91,6 +91,18 @@ TEST(Dora, BeginsAsTheBase) {
     EXPECT_NEAR(dora, as_plain, 1e-6);
 }
 
+TEST(Dora, OthersDoNotNotice) {
+    for (const double dropout : {0.0, 0.3}) {
+        const AdapterJob other = small_adapter("other", 3, 0.1);
+        WholeStage beside(SmallCase(small_model(), {small_dora("a", 4, dropout), other}));
+        WholeStage without(SmallCase(small_model(), {small_adapter("a", 4, dropout), other}));
+        EXPECT_EQ(beside.forward(1), without.forward(1));
+        beside.backward();
+        without.backward();
+        EXPECT_EQ(flat(beside.gradients(1)), flat(without.gradients(1)));
+    }
+}
+
 TEST(Dora, NormsFollowTheAdapter) {
     WholeStage whole(SmallCase(small_model(), {small_dora("a", 4), small_dora("b", 4)}));
     const double first = whole.forward(0);
