@@ -40,7 +40,7 @@ constexpr int matrix = Gated<false>::matrix;
 constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_piece repeats
 
 /// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
-/// gate and up have rows of one length, no matrix more than 2^32 elements.
+/// gate and up have rows of one length, no matrix with a step's rows more than 2^32 elements.
 struct GatedSweep {
     Matrix gate, up, dh;
     Matrix dgate, dup;
@@ -330,6 +330,60 @@ __device__ __forceinline__ void write_gated(const GatedSweep& p,
     }
 }
 
+/// 32 rows from `row` on, which are staged: dgate and dup to memory and, with h, to where gate, up
+/// and dh were; sums += their gradients. Leaves dS for write_ds.
+template <class Function, bool with_dropout>
+__device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& tile, int row,
+                                           const Factor (&factors)[2], const GatedMask& mask,
+                                           uint4* stage, float (&sums)[swept][1][1][4][4]) {
+    using Shape = Gated<with_dropout>;
+    const GatedLane lane(fresh_thread());
+    const int own = lane.own();
+    const int operand = lane.operand();
+    const int left = lane.left();
+    const int ranks = lane.ranks();
+    const auto ld = static_cast<std::uint32_t>(p.dgate.ld);
+    const std::uint32_t column = blockIdx.x * block_columns + lane.column;
+    std::uint32_t out = static_cast<std::uint32_t>(row + lane.g()) * ld + column;
+    const std::uint32_t out_end =
+        column < p.gate.cols ? static_cast<std::uint32_t>(tile.end) * ld : 0;
+#pragma unroll
+    for (int first = 0; first < block_rows; first += 16) {
+        uint4* rows = stage + first * line_pieces;
+        uint4 x[2][swept];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            make_gradients<Function>(rows + own + i * eight_rows, x[i]);
+            if (out < out_end) {
+                store_at_once(static_cast<Bf16*>(p.dgate.data) + out, x[i][0]);
+                store_at_once(static_cast<Bf16*>(p.dup.data) + out, x[i][1]);
+            }
+            out += 8 * ld;
+        }
+        if constexpr (with_dropout) {
+            mask.apply(stage + Shape::rows_start + first + lane.g(), lane.column / 8, x[0][2],
+                       x[1][2]);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+            for (int m = 0; m < swept; ++m) {
+                rows[own + i * eight_rows + m * matrix] = x[i][m];
+            }
+        }
+        float ds[2][2][4] = {};
+        add_ds(x, factors, ds);
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < swept; ++i) {
+            add_rows(rows + i * matrix, operand,
+                     stage + Shape::s_start + i * s_pieces + first * 2 + ranks, sums[i][0][0]);
+        }
+        __syncwarp();
+        leave_ds(ds, left, lane.q(), rows);
+    }
+}
+
 /// blockIdx.x: the block of columns; blockIdx.y: the tile.
 template <class Function, bool with_dropout>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
@@ -364,51 +418,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
             fetch_gated<with_dropout>(p, row + block_rows, tile.end, rank_blocks, staging + place);
         }
         commit_pieces();
-        const GatedLane lane(fresh_thread());
-        const int own = lane.own();
-        const int operand = lane.operand();
-        const int left = lane.left();
-        const int ranks = lane.ranks();
-        const auto ld = static_cast<std::uint32_t>(p.dgate.ld);
-        const std::uint32_t column = blockIdx.x * block_columns + lane.column;
-        std::uint32_t out = static_cast<std::uint32_t>(row + lane.g()) * ld + column;
-        const std::uint32_t out_end =
-            column < p.gate.cols ? static_cast<std::uint32_t>(tile.end) * ld : 0;
-#pragma unroll
-        for (int first = 0; first < block_rows; first += 16) {
-            uint4* rows = stage + first * line_pieces;
-            uint4 x[2][swept];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                make_gradients<Function>(rows + own + i * eight_rows, x[i]);
-                if (out < out_end) {
-                    store_at_once(static_cast<Bf16*>(p.dgate.data) + out, x[i][0]);
-                    store_at_once(static_cast<Bf16*>(p.dup.data) + out, x[i][1]);
-                }
-                out += 8 * ld;
-            }
-            if constexpr (with_dropout) {
-                mask.apply(stage + Shape::rows_start + first + lane.g(), lane.column / 8, x[0][2],
-                           x[1][2]);
-            }
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-#pragma unroll
-                for (int m = 0; m < swept; ++m) {
-                    rows[own + i * eight_rows + m * matrix] = x[i][m];
-                }
-            }
-            float ds[2][2][4] = {};
-            add_ds(x, factors, ds);
-            __syncwarp();
-#pragma unroll
-            for (int i = 0; i < swept; ++i) {
-                add_rows(rows + i * matrix, operand,
-                         stage + Shape::s_start + i * s_pieces + first * 2 + ranks, sums[i][0][0]);
-            }
-            __syncwarp();
-            leave_ds(ds, left, lane.q(), rows);
-        }
+        sweep_step<Function, with_dropout>(p, tile, row, factors, mask, stage, sums);
         __syncthreads();
         write_ds(p.b, rank_blocks, row, tile.end, stage);
     }
@@ -471,7 +481,7 @@ bool lora_gated_backward_takes(const SwiGluBackwardParams& p, std::int32_t large
            p.gate.type == Element::bf16 && p.codes.codes == nullptr && p.gate.cols > 0 &&
            all_wide({&p.gate, &p.up, &p.dh, &p.dgate, &p.dup}) && p.dup.data == behind_dgate &&
            p.dup.ld == p.dgate.ld && p.gate.ld == p.up.ld &&
-           p.gate.rows * std::max({p.gate.ld, p.dh.ld, p.dgate.ld}) <= most_elements;
+           (p.gate.rows + block_rows) * std::max({p.gate.ld, p.dh.ld, p.dgate.ld}) <= most_elements;
 }
 
 std::int32_t lora_gated_backward_tile_rows(const LoraGatedParams& p, const LoraRowCuts& cuts,
