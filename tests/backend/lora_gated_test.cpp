@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <limits>
 
 #include "reference/lora.h"
@@ -22,34 +21,10 @@ struct GatedRows {
     std::vector<std::int32_t> gate, up, down;
 };
 
-/// One linear's adapters: each with columns of its own that begin anywhere, or all with the first.
-struct Adapters {
-    Adapters(Backend& backend, std::int64_t in, std::int64_t out,
-             const std::vector<std::int32_t>& ranks, std::uint32_t dropout, bool stacked,
-             std::uint64_t seed)
-        : linear(backend, in, out, ranks, dropout, seed),
-          slots(linear.slots()),
-          factors(linear.factors()),
-          columns(stacked ? *std::max_element(ranks.begin(), ranks.end()) : linear.columns()) {
-        if (!stacked) return;
-        for (LoraSlot& slot : slots) slot.column = 0;
-        for (auto& of_slot : factors) of_slot.column = 0;
-    }
-    void begin_gradients() {
-        linear.begin_gradients();
-        for (LoraSlot& slot : slots) slot.begins_gradients = true;
-    }
-
-    LoraLinear linear;
-    std::vector<LoraSlot> slots;
-    std::vector<reference::LoraFactors> factors;
-    std::int64_t columns;
-};
-
 struct GatedCase {
     std::int64_t f = 264;
     std::uint32_t dropout = 0;
-    bool stacked = false;
+    SColumns columns = SColumns::own;
     bool begins = false;
     Activation activation = Activation::silu;
 };
@@ -60,10 +35,10 @@ class LoraGatedTest : public BackendTest {
         Setting(Backend& backend, const GatedRows& rows, const GatedCase& of)
             : samples(backend, rows.lengths),
               batch{rows.segments, samples.positions(), samples.sample_ids()},
-              gate(backend, model_columns, of.f, rows.gate, of.dropout, of.stacked, 1),
-              up(backend, model_columns, of.f, rows.up, of.dropout, of.stacked, 2),
-              down(backend, of.f, model_columns, rows.down, of.dropout, of.stacked, 3) {
-            for (Adapters* adapters : {&gate, &up, &down}) {
+              gate(backend, model_columns, of.f, rows.gate, of.dropout, 1, of.columns),
+              up(backend, model_columns, of.f, rows.up, of.dropout, 2, of.columns),
+              down(backend, of.f, model_columns, rows.down, of.dropout, 3, of.columns) {
+            for (LoraLinear* adapters : {&gate, &up, &down}) {
                 if (of.begins) adapters->begin_gradients();
             }
         }
@@ -72,28 +47,29 @@ class LoraGatedTest : public BackendTest {
 
         PackedSamples samples;
         reference::LoraBatch batch;
-        Adapters gate, up, down;
+        LoraLinear gate, up, down;
     };
 
     DeviceMatrix junk(std::int64_t rows, std::int64_t cols) {
         return {backend(), HostMatrix(rows, cols, std::numeric_limits<double>::infinity()), 8};
     }
 
-    void expect_gradients(const Adapters& adapters, const std::vector<HostMatrix>& expected,
+    void expect_gradients(const LoraLinear& adapters, const std::vector<HostMatrix>& expected,
                           bool of_a, const char* what) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
-            expect_close(of_a ? adapters.linear.grad_a(i) : adapters.linear.grad_b(i), expected[i],
-                         dtype(), cat(what, " of rank ", adapters.factors[i].rank));
+            expect_close(of_a ? adapters.grad_a(i) : adapters.grad_b(i), expected[i], dtype(),
+                         cat(what, " of rank ", adapters.factors()[i].rank));
         }
     }
 
     /// dS and the gradients of B of gate or up, from the backend's own dY.
-    void expect_backward(const Setting& setting, const Adapters& adapters, const HostMatrix& dy,
+    void expect_backward(const Setting& setting, const LoraLinear& adapters, const HostMatrix& dy,
                          const HostMatrix& s, const DeviceMatrix& ds, const char* what) {
-        expect_close(ds, reference::lora_ds(dy, adapters.factors, setting.batch, adapters.columns),
+        expect_close(ds,
+                     reference::lora_ds(dy, adapters.factors(), setting.batch, adapters.columns()),
                      cat("dS of ", what));
-        auto expected = adapters.linear.gradient_starts(setting.batch, false);
-        reference::add_lora_grad_b(dy, s, adapters.factors, setting.batch, expected);
+        auto expected = adapters.gradient_starts(setting.batch, false);
+        reference::add_lora_grad_b(dy, s, adapters.factors(), setting.batch, expected);
         expect_gradients(adapters, expected, false, what);
     }
 
@@ -103,9 +79,9 @@ class LoraGatedTest : public BackendTest {
         const HostMatrix gate = random(tokens, of.f, 1);
         const HostMatrix up = random(tokens, of.f, 2);
         const HostMatrix dh = random(tokens, of.f, 3);
-        const HostMatrix s_gate = random(tokens, setting.gate.columns, 4);
-        const HostMatrix s_up = random(tokens, setting.up.columns, 5);
-        const HostMatrix ds_down = random(tokens, setting.down.columns, 6);
+        const HostMatrix s_gate = random(tokens, setting.gate.columns(), 4);
+        const HostMatrix s_up = random(tokens, setting.up.columns(), 5);
+        const HostMatrix ds_down = random(tokens, setting.down.columns(), 6);
         const DeviceMatrix device_gate(backend(), gate, 8);
         const DeviceMatrix device_up(backend(), up, 8);
         const DeviceMatrix device_dh(backend(), dh, 8);
@@ -114,8 +90,8 @@ class LoraGatedTest : public BackendTest {
         const DeviceMatrix device_ds_down(backend(), ds_down, 8);
         const DeviceMatrix both = junk(tokens, 2 * of.f);
         const DeviceMatrix h = junk(tokens, of.f);
-        const DeviceMatrix ds_gate = junk(tokens, setting.gate.columns);
-        const DeviceMatrix ds_up = junk(tokens, setting.up.columns);
+        const DeviceMatrix ds_gate = junk(tokens, setting.gate.columns());
+        const DeviceMatrix ds_up = junk(tokens, setting.up.columns());
         const TensorView dgate = both.view().col_range(0, of.f);
         const TensorView dup = both.view().col_range(of.f, of.f);
         const LoraGatedBackward op{
@@ -127,9 +103,9 @@ class LoraGatedTest : public BackendTest {
              h.view(),
              {},
              of.activation},
-            {setting.down.slots, device_ds_down.view()},
-            {dgate, {setting.gate.slots, device_s_gate.view()}, ds_gate.view(), setting.rows()},
-            {dup, {setting.up.slots, device_s_up.view()}, ds_up.view(), setting.rows()}};
+            {setting.down.slots(), device_ds_down.view()},
+            {dgate, {setting.gate.slots(), device_s_gate.view()}, ds_gate.view(), setting.rows()},
+            {dup, {setting.up.slots(), device_s_up.view()}, ds_up.view(), setting.rows()}};
         backend().lora_gated_backward(op);
 
         const HostMatrix made = both.download();
@@ -147,9 +123,9 @@ class LoraGatedTest : public BackendTest {
         expect_close(made_up.values, expected.dup.values, tolerance, "dup");
         expect_backward(setting, setting.gate, made_gate, s_gate, ds_gate, "gate");
         expect_backward(setting, setting.up, made_up, s_up, ds_up, "up");
-        auto of_down = setting.down.linear.gradient_starts(setting.batch, true);
+        auto of_down = setting.down.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(reference::swiglu(gate, up, of.activation), ds_down,
-                                   setting.down.factors, setting.batch, of_down);
+                                   setting.down.factors(), setting.batch, of_down);
         expect_gradients(setting.down, of_down, true, "down");
     }
 
@@ -161,18 +137,18 @@ class LoraGatedTest : public BackendTest {
         const DeviceMatrix device_gate(backend(), gate, 8);
         const DeviceMatrix device_up(backend(), up, 8);
         const DeviceMatrix h = junk(tokens, of.f);
-        const DeviceMatrix s = junk(tokens, setting.down.columns);
-        const DeviceMatrix again = junk(tokens, setting.down.columns);
+        const DeviceMatrix s = junk(tokens, setting.down.columns());
+        const DeviceMatrix again = junk(tokens, setting.down.columns());
         for (const bool twice : {false, true}) {
             backend().lora_gated_forward(
                 {{device_gate.view(), device_up.view(), h.view(), {}, of.activation},
-                 {setting.down.slots, s.view()},
+                 {setting.down.slots(), s.view()},
                  setting.rows(),
                  twice ? again.view() : TensorView{}});
             expect_close(h, reference::swiglu(gate, up, of.activation), "h");
             expect_close(s,
-                         reference::lora_shrink(h.download(), setting.down.factors, setting.batch,
-                                                setting.down.columns),
+                         reference::lora_shrink(h.download(), setting.down.factors(), setting.batch,
+                                                setting.down.columns()),
                          "S of down");
         }
         EXPECT_EQ(s.download().values, again.download().values);
@@ -180,16 +156,17 @@ class LoraGatedTest : public BackendTest {
 
     void expect_every_case(const GatedRows& rows) {
         std::vector<GatedCase> cases;
-        for (const bool stacked : {false, true}) {
-            cases.push_back({.f = 264, .stacked = stacked});
-            cases.push_back({.f = 520, .stacked = stacked, .begins = true});
-            cases.push_back({.f = 264, .dropout = dropout_threshold(0.3), .stacked = stacked});
+        for (const SColumns columns : {SColumns::own, SColumns::stacked}) {
+            cases.push_back({.f = 264, .columns = columns});
+            cases.push_back({.f = 520, .columns = columns, .begins = true});
+            cases.push_back({.f = 264, .dropout = dropout_threshold(0.3), .columns = columns});
         }
         cases.push_back({.f = 16,
                          .dropout = dropout_threshold(0.5),
                          .begins = true,
                          .activation = Activation::gelu_tanh});
-        cases.push_back({.f = 1096, .dropout = dropout_threshold(0.1), .stacked = true});
+        cases.push_back(
+            {.f = 1096, .dropout = dropout_threshold(0.1), .columns = SColumns::stacked});
         cases.push_back({.f = 37});
         for (const GatedCase& of : cases) {
             expect_forward(rows, of);

@@ -39,35 +39,6 @@ RaggedRows ragged_rows() {
             {128, 0, 64, 33, 16, 20, 48, 7}};
 }
 
-/// One linear's adapters with every column at 0.
-class StackedLinear {
-  public:
-    StackedLinear(Backend& backend, std::int64_t in, std::int64_t out,
-                  const std::vector<std::int32_t>& ranks, std::uint64_t seed)
-        : linear_(backend, in, out, ranks, 0, seed),
-          slots_(linear_.slots()),
-          factors_(linear_.factors()) {
-        for (LoraSlot& slot : slots_) slot.column = 0;
-        for (auto& factors : factors_) factors.column = 0;
-        const std::int32_t largest = *std::max_element(ranks.begin(), ranks.end());
-        columns_ = (largest + 15) / 16 * 16;
-    }
-    LoraTarget target(const TensorView& s) const { return {slots_, s}; }
-    const std::vector<reference::LoraFactors>& factors() const { return factors_; }
-    const LoraLinear& linear() const { return linear_; }
-    void begin_gradients() {
-        linear_.begin_gradients();
-        for (LoraSlot& slot : slots_) slot.begins_gradients = true;
-    }
-    std::int64_t columns() const { return columns_; }
-
-  private:
-    LoraLinear linear_;
-    std::vector<LoraSlot> slots_;
-    std::vector<reference::LoraFactors> factors_;
-    std::int64_t columns_;
-};
-
 class LoraRanksTest : public BackendTest {
   protected:
     struct Setting {
@@ -76,8 +47,8 @@ class LoraRanksTest : public BackendTest {
             : samples(backend, rows.lengths),
               batch{rows.segments, samples.positions(), samples.sample_ids()},
               outs{first_out, first_out + 8},
-              first(backend, in, outs[0], rows.first_ranks, 1),
-              second(backend, in, outs[1], rows.second_ranks, 2) {}
+              first(backend, in, outs[0], rows.first_ranks, 0, 1, SColumns::stacked),
+              second(backend, in, outs[1], rows.second_ranks, 0, 2, SColumns::stacked) {}
 
         LoraRows rows() const { return {batch.segments, samples.rows()}; }
         std::int64_t tokens() const { return samples.rows().tokens; }
@@ -85,7 +56,7 @@ class LoraRanksTest : public BackendTest {
         PackedSamples samples;
         reference::LoraBatch batch;
         std::array<std::int64_t, 2> outs;
-        StackedLinear first, second;
+        LoraLinear first, second;
     };
 
     template <class Body>
@@ -115,7 +86,7 @@ class LoraRanksTest : public BackendTest {
         backend().lora_shrink({device_x.view(), targets, setting.rows(), both.view()});
         expect_side_by_side(both, {&s1, &s2});
         backend().lora_shrink({device_x.view(), targets, setting.rows(), again.view()});
-        const auto expected = [&](const StackedLinear& linear) {
+        const auto expected = [&](const LoraLinear& linear) {
             return reference::lora_shrink(x, linear.factors(), setting.batch, linear.columns());
         };
         expect_close(s1, expected(setting.first), "S of the first");
@@ -144,7 +115,7 @@ class LoraRanksTest : public BackendTest {
     }
 
     /// Random numbers in the columns of each row's adapter, others 0.
-    HostMatrix own_columns(const StackedLinear& linear, const reference::LoraBatch& batch,
+    HostMatrix own_columns(const LoraLinear& linear, const reference::LoraBatch& batch,
                            std::int64_t rows, std::uint64_t seed) const {
         const HostMatrix values = random(rows, linear.columns(), seed);
         HostMatrix result(rows, linear.columns());
@@ -175,7 +146,7 @@ class LoraRanksTest : public BackendTest {
         }
         backend().lora_backward_group(ops);
         for (std::size_t i = 0; i < linears.size(); ++i) {
-            const StackedLinear& linear = *linears[i];
+            const LoraLinear& linear = *linears[i];
             HostMatrix part(tokens, setting.outs[i]);
             for (std::int64_t row = 0; row < tokens; ++row) {
                 for (std::int64_t col = 0; col < part.cols; ++col) {
@@ -185,17 +156,17 @@ class LoraRanksTest : public BackendTest {
             expect_close(
                 ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
                 cat("dS ", i));
-            auto expected = linear.linear().gradient_starts(setting.batch, false);
+            auto expected = linear.gradient_starts(setting.batch, false);
             reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
                                        linear.factors(), setting.batch, expected);
             expect_gradients(linear, expected, false);
         }
     }
 
-    void expect_gradients(const StackedLinear& linear, const std::vector<HostMatrix>& expected,
+    void expect_gradients(const LoraLinear& linear, const std::vector<HostMatrix>& expected,
                           bool of_a) {
         for (std::size_t i = 0; i < expected.size(); ++i) {
-            const auto& gradient = of_a ? linear.linear().grad_a(i) : linear.linear().grad_b(i);
+            const auto& gradient = of_a ? linear.grad_a(i) : linear.grad_b(i);
             expect_close(gradient, expected[i], dtype(),
                          cat(of_a ? "grad_a" : "grad_b", " of rank ", linear.factors()[i].rank));
         }
@@ -259,10 +230,10 @@ TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
         const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),
                                               setting.second.target(device_ds2.view())};
         backend().lora_grad_a({device_x.view(), targets, setting.rows()});
-        auto expected = setting.first.linear().gradient_starts(setting.batch, true);
+        auto expected = setting.first.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds1, setting.first.factors(), setting.batch, expected);
         expect_gradients(setting.first, expected, true);
-        expected = setting.second.linear().gradient_starts(setting.batch, true);
+        expected = setting.second.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(x, ds2, setting.second.factors(), setting.batch, expected);
         expect_gradients(setting.second, expected, true);
 
@@ -292,10 +263,10 @@ TEST_P(LoraRanksTest, GradientsOfATimesAWeight) {
         backend().lora_grad_a(
             {device_x.view(), targets, setting.rows(), device_weight.data(), 0.25F});
         const HostMatrix weighted = reference::weighted(x, weight, 0.25);
-        auto expected = setting.first.linear().gradient_starts(setting.batch, true);
+        auto expected = setting.first.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(weighted, ds1, setting.first.factors(), setting.batch, expected);
         expect_gradients(setting.first, expected, true);
-        expected = setting.second.linear().gradient_starts(setting.batch, true);
+        expected = setting.second.gradient_starts(setting.batch, true);
         reference::add_lora_grad_a(weighted, ds2, setting.second.factors(), setting.batch,
                                    expected);
         expect_gradients(setting.second, expected, true);
@@ -318,7 +289,8 @@ TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
         std::vector<std::vector<double>> values_of_ds;
         std::vector<std::vector<float>> gradients;
         for (const std::int32_t other : {8, 16, 24, 64, 128}) {
-            const StackedLinear linear(backend(), ragged_in, ragged_out, {own, other}, 5);
+            const LoraLinear linear(backend(), ragged_in, ragged_out, {own, other}, 0, 5,
+                                    SColumns::stacked);
             const DeviceMatrix ds = junk(rows, 128);
             backend().lora_backward({device_dy.view(),
                                      linear.target(device_s.view()),
@@ -326,7 +298,7 @@ TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
                                      {segments, samples.rows()}});
             const HostMatrix all = ds.download();
             values_of_ds.emplace_back(all.values.begin(), all.values.begin() + 170 * 128);
-            gradients.push_back(linear.linear().grad_b(0).download());
+            gradients.push_back(linear.grad_b(0).download());
             EXPECT_EQ(values_of_ds.front(), values_of_ds.back()) << own << " beside " << other;
             EXPECT_EQ(gradients.front(), gradients.back()) << own << " beside " << other;
         }

@@ -8,22 +8,29 @@
 
 namespace loratrain {
 
-/// The adapters of one linear [N, K], in a backend's memory; slot i has ranks[i] columns of S, one
-/// unused column between neighbours.
+/// Where the adapters of a linear have their columns of S: slot i its own ranks[i], one unused
+/// column between neighbours, or all from column 0 on, as microbatches go by segment.
+enum class SColumns : std::uint8_t { own, stacked };
+
+/// The adapters of one linear [N, K], in a backend's memory.
 class LoraLinear {
   public:
     /// Gradients are accumulated: they start here.
     static constexpr double gradient_start = 0.75;
 
     LoraLinear(Backend& backend, std::int64_t in, std::int64_t out,
-               const std::vector<std::int32_t>& ranks, std::uint32_t dropout, std::uint64_t seed)
-        : columns_(1) {
+               const std::vector<std::int32_t>& ranks, std::uint32_t dropout, std::uint64_t seed,
+               SColumns columns = SColumns::own)
+        : columns_(columns == SColumns::own ? 1 : 0) {
         for (std::size_t i = 0; i < ranks.size(); ++i) {
             const std::uint64_t key = seed * 1000 + i;
             factors_.push_back({reference::random_matrix(ranks[i], in, 2 * key),
                                 reference::random_matrix(out, ranks[i], 2 * key + 1), ranks[i],
                                 0.5F + static_cast<float>(i), columns_, dropout, key});
-            columns_ += ranks[i] + 1;
+            if (columns == SColumns::own) columns_ += ranks[i] + 1;
+        }
+        if (columns == SColumns::stacked) {
+            columns_ = (*std::max_element(ranks.begin(), ranks.end()) + 15) / 16 * 16;
         }
         for (const auto& factors : factors_) add_slot(backend, factors);
     }
