@@ -134,11 +134,12 @@ std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> o
 /// Of adapters that have a linear.
 struct SweptRanks {
     std::int64_t largest = 0;
-    bool any_narrow = false;  ///< at most lora_sweep_ranks
+    bool any_narrow = false;  ///< at most lora_sweep_ranks, or perhaps so
 
-    void add(std::int64_t rank) {
-        largest = std::max(largest, rank);
-        any_narrow = any_narrow || rank <= device_memory::lora_sweep_ranks;
+    void add(const AdapterJob& adapter) {
+        largest = std::max<std::int64_t>(largest, adapter.largest_rank());
+        any_narrow = any_narrow || adapter.modules ||
+                     adapter.largest_rank() <= device_memory::lora_sweep_ranks;
     }
 };
 
@@ -164,7 +165,7 @@ std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shap
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
         outs.push_back(linear_shape(view.lane_model, linear).out);
         for (const AdapterJob* adapter : users.adapters) {
-            if (adapter->targets_linear(linear)) ranks.add(adapter->largest_rank());
+            if (adapter->targets_linear(linear)) ranks.add(*adapter);
         }
     }
     std::int64_t most = numbers_of_ranks(tokens, outs, segments, ranks);
@@ -182,10 +183,9 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     SweptRanks before;
     SweptRanks behind;
     for (const AdapterJob* adapter : users.adapters) {
-        const std::int32_t rank = adapter->largest_rank();
-        if (adapter->targets_linear(Linear::gate)) before.add(rank);
-        if (adapter->targets_linear(Linear::up)) before.add(rank);
-        if (adapter->targets_linear(Linear::down)) behind.add(rank);
+        if (adapter->targets_linear(Linear::gate)) before.add(*adapter);
+        if (adapter->targets_linear(Linear::up)) before.add(*adapter);
+        if (adapter->targets_linear(Linear::down)) behind.add(*adapter);
     }
     if (!behind.any_narrow || !model.has_gate() || model.has_experts()) return 0;
     const std::int64_t f = model.intermediate_size;

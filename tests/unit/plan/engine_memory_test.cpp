@@ -90,6 +90,22 @@ TEST(EngineMemory, SweepsOfManyAndOfFewRanks) {
     EXPECT_EQ(layout_of(test).operator_scratch, 16U * 4 * (2 * 192 * 256 + (8 + 4) * 28672));
 }
 
+/// Some linears may have few ranks though others have many.
+TEST(EngineMemory, PatternsOfRanksKeepRoomForFewRanksToo) {
+    Case test = large_case();
+    const std::uint64_t narrow = layout_of(test).operator_scratch;
+    for (AdapterJob& adapter : test.job.adapters) {
+        ModuleKeys keys;
+        keys.rank_pattern = {{"q_proj", 32}};
+        adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+        ASSERT_EQ(adapter.largest_rank(), 32);
+        ASSERT_EQ(adapter.rank(0, Linear::down), 16);
+    }
+    const std::uint64_t wide = std::uint64_t{32} * 4 * (28 * 8192 + (3 + 4) * 28672);
+    EXPECT_EQ(layout_of(test).operator_scratch, std::max(narrow, wide));
+    EXPECT_GT(narrow, wide);
+}
+
 TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     Case test = large_case();
     test.job.parallel.microbatch_tokens = 4200;
