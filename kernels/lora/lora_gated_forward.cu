@@ -33,11 +33,6 @@ struct ForwardShared {
     DropoutKeys keys;
 };
 
-/// Where four ranks of a row of S go, so that no two of 16 lanes meet in a bank.
-__device__ __forceinline__ int part_place(int row, int four) {
-    return four ^ row / 2 % 2 * 2;
-}
-
 /// A lane's pieces of 16 rows of gate and up: rows g and g + 8, and 8 columns of either chunk.
 struct GateRows {
     uint4 gate[2][chunks_of_line];
@@ -148,7 +143,7 @@ __device__ __forceinline__ void leave_part(const float (&s)[2][4], int first,
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            float4* four = &parts[first + i * 8 + g][part_place(i * 8 + g, 2 * n + q / 2)];
+            float4* four = &parts[first + i * 8 + g][place_of_four(i * 8 + g, 2 * n + q / 2)];
             reinterpret_cast<float2*>(four)[q % 2] = make_float2(s[n][i * 2], s[n][i * 2 + 1]);
         }
     }
@@ -164,11 +159,7 @@ __device__ __forceinline__ void write_part(
     float4 sum = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
 #pragma unroll
     for (const auto& of_warp : parts) {
-        const float4 term = of_warp[own][part_place(own, four)];
-        sum.x += term.x;
-        sum.y += term.y;
-        sum.z += term.z;
-        sum.w += term.w;
+        add_to(sum, of_warp[own][place_of_four(own, four)]);
     }
     float* to = p.ds + (blockIdx.x * p.x.rows + row + own) * block_ranks + four * 4;
     *reinterpret_cast<float4*>(to) =
@@ -180,8 +171,7 @@ __device__ __forceinline__ void find_rows(const LoraTables& tables, std::uint64_
                                           int end, uint4 (&rows)[block_rows]) {
     if (threadIdx.x >= block_rows || first >= end) return;
     const int row = min(first + static_cast<int>(threadIdx.x), end - 1);
-    rows[threadIdx.x] = dropout_row(key, static_cast<std::uint32_t>(tables.sample_ids[row]),
-                                    static_cast<std::uint32_t>(tables.positions[row]));
+    rows[threadIdx.x] = dropout_of_row(key, row_id(tables, row));
 }
 
 /// By all threads: what masks need of columns, keys and the first rows.
@@ -189,10 +179,8 @@ __device__ __forceinline__ void find_masks(const LoraTables& tables, const LoraT
                                            const LoraSlotEntry& slot, ForwardShared& shared) {
     find_rows(tables, slot.dropout_key, tile.begin, tile.end, shared.rows[0]);
     if (threadIdx.x < forward_columns / 8) {
-        shared.columns[threadIdx.x] =
-            dropout_column(slot.dropout_key, tables.segments[tile.segment].step,
-                           static_cast<std::uint32_t>(tables.first_dropout_block) +
-                               blockIdx.x * (forward_columns / 8) + threadIdx.x);
+        shared.columns[threadIdx.x] = dropout_of_columns(
+            tables, tile, slot.dropout_key, blockIdx.x * (forward_columns / 8) + threadIdx.x);
     }
     if (threadIdx.x == 0) shared.keys = dropout_keys(slot.dropout_key);
     __syncthreads();

@@ -223,11 +223,38 @@ struct RowId {
     std::uint32_t position;
 };
 
-/// Of a lane's row, the lane's own of the row block at `first_row`.
-__device__ __forceinline__ RowId load_row_id(const LoraTables& tables, int first_row, int end_row) {
-    const int row = min(first_row + static_cast<int>(threadIdx.x) % 32, end_row - 1);
+__device__ __forceinline__ RowId row_id(const LoraTables& tables, int row) {
     return {static_cast<std::uint32_t>(tables.sample_ids[row]),
             static_cast<std::uint32_t>(tables.positions[row])};
+}
+
+/// Of a lane's row, the lane's own of the row block at `first_row`.
+__device__ __forceinline__ RowId load_row_id(const LoraTables& tables, int first_row, int end_row) {
+    return row_id(tables, min(first_row + static_cast<int>(threadIdx.x) % 32, end_row - 1));
+}
+
+__device__ __forceinline__ uint4 dropout_of_row(std::uint64_t key, const RowId& id) {
+    return dropout_row(key, id.sample, id.position);
+}
+
+/// dropout_column of 8 columns of X, the `eight`-th such, for the rows of a tile.
+__device__ __forceinline__ uint4 dropout_of_columns(const LoraTables& tables, const LoraTile& tile,
+                                                    std::uint64_t key, std::uint32_t eight) {
+    return dropout_column(key, tables.segments[tile.segment].step,
+                          static_cast<std::uint32_t>(tables.first_dropout_block) + eight);
+}
+
+/// Where four ranks of a row go among its pieces or fours, so that no two of 16 lanes that write
+/// halves of them meet in a bank.
+__device__ __forceinline__ int place_of_four(int row, int four) {
+    return four ^ row / 2 % 2 * 2;
+}
+
+__device__ __forceinline__ void add_to(float4& sum, const float4& term) {
+    sum.x += term.x;
+    sum.y += term.y;
+    sum.z += term.z;
+    sum.w += term.w;
 }
 
 /// Stages dropout_row of a warp's 32 rows for each rank block.
@@ -236,8 +263,7 @@ __device__ __forceinline__ void stage_dropout_rows(const Feeder<Shape, blocks>& 
                                                    const RowId& id) {
 #pragma unroll
     for (int b = 0; b < blocks; ++b) {
-        feeder.dropout_rows_of(b)[threadIdx.x % 32] =
-            dropout_row(feeder.rank_blocks[b].key, id.sample, id.position);
+        feeder.dropout_rows_of(b)[threadIdx.x % 32] = dropout_of_row(feeder.rank_blocks[b].key, id);
     }
 }
 

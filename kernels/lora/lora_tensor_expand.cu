@@ -323,10 +323,9 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
         if constexpr (with_dropout) {
             DropoutTarget& staged = staging.targets[target];
             if (threadIdx.x < block_columns / 8) {
-                const auto eight = static_cast<std::uint32_t>(p.tables.first_dropout_block +
-                                                              first_column / 8 + threadIdx.x);
-                staged.columns[threadIdx.x] =
-                    dropout_column(slot.dropout_key, p.tables.segments[tile.segment].step, eight);
+                staged.columns[threadIdx.x] = sweep::dropout_of_columns(
+                    p.tables, tile, slot.dropout_key,
+                    static_cast<std::uint32_t>(first_column / 8) + threadIdx.x);
             }
             if (threadIdx.x == 0) {
                 staged.keys = dropout_keys(slot.dropout_key);
@@ -344,7 +343,7 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
 static_assert(max_lora_targets <= warps && step_rows == 32);
 __device__ __forceinline__ void stage_dropout_rows(const Staging& staging, int buffer, int warp,
                                                    std::uint64_t key, const sweep::RowId& id) {
-    staging.rows_of(buffer, warp)[threadIdx.x % 32] = dropout_row(key, id.sample, id.position);
+    staging.rows_of(buffer, warp)[threadIdx.x % 32] = sweep::dropout_of_row(key, id);
 }
 
 /// Begins to stage S of the rows from `row` on: 8 ranks of one row per thread and turn, 0 outside.

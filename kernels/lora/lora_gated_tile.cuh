@@ -1,0 +1,210 @@
+#pragma once
+
+#include "kernels/swiglu.h"
+#include "lora_wide_sweep.cuh"
+
+/// What the sweep around an MLP's activation (lora_gated_backward.cu) keeps where: shared memory of
+/// a block, what a lane owns of it, how rows, factors and masks get there.
+namespace loratrain::kernels::sweep {
+
+constexpr int swept = 3;  ///< dgate, dup, h, in the places of gate, up, dh
+
+template <bool with_dropout>
+struct Gated {
+    static constexpr int thread_count = wide_threads;
+    static constexpr int column_warps = wide_warps;
+    static constexpr int row_warps = 1;
+    static constexpr int chunks = 1;
+    static constexpr int lines = block_columns / line_columns;
+    static constexpr int matrix = lines * stage_pieces;
+    static constexpr int s_start = swept * matrix;
+    static constexpr int rows_start = s_start + swept * s_pieces;
+    static constexpr int stage = rows_start + (with_dropout ? block_rows : 0);
+    static constexpr int stages = 2;
+    static constexpr int bytes = stages * stage * 16;
+    static_assert(column_warps * chunk_columns == block_columns && lines * 2 == wide_warps);
+    static_assert(swept * s_pieces + block_rows <= thread_count);
+    static_assert(block_ranks * scratch_ld * 4 <= bytes);
+};
+constexpr int gated_matrix = Gated<false>::matrix;
+constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_piece repeats
+
+/// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
+/// gate and up have rows of one length, no matrix with a step's rows more than 2^32 elements.
+struct GatedSweep {
+    Matrix gate, up, dh;
+    Matrix dgate, dup;
+    SweepParams b;
+    SweepParams a;
+};
+
+/// Where four ranks of a row of dS go; `piece` as of staged_piece.
+__device__ __forceinline__ int ds_piece(int row, int piece) {
+    return staged_piece(row, place_of_four(row, piece));
+}
+
+/// Where 8 ranks of a row of S are, so that no two of 8 rows meet in a bank.
+__device__ __forceinline__ int staged_ranks(int row, int half) {
+    return row * 2 + (half ^ row / 4 % 2);
+}
+
+/// threadIdx.x where it is asked for: what follows from it is not kept in registers of the loop
+/// around, which has none left.
+__device__ __forceinline__ int fresh_thread() {
+    auto thread = static_cast<int>(threadIdx.x);
+    asm volatile("" : "+r"(thread));
+    return thread;
+}
+
+/// What a thread of a warp owns: of a block's 256 columns the warp's 32, of those the lane's 8.
+struct GatedLane {
+    int lane;
+    int line;    ///< pieces before the warp's
+    int half;    ///< the warp's first piece of its line
+    int column;  ///< the lane's first of the block's
+
+    __device__ explicit GatedLane(int thread)
+        : lane(thread % 32),
+          line(thread / 64 * stage_pieces),
+          half(thread / 32 % 2 * 4),
+          column(thread / 32 * chunk_columns + thread % 4 * 8) {}
+    __device__ int g() const { return lane / 4; }
+    __device__ int q() const { return lane % 4; }
+    /// Its place in row g of a staged matrix.
+    __device__ int own() const { return line + staged_piece(g(), half + q()); }
+    /// What it gives to ldmatrix of 16 rows and the warp's first 16 columns; of the others: ^ 2.
+    __device__ int operand() const { return line + staged_piece(lane % 16, half + lane / 16); }
+    /// The same of 16 rows of S.
+    __device__ int ranks() const { return staged_ranks(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
+    /// Where it leaves dS of row g and the ranks 2q and 2q + 1; of those 8 further: ^ 2.
+    __device__ int left() const { return line + ds_piece(g(), half + q() / 2); }
+};
+
+/// A block's columns of gate, up and h.
+__device__ __forceinline__ ColumnBlock gated_columns(const GatedSweep& p, int i) {
+    const int first = static_cast<int>(blockIdx.x) * block_columns;
+    const auto count = static_cast<int>(p.gate.cols);
+    return i == 0   ? ColumnBlock{0, first, count, first}
+           : i == 1 ? ColumnBlock{1, count + first, 2 * count, first}
+                    : ColumnBlock{-1, first, count, first};
+}
+
+/// The rank blocks of gate, up and down of a tile's slot.
+__device__ __forceinline__ void find_gated_blocks(const GatedSweep& p, const LoraTile& tile,
+                                                  RankBlock (&rank_blocks)[swept]) {
+    if (threadIdx.x < swept) {
+        const auto i = static_cast<int>(threadIdx.x);
+        const ColumnBlock columns = gated_columns(p, i);
+        RankBlock block{};
+        block.s = static_cast<const std::uint16_t*>(p.gate.data);
+        block.aligned = true;
+        if (tile.segment >= 0) {
+            const RankBlock found = i < 2 ? find_rank_block<true>(p.b, tile, columns, 0)
+                                          : find_rank_block<false>(p.a, tile, columns, 0);
+            if (found.ranks > 0) block = found;
+        }
+        rank_blocks[i] = block;
+    }
+    __syncthreads();
+}
+
+/// S of gate and up, dS of down, and for masks of h what dropout needs of the rows.
+template <bool with_dropout>
+__device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, int end,
+                                              const RankBlock (&rank_blocks)[swept], int piece,
+                                              uint4* stage) {
+    using Shape = Gated<with_dropout>;
+    if (piece < swept * s_pieces) {
+        const int row = piece % s_pieces / 2;
+        stage_s_piece(
+            stage + Shape::s_start + piece / s_pieces * s_pieces + staged_ranks(row, piece % 2),
+            rank_blocks[piece / s_pieces], first + row, end, piece % 2);
+    } else if (with_dropout && piece < swept * s_pieces + block_rows) {
+        const int own = piece - swept * s_pieces;
+        const int row = min(first + own, end - 1);
+        stage[Shape::rows_start + own] =
+            dropout_of_row(rank_blocks[2].key, row_id(p.a.tables, row));
+    }
+}
+
+/// Brings the rows `first` .. of gate, up and dh, those before `end`, and what multiplies them. Two
+/// warps share a line: each has every other four rows.
+template <bool with_dropout>
+__device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int end,
+                                            const RankBlock (&rank_blocks)[swept], uint4* stage) {
+    const int thread = fresh_thread();
+    const int line = thread / 64;
+    const int piece = thread % line_pieces;
+    const int own = thread % 64 / line_pieces;
+    const auto column = blockIdx.x * block_columns + line * line_columns + piece * 8U;
+    const auto ld = static_cast<std::uint32_t>(p.gate.ld);
+    const auto dh_ld = static_cast<std::uint32_t>(p.dh.ld);
+    const auto row = static_cast<std::uint32_t>(first + own);
+    const int left = column < p.gate.cols ? end - first - own : 0;
+    uint4* to = stage + line * stage_pieces + staged_piece(own, piece);
+    const Bf16* gate = static_cast<const Bf16*>(p.gate.data);
+    const Bf16* up = static_cast<const Bf16*>(p.up.data);
+    const Bf16* dh = static_cast<const Bf16*>(p.dh.data);
+#pragma unroll
+    for (int i = 0; i < block_rows / 8; ++i) {
+        const int bytes = 8 * i < left ? 16 : 0;
+        copy_piece_async(to + i * eight_rows, gate + ((row + 8 * i) * ld + column), bytes);
+        copy_piece_async(to + i * eight_rows + gated_matrix, up + ((row + 8 * i) * ld + column),
+                         bytes);
+        copy_piece_async(to + i * eight_rows + 2 * gated_matrix,
+                         dh + ((row + 8 * i) * dh_ld + column), bytes);
+    }
+    fetch_factors<with_dropout>(p, first, end, rank_blocks, thread, stage);
+}
+
+/// B of this warp's 32 columns as B fragments of two products, [8 ranks][words of 8 columns].
+using Factor = std::uint32_t[2][4];
+
+__device__ __forceinline__ void load_factor(const SweepParams& p, const RankBlock& block,
+                                            const LoraTile& tile, const ColumnBlock& columns,
+                                            const GatedLane& lane, Factor& factor) {
+    const LoraSlotEntry* slot = p.tables.slots + columns.target * p.tables.slot_count + tile.slot;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const int rank = n * 8 + lane.g();
+        float b[wide] = {};
+        if (rank < block.ranks && columns.first + lane.column < columns.end) {
+            const float* from =
+                slot->b + static_cast<std::int64_t>(columns.factor + lane.column) * slot->rank +
+                rank;
+#pragma unroll
+            for (int j = 0; j < wide; ++j) b[j] = from[j * slot->rank];
+        }
+#pragma unroll
+        for (int j = 0; j < wide / 2; ++j) factor[n][j] = pack_halves(b[2 * j], b[2 * j + 1]);
+    }
+}
+
+/// What masks of h need beside the rows, in shared memory: registers are short.
+struct GatedMask {
+    DropoutKeys keys;
+    uint4 columns[block_columns / 8];
+    std::uint32_t dropout;
+
+    /// By all threads.
+    __device__ void find(const SweepParams& p, const RankBlock& block, const LoraTile& tile) {
+        if (threadIdx.x == 0) {
+            keys = dropout_keys(block.key);
+            dropout = block.ranks == 0 ? 0 : block.dropout;
+        }
+        if (threadIdx.x >= block_columns / 8 || tile.segment < 0) return;
+        columns[threadIdx.x] = dropout_of_columns(p.tables, tile, block.key,
+                                                  blockIdx.x * (block_columns / 8) + threadIdx.x);
+    }
+    /// h of two rows, whose dropout_row are eight apart; `eight`: of its columns in the block.
+    __device__ __forceinline__ void apply(const uint4* rows, int eight, uint4& first,
+                                          uint4& second) const {
+        if (dropout == 0) return;
+        const uint4 bits[2] = {dropout_bits(keys, rows[0], columns[eight]),
+                               dropout_bits(keys, rows[8], columns[eight])};
+        first = masked(first, bits[0], dropout);
+        second = masked(second, bits[1], dropout);
+    }
+};
+
+}  // namespace loratrain::kernels::sweep
