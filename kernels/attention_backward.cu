@@ -433,12 +433,7 @@ cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
         allow_shared(reinterpret_cast<const void*>(kernel), bytes, params.forward.shared_limit);
     if (raised != cudaSuccess) return raised;
     const AttentionParams& forward = params.forward;
-    constexpr int rows_per_block = block_threads / 16;
-    const std::int64_t rows = forward.q.rows * forward.heads;
-    const cudaError_t error =
-        launch_early(stream, row_stats_kernel,
-                     static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
-                     block_threads, 0, params);
+    const cudaError_t error = attention_row_stats(stream, params);
     if (error != cudaSuccess) return error;
     const int parts = has_clusters ? parts_of_group<dim>(params) : 1;
     // `parts` divide the heads, and so all blocks.
@@ -459,6 +454,14 @@ cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
 }
 
 }  // namespace
+
+cudaError_t attention_row_stats(cudaStream_t stream, const AttentionBackwardParams& params) {
+    constexpr int rows_per_block = block_threads / 16;
+    const std::int64_t rows = params.forward.q.rows * params.forward.heads;
+    return launch_early(stream, row_stats_kernel,
+                        static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
+                        block_threads, 0, params);
+}
 
 cudaError_t attention_backward_tensor(cudaStream_t stream, const AttentionBackwardParams& params) {
     return params.forward.head_dim <= 64 ? launch<64>(stream, params) : launch<128>(stream, params);

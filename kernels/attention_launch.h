@@ -4,15 +4,23 @@
 
 namespace loratrain::kernels {
 
-/// The two implementations behind attention.h.
+/// The implementations behind attention.h.
 cudaError_t attention_forward_tensor(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_tensor(cudaStream_t stream, const AttentionBackwardParams& params);
+cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwardParams& params);
 cudaError_t attention_forward_plain(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_plain(cudaStream_t stream, const AttentionBackwardParams& params);
+
+/// row_stats = (lse in units of log 2, rowsum(dO * O)) of bf16 rows in multiples of 16 bytes.
+cudaError_t attention_row_stats(cudaStream_t stream, const AttentionBackwardParams& params);
+
+/// Whether the device runs kernels/hopper, with that much shared memory for a block.
+bool runs_attention_hopper(int shared_limit);
 
 constexpr std::int32_t attention_forward_rows = 128;
 constexpr std::int32_t attention_backward_rows = 64;
 constexpr std::int32_t attention_plain_rows = 32;
+constexpr std::int32_t attention_hopper_rows = 128;
 
 #ifdef __CUDACC__
 

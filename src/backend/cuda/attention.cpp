@@ -98,6 +98,16 @@ kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
     return params;
 }
 
+kernels::AttentionBackwardParams CudaAttention::params_of(const AttentionBackward& op) const {
+    kernels::AttentionBackwardParams params{};
+    params.forward = params_of(op.forward);
+    params.d_o = matrix_of(op.d_o);
+    params.dq = matrix_of(op.dq);
+    params.dk = matrix_of(op.dk);
+    params.dv = matrix_of(op.dv);
+    return params;
+}
+
 void CudaAttention::check_shapes(const Attention& op) const {
     LORATRAIN_CHECK(op.head_dim > 0 && op.head_dim <= kernels::attention_max_head_dim &&
                         op.k.cols > 0 && op.k.cols % op.head_dim == 0 &&
@@ -159,11 +169,14 @@ void CudaAttention::backward(const AttentionBackward& op) {
     LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
                         op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
                     "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");
-    if (prefers_cudnn(op.forward.rows, cudnn_backward_length(op.forward.head_dim))) {
+    const kernels::AttentionBackwardParams params = params_of(op);
+    const bool on_hopper = kernels::attention_backward_on_hopper(params);
+    if ((choice_ == Choice::cudnn || !on_hopper) &&
+        prefers_cudnn(op.forward.rows, cudnn_backward_length(op.forward.head_dim))) {
         if (cudnn_->backward(op)) return;
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
-    own_backward(op);
+    own_backward(op.forward.rows, params);
 }
 
 void CudaAttention::cached(const CachedAttention& op) const {
@@ -181,22 +194,16 @@ void CudaAttention::own_forward(const Attention& op) {
     CUDA_CHECK(kernels::attention_forward(stream_, params));
 }
 
-void CudaAttention::own_backward(const AttentionBackward& op) {
-    kernels::AttentionBackwardParams params{};
-    params.forward = params_of(op.forward);
-    params.d_o = matrix_of(op.d_o);
-    params.dq = matrix_of(op.dq);
-    params.dk = matrix_of(op.dk);
-    params.dv = matrix_of(op.dv);
+void CudaAttention::own_backward(const PackedRows& rows, kernels::AttentionBackwardParams params) {
     const kernels::AttentionTileRows tile_rows = kernels::attention_tile_rows(params);
-    query_tiles_.update(op.forward.rows, tile_rows.query, staging_);
-    key_tiles_.update(op.forward.rows, tile_rows.key, staging_);
+    query_tiles_.update(rows, tile_rows.query, staging_);
+    key_tiles_.update(rows, tile_rows.key, staging_);
     params.query_tiles = query_tiles_.data();
     params.query_tile_count = query_tiles_.count();
     params.key_tiles = key_tiles_.data();
     params.key_tile_count = key_tiles_.count();
-    count_tile_pairs(op.forward.rows, tile_rows.key, params);
-    const auto stats = static_cast<std::size_t>(op.forward.q.rows * params.forward.heads);
+    count_tile_pairs(rows, tile_rows.key, params);
+    const auto stats = static_cast<std::size_t>(params.forward.q.rows * params.forward.heads);
     params.row_stats =
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
     CUDA_CHECK(kernels::attention_backward(stream_, params));

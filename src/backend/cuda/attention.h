@@ -43,8 +43,9 @@ class CudaAttention {
   private:
     void check_shapes(const Attention& op) const;
     kernels::AttentionParams params_of(const Attention& op) const;
+    kernels::AttentionBackwardParams params_of(const AttentionBackward& op) const;
     void own_forward(const Attention& op);
-    void own_backward(const AttentionBackward& op);
+    void own_backward(const PackedRows& rows, kernels::AttentionBackwardParams params);
 
     enum class Choice : std::uint8_t { fastest, own, cudnn };
 

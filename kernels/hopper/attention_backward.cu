@@ -1,0 +1,88 @@
+#include "attention_keys.cuh"
+#include "attention_queries.cuh"
+#include "kernels/launch.cuh"
+
+namespace loratrain::kernels {
+
+namespace warpgroup {
+
+constexpr int copying_registers = 24;
+constexpr int multiplying_registers = 240;
+using Wide = BlockShape<128, 2>;
+using Narrow = BlockShape<64, 2>;
+static_assert(Wide::rows == attention_hopper_rows && Narrow::rows == attention_hopper_rows);
+
+template <class Shape>
+__device__ __forceinline__ void make_barriers(std::uint32_t shared) {
+    constexpr int multiplying_warps = Shape::multiplying_threads / 32;
+    for (int stage = 0; stage < stages; ++stage) {
+        make_barrier(Shape::filled(shared, stage), copying_threads);
+        make_barrier(Shape::free(shared, stage), multiplying_warps);
+    }
+    make_barrier(shared + Shape::resident_filled_at, copying_threads);
+    make_barrier(shared + Shape::resident_free_at, multiplying_warps);
+}
+
+/// Keys' blocks first: they take longest, and queries' fill the multiprocessors that they leave.
+template <class Shape>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    backward_kernel(const __grid_constant__ AttentionBackwardParams p) {
+    extern __shared__ __align__(1024) char memory[];
+    const std::uint32_t shared = shared_address(memory);
+    if (threadIdx.x == 0) make_barriers<Shape>(shared);
+    __syncthreads();
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const int block = static_cast<int>(blockIdx.x);
+    const int of_keys = p.key_tile_count * p.forward.kv_heads;
+    if (threadIdx.x < copying_threads) {
+        give_registers<copying_registers>();
+        const int thread = static_cast<int>(threadIdx.x);
+        if (block < of_keys) {
+            KeySums<Shape>(p, block, shared).copy(thread);
+        } else {
+            QuerySums<Shape>(p, block - of_keys, shared).copy(thread);
+        }
+    } else {
+        take_registers<multiplying_registers>();
+        if (block < of_keys) {
+            KeySums<Shape>(p, block, shared).multiply();
+        } else {
+            QuerySums<Shape>(p, block - of_keys, shared).multiply();
+        }
+    }
+}
+
+template <class Shape>
+cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
+    const auto kernel = backward_kernel<Shape>;
+    static const cudaError_t raised = allow_shared(
+        reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
+    if (raised != cudaSuccess) return raised;
+    const int tiles = params.key_tile_count + params.query_tile_count;
+    return launch_early(stream, kernel, static_cast<unsigned>(tiles * params.forward.kv_heads),
+                        Shape::threads, Shape::shared_bytes, params);
+}
+
+}  // namespace warpgroup
+
+bool runs_attention_hopper(int shared_limit) {
+    using namespace warpgroup;
+    static const bool has_code = [] {
+        cudaFuncAttributes attributes{};
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, backward_kernel<Wide>);
+        if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
+        return error == cudaSuccess;
+    }();
+    return has_code && shared_limit >= Wide::shared_bytes;
+}
+
+cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwardParams& params) {
+    using namespace warpgroup;
+    const cudaError_t error = attention_row_stats(stream, params);
+    if (error != cudaSuccess) return error;
+    return params.forward.head_dim <= Narrow::dim ? launch<Narrow>(stream, params)
+                                                  : launch<Wide>(stream, params);
+}
+
+}  // namespace loratrain::kernels

@@ -1,0 +1,213 @@
+#pragma once
+
+#include "kernels/attention_launch.h"
+#include "kernels/attention_tile.cuh"
+#include "warpgroup.cuh"
+
+/// Pieces of the attention kernels with warpgroup products: a block is a warpgroup that copies and
+/// two that multiply, each for 64 rows of the tile of 128 that stays; tiles of 64 rows of two
+/// matrices stream by.
+
+namespace loratrain::kernels::warpgroup {
+
+constexpr int group_rows = 64;
+constexpr int streamed_rows = 64;
+constexpr int streamed_panel = streamed_rows * panel_row_bytes;
+constexpr int copying_threads = warpgroup_threads;
+constexpr int stages = 3;
+constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
+
+/// Heads of up to `head_columns` columns, and `warpgroups` that multiply.
+template <int head_columns, int warpgroups>
+struct BlockShape {
+    static constexpr int dim = head_columns;
+    static constexpr int groups = warpgroups;
+    static constexpr int panels = dim / panel_columns;
+    static constexpr int rows = groups * group_rows;  ///< that stay
+    static constexpr int multiplying_threads = groups * warpgroup_threads;
+    static constexpr int threads = copying_threads + multiplying_threads;
+
+    static constexpr int resident_panel = rows * panel_row_bytes;
+    static constexpr int resident_bytes = panels * resident_panel;
+    static constexpr int streamed_bytes = panels * streamed_panel;
+    static constexpr int stage_bytes = 2 * streamed_bytes;
+
+    /// Shared memory, from a multiple of 1024 on. Barriers are 8 bytes each.
+    static constexpr int resident_at = 0;  ///< two tiles
+    static constexpr int stages_at = resident_at + 2 * resident_bytes;
+    static constexpr int output_at = stages_at + stages * stage_bytes;  ///< 64 rows of each group
+    static constexpr int stats_at = output_at + groups * streamed_bytes;
+    static constexpr int filled_at = stats_at + stages * stats_bytes;
+    static constexpr int free_at = filled_at + stages * 8;
+    static constexpr int resident_filled_at = free_at + stages * 8;
+    static constexpr int resident_free_at = resident_filled_at + 8;
+    static constexpr int shared_bytes = resident_free_at + 8;
+    static_assert(shared_bytes <= most_shared_bytes);
+
+    /// Of a stage: queries and their output's gradients, or keys and values.
+    static __device__ __forceinline__ std::uint32_t first(std::uint32_t shared, int stage) {
+        return shared + stages_at + stage * stage_bytes;
+    }
+    static __device__ __forceinline__ std::uint32_t second(std::uint32_t shared, int stage) {
+        return first(shared, stage) + streamed_bytes;
+    }
+    static __device__ __forceinline__ std::uint32_t filled(std::uint32_t shared, int stage) {
+        return shared + filled_at + stage * 8;
+    }
+    static __device__ __forceinline__ std::uint32_t free(std::uint32_t shared, int stage) {
+        return shared + free_at + stage * 8;
+    }
+};
+
+/// Of the threads that multiply, the same for a warp.
+struct Place {
+    int group;
+    int warp;  ///< of the group
+
+    __device__ __forceinline__ Place() {
+        const int thread = static_cast<int>(threadIdx.x) - copying_threads;
+        const int warp_of_all = __shfl_sync(0xffffffffU, thread / 32, 0);
+        group = warp_of_all / 4;
+        warp = warp_of_all % 4;
+    }
+};
+
+/// Asked for anew each time: no register holds it.
+__device__ __forceinline__ int lane_number() {
+    int lane = 0;
+    asm volatile("mov.u32 %0, %laneid;\n" : "=r"(lane));
+    return lane;
+}
+
+/// The stage that is next, and the parity of its barriers.
+struct StageWalk {
+    int stage = 0;
+    std::uint32_t parity = 0;
+
+    __device__ __forceinline__ void next() {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1U;
+        }
+    }
+};
+
+/// Rows [begin, begin + rows) of a head to panels, by `threads` threads; zeros beyond the sample
+/// and beyond the head's columns.
+template <int dim, int rows, int threads>
+__device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows& source, int begin,
+                                            int thread) {
+    constexpr int pieces = dim / 8;
+    constexpr int rows_of_pass = threads / pieces;
+    static_assert(rows_of_pass % 8 == 0);
+    const int piece = thread % pieces;
+    const int row = thread / pieces;
+    const std::uint32_t to =
+        target + piece / 8 * (rows * panel_row_bytes) + panel_offset(row, piece % 8);
+    const Bf16* from = source.data + static_cast<std::int64_t>(begin + row) * source.ld + piece * 8;
+    const int limit = piece < source.chunks ? source.length - begin - row : 0;
+#pragma unroll
+    for (int i = 0; i < (rows + rows_of_pass - 1) / rows_of_pass; ++i) {
+        if (rows % rows_of_pass != 0 && row + i * rows_of_pass >= rows) break;
+        copy_16_async(to + i * rows_of_pass * panel_row_bytes, from,
+                      i * rows_of_pass < limit ? 16 : 0);
+        from += rows_of_pass * source.ld;
+    }
+}
+
+/// What this thread has copied is there, and it says so.
+__device__ __forceinline__ void finish_copies(std::uint32_t barrier) {
+    commit_copies();
+    wait_for_copies();
+    show_to_products();
+    arrive(barrier);
+}
+
+/// d = rows[64, dim] streamed[64, dim]ᵀ; `panel`: bytes between the panels of `rows`.
+template <int dim, int panel>
+__device__ __forceinline__ void start_scores(float (&d)[32], std::uint32_t rows,
+                                             std::uint32_t streamed) {
+    const std::uint32_t a = panel_operand(rows);
+    const std::uint32_t b = panel_operand(streamed);
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+        const std::uint32_t a_at = a + (k / 4 * panel + k % 4 * 32) / 16;
+        const std::uint32_t b_at = b + (k / 4 * streamed_panel + k % 4 * 32) / 16;
+        if (k == 0) {
+            begin_rows(d, a_at, b_at);
+        } else {
+            multiply_rows(d, a_at, b_at);
+        }
+    }
+    commit_products();
+}
+
+/// The same of rows in registers.
+template <int words>
+__device__ __forceinline__ void start_scores(float (&d)[32], const std::uint32_t (&rows)[words],
+                                             std::uint32_t streamed) {
+    constexpr int dim = 4 * words;
+    const std::uint32_t b = panel_operand(streamed);
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+        const std::uint32_t b_at = b + (k / 4 * streamed_panel + k % 4 * 32) / 16;
+        if (k == 0) {
+            begin_rows(d, rows + 4 * k, b_at);
+        } else {
+            multiply_rows(d, rows + 4 * k, b_at);
+        }
+    }
+    commit_products();
+}
+
+/// sums[64, dim] += a[64, 64] streamed[64, dim].
+template <int sums_of_thread>
+__device__ __forceinline__ void start_sums(float (&sums)[sums_of_thread],
+                                           const std::uint32_t (&a)[16], std::uint32_t streamed) {
+    const std::uint32_t b = panel_operand(streamed, streamed_panel);
+#pragma unroll
+    for (int k = 0; k < streamed_rows / 16; ++k) {
+        multiply_columns(sums, a + 4 * k, b + k * panel_row_bytes);
+    }
+    commit_products();
+}
+
+__device__ __forceinline__ void round_to(std::uint32_t (&a)[16], const float (&x)[32]) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) a[i] = pack(x[2 * i], x[2 * i + 1]);
+}
+
+/// 16 rows of a warp, times `scale`, through shared memory to rows [begin, begin + 16) of a head.
+template <int sums_of_thread>
+__device__ __forceinline__ void store_rows(const float (&sums)[sums_of_thread], float scale,
+                                           std::uint32_t panel, const HeadRows& target, int begin) {
+    constexpr int dim = 2 * sums_of_thread;
+    constexpr int pieces = dim / 8;
+    const int lane = lane_number();
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+        std::uint32_t a[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            a[i] = pack(sums[8 * k + 2 * i] * scale, sums[8 * k + 2 * i + 1] * scale);
+        }
+        store_fragments(
+            panel + k / 4 * streamed_panel + panel_offset(lane & 15, k % 4 * 2 + (lane >> 4)), a);
+    }
+    __syncwarp();
+    const int piece = lane % pieces;
+#pragma unroll
+    for (int i = 0; i < pieces / 2; ++i) {
+        const int at = i * (32 / pieces) + lane / pieces;
+        if (begin + at >= target.length || piece >= target.chunks) break;
+        uint4 value;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                     : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                     : "r"(panel + piece / 8 * streamed_panel + panel_offset(at, piece % 8)));
+        *reinterpret_cast<uint4*>(target.data + static_cast<std::int64_t>(begin + at) * target.ld +
+                                  piece * 8) = value;
+    }
+    __syncwarp();
+}
+
+}  // namespace loratrain::kernels::warpgroup

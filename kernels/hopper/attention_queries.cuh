@@ -1,0 +1,188 @@
+#pragma once
+
+#include <cmath>
+
+#include "attention_block.cuh"
+
+namespace loratrain::kernels::warpgroup {
+
+/// dQ of 64 queries for each group, of the heads that share keys, one after the other: the keys
+/// that they see stream by.
+template <class Shape>
+class QuerySums {
+    static constexpr int dim = Shape::dim;
+
+  public:
+    __device__ __forceinline__ QuerySums(const AttentionBackwardParams& p, int block,
+                                         std::uint32_t shared)
+        : p_(p), shared_(shared) {
+        const AttentionParams& forward = p.forward;
+        tile_ = p.query_tiles[block / forward.kv_heads];
+        kv_head_ = block % forward.kv_heads;
+        group_ = forward.heads / forward.kv_heads;
+        first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
+        const int end = min(tile_.begin + Shape::rows, tile_.length);
+        steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
+    }
+
+    __device__ __forceinline__ void copy(int thread) const {
+        StageWalk at;
+        int copied = 0;
+        for (int of_group = 0; of_group < group_; ++of_group) {
+            const int head = kv_head_ * group_ + of_group;
+            if (of_group > 0) wait_for(shared_ + Shape::resident_free_at, (of_group & 1) ^ 1);
+            const std::uint32_t target = shared_ + Shape::resident_at;
+            load_panels<dim, Shape::rows, copying_threads>(
+                target, head_rows(p_.forward.q, tile_, head, p_.forward.head_dim), tile_.begin,
+                thread);
+            load_panels<dim, Shape::rows, copying_threads>(
+                target + Shape::resident_bytes, head_rows(p_.d_o, tile_, head, p_.forward.head_dim),
+                tile_.begin, thread);
+            finish_copies(shared_ + Shape::resident_filled_at);
+            for (int step = 0; step < steps_; ++step, ++copied) {
+                if (copied >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
+                copy_keys(Shape::first(shared_, at.stage), first_ + step * streamed_rows, thread);
+                finish_copies(Shape::filled(shared_, at.stage));
+                at.next();
+            }
+        }
+    }
+
+    __device__ __forceinline__ void multiply() {
+        StageWalk at;
+        for (int of_group = 0; of_group < group_; ++of_group) {
+            const int head = kv_head_ * group_ + of_group;
+            load_rows(head, of_group & 1);
+            sum_head(at);
+            store_rows(dq_, p_.forward.scale,
+                       shared_ + Shape::output_at + place_.group * Shape::streamed_bytes +
+                           place_.warp * 16 * panel_row_bytes,
+                       head_rows(p_.dq, tile_, head, p_.forward.head_dim),
+                       tile_.begin + place_.group * group_rows + place_.warp * 16);
+        }
+    }
+
+  private:
+    __device__ __forceinline__ void copy_keys(std::uint32_t target, int begin, int thread) const {
+        load_panels<dim, streamed_rows, copying_threads>(
+            target, head_rows(p_.forward.k, tile_, kv_head_, p_.forward.head_dim), begin, thread);
+        load_panels<dim, streamed_rows, copying_threads>(
+            target + Shape::streamed_bytes,
+            head_rows(p_.forward.v, tile_, kv_head_, p_.forward.head_dim), begin, thread);
+    }
+    __device__ __forceinline__ std::uint32_t keys(int stage) const {
+        return Shape::first(shared_, stage);
+    }
+    __device__ __forceinline__ std::uint32_t values(int stage) const {
+        return Shape::second(shared_, stage);
+    }
+
+    /// This warp's 16 queries and their output's gradients to registers.
+    __device__ __forceinline__ void load_rows(int head, std::uint32_t parity) {
+        const int lane = lane_number();
+        const int row = tile_.begin + place_.group * group_rows + place_.warp * 16 + (lane >> 2);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            stats_[half] =
+                row + half * 8 < tile_.length
+                    ? p_.row_stats[head * p_.forward.q.rows + tile_.first + row + half * 8]
+                    : float2{0.0F, 0.0F};
+        }
+        wait_for(shared_ + Shape::resident_filled_at, parity);
+        const std::uint32_t from = shared_ + Shape::resident_at +
+                                   (place_.group * group_rows + place_.warp * 16) * panel_row_bytes;
+#pragma unroll
+        for (int k = 0; k < dim / 16; ++k) {
+            const std::uint32_t at = from + k / 4 * Shape::resident_panel +
+                                     panel_offset(lane & 15, k % 4 * 2 + (lane >> 4));
+            load_fragments(*reinterpret_cast<std::uint32_t(*)[4]>(q_ + 4 * k), at);
+            load_fragments(*reinterpret_cast<std::uint32_t(*)[4]>(d_o_ + 4 * k),
+                           at + Shape::resident_bytes);
+        }
+        __syncwarp();
+        if (lane == 0) arrive(shared_ + Shape::resident_free_at);
+    }
+
+    /// `ahead`: the group's first query - the first key.
+    __device__ __forceinline__ void hide_scores(int ahead) {
+        const int lane = lane_number();
+        const int first = ahead + place_.warp * 16 + (lane >> 2) - ((lane & 3) << 1);
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            const int distance = first - i / 4 * 8 - (i & 1) + ((i >> 1) & 1) * 8;
+            if (is_hidden(distance, p_.forward.window)) s_[i] = -INFINITY;
+        }
+    }
+    __device__ __forceinline__ void await_score_gradients(int begin) {
+        wait_for_products<1>();
+        use_products(s_);
+        const int ahead = tile_.begin + place_.group * group_rows - begin;
+        if (ahead < group_rows || ahead >= p_.forward.window - (group_rows - 1)) {
+            hide_scores(ahead);
+        }
+        const float scale = p_.forward.scale * log2_e;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            s_[i] = exp2_fast(fmaf(s_[i], scale, -stats_[(i >> 1) & 1].x));
+        }
+        wait_for_products<0>();
+        use_products(ds_);
+#pragma unroll
+        for (int i = 0; i < 32; ++i) ds_[i] = s_[i] * (ds_[i] - stats_[(i >> 1) & 1].y);
+        round_to(a_, ds_);
+    }
+
+    /// dq_ of one head. The first group leaves out the last keys, which it does not see.
+    __device__ __forceinline__ void sum_head(StageWalk& at) {
+        const int diagonal = (tile_.begin + place_.group * group_rows - first_) / streamed_rows;
+        const int own_steps = min(steps_, diagonal + 1);
+#pragma unroll
+        for (int i = 0; i < dim / 2; ++i) dq_[i] = 0.0F;
+        wait_for(Shape::filled(shared_, at.stage), at.parity);
+        use_products(dq_);
+        begin_products();
+        start_scores(s_, q_, keys(at.stage));
+        start_scores(ds_, d_o_, values(at.stage));
+        await_score_gradients(first_);
+        for (int step = 0; step < own_steps; ++step) {
+            const int stage = at.stage;
+            const bool more = step + 1 < own_steps;
+            begin_products();
+            start_sums(dq_, a_, keys(stage));
+            if (more) {
+                at.next();
+                wait_for(Shape::filled(shared_, at.stage), at.parity);
+            }
+            begin_products();
+            start_scores(s_, q_, keys(at.stage));
+            start_scores(ds_, d_o_, values(at.stage));
+            wait_for_products<2>();
+            if (more && lane_number() == 0) arrive(Shape::free(shared_, stage));
+            await_score_gradients(first_ + (step + 1) * streamed_rows);
+        }
+        use_products(dq_);
+        __syncwarp();
+        for (int step = own_steps - 1; step < steps_; ++step) {
+            if (lane_number() == 0) arrive(Shape::free(shared_, at.stage));
+            at.next();
+        }
+    }
+
+    const AttentionBackwardParams& p_;
+    std::uint32_t shared_;
+    Place place_;
+    AttentionTile tile_;
+    int kv_head_;
+    int group_;
+    int first_;
+    int steps_;
+    float2 stats_[2];
+    std::uint32_t q_[dim / 4];
+    std::uint32_t d_o_[dim / 4];
+    float dq_[dim / 2];
+    float s_[32];
+    float ds_[32];
+    std::uint32_t a_[16];  ///< gradients of scores, rounded
+};
+
+}  // namespace loratrain::kernels::warpgroup

@@ -1,0 +1,218 @@
+#pragma once
+
+#include <cstdint>
+
+/// Pieces of kernels for Hopper's warpgroup products (wgmma, code for sm_90a): a warpgroup is 128
+/// threads, its products run on while it does other things, and read their operands from shared
+/// memory. Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate".
+
+namespace loratrain::kernels {
+
+constexpr int warpgroup_threads = 128;
+
+/// A tile of bf16 in shared memory: rows of 64 columns (128 bytes) whose 16-byte pieces are xor-ed
+/// with the row's last three bits. It starts at a multiple of 1024. Wider tiles are several panels.
+constexpr int panel_columns = 64;
+constexpr int panel_row_bytes = 128;
+
+/// Where 8 columns from 8 * `piece` on are in a panel.
+__device__ __forceinline__ std::uint32_t panel_offset(int row, int piece) {
+    return row * panel_row_bytes + ((piece ^ (row & 7)) << 4);
+}
+
+/// The low word of the descriptor of an operand in a panel from `address` on, which n bytes farther
+/// is n / 16 more. Where its columns are not what is summed over, 64 columns more are `next_panel`
+/// bytes ahead.
+__device__ __forceinline__ std::uint32_t panel_operand(std::uint32_t address,
+                                                       std::uint32_t next_panel = 16) {
+    return next_panel / 16 << 16U | address >> 4U;
+}
+
+/// The high word of all of them: 8 rows of 128 bytes repeat, pieces xor-ed.
+constexpr std::uint32_t panel_layout = 1U << 30U | 8 * panel_row_bytes / 16;
+
+/// Before products whose registers were written by anything else.
+__device__ __forceinline__ void begin_products() {
+    asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
+}
+/// The products since the last call are a group.
+__device__ __forceinline__ void commit_products() {
+    asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
+}
+/// Returns when no more than the last `groups` are under way.
+template <int groups>
+__device__ __forceinline__ void wait_for_products() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(groups) : "memory");
+}
+/// What uses these sums stays behind.
+template <int n>
+__device__ __forceinline__ void use_products(float (&d)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+/// Products of 64 rows. Warp w has rows 16 w to 16 w + 15 of d, as mma.m16n8k16 has them; operands
+/// in shared memory are panels.
+
+/// d[64, 64] = A[64, 16] B[64, 16]ᵀ.
+__device__ __forceinline__ void begin_rows(float (&d)[32], std::uint32_t a, std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 0, 0;\n"
+        "mov.b64 a, {%32, %34};\n"
+        "mov.b64 b, {%33, %34};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "a, b, add, 1, 1, 0, 0;\n}\n"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]),
+          "=f"(d[7]), "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]),
+          "=f"(d[14]), "=f"(d[15]), "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]),
+          "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]),
+          "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+/// d[64, 64] += A[64, 16] B[64, 16]ᵀ.
+__device__ __forceinline__ void multiply_rows(float (&d)[32], std::uint32_t a, std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 a, {%32, %34};\n"
+        "mov.b64 b, {%33, %34};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "a, b, add, 1, 1, 0, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+
+/// The same with A in registers: of each warp the 16 x 16 that mma.m16n8k16 takes.
+__device__ __forceinline__ void begin_rows(float (&d)[32], const std::uint32_t* a,
+                                           std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 0, 0;\n"
+        "mov.b64 b, {%36, %37};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, b, add, 1, 1, 0;\n}\n"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]),
+          "=f"(d[7]), "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]),
+          "=f"(d[14]), "=f"(d[15]), "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]),
+          "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]),
+          "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+__device__ __forceinline__ void multiply_rows(float (&d)[32], const std::uint32_t* a,
+                                              std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 b, {%36, %37};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, b, add, 1, 1, 0;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+
+/// d[64, 64] or [64, 128] += A[64, 16] B[16, n], A in registers.
+__device__ __forceinline__ void multiply_columns(float (&d)[32], const std::uint32_t* a,
+                                                 std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 b, {%36, %37};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "{%32, %33, %34, %35}, b, add, 1, 1, 1;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+__device__ __forceinline__ void multiply_columns(float (&d)[64], const std::uint32_t* a,
+                                                 std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 b, {%68, %69};\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, b, add, 1, 1, 1;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+          "+f"(d[63])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+
+/// What this thread wrote to shared memory can be read by products behind the next barrier.
+__device__ __forceinline__ void show_to_products() {
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
+/// A barrier in 8 bytes of shared memory that every `count` arrivals complete.
+__device__ __forceinline__ void make_barrier(std::uint32_t barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ __forceinline__ void arrive(std::uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+/// Returns when the barrier was completed 1, 3, 5... times (`parity` 0), 2, 4... times (1).
+__device__ __forceinline__ void wait_for(std::uint32_t barrier, std::uint32_t parity) {
+    asm volatile(
+        "{\n.reg .pred done;\nagain:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n}\n" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+}
+/// Barrier `number`, 1 to 15, of `threads` threads.
+template <int number, int threads>
+__device__ __forceinline__ void meet() {
+    asm volatile("bar.sync %0, %1;\n" ::"n"(number), "n"(threads) : "memory");
+}
+
+/// Registers of each thread from here on, by all warps of a warpgroup.
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(registers));
+}
+
+/// Four 8x8 matrices to shared memory, at lane l's address row l % 8 of matrix l / 8.
+__device__ __forceinline__ void store_fragments(std::uint32_t address, const std::uint32_t* r) {
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory");
+}
+
+}  // namespace loratrain::kernels
