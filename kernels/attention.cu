@@ -26,6 +26,12 @@ bool fits_tensor_cores(const AttentionBackwardParams& p) {
     return fits_tensor_cores(p.forward) && aligned({p.d_o, p.dq, p.dk, p.dv});
 }
 
+bool runs_on_hopper(const AttentionBackwardParams& params) {
+    const AttentionParams& forward = params.forward;
+    return forward.soft_cap == 0.0F && fits_tensor_cores(params) &&
+           runs_attention_hopper(forward.shared_limit);
+}
+
 AttentionTileRows tile_rows(bool tensor_cores) {
     if (!tensor_cores) return {attention_plain_rows, attention_plain_rows, attention_plain_rows};
     return {attention_forward_rows, attention_backward_rows, attention_backward_rows};
@@ -42,14 +48,8 @@ AttentionTileRows attention_tile_rows(const AttentionParams& params) {
     return tile_rows(fits_tensor_cores(params));
 }
 
-bool attention_backward_on_hopper(const AttentionBackwardParams& params) {
-    const AttentionParams& forward = params.forward;
-    return forward.soft_cap == 0.0F && fits_tensor_cores(params) &&
-           runs_attention_hopper(forward.shared_limit);
-}
-
 AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params) {
-    if (attention_backward_on_hopper(params)) {
+    if (runs_on_hopper(params)) {
         return {attention_forward_rows, attention_hopper_rows, attention_hopper_rows};
     }
     return tile_rows(fits_tensor_cores(params));
@@ -65,7 +65,7 @@ cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params
 cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params) {
     if (!valid(params.forward)) return cudaErrorInvalidValue;
     if (params.query_tile_count == 0) return cudaSuccess;
-    if (attention_backward_on_hopper(params)) return attention_backward_hopper(stream, params);
+    if (runs_on_hopper(params)) return attention_backward_hopper(stream, params);
     return fits_tensor_cores(params) ? attention_backward_tensor(stream, params)
                                      : attention_backward_plain(stream, params);
 }

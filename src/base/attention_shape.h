@@ -8,12 +8,10 @@
 
 namespace loratrain {
 
-/// Sizes that cuDNN's attention graphs are built for (backend/cuda/attention_cudnn.cpp) and their
-/// workspace is planned for (plan/memory/engine_memory.h), so that few graphs serve all
-/// microbatches: each up to the next of 4, 5, 6, 7 times a power of two. Forward, where nothing
-/// grows with what no sample has: samples and tokens up to powers of two, the length up to these
-/// and three halves of them. A graph takes 43 ms to build on an H200's host, and real samples,
-/// whose longest hardly repeats, met one in every few microbatches.
+/// Sizes that cuDNN's attention graphs are built for (backend/cuda/attention_cudnn.cpp), so that
+/// few serve all microbatches: samples and tokens up to powers of two, the length up to these and
+/// three halves of them. A graph takes 43 ms to build on an H200's host, and real samples, whose
+/// longest hardly repeats, met one in every few microbatches.
 struct AttentionShape {
     std::int64_t samples = 0;
     std::int64_t length = 0;  ///< of the longest sample, at least 128
@@ -21,13 +19,10 @@ struct AttentionShape {
 };
 
 /// cuDNN's graphs are used where samples are typically longer than this, measured on an H200:
-/// below, its padded tiles and extra passes cost more than its faster products save, which are
-/// fewer of narrow heads. The typical length is the mean over tokens of the length of their sample.
-constexpr double cudnn_forward_length(std::int64_t head_dim) {
+/// below, its padded tiles cost more than its faster products save, which are fewer of narrow
+/// heads. The typical length is the mean over tokens of the length of their sample.
+constexpr double cudnn_length(std::int64_t head_dim) {
     return head_dim <= 64 ? 1000.0 : 100.0;
-}
-constexpr double cudnn_backward_length(std::int64_t head_dim) {
-    return head_dim <= 64 ? 2000.0 : 400.0;
 }
 
 /// Head dimensions that cuDNN's attention is used for.
@@ -49,16 +44,8 @@ inline std::int64_t rounded_up(std::int64_t value, std::int64_t steps) {
 
 }  // namespace attention_shapes
 
-/// Of backward graphs.
 inline AttentionShape attention_shape(std::int64_t samples, std::int64_t longest,
                                       std::int64_t tokens) {
-    using namespace attention_shapes;
-    const std::int64_t length = rounded_up(std::max(longest, shortest_length), 4);
-    return {rounded_up(samples, 4), length, rounded_up(std::max(tokens, length), 4)};
-}
-
-inline AttentionShape attention_forward_shape(std::int64_t samples, std::int64_t longest,
-                                              std::int64_t tokens) {
     using namespace attention_shapes;
     const std::int64_t length = rounded_up(std::max(longest, shortest_length), 2);
     return {rounded_up(samples, 1), length, rounded_up(std::max(tokens, length), 1)};

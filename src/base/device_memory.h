@@ -36,10 +36,7 @@ inline constexpr std::uint64_t attention_tile_tables = 3;
 inline constexpr std::int64_t attention_least_tile_rows = 32;
 
 /// cuDNN's attention: operands that have a table of the samples' offsets.
-inline constexpr std::int64_t cudnn_operands = 9;
-/// Repeatable gradients need a matrix of scores per head: heads are taken in parts so that those
-/// stay below this.
-inline constexpr std::int64_t cudnn_scores = std::int64_t{4} << 30U;
+inline constexpr std::int64_t cudnn_operands = 5;
 
 /// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
 inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps

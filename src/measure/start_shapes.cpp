@@ -38,7 +38,7 @@ bool meet_attention(MetShapes& met, std::size_t stage, std::int64_t head_dim,
     SampleSizes sizes;
     sizes.head_dim = head_dim;
     for (const std::int64_t length : lengths) sizes.add(length);
-    return met.meet_attention(stage, sizes, false, 1.0) > 0.0;
+    return met.meet_attention(stage, sizes, 1.0) > 0.0;
 }
 
 /// Of so many targets those that a head which takes `head_rows` at a time takes last, as a class.

@@ -133,10 +133,6 @@ const char* CudaAttention::description() const {
     return cudnn_ ? cudnn_->description() : "own kernels";
 }
 
-void CudaAttention::allow_any_order() {
-    if (cudnn_) cudnn_->allow_any_order();
-}
-
 void CudaAttention::reserve(const ScratchSizes& sizes) {
     row_stats_.reserve(sizes.attention_rows, row_stats_name);
     const std::array tables{&forward_tiles_, &query_tiles_, &key_tiles_};
@@ -156,7 +152,7 @@ FirstUses CudaAttention::first_uses() const {
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op);
-    if (prefers_cudnn(op.rows, cudnn_forward_length(op.head_dim))) {
+    if (prefers_cudnn(op.rows, cudnn_length(op.head_dim))) {
         if (cudnn_->forward(op)) return;
         if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
     }
@@ -169,14 +165,20 @@ void CudaAttention::backward(const AttentionBackward& op) {
     LORATRAIN_CHECK(op.d_o.cols == op.forward.q.cols && op.dq.cols == op.forward.q.cols &&
                         op.dk.cols == op.forward.k.cols && op.dv.cols == op.forward.k.cols,
                     "attention gradients of ", op.dq.cols, " and ", op.dk.cols, " columns");
-    const kernels::AttentionBackwardParams params = params_of(op);
-    const bool on_hopper = kernels::attention_backward_on_hopper(params);
-    if ((choice_ == Choice::cudnn || !on_hopper) &&
-        prefers_cudnn(op.forward.rows, cudnn_backward_length(op.forward.head_dim))) {
-        if (cudnn_->backward(op)) return;
-        if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
-    }
-    own_backward(op.forward.rows, params);
+    const PackedRows& rows = op.forward.rows;
+    kernels::AttentionBackwardParams params = params_of(op);
+    const kernels::AttentionTileRows tile_rows = kernels::attention_tile_rows(params);
+    query_tiles_.update(rows, tile_rows.query, staging_);
+    key_tiles_.update(rows, tile_rows.key, staging_);
+    params.query_tiles = query_tiles_.data();
+    params.query_tile_count = query_tiles_.count();
+    params.key_tiles = key_tiles_.data();
+    params.key_tile_count = key_tiles_.count();
+    count_tile_pairs(rows, tile_rows.key, params);
+    const auto stats = static_cast<std::size_t>(params.forward.q.rows * params.forward.heads);
+    params.row_stats =
+        static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
+    CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
 
 void CudaAttention::cached(const CachedAttention& op) const {
@@ -192,21 +194,6 @@ void CudaAttention::own_forward(const Attention& op) {
     params.tiles = forward_tiles_.data();
     params.tile_count = forward_tiles_.count();
     CUDA_CHECK(kernels::attention_forward(stream_, params));
-}
-
-void CudaAttention::own_backward(const PackedRows& rows, kernels::AttentionBackwardParams params) {
-    const kernels::AttentionTileRows tile_rows = kernels::attention_tile_rows(params);
-    query_tiles_.update(rows, tile_rows.query, staging_);
-    key_tiles_.update(rows, tile_rows.key, staging_);
-    params.query_tiles = query_tiles_.data();
-    params.query_tile_count = query_tiles_.count();
-    params.key_tiles = key_tiles_.data();
-    params.key_tile_count = key_tiles_.count();
-    count_tile_pairs(rows, tile_rows.key, params);
-    const auto stats = static_cast<std::size_t>(params.forward.q.rows * params.forward.heads);
-    params.row_stats =
-        static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
-    CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
 
 }  // namespace loratrain

@@ -14,9 +14,10 @@ namespace loratrain {
 
 class CudnnAttention;
 
-/// Attention and its gradients on one stream: cuDNN's fused graphs where they apply and are faster
-/// (bf16, long samples), else the kernels of this program. LORATRAIN_ATTENTION=own or cudnn forces
-/// one of them (InputError when it was not built). Both are repeatable to the bit. Workspace grows
+/// Attention and its gradients on one stream: forward cuDNN's fused graphs where they apply and are
+/// faster (bf16, long samples), else, and for the gradients, the kernels of this program.
+/// LORATRAIN_ATTENTION=own or cudnn forces one of them forward (InputError when it was not built).
+/// Both are repeatable to the bit. Workspace grows
 /// when a larger size first appears, counted in `use` (plan/memory/engine_memory.h bounds it).
 class CudaAttention {
   public:
@@ -37,15 +38,12 @@ class CudaAttention {
 
     /// "own kernels" or "cuDNN 9.19.0"
     const char* description() const;
-    /// Lets cuDNN sum dQ in any order: faster, not repeatable.
-    void allow_any_order();
 
   private:
     void check_shapes(const Attention& op) const;
     kernels::AttentionParams params_of(const Attention& op) const;
     kernels::AttentionBackwardParams params_of(const AttentionBackward& op) const;
     void own_forward(const Attention& op);
-    void own_backward(const PackedRows& rows, kernels::AttentionBackwardParams params);
 
     enum class Choice : std::uint8_t { fastest, own, cudnn };
 

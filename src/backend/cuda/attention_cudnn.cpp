@@ -9,6 +9,7 @@
 #include <chrono>
 #include <map>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/check.h"
@@ -26,7 +27,7 @@ namespace graph = cudnn_frontend::graph;
 using GraphTensor = std::shared_ptr<graph::Tensor_attributes>;
 
 /// What a graph reads and writes; also its tensor ids.
-enum Operand : std::int64_t { q, k, v, o, stats, d_o, dq, dk, dv, operand_count };
+enum Operand : std::int64_t { q, k, v, o, stats, operand_count };
 constexpr std::int64_t lengths_id = 100;
 constexpr std::int64_t offsets_id = 200;  ///< + operand
 
@@ -36,22 +37,18 @@ struct Shape {
     std::int64_t samples = 0;
     std::int64_t length = 0;
     std::int64_t tokens = 0;
-    std::int64_t heads = 0;  ///< of one part
+    std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
     float scale = 0.0F;
     std::int64_t window = 0;  ///< of some sample's keys; 0: none
-    bool backward = false;
-    bool any_order = false;
     std::array<std::int64_t, operand_count> ld{};
 
     auto operator<=>(const Shape&) const = default;
 
     std::int64_t heads_of(Operand operand) const {
-        const bool keys = operand == k || operand == v || operand == dk || operand == dv;
-        return keys ? kv_heads : heads;
+        return operand == k || operand == v ? kv_heads : heads;
     }
-    std::int64_t score_bytes() const { return samples * heads * length * length * 2; }
 };
 
 struct Graph {
@@ -65,13 +62,12 @@ class SampleTable {
   public:
     explicit SampleTable(MemoryUse* use) : table_(use) {}
 
-    /// Whether it has become another.
-    bool update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
+    void update(const PackedRows& rows, const Shape& shape, StagingRing& staging) {
         const std::int32_t* begin = rows.host_offsets;
         const std::int32_t* end = begin + rows.samples + 1;
         if (shape.samples == samples_ && shape.ld == ld_ &&
             std::equal(begin, end, offsets_.begin(), offsets_.end())) {
-            return false;
+            return;
         }
         samples_ = shape.samples;
         ld_ = shape.ld;
@@ -88,7 +84,6 @@ class SampleTable {
         reserve(bytes);
         staging.upload(table_.data(), host.data(), bytes);
         offsets_.assign(begin, end);
-        return true;
     }
     void reserve(std::size_t bytes) {
         offsets_.clear();
@@ -123,26 +118,12 @@ class GraphBuilder {
         lengths_ = index_tensor(lengths_id, shape.samples);
     }
 
-    void forward() {
+    Graph finish(cudnnHandle_t handle) {
         auto options = graph::SDPA_attributes().set_generate_stats(true);
-        set_common(options);
+        set_options(options);
         const auto [out, out_stats] = graph_->sdpa(input(q), input(k), input(v), options);
         describe(o, *out);
         describe(stats, *out_stats);
-    }
-
-    void backward() {
-        auto options =
-            graph::SDPA_backward_attributes().set_deterministic_algorithm(!shape_.any_order);
-        set_common(options);
-        const auto [out_dq, out_dk, out_dv] = graph_->sdpa_backward(
-            input(q), input(k), input(v), input(o), input(d_o), input(stats), options);
-        describe(dq, *out_dq);
-        describe(dk, *out_dk);
-        describe(dv, *out_dv);
-    }
-
-    Graph finish(cudnnHandle_t handle) {
         Graph result;
         auto built = graph_->build(handle, {cudnn_frontend::HeurMode_t::A});
         if (built.is_bad()) {
@@ -159,8 +140,7 @@ class GraphBuilder {
     }
 
   private:
-    template <class Options>
-    void set_common(Options& options) const {
+    void set_options(graph::SDPA_attributes& options) const {
         options.set_attn_scale(shape_.scale)
             .set_causal_mask(true)
             .set_padding_mask(true)
@@ -245,8 +225,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
           device_(graphs_of_device()),
           staging_(staging),
           workspace_(use),
-          forward_table_(use),
-          backward_table_(use) {
+          table_(use) {
         const std::size_t version = cudnnGetVersion();
         description_ = cat("cuDNN ", version / 10000, ".", version / 100 % 100, ".", version % 100);
     }
@@ -255,64 +234,39 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     CudnnAttentionGraphs& operator=(const CudnnAttentionGraphs&) = delete;
 
     void reserve(std::size_t workspace_bytes, std::size_t table_bytes) override {
-        last_graph_ = nullptr;
         workspace_.reserve(workspace_bytes, "cuDNN's workspace");
-        forward_table_.reserve(table_bytes / 2);
-        backward_table_.reserve(table_bytes / 2);
+        table_.reserve(table_bytes);
     }
     void before_stalls(const std::function<void()>& call) override { before_stall_ = call; }
     const FirstUses& first_uses() const override { return first_uses_; }
     bool forward(const Attention& op) override {
-        return run(op, {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}, false, forward_table_);
-    }
-    bool backward(const AttentionBackward& op) override {
-        const Attention& f = op.forward;
-        return run(f,
-                   {{q, &f.q},
-                    {k, &f.k},
-                    {v, &f.v},
-                    {o, &f.o},
-                    {d_o, &op.d_o},
-                    {dq, &op.dq},
-                    {dk, &op.dk},
-                    {dv, &op.dv}},
-                   true, backward_table_);
-    }
-    const std::string& refusal() const override { return refusal_; }
-    const char* description() const override { return description_.c_str(); }
-    void allow_any_order() override { any_order_ = true; }
-
-  private:
-    struct Bound {
-        Operand operand;
-        const TensorView* view;
-    };
-
-    bool refuse(std::string why) {
-        refusal_ = std::move(why);
-        return false;
-    }
-
-    bool run(const Attention& op, const std::vector<Bound>& operands, bool backward,
-             SampleTable& table) {
         if (op.soft_cap > 0.0F) return refuse("scores with a soft cap");
         if (!cudnn_takes(op.head_dim)) return refuse(cat("head_dim ", op.head_dim));
-        Shape shape = shape_of(op, backward);
-        while (backward && !any_order_ && shape.score_bytes() > device_memory::cudnn_scores) {
-            if (shape.kv_heads % 2 != 0) {
-                return refuse(cat("needs ", shape.score_bytes(), " bytes for scores"));
-            }
-            shape.heads /= 2;
-            shape.kv_heads /= 2;
-        }
-        std::unordered_map<std::int64_t, void*> pointers;
+        const std::array<std::pair<Operand, const TensorView*>, 4> operands{
+            {{q, &op.q}, {k, &op.k}, {v, &op.v}, {o, &op.o}}};
+        Shape shape = shape_of(op);
+        std::unordered_map<std::int64_t, void*> pointers{{stats + 1, op.lse}};
         for (const auto& [operand, view] : operands) {
             const bool aligned =
                 view->ld % 8 == 0 && reinterpret_cast<std::uintptr_t>(view->data) % 16 == 0;
             if (!aligned) return refuse("rows do not start at multiples of 16 bytes");
             if (op.rows.tokens * view->ld > INT32_MAX) return refuse("more than 2^31 elements");
             shape.ld[operand] = view->ld;
+            pointers[operand + 1] = view->data;
         }
+        return run(op.rows, shape, pointers);
+    }
+    const std::string& refusal() const override { return refusal_; }
+    const char* description() const override { return description_.c_str(); }
+
+  private:
+    bool refuse(std::string why) {
+        refusal_ = std::move(why);
+        return false;
+    }
+
+    bool run(const PackedRows& rows, const Shape& shape,
+             std::unordered_map<std::int64_t, void*>& pointers) {
         device_.use(stream_);
         const Graph& found = graph_of(shape);
         if (found.graph == nullptr) return refuse(found.refusal);
@@ -320,44 +274,24 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         if (workspace == nullptr && found.workspace > 0) {
             return refuse(cat("no memory for ", found.workspace, " bytes of workspace"));
         }
-        const bool other_rows = table.update(op.rows, shape, staging_);
-        if (other_rows || &found != last_graph_) clear_workspace(found, workspace);
-        pointers[offsets_id + stats] = table.offsets(stats);
-        pointers[lengths_id] = table.lengths();
-        for (const Bound& bound : operands) {
-            pointers[offsets_id + bound.operand] = table.offsets(bound.operand);
+        table_.update(rows, shape, staging_);
+        pointers[lengths_id] = table_.lengths();
+        for (std::int64_t operand = 0; operand < operand_count; ++operand) {
+            pointers[offsets_id + operand] = table_.offsets(operand);
         }
-        const std::int64_t parts = op.k.cols / op.head_dim / shape.kv_heads;
-        for (std::int64_t part = 0; part < parts; ++part) {
-            pointers[stats + 1] = op.lse + part * shape.heads;
-            for (const auto& [operand, view] : operands) {
-                pointers[operand + 1] =
-                    view->offset(0, part * shape.heads_of(operand) * shape.head_dim);
-            }
-            auto status = found.graph->execute(device_.handle, pointers, workspace);
-            if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
-        }
+        auto status = found.graph->execute(device_.handle, pointers, workspace);
+        if (status.is_bad()) throw Error(cat("cuDNN attention: ", status.get_message()));
         return true;
     }
 
-    /// The backward multiplies what it has not written of its workspace with 0, which is not 0
-    /// where another graph, or this one with other rows, has left what is not a number.
-    void clear_workspace(const Graph& graph, void* workspace) {
-        if (graph.workspace == 0) return;
-        CUDA_CHECK(
-            cudaMemsetAsync(workspace, 0, static_cast<std::size_t>(graph.workspace), stream_));
-        last_graph_ = &graph;
-    }
-
-    Shape shape_of(const Attention& op, bool backward) const {
+    static Shape shape_of(const Attention& op) {
         Shape shape;
         std::int64_t longest = 0;
         for (std::int64_t i = 0; i < op.rows.samples; ++i) {
             longest = std::max<std::int64_t>(longest,
                                              op.rows.host_offsets[i + 1] - op.rows.host_offsets[i]);
         }
-        const auto sizes_for = backward ? attention_shape : attention_forward_shape;
-        const AttentionShape sizes = sizes_for(op.rows.samples, longest, op.rows.tokens);
+        const AttentionShape sizes = attention_shape(op.rows.samples, longest, op.rows.tokens);
         shape.samples = sizes.samples;
         shape.length = sizes.length;
         shape.tokens = sizes.tokens;
@@ -366,8 +300,6 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         shape.head_dim = op.head_dim;
         shape.scale = op.scale;
         shape.window = op.window < longest ? op.window : 0;
-        shape.backward = backward;
-        shape.any_order = any_order_;
         shape.ld[stats] = op.q.cols / op.head_dim;
         return shape;
     }
@@ -378,13 +310,7 @@ class CudnnAttentionGraphs final : public CudnnAttention {
         if (before_stall_) before_stall_();
         const auto start = std::chrono::steady_clock::now();
         Graph& result = device_.graphs[shape];
-        GraphBuilder builder(shape);
-        if (shape.backward) {
-            builder.backward();
-        } else {
-            builder.forward();
-        }
-        result = builder.finish(device_.handle);
+        result = GraphBuilder(shape).finish(device_.handle);
         ++first_uses_.graphs;
         first_uses_.graph_seconds += seconds_since(start);
         return result;
@@ -395,13 +321,10 @@ class CudnnAttentionGraphs final : public CudnnAttention {
     StagingRing& staging_;
     std::string description_;
     std::string refusal_;
-    bool any_order_ = false;
     FirstUses first_uses_;
     std::function<void()> before_stall_;
     GrowingMemory workspace_;
-    const Graph* last_graph_ = nullptr;  ///< of those with a workspace
-    SampleTable forward_table_;
-    SampleTable backward_table_;
+    SampleTable table_;
 };
 
 }  // namespace

@@ -12,13 +12,14 @@
 
 namespace loratrain {
 
-/// cuDNN's fused attention graphs on packed samples (bf16). Graphs are built when a shape first
-/// appears, and kept for all backends of this process on the device.
+/// cuDNN's fused attention on packed samples (bf16), forward: own kernels make the gradients (with
+/// cuDNN 9.14 and cudnn-frontend 1.32 those of keys and values were wrong). Graphs are built when a
+/// shape first appears, and kept for all backends of this process on the device.
 class CudnnAttention {
   public:
     virtual ~CudnnAttention() = default;
 
-    /// Allocates the workspace and the tables of both directions now.
+    /// Allocates the workspace and the tables now.
     virtual void reserve(std::size_t workspace_bytes, std::size_t table_bytes) = 0;
     /// Before a graph is built.
     virtual void before_stalls(const std::function<void()>& call) = 0;
@@ -26,12 +27,9 @@ class CudnnAttention {
     virtual const FirstUses& first_uses() const = 0;
     /// False, with nothing done, when cuDNN does not take these operands; refusal() says why.
     virtual bool forward(const Attention& op) = 0;
-    virtual bool backward(const AttentionBackward& op) = 0;
     virtual const std::string& refusal() const = 0;
 
     virtual const char* description() const = 0;  ///< "cuDNN 9.19.0"
-    /// Lets dQ be summed in any order: faster and less workspace, not repeatable.
-    virtual void allow_any_order() = 0;
 };
 
 bool cudnn_attention_built();

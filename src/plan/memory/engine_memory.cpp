@@ -36,14 +36,6 @@ bool takes_cudnn(const ReplicaView& view) {
     return in_bf16(view.plan) && model.attention_soft_cap == 0.0 && cudnn_takes(model.head_dim);
 }
 
-std::int64_t most_samples(const ReplicaView& view) {
-    const SampleBounds& samples = view.plan.samples;
-    const std::int64_t room =
-        std::max<std::int64_t>(0, view.replica.microbatch_tokens - samples.longest);
-    return std::max<std::int64_t>(
-        1, std::min(samples.per_round, 1 + room / std::max<std::int64_t>(1, samples.shortest)));
-}
-
 /// Whose rows a microbatch may hold.
 struct ScratchUsers {
     std::vector<const AdapterJob*> adapters;
@@ -281,29 +273,14 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
     if (!takes_cudnn(view)) return 0;
-    const ModelSpec& model = view.lane_model;
-    const auto [samples, length, tokens] = attention_shape(
-        most_samples(view), view.plan.samples.longest, view.replica.microbatch_tokens);
-    const std::int64_t scores =
-        std::min(device_memory::cudnn_scores, samples * model.heads * length * length * 2);
-    const double padding = static_cast<double>(round_up(length, 64) * round_up(length, 128)) /
-                           static_cast<double>(length * length);
-    const std::int64_t sums = tokens * model.heads * 4;
-    const std::int64_t queries_per_key = model.heads / model.kv_heads;
-    const std::int64_t columns =
-        group_shape(model, LinearGroup::qkv).count * view.replica.saved_columns;
-    const std::int64_t ld = model.q_size() + 2 * model.kv_size() + columns;
-    const std::int64_t all_heads = queries_per_key > 1 ? 2 * tokens * ld * queries_per_key * 4 : 0;
-    return grown(static_cast<std::int64_t>(static_cast<double>(scores) * padding) + sums +
-                 all_heads);
+    return grown(view.replica.microbatch_tokens * view.lane_model.heads * 4);
 }
 
 std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
     if (!takes_cudnn(view)) return 0;
     // At most a sample for each token, their number rounded up.
-    const std::int64_t rows =
-        attention_forward_shape(view.replica.microbatch_tokens, 1, 1).samples + 32;
-    return 2 * grown((1 + device_memory::cudnn_operands) * rows * 4);
+    const std::int64_t rows = attention_shape(view.replica.microbatch_tokens, 1, 1).samples + 32;
+    return grown((1 + device_memory::cudnn_operands) * rows * 4);
 }
 
 std::uint64_t lane_sum_bytes(const ReplicaView& view) {

@@ -46,18 +46,11 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
-/// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only. With s samples in the
-/// microbatch, l tokens in the longest, T in all (rounded up as base/attention_shape.h says), Q
-/// query and G key heads:
-/// - scores of the repeatable backward s Q l² 2, cut into parts of at most 4 GiB
-///   (backend/cuda/attention_cudnn.cpp), l in 64s times l in 128s;
-/// - softmax sums T Q 4;
-/// - with G < Q dK and dV of all query heads, 2 T ld (Q / G) 4, ld = columns of the rows dQ|dK|dV
-///   with their LoRA pad (cudnn_frontend, scaled_dot_product_flash_attention.h: *_fullhead_size).
-/// s <= min(samples of a round, 1 + (T - l) / shortest sample). cuDNN is counted also where it was
-/// not built in, or samples are too short for it to be chosen.
+/// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only: 4 bytes for each token and head,
+/// more than any graph was seen to take. Counted also where cuDNN was not built in, or samples are
+/// too short for it to be chosen.
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view);
-/// Its tables of lengths and offsets, forward and backward: 10 x int32 per sample.
+/// Its table of lengths and offsets: 6 x int32 per sample.
 std::uint64_t cudnn_table_bytes(const ReplicaView& view);
 
 /// NCCL's buffers for the sums over lanes, which it allocates itself: for the group of the stage's

@@ -52,7 +52,7 @@ double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
         SampleSizes sizes = sizes_of(microbatch, adapters);
         if (sizes.tokens == 0) return;
         sizes.head_dim = stage.head_dim;
-        seconds += meet_attention(stage.number, sizes, microbatch.evaluation, host.new_attention) +
+        seconds += meet_attention(stage.number, sizes, host.new_attention) +
                    meet_rows(stage.number, sizes.tokens, width_of(microbatch), host.new_rows);
     };
     meet_layer({});
@@ -66,23 +66,12 @@ double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
     return seconds + meet_targets(stage.number, targets, stage.head_rows, host.new_targets);
 }
 
-double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
-                                 double each) {
-    const auto graph = [](const AttentionShape& of) {
-        return Shape{of.samples, of.length, of.tokens};
-    };
+double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, double each) {
     const double length = sizes.squares / static_cast<double>(sizes.tokens);
-    double seconds = 0.0;
-    if (length > cudnn_forward_length(sizes.head_dim)) {
-        const Shape forward =
-            graph(attention_forward_shape(sizes.samples, sizes.longest, sizes.tokens));
-        if (number_if_new(stage, Kind::attention, forward) > 0) seconds += each;
-    }
-    if (length > cudnn_backward_length(sizes.head_dim) && !evaluation) {
-        const Shape back = graph(attention_shape(sizes.samples, sizes.longest, sizes.tokens));
-        if (number_if_new(stage, Kind::attention_backward, back) > 0) seconds += each;
-    }
-    return seconds;
+    if (length <= cudnn_length(sizes.head_dim)) return 0.0;
+    const AttentionShape graph = attention_shape(sizes.samples, sizes.longest, sizes.tokens);
+    const Shape shape{graph.samples, graph.length, graph.tokens};
+    return number_if_new(stage, Kind::attention, shape) > 0 ? each : 0.0;
 }
 
 double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,

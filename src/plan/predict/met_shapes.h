@@ -43,9 +43,8 @@ class MetShapes {
     /// Seconds of the stage's host for what is new to it in a microbatch, which from now on it has
     /// met.
     double meet(const MeetingStage& stage, const HostCosts& host, const Microbatch& microbatch);
-    /// The part of it of attention, `each` for a graph; an evaluation has no backward.
-    double meet_attention(std::size_t stage, const SampleSizes& sizes, bool evaluation,
-                          double each);
+    /// The part of it of attention, `each` for a graph.
+    double meet_attention(std::size_t stage, const SampleSizes& sizes, double each);
     /// The layers' GEMMs' part. `width`: of the LoRA columns that are beside the base's
     /// matrices, 0 where none are.
     double meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
@@ -55,7 +54,7 @@ class MetShapes {
                         const NewShapeLine& line);
 
   private:
-    enum class Kind : std::uint8_t { attention, attention_backward, rows, targets };
+    enum class Kind : std::uint8_t { attention, rows, targets };
     using Shape = std::array<std::int64_t, 3>;
 
     /// Which of its kind that the stage meets the shape is, from 1; 0 = met before.
