@@ -6,11 +6,13 @@
 namespace loratrain::kernels {
 
 /// Rows [begin, begin + tile size) of the sample whose `length` rows start at row `first` of the
-/// packed matrices; cut off at the end of the sample.
+/// packed matrices; cut off at the end of the sample. `pairs`: of a tile of 64 queries and one of
+/// 64 keys that they see, those of the samples before this one, n (n + 1) / 2 for n tiles.
 struct AttentionTile {
     std::int32_t first;
     std::int32_t begin;
     std::int32_t length;
+    std::int32_t pairs;
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head
@@ -50,6 +52,10 @@ struct AttentionBackwardParams {
     /// of the longest sample, and pairs of a query tile and a key tile of all samples.
     std::int32_t longest_tiles;
     std::int64_t tile_pairs;
+    /// Workspace for the gradients of scores in bf16, heads * score_pairs * 8 KiB; null: they are
+    /// computed once more for dQ, which has the same bits.
+    void* scores;
+    std::int64_t score_pairs;  ///< of all samples
 };
 
 struct AttentionTileRows {

@@ -1,5 +1,6 @@
 #include "attention_keys.cuh"
 #include "attention_queries.cuh"
+#include "attention_query_products.cuh"
 #include "kernels/launch.cuh"
 
 namespace loratrain::kernels {
@@ -54,14 +55,53 @@ __global__ void __launch_bounds__(Shape::threads, 1)
 }
 
 template <class Shape>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    product_kernel(const __grid_constant__ AttentionBackwardParams p) {
+    extern __shared__ __align__(1024) char memory[];
+    const std::uint32_t shared = shared_address(memory);
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < Shape::stages; ++stage) {
+            make_barrier(Shape::filled(shared, stage), copying_threads);
+            make_barrier(Shape::free(shared, stage), Shape::multiplying_warps);
+        }
+    }
+    __syncthreads();
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    QueryProducts<Shape> products(p, static_cast<int>(blockIdx.x), shared);
+    if (threadIdx.x < copying_threads) {
+        products.copy(static_cast<int>(threadIdx.x));
+    } else {
+        products.multiply();
+    }
+}
+
+template <class Shape>
+cudaError_t launch_products(cudaStream_t stream, const AttentionBackwardParams& params) {
+    const auto kernel = product_kernel<Shape>;
+    static const cudaError_t raised = allow_shared(
+        reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
+    if (raised != cudaSuccess) return raised;
+    const AttentionParams& forward = params.forward;
+    const int blocks = params.query_tile_count * forward.kv_heads *
+                       Shape::blocks_of_tile(forward.heads / forward.kv_heads);
+    return launch_early(stream, kernel, static_cast<unsigned>(blocks), Shape::threads,
+                        Shape::shared_bytes, params);
+}
+
+template <class Shape>
 cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
     const auto kernel = backward_kernel<Shape>;
     static const cudaError_t raised = allow_shared(
         reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
     if (raised != cudaSuccess) return raised;
-    const int tiles = params.key_tile_count + params.query_tile_count;
-    return launch_early(stream, kernel, static_cast<unsigned>(tiles * params.forward.kv_heads),
-                        Shape::threads, Shape::shared_bytes, params);
+    const bool keeps_scores = params.scores != nullptr;
+    const int tiles = params.key_tile_count + (keeps_scores ? 0 : params.query_tile_count);
+    const cudaError_t error =
+        launch_early(stream, kernel, static_cast<unsigned>(tiles * params.forward.kv_heads),
+                     Shape::threads, Shape::shared_bytes, params);
+    if (error != cudaSuccess || !keeps_scores) return error;
+    return launch_products<ProductShape<Shape::dim>>(stream, params);
 }
 
 }  // namespace warpgroup

@@ -15,6 +15,8 @@ constexpr int streamed_rows = 64;
 constexpr int streamed_panel = streamed_rows * panel_row_bytes;
 constexpr int copying_threads = warpgroup_threads;
 constexpr int stages = 3;
+/// The gradients of scores of 64 keys (rows) and 64 queries: a panel.
+constexpr int scores_bytes = group_rows * panel_row_bytes;
 constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
 
 /// Heads of up to `head_columns` columns, and `warpgroups` that multiply.
@@ -35,8 +37,11 @@ struct BlockShape {
     /// Shared memory, from a multiple of 1024 on. Barriers are 8 bytes each.
     static constexpr int resident_at = 0;  ///< two tiles
     static constexpr int stages_at = resident_at + 2 * resident_bytes;
-    static constexpr int output_at = stages_at + stages * stage_bytes;  ///< 64 rows of each group
-    static constexpr int stats_at = output_at + groups * streamed_bytes;
+    static constexpr int output_at = stages_at + stages * stage_bytes;
+    /// Of each group: 64 rows of output, before them two panels of scores.
+    static constexpr int output_bytes = 2 * scores_bytes;
+    static_assert(streamed_bytes <= output_bytes);
+    static constexpr int stats_at = output_at + groups * output_bytes;
     static constexpr int filled_at = stats_at + stages * stats_bytes;
     static constexpr int free_at = filled_at + stages * 8;
     static constexpr int resident_filled_at = free_at + stages * 8;
@@ -113,6 +118,15 @@ __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows
                       i * rows_of_pass < limit ? 16 : 0);
         from += rows_of_pass * source.ld;
     }
+}
+
+/// Where the gradients of scores of a head's pair of tiles are.
+__device__ __forceinline__ char* scores_of(const AttentionBackwardParams& p,
+                                           const AttentionTile& tile, int head, int query_begin,
+                                           int key_begin) {
+    const int queries = query_begin / streamed_rows;
+    const std::int64_t pair = tile.pairs + queries * (queries + 1) / 2 + key_begin / group_rows;
+    return static_cast<char*>(p.scores) + (head * p.score_pairs + pair) * scores_bytes;
 }
 
 /// What this thread has copied is there, and it says so.

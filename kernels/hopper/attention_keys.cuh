@@ -65,11 +65,12 @@ class KeySums {
         start_scores<dim, Shape::resident_panel>(s_, own_rows(0), queries(0));
         start_scores<dim, Shape::resident_panel>(ds_, own_rows(1), output_gradients(0));
         await_probabilities(pair.begin, 0);
-        for (int step = 0; step < steps_; ++step) {
-            next(pair);
-            add_sums(at, pair.begin, step + 1 < steps_);
-        }
+        for (int step = 0; step < steps_; ++step) add_sums(at, pair, step);
         wait_for_products<0>();
+        if (p_.scores != nullptr) {
+            if (lane_number() == 0) wait_for_copies_out<0>();
+            __syncwarp();
+        }
         store(dk_, p_.forward.scale, p_.dk);
         store(dv_, 1.0F, p_.dv);
     }
@@ -169,10 +170,37 @@ class KeySums {
         }
     }
 
-    /// What the queries of a stage add, whose probabilities are known; then those of the next one,
-    /// which begin at `next_begin`. The last step takes its own again, for nothing.
-    __device__ __forceinline__ void add_sums(StageWalk& at, int next_begin, bool more) {
+    __device__ __forceinline__ std::uint32_t output() const {
+        return shared_ + Shape::output_at + place_.group * Shape::output_bytes;
+    }
+    /// This warp's 16 keys.
+    __device__ __forceinline__ void store_score_gradients(const std::uint32_t (&a)[16],
+                                                          const Pair& pair) {
+        const int keys = tile_.begin + place_.group * group_rows;
+        if (keys > pair.begin || keys >= tile_.length) return;
+        const int lane = lane_number();
+        const int offset = place_.warp * 16 * panel_row_bytes;
+        const std::uint32_t rows = output() + panel_ * scores_bytes + offset;
+        panel_ ^= 1;
+        if (lane == 0) wait_for_copies_out<1>();
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            store_fragments(rows + panel_offset(lane & 15, 2 * k + (lane >> 4)), a + 4 * k);
+        }
+        show_to_products();
+        __syncwarp();
+        if (lane == 0) {
+            copy_bulk_out(scores_of(p_, tile_, pair.head, pair.begin, keys) + offset, rows,
+                          16 * panel_row_bytes);
+        }
+    }
+
+    /// What the queries of a stage add, whose probabilities are known; then those of the next one.
+    /// The last step takes its own again, for nothing.
+    __device__ __forceinline__ void add_sums(StageWalk& at, Pair& pair, int step) {
         const int stage = at.stage;
+        const bool more = step + 1 < steps_;
         begin_products();
         start_sums(dv_, a_, output_gradients(stage));
         find_score_gradients(stage);
@@ -180,7 +208,9 @@ class KeySums {
         round_to(b, ds_);
         begin_products();
         start_sums(dk_, b, queries(stage));
+        if (p_.scores != nullptr) store_score_gradients(b, pair);
         if (more) {
+            next(pair);
             at.next();
             wait_for(Shape::filled(shared_, at.stage), at.parity);
         }
@@ -190,7 +220,7 @@ class KeySums {
         start_scores<dim, Shape::resident_panel>(ds_, own_rows(1), output_gradients(at.stage));
         wait_for_products<2>();
         if (lane_number() == 0) arrive(Shape::free(shared_, stage));
-        await_probabilities(next_begin, at.stage);
+        await_probabilities(pair.begin, at.stage);
     }
 
     __device__ __forceinline__ void store(const float (&sums)[dim / 2], float scale,
@@ -211,6 +241,7 @@ class KeySums {
     int group_;
     int last_;
     int steps_;
+    int panel_ = 0;  ///< that takes the next gradients of scores
     float dk_[dim / 2] = {};
     float dv_[dim / 2] = {};
     float s_[32];

@@ -55,7 +55,7 @@ class QuerySums {
             load_rows(head, of_group & 1);
             sum_head(at);
             store_rows(dq_, p_.forward.scale,
-                       shared_ + Shape::output_at + place_.group * Shape::streamed_bytes +
+                       shared_ + Shape::output_at + place_.group * Shape::output_bytes +
                            place_.warp * 16 * panel_row_bytes,
                        head_rows(p_.dq, tile_, head, p_.forward.head_dim),
                        tile_.begin + place_.group * group_rows + place_.warp * 16);

@@ -170,6 +170,51 @@ __device__ __forceinline__ void multiply_columns(float (&d)[64], const std::uint
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
+/// d[64, n] += A[16, 64]ᵀ B[16, n].
+__device__ __forceinline__ void multiply_transposed(float (&d)[32], std::uint32_t a,
+                                                    std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 a, {%32, %34};\n"
+        "mov.b64 b, {%33, %34};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "a, b, add, 1, 1, 1, 1;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+__device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_t a,
+                                                    std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 a, {%64, %66};\n"
+        "mov.b64 b, {%65, %66};\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "a, b, add, 1, 1, 1, 1;\n}\n"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
+          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
+          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
+          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
+          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
+          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
+          "+f"(d[63])
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+
 /// What this thread wrote to shared memory can be read by products behind the next barrier.
 __device__ __forceinline__ void show_to_products() {
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
@@ -195,6 +240,34 @@ __device__ __forceinline__ void wait_for(std::uint32_t barrier, std::uint32_t pa
 template <int number, int threads>
 __device__ __forceinline__ void meet() {
     asm volatile("bar.sync %0, %1;\n" ::"n"(number), "n"(threads) : "memory");
+}
+
+/// Of one thread: so many bytes come by bulk copies before the barrier completes, beside arrivals.
+__device__ __forceinline__ void arrive_before_copies(std::uint32_t barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier),
+                 "r"(bytes)
+                 : "memory");
+}
+/// Copies multiples of 16 bytes; the barrier counts them.
+__device__ __forceinline__ void copy_bulk(std::uint32_t target, const void* source, int bytes,
+                                          std::uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+        "[%3];\n" ::"r"(target),
+        "l"(source), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+/// The other way; each call is a group of the thread.
+__device__ __forceinline__ void copy_bulk_out(void* target, std::uint32_t source, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(target),
+                 "r"(source), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+/// Returns when no more than the last `groups` still read shared memory.
+template <int groups>
+__device__ __forceinline__ void wait_for_copies_out() {
+    asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(groups) : "memory");
 }
 
 /// Registers of each thread from here on, by all warps of a warpgroup.

@@ -38,6 +38,7 @@ struct ScratchSizes {
     std::size_t gemm_timing = 0;
     std::size_t attention_rows = 0;  ///< of own kernels
     std::size_t attention_tiles = 0;
+    std::size_t attention_scores = 0;
     std::size_t cudnn_workspace = 0;
     std::size_t cudnn_tables = 0;
 };

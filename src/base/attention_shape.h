@@ -30,6 +30,13 @@ constexpr bool cudnn_takes(std::int64_t head_dim) {
     return head_dim % 8 == 0 && head_dim <= 128;
 }
 
+/// Pairs of a tile of 64 queries and one of 64 keys before them, whose gradients of scores
+/// attention's backward keeps (kernels/hopper): of a sample.
+constexpr std::int64_t attention_score_pairs(std::int64_t length) {
+    const std::int64_t tiles = ceil_div(length, 64);
+    return tiles * (tiles + 1) / 2;
+}
+
 namespace attention_shapes {
 
 inline constexpr std::int64_t shortest_length = 128;

@@ -45,6 +45,14 @@ void count_tile_pairs(const PackedRows& rows, std::int32_t tile_rows,
     }
 }
 
+std::int64_t score_pairs(const PackedRows& rows) {
+    std::int64_t pairs = 0;
+    for (std::int64_t i = 0; i < rows.samples; ++i) {
+        pairs += attention_score_pairs(rows.host_offsets[i + 1] - rows.host_offsets[i]);
+    }
+    return pairs;
+}
+
 }  // namespace
 
 CudaAttention::Choice CudaAttention::forced_choice() {
@@ -73,7 +81,8 @@ CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limi
       forward_tiles_(TileOrder::queries, use),
       query_tiles_(TileOrder::queries, use),
       key_tiles_(TileOrder::keys, use),
-      row_stats_(use) {
+      row_stats_(use),
+      scores_(use) {
     if (choice_ != Choice::own && compute == DType::bf16) {
         cudnn_ = make_cudnn_attention(stream, staging_, use);
     }
@@ -135,6 +144,9 @@ const char* CudaAttention::description() const {
 
 void CudaAttention::reserve(const ScratchSizes& sizes) {
     row_stats_.reserve(sizes.attention_rows, row_stats_name);
+    if (kernels::runs_attention_hopper(shared_limit_)) {
+        scores_.reserve(sizes.attention_scores, "gradients of attention's scores");
+    }
     const std::array tables{&forward_tiles_, &query_tiles_, &key_tiles_};
     static_assert(tables.size() == device_memory::attention_tile_tables);
     for (AttentionTiles* tiles : tables) tiles->reserve(sizes.attention_tiles / tables.size());
@@ -178,6 +190,10 @@ void CudaAttention::backward(const AttentionBackward& op) {
     const auto stats = static_cast<std::size_t>(params.forward.q.rows * params.forward.heads);
     params.row_stats =
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
+    params.score_pairs = score_pairs(rows);
+    const std::int64_t scores =
+        params.score_pairs * params.forward.heads * device_memory::attention_score_pair;
+    if (scores <= static_cast<std::int64_t>(scores_.bytes())) params.scores = scores_.data();
     CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
 

@@ -60,6 +60,7 @@ class CudaAttention {
     AttentionTiles query_tiles_;
     AttentionTiles key_tiles_;
     GrowingMemory row_stats_;
+    GrowingMemory scores_;  ///< never grows: where it is small, scores are computed twice
 };
 
 }  // namespace loratrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/attention_shape.h"
 #include "base/device_memory.h"
 
 namespace loratrain {
@@ -11,13 +12,15 @@ static_assert(sizeof(kernels::AttentionTile) == device_memory::attention_tile);
 std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std::int64_t tile_rows,
                                                     TileOrder order) {
     std::vector<kernels::AttentionTile> tiles;
+    std::int32_t pairs = 0;
     for (std::int64_t sample = 0; sample < rows.samples; ++sample) {
         const std::int32_t first = rows.host_offsets[sample];
         const std::int32_t length = rows.host_offsets[sample + 1] - first;
         for (std::int32_t begin = 0; begin < length;
              begin += static_cast<std::int32_t>(tile_rows)) {
-            tiles.push_back({first, begin, length});
+            tiles.push_back({first, begin, length, pairs});
         }
+        pairs += static_cast<std::int32_t>(attention_score_pairs(length));
     }
     const auto work = [order](const kernels::AttentionTile& tile) {
         return order == TileOrder::queries ? tile.begin : tile.length - tile.begin;

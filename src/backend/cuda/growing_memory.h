@@ -20,6 +20,7 @@ class GrowingMemory {
     /// The same, nullptr when memory is short.
     void* try_reserve(std::size_t bytes);
     void* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
 
   private:
     MemoryUse* use_;

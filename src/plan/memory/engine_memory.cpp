@@ -271,6 +271,18 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
     return device_memory::attention_tile_tables * grown(tiles * device_memory::attention_tile);
 }
 
+std::uint64_t attention_score_bytes(const ReplicaView& view) {
+    const ModelSpec& model = view.lane_model;
+    const std::string_view device = view.plan.device;
+    if (!takes_cudnn(view) || (device != "h100" && device != "h200")) return 0;
+    const std::int64_t tokens = view.replica.microbatch_tokens;
+    const std::int64_t longest = std::clamp<std::int64_t>(view.plan.samples.longest, 1, tokens);
+    const std::int64_t pairs =
+        tokens / longest * attention_score_pairs(longest) + attention_score_pairs(tokens % longest);
+    const std::int64_t bytes = pairs * model.heads * device_memory::attention_score_pair;
+    return bytes <= device_memory::attention_most_scores ? grown(bytes) : 0;
+}
+
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
     if (!takes_cudnn(view)) return 0;
     return grown(view.replica.microbatch_tokens * view.lane_model.heads * 4);
@@ -296,7 +308,7 @@ std::uint64_t lane_sum_bytes(const ReplicaView& view) {
 
 std::uint64_t EngineLayout::total() const {
     return gemm_workspace + gemm_timing + table_ring + operator_scratch + attention_rows +
-           attention_tiles + cudnn_workspace + cudnn_tables + lane_sums;
+           attention_tiles + attention_scores + cudnn_workspace + cudnn_tables + lane_sums;
 }
 
 EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage) {
@@ -307,6 +319,7 @@ EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StageP
     layout.operator_scratch = operator_scratch_bytes(job, view, stage);
     layout.attention_rows = attention_row_bytes(view);
     layout.attention_tiles = attention_tile_bytes(view);
+    layout.attention_scores = attention_score_bytes(view);
     layout.cudnn_workspace = cudnn_workspace_bytes(view);
     layout.cudnn_tables = cudnn_table_bytes(view);
     layout.lane_sums = lane_sum_bytes(view);

@@ -41,10 +41,16 @@ std::uint64_t table_ring_bytes(const ReplicaView& view);
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage);
 
-/// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 12 bytes, at most
+/// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 16 bytes, at most
 /// T / 32 + samples each. Source: backend/cuda/attention.cpp.
 std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
+
+/// Gradients of attention's scores on an h100 or h200, in bf16 with head_dim <= 128 and no soft cap:
+/// 8 KiB for each head and pair of tiles (base/attention_shape.h) of as many of the longest samples
+/// as T holds. None where that is more than 3 GiB; a microbatch that needs more than there is has
+/// its scores computed twice.
+std::uint64_t attention_score_bytes(const ReplicaView& view);
 
 /// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only: 4 bytes for each token and head,
 /// more than any graph was seen to take. Counted also where cuDNN was not built in, or samples are
@@ -65,6 +71,7 @@ struct EngineLayout {
     std::uint64_t operator_scratch = 0;
     std::uint64_t attention_rows = 0;
     std::uint64_t attention_tiles = 0;
+    std::uint64_t attention_scores = 0;
     std::uint64_t cudnn_workspace = 0;
     std::uint64_t cudnn_tables = 0;
     std::uint64_t lane_sums = 0;
