@@ -290,6 +290,10 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
     void SetUp() override {
         LORATRAIN_NEED_GPU();
         attention_ = make_attention(GetParam().choice, GetParam().dtype);
+        keeping_ = make_attention(GetParam().choice, GetParam().dtype);
+        ScratchSizes sizes;
+        sizes.attention_scores = std::size_t{64} << 20U;
+        keeping_->reserve(sizes);
     }
 
     void check(const Shape& shape) const {
@@ -318,9 +322,15 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
         EXPECT_EQ(first.dq.raw(), second.dq.raw()) << "not repeatable: dq" << of;
         EXPECT_EQ(first.dk.raw(), second.dk.raw()) << "not repeatable: dk" << of;
         EXPECT_EQ(first.dv.raw(), second.dv.raw()) << "not repeatable: dv" << of;
+
+        const Gradients kept = operands.backward(*keeping_);
+        EXPECT_EQ(first.dq.raw(), kept.dq.raw()) << "not as without kept scores: dq" << of;
+        EXPECT_EQ(first.dk.raw(), kept.dk.raw()) << "not as without kept scores: dk" << of;
+        EXPECT_EQ(first.dv.raw(), kept.dv.raw()) << "not as without kept scores: dv" << of;
     }
 
     std::unique_ptr<CudaAttention> attention_;
+    std::unique_ptr<CudaAttention> keeping_;  ///< gradients of scores, where the device can
 };
 
 TEST_P(CudaAttentionTest, AgreesWithLoopsAndRepeatsToTheBit) {
@@ -474,6 +484,8 @@ TEST(AttentionTilesTest, CoverTheSamplesMostWorkFirst) {
     EXPECT_EQ(keys[0].begin, 0);
     EXPECT_EQ(keys[0].length, 130);
     EXPECT_EQ(keys[3].length, 1);
+    EXPECT_EQ(keys[0].pairs, 0);
+    EXPECT_EQ(keys[3].pairs, 6);
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ TEST(EngineMemory, PartsByHand) {
     // gradients, 16 ranks, fp32
     EXPECT_EQ(layout.operator_scratch, 16U * 4 * (2 * 56 * 8192 + (6 + 4) * 3 * 14336));
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
-    EXPECT_EQ(layout.attention_tiles, 3U * grown(12 * (8192 / 32 + 8192)));
+    EXPECT_EQ(layout.attention_tiles, 3U * grown(16 * (8192 / 32 + 8192)));
+    EXPECT_EQ(layout.attention_scores, 4U * 528 * 32 * 8192);
     EXPECT_EQ(layout.cudnn_workspace, 8192U * 32 * 4);
     EXPECT_EQ(layout.cudnn_tables, grown(6 * (8192 + 32) * 4));
     EXPECT_EQ(plan.memory[0].engine, layout.total());
@@ -114,6 +115,26 @@ TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     test.model.intermediate_size = 16;
     const std::int64_t rows = (256 << 20) / (2 * 128256) / 256 * 256;
     EXPECT_EQ(layout_of(test).gemm_timing, grown(rows * (4096 + 128256) * 2 + 512));
+}
+
+TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
+    Case test = large_case();
+    test.cluster.device = "a100";
+    EXPECT_EQ(layout_of(test).attention_scores, 0U);
+    test.cluster.device = "h200";
+    // 4 samples of 2048 tokens: 32 tiles of 64, 32 * 33 / 2 pairs of them, 8 KiB each
+    ASSERT_EQ(test.plan().samples.longest, 2048);
+    EXPECT_EQ(layout_of(test).attention_scores, 4U * 528 * 32 * 8192);
+    // and 1000 tokens, 16 tiles
+    test.job.parallel.microbatch_tokens = 5096;
+    EXPECT_EQ(layout_of(test).attention_scores, (2U * 528 + 16 * 17 / 2) * 32 * 8192);
+    // 22 samples: more than 3 GiB
+    test.job.parallel.microbatch_tokens = 45056;
+    EXPECT_GT(22ULL * 528 * 32 * 8192, std::uint64_t{3} << 30U);
+    EXPECT_EQ(layout_of(test).attention_scores, 0U);
+    test.job.parallel.microbatch_tokens = 8192;
+    test.job.model.precision = Precision::fp32;
+    EXPECT_EQ(layout_of(test).attention_scores, 0U);
 }
 
 TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
