@@ -12,6 +12,7 @@
 #include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
+#include "base/device_memory.h"
 
 // Attention alone, forward and backward: TFLOP/s where a causal score counts half, backward 2.5
 // times the forward. Times are medians of single calls. Gradients are always the own kernels'.
@@ -113,6 +114,9 @@ double seconds_now() {
 void measure(const char* choice, const Operands& operands) {
     setenv("LORATRAIN_ATTENTION", choice, 1);
     CudaAttention attention(nullptr, DType::bf16, kernels::most_shared_bytes);
+    ScratchSizes sizes;
+    sizes.attention_scores = device_memory::attention_most_scores;
+    attention.reserve(sizes);
     const Attention& op = operands.op;
     const AttentionBackward backward_op{op, operands.d_o.view(), operands.dq.view(),
                                         operands.dk.view(), operands.dv.view()};
@@ -126,8 +130,9 @@ void measure(const char* choice, const Operands& operands) {
     const double forward = median_seconds([&] { attention.forward(op); });
     const double backward = median_seconds([&] { attention.backward(backward_op); });
     std::printf("%-6s %4ld x %5ld  fwd %8.3f ms %6.1f TF  bwd %8.3f ms %6.1f TF  first %5.2f s\n",
-                choice, static_cast<long>(op.rows.samples), static_cast<long>(length), 1e3 * forward,
-                1e-12 * work / forward, 1e3 * backward, 2.5e-12 * work / backward, first);
+                choice, static_cast<long>(op.rows.samples), static_cast<long>(length),
+                1e3 * forward, 1e-12 * work / forward, 1e3 * backward, 2.5e-12 * work / backward,
+                first);
     std::fflush(stdout);
 }
 
