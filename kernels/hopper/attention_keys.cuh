@@ -226,11 +226,8 @@ class KeySums {
     __device__ __forceinline__ void store(const float (&sums)[dim / 2], float scale,
                                           const Matrix& to) const {
         const int first = place_.group * group_rows + place_.warp * 16;
-        const std::uint32_t panel = shared_ + Shape::output_at +
-                                    place_.group * Shape::streamed_bytes +
-                                    place_.warp * 16 * panel_row_bytes;
-        store_rows(sums, scale, panel, head_rows(to, tile_, kv_head_, p_.forward.head_dim),
-                   tile_.begin + first);
+        store_rows(sums, scale, output() + place_.warp * 16 * panel_row_bytes,
+                   head_rows(to, tile_, kv_head_, p_.forward.head_dim), tile_.begin + first);
     }
 
     const AttentionBackwardParams& p_;

@@ -162,9 +162,10 @@ class QuerySums {
         }
         use_products(dq_);
         __syncwarp();
-        for (int step = own_steps - 1; step < steps_; ++step) {
+        for (int step = own_steps; step <= steps_; ++step) {
             if (lane_number() == 0) arrive(Shape::free(shared_, at.stage));
             at.next();
+            if (step < steps_) wait_for(Shape::filled(shared_, at.stage), at.parity);
         }
     }
 
