@@ -18,7 +18,7 @@ struct StartShape {
     std::int64_t tokens = 0;
     std::int64_t width = 0;    ///< of LoRA columns beside the base's matrices, 0 where none are
     std::int64_t targets = 0;  ///< 0 = of no class that others have not
-    /// Of the samples, where attention's graphs are of a shape that others have not.
+    /// Of the samples, where attention's graph is of a shape that others have not.
     std::vector<std::int64_t> lengths{};
     std::int32_t stage = every_stage;  ///< MeetingStage::number of the one that has it
     friend bool operator==(const StartShape&, const StartShape&) = default;

@@ -33,7 +33,7 @@ struct SampleSizes {
 /// A microbatch's columns beside the base's matrices, 0 where none are.
 std::int64_t width_of(const Microbatch& microbatch);
 
-/// The shapes of microbatches that stages have met. At a new one the host builds graphs of
+/// The shapes of microbatches that stages have met. At a new one the host builds a graph of
 /// attention (base/attention_shape.h: samples, the longest, tokens) and chooses algorithms for the
 /// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many at a
 /// time as it takes), each once a run. In a layer that neighbours share these are the samples and

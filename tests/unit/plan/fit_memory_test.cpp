@@ -317,10 +317,10 @@ TEST(FitMemory, RefusalOfTheLongestSampleNamesWhatTakesIt) {
     EXPECT_TRUE(has(problems_of(test), "would: lower microbatch_tokens and max_seq_len"));
 }
 
-/// What a refusal of 8B with a sample of 131,072 tokens on one H100 names, it takes.
+/// What a refusal of 8B with a sample of 163,840 tokens on one H100 names, it takes.
 TEST(FitMemory, WhatRefusalsOfALongSampleNameFits) {
     for (const Recompute recompute : {Recompute::automatic, Recompute::none, Recompute::layer}) {
-        Case test = uniform_case(1, 1, 4, 131072, 1);
+        Case test = uniform_case(1, 1, 4, 163840, 1);
         test.model = *model_preset("llama-3.1-8b");
         test.cluster.backend = BackendKind::cuda;
         test.cluster.device = "h100";
