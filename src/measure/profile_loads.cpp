@@ -44,7 +44,7 @@ std::int64_t load_tokens(std::size_t size, std::int64_t largest, bool on_gpu) {
 }  // namespace
 
 std::int64_t longest_profiled(const Plan& plan) {
-    const std::int64_t longest = std::max<std::int64_t>(1, plan.samples.longest);
+    const std::int64_t longest = std::max<std::int64_t>(1, plan.longest_sample);
     return plan.backend == BackendKind::cuda ? longest : std::min(longest, usual_longest_sample);
 }
 

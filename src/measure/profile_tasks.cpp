@@ -74,8 +74,8 @@ void narrow(Plan& plan, const std::vector<Microbatch>& round) {
     for (const Segment& segment : first.segments) plan.first_admitted.push_back(segment.adapter);
     const MicrobatchLoad load = load_of(first, AttentionSpan());
     const double typical = load.squares / static_cast<double>(load.tokens);
-    plan.samples.longest = std::min(
-        plan.samples.longest, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
+    plan.longest_sample = std::min(
+        plan.longest_sample, static_cast<std::int64_t>(std::ceil(typical / typical_of_longest)));
 }
 
 auto task_for(std::int32_t tensor, std::span<const ProfileTask> tasks) {

@@ -166,13 +166,6 @@ struct MemoryPlan {
     std::uint64_t total() const { return weights + adapters + activations + workspace + engine; }
 };
 
-/// What bounds the training samples of one microbatch.
-struct SampleBounds {
-    std::int64_t longest = 0;    ///< tokens
-    std::int64_t shortest = 0;   ///< tokens
-    std::int64_t per_round = 0;  ///< samples of all adapters
-};
-
 /// Adapters that may be added while the job runs.
 inline constexpr std::int32_t spare_adapters = 256;
 
@@ -198,7 +191,7 @@ struct Plan {
     /// Whose built-in costs packings are made with: the cluster's, or of a run that is continued
     /// the one that it began on, so that packings repeat.
     std::string device;
-    SampleBounds samples;
+    std::int64_t longest_sample = 0;   ///< of those to train on, in tokens
     std::uint64_t bytes_per_rank = 0;  ///< as Cluster's
     CostModel costs;  ///< of the first replica's lanes: as Cluster's, or built in for its device
     std::vector<DegreeCosts> other_costs;  ///< of replicas with other numbers of lanes

@@ -108,7 +108,7 @@ TEST_F(GrowRun, AlikeOnEveryRank) {
     EXPECT_EQ(job_.adapters[2].dataset, DatasetId{1});
     ASSERT_EQ(plan_.adapters.size(), 3U);
     EXPECT_EQ(plan_.adapters[2].samples, 1);
-    EXPECT_EQ(plan_.samples.longest, 4);
+    EXPECT_EQ(plan_.longest_sample, 4);
     for (const std::string& text : gather_texts(session(), to_yaml(job_) + to_text(plan_))) {
         EXPECT_EQ(text, to_yaml(job_) + to_text(plan_));
     }

@@ -297,22 +297,10 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     return result;
 }
 
-void widen(SampleBounds& bounds, const DatasetInfo& info) {
+void take_lengths(const DatasetInfo& info, Plan& plan) {
     for (const SampleInfo& s : info.train) {
-        bounds.longest = std::max<std::int64_t>(bounds.longest, s.tokens);
-        bounds.shortest = std::min<std::int64_t>(bounds.shortest, s.tokens);
+        plan.longest_sample = std::max<std::int64_t>(plan.longest_sample, s.tokens);
     }
-}
-
-std::int64_t samples_per_round(const Job& job, const Plan& plan) {
-    std::int64_t samples = 0;
-    for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
-        const AdapterPlan& adapter = plan.adapters[a];
-        const std::int64_t batch = job.adapters[a].global_batch_size;
-        const std::int64_t groups = batch / group_examples(adapter.group_samples);
-        samples += std::min(groups * adapter.group_samples, adapter.epoch_samples());
-    }
-    return samples;
 }
 
 }  // namespace loratrain

@@ -54,9 +54,7 @@ class AdapterChecks {
     Problems& problems_;
 };
 
-/// Takes the training samples' lengths into `bounds`.
-void widen(SampleBounds& bounds, const DatasetInfo& info);
-/// SampleBounds::per_round of the plan's adapters.
-std::int64_t samples_per_round(const Job& job, const Plan& plan);
+/// Into Plan::longest_sample, those of the training samples.
+void take_lengths(const DatasetInfo& info, Plan& plan);
 
 }  // namespace loratrain

@@ -31,7 +31,6 @@ class Extension {
         for (std::size_t a = first_; a < job_.adapters.size(); ++a) check(job_.adapters[a]);
         problems_.throw_if_any();
         for (std::size_t a = first_; a < job_.adapters.size(); ++a) add(job_.adapters[a]);
-        plan_.samples.per_round = samples_per_round(job_, plan_);
         plan_memory();
         problems_.throw_if_any();
         return std::move(plan_);
@@ -59,7 +58,7 @@ class Extension {
         for (const DatasetId id : used) {
             checks_.dataset(id, datasets_[index(id)], longest_taken(),
                             "start a run with microbatch_tokens: # or more for them");
-            widen(plan_.samples, datasets_[index(id)]);
+            take_lengths(datasets_[index(id)], plan_);
         }
     }
 

@@ -304,9 +304,7 @@ class Planner {
             plan.adapters.push_back(checks_.plan(adapter, datasets_[index(adapter.dataset)]));
         }
         plan.adapter_capacity = static_cast<std::int32_t>(plan.adapters.size()) + spare_adapters;
-        plan.samples.shortest = std::numeric_limits<std::int64_t>::max();
-        for (const DatasetId id : used_datasets(job_)) widen(plan.samples, datasets_[index(id)]);
-        plan.samples.per_round = samples_per_round(job_, plan);
+        for (const DatasetId id : used_datasets(job_)) take_lengths(datasets_[index(id)], plan);
         return plan;
     }
 

@@ -35,7 +35,7 @@ std::string hint_for_given_tokens(const Job& job, const ReplicaView& view,
 
 /// Where not even the longest sample fits.
 std::string hint_for_longest(const Job& job, const ReplicaView& view, std::int64_t longest) {
-    const std::int64_t most = longest_fitting_sample(job, view, Recompute::layer, 1);
+    const std::int64_t most = largest_fitting_tokens(job, view, Recompute::layer, 1);
     const std::string keys =
         job.parallel.microbatch_tokens ? "microbatch_tokens and max_seq_len" : "max_seq_len";
     return cat("no microbatch_tokens fits, not even the ", longest,

@@ -77,7 +77,7 @@ class OptionList {
             std::int64_t most = 0;
             for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
                 if (!may_use(job_, recompute)) continue;
-                most = std::max(most, longest_fitting_sample(job_, view, recompute, tokens));
+                most = std::max(most, largest_fitting_tokens(job_, view, recompute, tokens));
             }
             if (most > 0) return ReplicaRoom{cut, most};
         }

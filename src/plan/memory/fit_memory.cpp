@@ -19,14 +19,6 @@ Recompute choose_recompute(const Job& job, const ReplicaView& view, const Fittin
     return fitting.layer > fitting.none ? Recompute::layer : Recompute::none;
 }
 
-/// Of the tokens that a choice fits with, the most; 0 = not even `least`.
-template <class Fits>
-std::int64_t largest_from(std::int64_t least, const Fits& fits) {
-    if (!fits(least)) return 0;
-    const std::int64_t most = std::max(least, most_fitting_tokens);
-    return fits(most) ? most : last_that_holds(least, most, fits);
-}
-
 }  // namespace
 
 bool may_use(const Job& job, Recompute recompute) {
@@ -49,18 +41,12 @@ bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens,
 
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least) {
-    return largest_from(
-        least, [&](std::int64_t tokens) { return fits_memory(job, view, tokens, recompute); });
-}
-
-std::int64_t longest_fitting_sample(const Job& job, const ReplicaView& view, Recompute recompute,
-                                    std::int64_t least) {
-    Plan plan = view.plan;
-    return largest_from(least, [&](std::int64_t tokens) {
-        plan.samples.longest = tokens;
-        plan.samples.shortest = std::min(view.plan.samples.shortest, tokens);
-        return fits_memory(job, {plan, view.replica, view.lane_model}, tokens, recompute);
-    });
+    const auto fits = [&](std::int64_t tokens) {
+        return fits_memory(job, view, tokens, recompute);
+    };
+    if (!fits(least)) return 0;
+    const std::int64_t most = std::max(least, most_fitting_tokens);
+    return fits(most) ? most : last_that_holds(least, most, fits);
 }
 
 FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least) {

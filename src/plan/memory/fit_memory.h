@@ -19,12 +19,6 @@ bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens, R
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least);
 
-/// The longest sample, from `least` tokens to most_fitting_tokens, that fits as a microbatch of its
-/// own where no other is longer; 0 when `least` does not fit. More than the above of a plan whose
-/// samples do not fit, as scratch of attention goes by the longest.
-std::int64_t longest_fitting_sample(const Job& job, const ReplicaView& view, Recompute recompute,
-                                    std::int64_t least);
-
 /// The largest without and with recomputation; none of both where plan.bytes_per_rank is 0.
 FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least);
 

@@ -138,12 +138,14 @@ MemoryPlan read_memory(const Map& map) {
     return memory;
 }
 
-SampleBounds read_samples(const Map& map) {
-    SampleBounds samples;
-    map.read("longest", samples.longest);
-    map.read("shortest", samples.shortest);
-    map.read("per_round", samples.per_round);
-    return samples;
+/// A plan of before has it among bounds of samples.
+void read_longest_sample(const Map& map, Plan& plan) {
+    if (map.has("sample_bounds")) {
+        const YAML::Node bounds = map.at("sample_bounds");
+        Map(bounds).read("longest", plan.longest_sample);
+    } else {
+        map.read("longest_sample", plan.longest_sample);
+    }
 }
 
 ReplicaPlan read_replica(const Map& map) {
@@ -202,8 +204,7 @@ Plan read_plan(const YAML::Node& root) {
     read_number_types(map, plan);
     plan.device = usual_device(plan.backend);
     map.read_any("device", plan.device);  // plans of before have the usual one
-    const YAML::Node samples = map.at("sample_bounds");
-    plan.samples = read_samples(Map(samples));
+    read_longest_sample(map, plan);
     map.read("bytes_per_rank", plan.bytes_per_rank);
     const YAML::Node costs = map.at("costs");
     plan.costs = read_costs(Map(costs));
@@ -233,9 +234,8 @@ std::string to_text(const Plan& plan) {
                 plan.fp8_one_order ? "\nfp8_one_order: true" : "",
                 plan.expert_lora ? "\nexpert_lora: true" : "",
                 "\ndevice: ", in_quotes(packing_device(plan)),
-                "\nsample_bounds: {longest: ", plan.samples.longest,
-                ", shortest: ", plan.samples.shortest, ", per_round: ", plan.samples.per_round,
-                "}\nbytes_per_rank: ", plan.bytes_per_rank, "\n");
+                "\nlongest_sample: ", plan.longest_sample,
+                "\nbytes_per_rank: ", plan.bytes_per_rank, "\n");
     text +=
         cat("costs:  # seconds: fixed, per row, square, segment; step per parameter, message per "
             "byte\n  ",

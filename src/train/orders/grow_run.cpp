@@ -32,7 +32,7 @@ DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
 
 void take_plan(const Plan& grown, Plan& plan) {
     plan.adapters = grown.adapters;
-    plan.samples = grown.samples;
+    plan.longest_sample = grown.longest_sample;
     plan.memory = grown.memory;
 }
 

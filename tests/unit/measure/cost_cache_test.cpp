@@ -148,14 +148,14 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     plan.weights = WeightFormat::bf16;
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.weights = WeightFormat::f32;
-    plan.samples.longest = 16384;
+    plan.longest_sample = 16384;
     EXPECT_EQ(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.backend = BackendKind::cuda;
     const std::string of_long_samples = cost_key(job, only_replica(plan), "H200", 8);
     EXPECT_NE(of_long_samples, key);
-    plan.samples.longest = 8193;
+    plan.longest_sample = 8193;
     EXPECT_EQ(cost_key(job, only_replica(plan), "H200", 8), of_long_samples);
-    plan.samples.longest = 4096;
+    plan.longest_sample = 4096;
     EXPECT_EQ(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.model.quantization = {WeightFormat::nf4, SourceType::bf16};
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);

@@ -55,9 +55,7 @@ TEST(MakePlan, FillsEveryField) {
     EXPECT_EQ(plan.replicas[0].pad_columns, 32);  // 3 x 8, rounded up
     EXPECT_EQ(plan.replicas[0].saved_columns, 32);
     EXPECT_EQ(plan.replicas[0].recompute, Recompute::none);
-    EXPECT_EQ(plan.samples.longest, 10);
-    EXPECT_EQ(plan.samples.shortest, 10);
-    EXPECT_EQ(plan.samples.per_round, 24);  // three adapters, eight samples each
+    EXPECT_EQ(plan.longest_sample, 10);
     EXPECT_EQ(plan.adapters[1].name, "a1");
     EXPECT_EQ(plan.adapters[1].samples, 20);
     EXPECT_EQ(plan.adapters[1].steps_per_epoch, 3);
@@ -549,7 +547,6 @@ TEST(MakePlan, PairsAreGroupsOfTwo) {
     const Plan plan = test.plan();
     EXPECT_EQ(plan.adapters[0].group_samples, 2);
     EXPECT_EQ(plan.adapters[0].steps_per_epoch, 2);  // of five pairs
-    EXPECT_EQ(plan.samples.per_round, 12);
     EXPECT_GE(only_replica(plan).replica.microbatch_tokens, 18);
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 1);
     EXPECT_EQ(window.batches[0].samples, 6);

@@ -44,7 +44,7 @@ Plan odd_plan() {
     plan.replicas.push_back(plan.replicas[0]);
     plan.replicas[1].tensor = 1;
     plan.replicas[1].microbatch_tokens = 77;
-    plan.samples = {12, 3, 45};
+    plan.longest_sample = 12;
     plan.bytes_per_rank = 9876543210;
     plan.costs = {
         {0.1 + 0.2, 1e-300, 1.0 / 3.0, 0.7 / 3.0},
@@ -130,6 +130,7 @@ TEST(PlanText, ReadsPlansOfBeforeThereWereReplicas) {
     EXPECT_EQ(replica.max_in_flight, 3);
     EXPECT_EQ(replica.pad_columns, 32);
     EXPECT_EQ(replica.saved_columns, 48);
+    EXPECT_EQ(plan.longest_sample, 12);
     ASSERT_EQ(replica.stages.size(), 2U);
     EXPECT_EQ(replica.stages[1].rank, 1);
     EXPECT_EQ(replica.stages[1].first_layer, 2);
@@ -183,9 +184,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.memory[0].weights, plan.memory[0].weights);
     EXPECT_EQ(read.memory[1].engine, 77U);
     EXPECT_EQ(read.replicas[0].recompute, Recompute::layer);
-    EXPECT_EQ(read.samples.longest, 12);
-    EXPECT_EQ(read.samples.shortest, 3);
-    EXPECT_EQ(read.samples.per_round, 45);
+    EXPECT_EQ(read.longest_sample, 12);
     EXPECT_EQ(read.bytes_per_rank, 9876543210U);
     EXPECT_EQ(read.costs.layer_forward.fixed, 0.1 + 0.2);
     EXPECT_EQ(read.costs.layer_forward.per_token, 1e-300);
@@ -282,6 +281,7 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "compute: bf16", "compute: bf8")), Error);
     EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16", "weight_format: bf8")), Error);
     EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16\n", "")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "longest_sample: 12\n", "")), Error);
     EXPECT_THROW(plan_from_text(with(good, "max_in_flight: ", "max_in_flight: x")), Error);
     EXPECT_THROW(plan_from_text(with(good, "qk_norm: true", "qk_norm: 1")), Error);
     EXPECT_THROW(plan_from_text(with(good, "pad_columns", "columns")), Error);
