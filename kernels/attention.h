@@ -52,10 +52,12 @@ struct AttentionBackwardParams {
     /// of the longest sample, and pairs of a query tile and a key tile of all samples.
     std::int32_t longest_tiles;
     std::int64_t tile_pairs;
-    /// Workspace for the gradients of scores in bf16, heads * score_pairs * 8 KiB; null: they are
-    /// computed once more for dQ, which has the same bits.
+    /// Workspace for the gradients of scores in bf16, 8 KiB for each of score_pairs and each head:
+    /// those of so many key-value heads at a time. 0 of them: computed once more for dQ, which has
+    /// the same bits.
     void* scores;
     std::int64_t score_pairs;  ///< of all samples
+    std::int32_t score_kv_heads;
 };
 
 struct AttentionTileRows {

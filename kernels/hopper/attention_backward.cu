@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attention_keys.cuh"
 #include "attention_queries.cuh"
 #include "attention_query_products.cuh"
@@ -27,7 +29,8 @@ __device__ __forceinline__ void make_barriers(std::uint32_t shared) {
 /// Keys' blocks first: they take longest, and queries' fill the multiprocessors that they leave.
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, 1)
-    backward_kernel(const __grid_constant__ AttentionBackwardParams p) {
+    backward_kernel(const __grid_constant__ AttentionBackwardParams p,
+                    const __grid_constant__ KvHeads of) {
     extern __shared__ __align__(1024) char memory[];
     const std::uint32_t shared = shared_address(memory);
     if (threadIdx.x == 0) make_barriers<Shape>(shared);
@@ -35,19 +38,19 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     let_next_kernel_start();
     wait_for_kernel_before();
     const int block = static_cast<int>(blockIdx.x);
-    const int of_keys = p.key_tile_count * p.forward.kv_heads;
+    const int of_keys = p.key_tile_count * of.count;
     if (threadIdx.x < copying_threads) {
         give_registers<copying_registers>();
         const int thread = static_cast<int>(threadIdx.x);
         if (block < of_keys) {
-            KeySums<Shape>(p, block, shared).copy(thread);
+            KeySums<Shape>(p, of, block, shared).copy(thread);
         } else {
             QuerySums<Shape>(p, block - of_keys, shared).copy(thread);
         }
     } else {
         take_registers<multiplying_registers>();
         if (block < of_keys) {
-            KeySums<Shape>(p, block, shared).multiply();
+            KeySums<Shape>(p, of, block, shared).multiply();
         } else {
             QuerySums<Shape>(p, block - of_keys, shared).multiply();
         }
@@ -56,7 +59,8 @@ __global__ void __launch_bounds__(Shape::threads, 1)
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, 1)
-    product_kernel(const __grid_constant__ AttentionBackwardParams p) {
+    product_kernel(const __grid_constant__ AttentionBackwardParams p,
+                   const __grid_constant__ KvHeads of) {
     extern __shared__ __align__(1024) char memory[];
     const std::uint32_t shared = shared_address(memory);
     if (threadIdx.x == 0) {
@@ -68,7 +72,7 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     __syncthreads();
     let_next_kernel_start();
     wait_for_kernel_before();
-    QueryProducts<Shape> products(p, static_cast<int>(blockIdx.x), shared);
+    QueryProducts<Shape> products(p, of, static_cast<int>(blockIdx.x), shared);
     if (threadIdx.x < copying_threads) {
         products.copy(static_cast<int>(threadIdx.x));
     } else {
@@ -77,31 +81,43 @@ __global__ void __launch_bounds__(Shape::threads, 1)
 }
 
 template <class Shape>
-cudaError_t launch_products(cudaStream_t stream, const AttentionBackwardParams& params) {
+cudaError_t launch_products(cudaStream_t stream, const AttentionBackwardParams& params,
+                            const KvHeads& of) {
     const auto kernel = product_kernel<Shape>;
     static const cudaError_t raised = allow_shared(
         reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
     if (raised != cudaSuccess) return raised;
     const AttentionParams& forward = params.forward;
-    const int blocks = params.query_tile_count * forward.kv_heads *
+    const int blocks = params.query_tile_count * of.count *
                        Shape::blocks_of_tile(forward.heads / forward.kv_heads);
     return launch_early(stream, kernel, static_cast<unsigned>(blocks), Shape::threads,
-                        Shape::shared_bytes, params);
+                        Shape::shared_bytes, params, of);
 }
 
 template <class Shape>
-cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
+cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params, const KvHeads& of) {
     const auto kernel = backward_kernel<Shape>;
     static const cudaError_t raised = allow_shared(
         reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
     if (raised != cudaSuccess) return raised;
-    const bool keeps_scores = params.scores != nullptr;
-    const int tiles = params.key_tile_count + (keeps_scores ? 0 : params.query_tile_count);
-    const cudaError_t error =
-        launch_early(stream, kernel, static_cast<unsigned>(tiles * params.forward.kv_heads),
-                     Shape::threads, Shape::shared_bytes, params);
-    if (error != cudaSuccess || !keeps_scores) return error;
-    return launch_products<ProductShape<Shape::dim>>(stream, params);
+    const int tiles = params.key_tile_count + (of.keep_scores ? 0 : params.query_tile_count);
+    const cudaError_t error = launch_early(stream, kernel, static_cast<unsigned>(tiles * of.count),
+                                           Shape::threads, Shape::shared_bytes, params, of);
+    if (error != cudaSuccess || !of.keep_scores) return error;
+    return launch_products<ProductShape<Shape::dim>>(stream, params, of);
+}
+
+/// All heads, or as many at a time as there is room for the gradients of their scores.
+template <class Shape>
+cudaError_t launch_all(cudaStream_t stream, const AttentionBackwardParams& params) {
+    const std::int32_t all = params.forward.kv_heads;
+    const std::int32_t at_once = params.score_kv_heads;
+    if (at_once == 0) return launch<Shape>(stream, params, {0, all, false});
+    cudaError_t error = cudaSuccess;
+    for (std::int32_t first = 0; first < all && error == cudaSuccess; first += at_once) {
+        error = launch<Shape>(stream, params, {first, std::min(at_once, all - first), true});
+    }
+    return error;
 }
 
 }  // namespace warpgroup
@@ -121,8 +137,8 @@ cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwa
     using namespace warpgroup;
     const cudaError_t error = attention_row_stats(stream, params);
     if (error != cudaSuccess) return error;
-    return params.forward.head_dim <= Narrow::dim ? launch<Narrow>(stream, params)
-                                                  : launch<Wide>(stream, params);
+    return params.forward.head_dim <= Narrow::dim ? launch_all<Narrow>(stream, params)
+                                                  : launch_all<Wide>(stream, params);
 }
 
 }  // namespace loratrain::kernels

@@ -120,7 +120,14 @@ __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows
     }
 }
 
-/// Where the gradients of scores of a head's pair of tiles are.
+/// The key-value heads of a launch.
+struct KvHeads {
+    std::int32_t first;
+    std::int32_t count;
+    bool keep_scores;
+};
+
+/// Where the gradients of scores of a head's pair of tiles are; `head`: of those of the launch.
 __device__ __forceinline__ char* scores_of(const AttentionBackwardParams& p,
                                            const AttentionTile& tile, int head, int query_begin,
                                            int key_begin) {

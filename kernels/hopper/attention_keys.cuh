@@ -13,12 +13,12 @@ class KeySums {
     static constexpr int dim = Shape::dim;
 
   public:
-    __device__ __forceinline__ KeySums(const AttentionBackwardParams& p, int block,
-                                       std::uint32_t shared)
-        : p_(p), shared_(shared) {
+    __device__ __forceinline__ KeySums(const AttentionBackwardParams& p, const KvHeads& of,
+                                       int block, std::uint32_t shared)
+        : p_(p), of_(of), shared_(shared) {
         const AttentionParams& forward = p.forward;
-        tile_ = p.key_tiles[block / forward.kv_heads];
-        kv_head_ = block % forward.kv_heads;
+        tile_ = p.key_tiles[block / of.count];
+        kv_head_ = of.first + block % of.count;
         group_ = forward.heads / forward.kv_heads;
         const int end = query_end(tile_, Shape::rows, forward.window);
         const int tiles = (end - tile_.begin + streamed_rows - 1) / streamed_rows;
@@ -67,7 +67,7 @@ class KeySums {
         await_probabilities(pair.begin, 0);
         for (int step = 0; step < steps_; ++step) add_sums(at, pair, step);
         wait_for_products<0>();
-        if (p_.scores != nullptr) {
+        if (of_.keep_scores) {
             if (lane_number() == 0) wait_for_copies_out<0>();
             __syncwarp();
         }
@@ -191,8 +191,9 @@ class KeySums {
         show_to_products();
         __syncwarp();
         if (lane == 0) {
-            copy_bulk_out(scores_of(p_, tile_, pair.head, pair.begin, keys) + offset, rows,
-                          16 * panel_row_bytes);
+            copy_bulk_out(
+                scores_of(p_, tile_, pair.head - of_.first * group_, pair.begin, keys) + offset,
+                rows, 16 * panel_row_bytes);
         }
     }
 
@@ -208,7 +209,7 @@ class KeySums {
         round_to(b, ds_);
         begin_products();
         start_sums(dk_, b, queries(stage));
-        if (p_.scores != nullptr) store_score_gradients(b, pair);
+        if (of_.keep_scores) store_score_gradients(b, pair);
         if (more) {
             next(pair);
             at.next();
@@ -231,6 +232,7 @@ class KeySums {
     }
 
     const AttentionBackwardParams& p_;
+    const KvHeads& of_;
     std::uint32_t shared_;
     Place place_;
     AttentionTile tile_;

@@ -13,6 +13,7 @@ class QuerySums {
     static constexpr int dim = Shape::dim;
 
   public:
+    /// Of all heads.
     __device__ __forceinline__ QuerySums(const AttentionBackwardParams& p, int block,
                                          std::uint32_t shared)
         : p_(p), shared_(shared) {

@@ -52,16 +52,17 @@ class QueryProducts {
     static constexpr int stages = Shape::stages;
 
   public:
-    __device__ __forceinline__ QueryProducts(const AttentionBackwardParams& p, int block,
-                                             std::uint32_t shared)
+    __device__ __forceinline__ QueryProducts(const AttentionBackwardParams& p, const KvHeads& of,
+                                             int block, std::uint32_t shared)
         : p_(p), shared_(shared) {
         const AttentionParams& forward = p.forward;
         const int group_heads = forward.heads / forward.kv_heads;
         const int parts = Shape::blocks_of_tile(group_heads);
-        tile_ = p.query_tiles[block / (forward.kv_heads * parts)];
-        kv_head_ = block / parts % forward.kv_heads;
+        tile_ = p.query_tiles[block / (of.count * parts)];
+        kv_head_ = of.first + block / parts % of.count;
         const int first_of_group = block % parts * Shape::heads;
         first_head_ = kv_head_ * group_heads + first_of_group;
+        first_kept_ = first_head_ - of.first * group_heads;
         heads_ = min(Shape::heads, group_heads - first_of_group);
         first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
         const int end = min(tile_.begin + Shape::rows, tile_.length);
@@ -174,7 +175,7 @@ class QueryProducts {
         for (int group = 0; group < Shape::groups; ++group) {
             for (int head = 0; seen[group] && head < heads_; ++head) {
                 copy_bulk(Shape::scores(shared_, step % stages, group, head),
-                          scores_of(p_, tile_, first_head_ + head, tile_.begin + group * group_rows,
+                          scores_of(p_, tile_, first_kept_ + head, tile_.begin + group * group_rows,
                                     first_ + step * streamed_rows),
                           scores_bytes, barrier);
             }
@@ -196,6 +197,7 @@ class QueryProducts {
     AttentionTile tile_;
     int kv_head_;
     int first_head_;
+    int first_kept_;  ///< the same head of those of the launch
     int heads_;
     int first_;
     int steps_;

@@ -290,10 +290,12 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
     void SetUp() override {
         LORATRAIN_NEED_GPU();
         attention_ = make_attention(GetParam().choice, GetParam().dtype);
-        keeping_ = make_attention(GetParam().choice, GetParam().dtype);
-        ScratchSizes sizes;
-        sizes.attention_scores = std::size_t{64} << 20U;
-        keeping_->reserve(sizes);
+        for (const std::size_t mib : {64, 2}) {
+            keeping_.push_back(make_attention(GetParam().choice, GetParam().dtype));
+            ScratchSizes sizes;
+            sizes.attention_scores = mib << 20U;
+            keeping_.back()->reserve(sizes);
+        }
     }
 
     void check(const Shape& shape) const {
@@ -323,14 +325,17 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
         EXPECT_EQ(first.dk.raw(), second.dk.raw()) << "not repeatable: dk" << of;
         EXPECT_EQ(first.dv.raw(), second.dv.raw()) << "not repeatable: dv" << of;
 
-        const Gradients kept = operands.backward(*keeping_);
-        EXPECT_EQ(first.dq.raw(), kept.dq.raw()) << "not as without kept scores: dq" << of;
-        EXPECT_EQ(first.dk.raw(), kept.dk.raw()) << "not as without kept scores: dk" << of;
-        EXPECT_EQ(first.dv.raw(), kept.dv.raw()) << "not as without kept scores: dv" << of;
+        for (const auto& keeping : keeping_) {
+            const Gradients kept = operands.backward(*keeping);
+            EXPECT_EQ(first.dq.raw(), kept.dq.raw()) << "not as without kept scores: dq" << of;
+            EXPECT_EQ(first.dk.raw(), kept.dk.raw()) << "not as without kept scores: dk" << of;
+            EXPECT_EQ(first.dv.raw(), kept.dv.raw()) << "not as without kept scores: dv" << of;
+        }
     }
 
     std::unique_ptr<CudaAttention> attention_;
-    std::unique_ptr<CudaAttention> keeping_;  ///< gradients of scores, where the device can
+    /// Gradients of scores, where the device can; of some heads at a time, or all.
+    std::vector<std::unique_ptr<CudaAttention>> keeping_;
 };
 
 TEST_P(CudaAttentionTest, AgreesWithLoopsAndRepeatsToTheBit) {
@@ -363,7 +368,7 @@ TEST(CudaAttentionPartsTest, CudnnAgreesWithOwnKernels) {
     expect_close(operands.lse(), lse, Tolerance{2e-5}, "lse");
 }
 
-/// Numbers to hold against cudnn_workspace_bytes of plan/engine_memory.h.
+/// Numbers to hold against cudnn_workspace_bytes of plan/memory/engine_memory.h.
 TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     LORATRAIN_NEED_GPU();
     const AttentionInput in = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);

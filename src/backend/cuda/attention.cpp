@@ -45,6 +45,16 @@ void count_tile_pairs(const PackedRows& rows, std::int32_t tile_rows,
     }
 }
 
+/// Equal parts of the key-value heads whose gradients of scores fit; 0: not those of one.
+std::int32_t kv_heads_at_once(const kernels::AttentionParams& params, std::int64_t bytes_of_head,
+                              std::int64_t room) {
+    const std::int64_t of_group = params.heads / params.kv_heads * bytes_of_head;
+    const std::int64_t fit = std::min<std::int64_t>(room / of_group, params.kv_heads);
+    if (fit == 0) return 0;
+    const std::int64_t parts = ceil_div(std::int64_t{params.kv_heads}, fit);
+    return static_cast<std::int32_t>(ceil_div(std::int64_t{params.kv_heads}, parts));
+}
+
 std::int64_t score_pairs(const PackedRows& rows) {
     std::int64_t pairs = 0;
     for (std::int64_t i = 0; i < rows.samples; ++i) {
@@ -191,9 +201,10 @@ void CudaAttention::backward(const AttentionBackward& op) {
     params.row_stats =
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
     params.score_pairs = score_pairs(rows);
-    const std::int64_t scores =
-        params.score_pairs * params.forward.heads * device_memory::attention_score_pair;
-    if (scores <= static_cast<std::int64_t>(scores_.bytes())) params.scores = scores_.data();
+    params.scores = scores_.data();
+    params.score_kv_heads =
+        kv_heads_at_once(params.forward, params.score_pairs * device_memory::attention_score_pair,
+                         static_cast<std::int64_t>(scores_.bytes()));
     CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
 

@@ -275,12 +275,17 @@ std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::string_view device = view.plan.device;
     if (!takes_cudnn(view) || (device != "h100" && device != "h200")) return 0;
+    using device_memory::attention_most_scores;
+    const auto bytes = [](std::int64_t heads, std::int64_t pairs) {
+        return heads * pairs * device_memory::attention_score_pair;
+    };
+    const std::int64_t of_longest = attention_score_pairs(view.plan.longest_sample);
+    if (bytes(model.heads / model.kv_heads, of_longest) > attention_most_scores) return 0;
     const std::int64_t tokens = view.replica.microbatch_tokens;
-    const std::int64_t longest = std::clamp<std::int64_t>(view.plan.samples.longest, 1, tokens);
+    const std::int64_t longest = std::clamp<std::int64_t>(view.plan.longest_sample, 1, tokens);
     const std::int64_t pairs =
         tokens / longest * attention_score_pairs(longest) + attention_score_pairs(tokens % longest);
-    const std::int64_t bytes = pairs * model.heads * device_memory::attention_score_pair;
-    return bytes <= device_memory::attention_most_scores ? grown(bytes) : 0;
+    return grown(std::min(bytes(model.heads, pairs), attention_most_scores));
 }
 
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {

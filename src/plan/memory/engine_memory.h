@@ -46,10 +46,10 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
-/// Gradients of attention's scores on an h100 or h200, in bf16 with head_dim <= 128 and no soft
-/// cap: 8 KiB for each head and pair of tiles (base/attention_shape.h) of as many of the longest
-/// samples as T holds. None where that is more than 3 GiB; a microbatch that needs more than there
-/// is has its scores computed twice.
+/// Gradients of attention's scores on an h100 or h200, bf16 with head_dim <= 128 and no soft cap:
+/// 8 KiB for each head and pair of tiles (base/attention_shape.h) of as many of the longest samples
+/// as T holds, at most 3 GiB: parts of the heads take turns. None where the longest sample needs
+/// more for the heads of one key-value head; its scores are then computed twice.
 std::uint64_t attention_score_bytes(const ReplicaView& view);
 
 /// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only: 4 bytes for each token and head,

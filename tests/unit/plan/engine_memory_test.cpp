@@ -123,15 +123,21 @@ TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
     test.cluster.device = "h200";
     // 4 samples of 2048 tokens: 32 tiles of 64, 32 * 33 / 2 pairs of them, 8 KiB each
-    ASSERT_EQ(test.plan().samples.longest, 2048);
+    ASSERT_EQ(test.plan().longest_sample, 2048);
     EXPECT_EQ(layout_of(test).attention_scores, 4U * 528 * 32 * 8192);
     // and 1000 tokens, 16 tiles
     test.job.parallel.microbatch_tokens = 5096;
     EXPECT_EQ(layout_of(test).attention_scores, (2U * 528 + 16 * 17 / 2) * 32 * 8192);
-    // 22 samples: more than 3 GiB
+    // 22 samples need more than 3 GiB
     test.job.parallel.microbatch_tokens = 45056;
-    EXPECT_GT(22ULL * 528 * 32 * 8192, std::uint64_t{3} << 30U);
+    ASSERT_GT(22ULL * 528 * 32 * 8192, 3072 * mib);
+    EXPECT_EQ(layout_of(test).attention_scores, 3072 * mib);
+    // 443 tiles, 98346 pairs, are too many for the 4 heads of a key-value head; 442 are not
+    test.job.parallel.microbatch_tokens = 30000;
+    test.datasets[0].train[5].tokens = 443 * 64;
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
+    test.datasets[0].train[5].tokens = 442 * 64;
+    EXPECT_EQ(layout_of(test).attention_scores, 3072 * mib);
     test.job.parallel.microbatch_tokens = 8192;
     test.job.model.precision = Precision::fp32;
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
