@@ -12,6 +12,7 @@
 #include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
+#include "base/attention_shape.h"
 #include "base/device_memory.h"
 
 // Attention alone, forward and backward: TFLOP/s where a causal score counts half, backward 2.5
@@ -115,7 +116,9 @@ void measure(const char* choice, const Operands& operands) {
     setenv("LORATRAIN_ATTENTION", choice, 1);
     CudaAttention attention(nullptr, DType::bf16, kernels::most_shared_bytes);
     ScratchSizes sizes;
-    sizes.attention_scores = device_memory::attention_most_scores;
+    if (keeps_attention_scores(operands.op.head_dim)) {
+        sizes.attention_scores = device_memory::attention_most_scores;
+    }
     attention.reserve(sizes);
     const Attention& op = operands.op;
     const AttentionBackward backward_op{op, operands.d_o.view(), operands.dq.view(),

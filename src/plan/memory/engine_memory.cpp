@@ -274,7 +274,10 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::string_view device = view.plan.device;
-    if (!takes_cudnn(view) || (device != "h100" && device != "h200")) return 0;
+    if (!takes_cudnn(view) || !keeps_attention_scores(model.head_dim) ||
+        (device != "h100" && device != "h200")) {
+        return 0;
+    }
     using device_memory::attention_most_scores;
     const auto bytes = [](std::int64_t heads, std::int64_t pairs) {
         return heads * pairs * device_memory::attention_score_pair;

@@ -46,7 +46,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
-/// Gradients of attention's scores on an h100 or h200, bf16 with head_dim <= 128 and no soft cap:
+/// Gradients of attention's scores on an h100 or h200, bf16 with 64 < head_dim <= 128, no soft cap:
 /// 8 KiB for each head and pair of tiles (base/attention_shape.h) of as many of the longest samples
 /// as T holds, at most 3 GiB: parts of the heads take turns. None where the longest sample needs
 /// more for the heads of one key-value head; its scores are then computed twice.

@@ -138,6 +138,9 @@ TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
     test.datasets[0].train[5].tokens = 442 * 64;
     EXPECT_EQ(layout_of(test).attention_scores, 3072 * mib);
+    test.model.head_dim = 64;
+    EXPECT_EQ(layout_of(test).attention_scores, 0U);
+    test.model.head_dim = 128;
     test.job.model.precision = Precision::fp32;
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
 }
