@@ -31,7 +31,8 @@ bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.compute == DType::bf16;
 }
 
-bool takes_cudnn(const ReplicaView& view) {
+/// Attention on tensor cores that cuDNN takes too.
+bool has_tiled_attention(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     return in_bf16(view.plan) && model.attention_soft_cap == 0.0 && cudnn_takes(model.head_dim);
 }
@@ -274,7 +275,7 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::string_view device = view.plan.device;
-    if (!takes_cudnn(view) || !keeps_attention_scores(model.head_dim) ||
+    if (!has_tiled_attention(view) || !keeps_attention_scores(model.head_dim) ||
         (device != "h100" && device != "h200")) {
         return 0;
     }
@@ -282,22 +283,22 @@ std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const auto bytes = [](std::int64_t heads, std::int64_t pairs) {
         return heads * pairs * device_memory::attention_score_pair;
     };
-    const std::int64_t of_longest = attention_score_pairs(view.plan.longest_sample);
-    if (bytes(model.heads / model.kv_heads, of_longest) > attention_most_scores) return 0;
     const std::int64_t tokens = view.replica.microbatch_tokens;
     const std::int64_t longest = std::clamp<std::int64_t>(view.plan.longest_sample, 1, tokens);
+    const std::int64_t of_longest = attention_score_pairs(longest);
+    if (bytes(model.heads / model.kv_heads, of_longest) > attention_most_scores) return 0;
     const std::int64_t pairs =
-        tokens / longest * attention_score_pairs(longest) + attention_score_pairs(tokens % longest);
+        tokens / longest * of_longest + attention_score_pairs(tokens % longest);
     return grown(std::min(bytes(model.heads, pairs), attention_most_scores));
 }
 
 std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
-    if (!takes_cudnn(view)) return 0;
+    if (!has_tiled_attention(view)) return 0;
     return grown(view.replica.microbatch_tokens * view.lane_model.heads * 4);
 }
 
 std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
-    if (!takes_cudnn(view)) return 0;
+    if (!has_tiled_attention(view)) return 0;
     // At most a sample for each token, their number rounded up.
     const std::int64_t rows = attention_shape(view.replica.microbatch_tokens, 1, 1).samples + 32;
     return grown((1 + device_memory::cudnn_operands) * rows * 4);

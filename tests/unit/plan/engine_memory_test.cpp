@@ -128,6 +128,13 @@ TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     // and 1000 tokens, 16 tiles
     test.job.parallel.microbatch_tokens = 5096;
     EXPECT_EQ(layout_of(test).attention_scores, (2U * 528 + 16 * 17 / 2) * 32 * 8192);
+    // what is tried for a longer sample than there are tokens is one of as many: 128 tiles
+    test.job.parallel.microbatch_tokens = 8192;
+    Plan plan = test.plan();
+    plan.longest_sample = 163840;
+    EXPECT_EQ(
+        engine_layout(test.job, only_replica(plan), plan.replicas[0].stages[0]).attention_scores,
+        128U * 129 / 2 * 32 * 8192);
     // 24 samples need more than 3 GiB
     test.job.parallel.microbatch_tokens = 49152;
     ASSERT_GT(24ULL * 528 * 32 * 8192, 3072 * mib);
