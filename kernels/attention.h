@@ -48,15 +48,14 @@ struct AttentionBackwardParams {
     std::int32_t query_tile_count;
     const AttentionTile* key_tiles;
     std::int32_t key_tile_count;
-    /// How much there is to do, which says how sums over heads that share keys are cut: query tiles
-    /// of the longest sample, and pairs of a query tile and a key tile of all samples.
+    /// How much there is to do: tiles of 64 queries of the longest sample, and pairs of one and of
+    /// a tile of 64 keys of all samples, as `pairs` of a tile counts them.
     std::int32_t longest_tiles;
     std::int64_t tile_pairs;
-    /// Workspace for the gradients of scores in bf16, 8 KiB for each of score_pairs and each head:
+    /// Workspace for the gradients of scores in bf16, 8 KiB for each of tile_pairs and each head:
     /// those of so many key-value heads at a time. 0 of them: computed once more for dQ, which has
     /// the same bits.
     void* scores;
-    std::int64_t score_pairs;  ///< of all samples
     std::int32_t score_kv_heads;
 };
 

@@ -11,24 +11,19 @@ namespace warpgroup {
 
 constexpr int copying_registers = 24;
 constexpr int multiplying_registers = 240;
-using Wide = BlockShape<128, 2>;
-using Narrow = BlockShape<64, 2>;
-static_assert(Wide::rows == attention_hopper_rows && Narrow::rows == attention_hopper_rows);
+using Wide = BlockShape<128>;
+using Narrow = BlockShape<64>;
 
 template <class Shape>
 __device__ __forceinline__ void make_barriers(std::uint32_t shared) {
-    constexpr int multiplying_warps = Shape::multiplying_threads / 32;
-    for (int stage = 0; stage < stages; ++stage) {
-        make_barrier(Shape::filled(shared, stage), copying_threads);
-        make_barrier(Shape::free(shared, stage), multiplying_warps);
-    }
+    make_stage_barriers<Shape>(shared);
     make_barrier(shared + Shape::resident_filled_at, copying_threads);
-    make_barrier(shared + Shape::resident_free_at, multiplying_warps);
+    make_barrier(shared + Shape::resident_free_at, multiplying_threads / 32);
 }
 
 /// Keys' blocks first: they take longest, and queries' fill the multiprocessors that they leave.
 template <class Shape>
-__global__ void __launch_bounds__(Shape::threads, 1)
+__global__ void __launch_bounds__(all_threads, 1)
     backward_kernel(const __grid_constant__ AttentionBackwardParams p,
                     const __grid_constant__ KvHeads of) {
     extern __shared__ __align__(1024) char memory[];
@@ -58,17 +53,12 @@ __global__ void __launch_bounds__(Shape::threads, 1)
 }
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::threads, 1)
+__global__ void __launch_bounds__(all_threads, 1)
     product_kernel(const __grid_constant__ AttentionBackwardParams p,
                    const __grid_constant__ KvHeads of) {
     extern __shared__ __align__(1024) char memory[];
     const std::uint32_t shared = shared_address(memory);
-    if (threadIdx.x == 0) {
-        for (int stage = 0; stage < Shape::stages; ++stage) {
-            make_barrier(Shape::filled(shared, stage), copying_threads);
-            make_barrier(Shape::free(shared, stage), Shape::multiplying_warps);
-        }
-    }
+    if (threadIdx.x == 0) make_stage_barriers<Shape>(shared);
     __syncthreads();
     let_next_kernel_start();
     wait_for_kernel_before();
@@ -90,7 +80,7 @@ cudaError_t launch_products(cudaStream_t stream, const AttentionBackwardParams& 
     const AttentionParams& forward = params.forward;
     const int blocks = params.query_tile_count * of.count *
                        Shape::blocks_of_tile(forward.heads / forward.kv_heads);
-    return launch_early(stream, kernel, static_cast<unsigned>(blocks), Shape::threads,
+    return launch_early(stream, kernel, static_cast<unsigned>(blocks), all_threads,
                         Shape::shared_bytes, params, of);
 }
 
@@ -102,7 +92,7 @@ cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params, c
     if (raised != cudaSuccess) return raised;
     const int tiles = params.key_tile_count + (of.keep_scores ? 0 : params.query_tile_count);
     const cudaError_t error = launch_early(stream, kernel, static_cast<unsigned>(tiles * of.count),
-                                           Shape::threads, Shape::shared_bytes, params, of);
+                                           all_threads, Shape::shared_bytes, params, of);
     if (error != cudaSuccess || !of.keep_scores) return error;
     return launch_products<ProductShape<Shape::dim>>(stream, params, of);
 }

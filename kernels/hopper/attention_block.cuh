@@ -11,25 +11,27 @@
 namespace loratrain::kernels::warpgroup {
 
 constexpr int group_rows = 64;
+constexpr int groups = 2;  ///< that multiply
+constexpr int resident_rows = groups * group_rows;
+static_assert(resident_rows == attention_hopper_rows);
 constexpr int streamed_rows = 64;
 constexpr int streamed_panel = streamed_rows * panel_row_bytes;
 constexpr int copying_threads = warpgroup_threads;
+constexpr int multiplying_threads = groups * warpgroup_threads;
+constexpr int all_threads = copying_threads + multiplying_threads;
 constexpr int stages = 3;
 /// The gradients of scores of 64 keys (rows) and 64 queries: a panel.
 constexpr int scores_bytes = group_rows * panel_row_bytes;
 constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
 
-/// Heads of up to `head_columns` columns, and `warpgroups` that multiply.
-template <int head_columns, int warpgroups>
+/// Heads of up to `head_columns` columns.
+template <int head_columns>
 struct BlockShape {
     static constexpr int dim = head_columns;
-    static constexpr int groups = warpgroups;
+    static constexpr int stages = warpgroup::stages;
     static constexpr int panels = dim / panel_columns;
-    static constexpr int rows = groups * group_rows;  ///< that stay
-    static constexpr int multiplying_threads = groups * warpgroup_threads;
-    static constexpr int threads = copying_threads + multiplying_threads;
 
-    static constexpr int resident_panel = rows * panel_row_bytes;
+    static constexpr int resident_panel = resident_rows * panel_row_bytes;
     static constexpr int resident_bytes = panels * resident_panel;
     static constexpr int streamed_bytes = panels * streamed_panel;
     static constexpr int stage_bytes = 2 * streamed_bytes;
@@ -104,7 +106,7 @@ __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows
                                             int thread) {
     constexpr int pieces = dim / 8;
     constexpr int rows_of_pass = threads / pieces;
-    static_assert(rows_of_pass % 8 == 0);
+    static_assert(rows_of_pass % 8 == 0 && rows % rows_of_pass == 0);
     const int piece = thread % pieces;
     const int row = thread / pieces;
     const std::uint32_t to =
@@ -112,8 +114,7 @@ __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows
     const Bf16* from = source.data + static_cast<std::int64_t>(begin + row) * source.ld + piece * 8;
     const int limit = piece < source.chunks ? source.length - begin - row : 0;
 #pragma unroll
-    for (int i = 0; i < (rows + rows_of_pass - 1) / rows_of_pass; ++i) {
-        if (rows % rows_of_pass != 0 && row + i * rows_of_pass >= rows) break;
+    for (int i = 0; i < rows / rows_of_pass; ++i) {
         copy_16_async(to + i * rows_of_pass * panel_row_bytes, from,
                       i * rows_of_pass < limit ? 16 : 0);
         from += rows_of_pass * source.ld;
@@ -127,13 +128,22 @@ struct KvHeads {
     bool keep_scores;
 };
 
+/// Barriers of the stages: all that copy fill one, all warps that multiply free it.
+template <class Shape>
+__device__ __forceinline__ void make_stage_barriers(std::uint32_t shared) {
+    for (int stage = 0; stage < Shape::stages; ++stage) {
+        make_barrier(Shape::filled(shared, stage), copying_threads);
+        make_barrier(Shape::free(shared, stage), multiplying_threads / 32);
+    }
+}
+
 /// Where the gradients of scores of a head's pair of tiles are; `head`: of those of the launch.
 __device__ __forceinline__ char* scores_of(const AttentionBackwardParams& p,
                                            const AttentionTile& tile, int head, int query_begin,
                                            int key_begin) {
     const int queries = query_begin / streamed_rows;
     const std::int64_t pair = tile.pairs + queries * (queries + 1) / 2 + key_begin / group_rows;
-    return static_cast<char*>(p.scores) + (head * p.score_pairs + pair) * scores_bytes;
+    return static_cast<char*>(p.scores) + (head * p.tile_pairs + pair) * scores_bytes;
 }
 
 /// What this thread has copied is there, and it says so.

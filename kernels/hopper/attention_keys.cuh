@@ -20,7 +20,7 @@ class KeySums {
         tile_ = p.key_tiles[block / of.count];
         kv_head_ = of.first + block % of.count;
         group_ = forward.heads / forward.kv_heads;
-        const int end = query_end(tile_, Shape::rows, forward.window);
+        const int end = query_end(tile_, resident_rows, forward.window);
         const int tiles = (end - tile_.begin + streamed_rows - 1) / streamed_rows;
         last_ = tile_.begin + (tiles - 1) * streamed_rows;
         steps_ = tiles * group_;
@@ -101,16 +101,16 @@ class KeySums {
 
     __device__ __forceinline__ void load_keys() const {
         const int thread = static_cast<int>(threadIdx.x) - copying_threads;
-        load_panels<dim, Shape::rows, Shape::multiplying_threads>(
+        load_panels<dim, resident_rows, multiplying_threads>(
             shared_ + Shape::resident_at,
             head_rows(p_.forward.k, tile_, kv_head_, p_.forward.head_dim), tile_.begin, thread);
-        load_panels<dim, Shape::rows, Shape::multiplying_threads>(
+        load_panels<dim, resident_rows, multiplying_threads>(
             shared_ + Shape::resident_at + Shape::resident_bytes,
             head_rows(p_.forward.v, tile_, kv_head_, p_.forward.head_dim), tile_.begin, thread);
         commit_copies();
         wait_for_copies();
         show_to_products();
-        meet<1, Shape::multiplying_threads>();
+        meet<1, multiplying_threads>();
     }
 
     /// (lse, rowsum(dO * O)) of two queries.
@@ -141,7 +141,7 @@ class KeySums {
         wait_for_products<1>();
         use_products(s_);
         const int ahead = begin - tile_.begin;
-        if (ahead < Shape::rows || ahead >= p_.forward.window - (streamed_rows - 1)) {
+        if (ahead < resident_rows || ahead >= p_.forward.window - (streamed_rows - 1)) {
             hide_scores(ahead);
         }
         const float scale = p_.forward.scale * log2_e;

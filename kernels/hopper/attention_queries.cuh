@@ -22,7 +22,7 @@ class QuerySums {
         kv_head_ = block % forward.kv_heads;
         group_ = forward.heads / forward.kv_heads;
         first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
-        const int end = min(tile_.begin + Shape::rows, tile_.length);
+        const int end = min(tile_.begin + resident_rows, tile_.length);
         steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
     }
 
@@ -33,10 +33,10 @@ class QuerySums {
             const int head = kv_head_ * group_ + of_group;
             if (of_group > 0) wait_for(shared_ + Shape::resident_free_at, (of_group & 1) ^ 1);
             const std::uint32_t target = shared_ + Shape::resident_at;
-            load_panels<dim, Shape::rows, copying_threads>(
+            load_panels<dim, resident_rows, copying_threads>(
                 target, head_rows(p_.forward.q, tile_, head, p_.forward.head_dim), tile_.begin,
                 thread);
-            load_panels<dim, Shape::rows, copying_threads>(
+            load_panels<dim, resident_rows, copying_threads>(
                 target + Shape::resident_bytes, head_rows(p_.d_o, tile_, head, p_.forward.head_dim),
                 tile_.begin, thread);
             finish_copies(shared_ + Shape::resident_filled_at);

@@ -1,19 +1,15 @@
 #pragma once
 
 #include "attention_block.cuh"
+#include "kernels/tensor_core.cuh"
 
 namespace loratrain::kernels::warpgroup {
 
-/// Heads of up to `head_columns` columns; each of two groups that multiply has 64 queries of two
-/// heads.
+/// Heads of up to `head_columns` columns; each group that multiplies has 64 queries of two heads.
 template <int head_columns>
 struct ProductShape {
     static constexpr int dim = head_columns;
-    static constexpr int groups = 2;
     static constexpr int heads = 2;
-    static constexpr int rows = groups * group_rows;
-    static constexpr int multiplying_warps = groups * warpgroup_threads / 32;
-    static constexpr int threads = copying_threads + groups * warpgroup_threads;
     static constexpr int stages = 4;
 
     static constexpr int keys_bytes = dim / panel_columns * streamed_panel;
@@ -65,7 +61,7 @@ class QueryProducts {
         first_kept_ = first_head_ - of.first * group_heads;
         heads_ = min(Shape::heads, group_heads - first_of_group);
         first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
-        const int end = min(tile_.begin + Shape::rows, tile_.length);
+        const int end = min(tile_.begin + resident_rows, tile_.length);
         steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
     }
 
@@ -83,16 +79,14 @@ class QueryProducts {
     }
 
     __device__ __forceinline__ void multiply() {
-        const int thread = static_cast<int>(threadIdx.x) - copying_threads;
-        const int warp_of_all = __shfl_sync(0xffffffffU, thread / 32, 0);
-        const int group = warp_of_all / 4;
-        const Range own = steps_of(group);
+        const Place place;
+        const Range own = steps_of(place.group);
         leave(0, own.begin);
-        sum(group, own);
+        sum(place.group, own);
         leave(own.end, steps_);
-        const int first = group * group_rows + warp_of_all % 4 * 16;
-        const std::uint32_t panel = shared_ + Shape::output_at + group * Shape::keys_bytes +
-                                    warp_of_all % 4 * 16 * panel_row_bytes;
+        const int first = place.group * group_rows + place.warp * 16;
+        const std::uint32_t panel = shared_ + Shape::output_at + place.group * Shape::keys_bytes +
+                                    place.warp * 16 * panel_row_bytes;
 #pragma unroll
         for (int head = 0; head < Shape::heads; ++head) {
             if (head >= heads_) break;
@@ -152,7 +146,7 @@ class QueryProducts {
     /// The keys of a step are there, but for `later` of its followers.
     template <int later>
     __device__ __forceinline__ void finish(int step, int thread) const {
-        asm volatile("cp.async.wait_group %0;\n" ::"n"(later) : "memory");
+        wait_for_pieces<later>();
         show_to_products();
         const std::uint32_t barrier = Shape::filled(shared_, step % stages);
         if (thread == 0) {
@@ -162,17 +156,17 @@ class QueryProducts {
         }
     }
     __device__ __forceinline__ void copy_scores(int step, std::uint32_t barrier) const {
-        bool seen[Shape::groups];
+        bool seen[groups];
         int panels = 0;
 #pragma unroll
-        for (int group = 0; group < Shape::groups; ++group) {
+        for (int group = 0; group < groups; ++group) {
             const Range range = steps_of(group);
             seen[group] = step >= range.begin && step < range.end;
             panels += seen[group] ? heads_ : 0;
         }
         arrive_before_copies(barrier, panels * scores_bytes);
 #pragma unroll
-        for (int group = 0; group < Shape::groups; ++group) {
+        for (int group = 0; group < groups; ++group) {
             for (int head = 0; seen[group] && head < heads_; ++head) {
                 copy_bulk(Shape::scores(shared_, step % stages, group, head),
                           scores_of(p_, tile_, first_kept_ + head, tile_.begin + group * group_rows,

@@ -35,13 +35,13 @@ double typical_length(const PackedRows& rows) {
     return squares / static_cast<double>(rows.tokens);
 }
 
-void count_tile_pairs(const PackedRows& rows, std::int32_t tile_rows,
-                      kernels::AttentionBackwardParams& params) {
+void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& params) {
+    constexpr std::int64_t tile_rows = kernels::attention_backward_rows;
     for (std::int64_t i = 0; i < rows.samples; ++i) {
         const std::int32_t length = rows.host_offsets[i + 1] - rows.host_offsets[i];
-        const std::int32_t tiles = (length + tile_rows - 1) / tile_rows;
+        const auto tiles = static_cast<std::int32_t>(ceil_div(length, tile_rows));
         params.longest_tiles = std::max(params.longest_tiles, tiles);
-        params.tile_pairs += std::int64_t{tiles} * (tiles + 1) / 2;
+        params.tile_pairs += attention_score_pairs(length);
     }
 }
 
@@ -53,14 +53,6 @@ std::int32_t kv_heads_at_once(const kernels::AttentionParams& params, std::int64
     if (fit == 0) return 0;
     const std::int64_t parts = ceil_div(std::int64_t{params.kv_heads}, fit);
     return static_cast<std::int32_t>(ceil_div(std::int64_t{params.kv_heads}, parts));
-}
-
-std::int64_t score_pairs(const PackedRows& rows) {
-    std::int64_t pairs = 0;
-    for (std::int64_t i = 0; i < rows.samples; ++i) {
-        pairs += attention_score_pairs(rows.host_offsets[i + 1] - rows.host_offsets[i]);
-    }
-    return pairs;
 }
 
 }  // namespace
@@ -196,14 +188,13 @@ void CudaAttention::backward(const AttentionBackward& op) {
     params.query_tile_count = query_tiles_.count();
     params.key_tiles = key_tiles_.data();
     params.key_tile_count = key_tiles_.count();
-    count_tile_pairs(rows, tile_rows.key, params);
+    count_tile_pairs(rows, params);
     const auto stats = static_cast<std::size_t>(params.forward.q.rows * params.forward.heads);
     params.row_stats =
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
-    params.score_pairs = score_pairs(rows);
     params.scores = scores_.data();
     params.score_kv_heads =
-        kv_heads_at_once(params.forward, params.score_pairs * device_memory::attention_score_pair,
+        kv_heads_at_once(params.forward, params.tile_pairs * device_memory::attention_score_pair,
                          static_cast<std::int64_t>(scores_.bytes()));
     CUDA_CHECK(kernels::attention_backward(stream_, params));
 }
