@@ -26,10 +26,8 @@ bool fits_tensor_cores(const AttentionBackwardParams& p) {
     return fits_tensor_cores(p.forward) && aligned({p.d_o, p.dq, p.dk, p.dv});
 }
 
-bool runs_on_hopper(const AttentionBackwardParams& params) {
-    const AttentionParams& forward = params.forward;
-    return forward.soft_cap == 0.0F && fits_tensor_cores(params) &&
-           runs_attention_hopper(forward.shared_limit);
+bool has_warpgroups(const AttentionParams& p) {
+    return p.soft_cap == 0.0F && runs_attention_hopper(p.shared_limit);
 }
 
 AttentionTileRows tile_rows(bool tensor_cores) {
@@ -45,11 +43,15 @@ bool valid(const AttentionParams& p) {
 }  // namespace
 
 AttentionTileRows attention_tile_rows(const AttentionParams& params) {
+    if (fits_tensor_cores(params) && has_warpgroups(params)) {
+        return {attention_hopper_forward_rows(params.head_dim), attention_hopper_rows,
+                attention_hopper_rows};
+    }
     return tile_rows(fits_tensor_cores(params));
 }
 
 AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params) {
-    if (runs_on_hopper(params)) {
+    if (fits_tensor_cores(params) && has_warpgroups(params.forward)) {
         return {attention_forward_rows, attention_hopper_rows, attention_hopper_rows};
     }
     return tile_rows(fits_tensor_cores(params));
@@ -58,16 +60,17 @@ AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params) {
 cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params) {
     if (!valid(params)) return cudaErrorInvalidValue;
     if (params.tile_count == 0) return cudaSuccess;
-    return fits_tensor_cores(params) ? attention_forward_tensor(stream, params)
-                                     : attention_forward_plain(stream, params);
+    if (!fits_tensor_cores(params)) return attention_forward_plain(stream, params);
+    return has_warpgroups(params) ? attention_forward_hopper(stream, params)
+                                  : attention_forward_tensor(stream, params);
 }
 
 cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params) {
     if (!valid(params.forward)) return cudaErrorInvalidValue;
     if (params.query_tile_count == 0) return cudaSuccess;
-    if (runs_on_hopper(params)) return attention_backward_hopper(stream, params);
-    return fits_tensor_cores(params) ? attention_backward_tensor(stream, params)
-                                     : attention_backward_plain(stream, params);
+    if (!fits_tensor_cores(params)) return attention_backward_plain(stream, params);
+    return has_warpgroups(params.forward) ? attention_backward_hopper(stream, params)
+                                          : attention_backward_tensor(stream, params);
 }
 
 }  // namespace loratrain::kernels

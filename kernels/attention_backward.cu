@@ -374,14 +374,6 @@ __device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, in
                                             lane);
 }
 
-int count_processors() {
-    int device = 0;
-    int count = 1;
-    if (cudaGetDevice(&device) != cudaSuccess) return count;
-    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
-    return count;
-}
-
 /// Blocks at once on a multiprocessor: as many as registers are enough for.
 template <int dim>
 constexpr int blocks_of_processor = dim <= 64 ? 3 : 2;

@@ -8,6 +8,7 @@ namespace loratrain::kernels {
 cudaError_t attention_forward_tensor(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_tensor(cudaStream_t stream, const AttentionBackwardParams& params);
 cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwardParams& params);
+cudaError_t attention_forward_hopper(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_forward_plain(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_plain(cudaStream_t stream, const AttentionBackwardParams& params);
 
@@ -20,7 +21,8 @@ bool runs_attention_hopper(int shared_limit);
 constexpr std::int32_t attention_forward_rows = 128;
 constexpr std::int32_t attention_backward_rows = 64;
 constexpr std::int32_t attention_plain_rows = 32;
-constexpr std::int32_t attention_hopper_rows = 128;
+constexpr std::int32_t attention_hopper_rows = 128;  ///< of gradients' tiles
+std::int32_t attention_hopper_forward_rows(std::int32_t head_dim);
 
 #ifdef __CUDACC__
 

@@ -51,6 +51,15 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
+/// Multiprocessors of the current device.
+inline int count_processors() {
+    int device = 0;
+    int count = 1;
+    if (cudaGetDevice(&device) != cudaSuccess) return count;
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return count;
+}
+
 /// Lets a kernel have `shared` bytes a block, and the multiprocessor as much for several blocks as
 /// one has that offers a block `limit`: all that this one has, but where tests lower the limit.
 inline cudaError_t allow_shared(const void* kernel, int shared, int limit) {

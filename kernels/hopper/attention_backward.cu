@@ -9,8 +9,7 @@ namespace loratrain::kernels {
 
 namespace warpgroup {
 
-constexpr int copying_registers = 24;
-constexpr int multiplying_registers = 240;
+using BackwardRegisters = Registers<groups, 24, 240>;
 using Wide = BlockShape<128>;
 using Narrow = BlockShape<64>;
 
@@ -35,7 +34,7 @@ __global__ void __launch_bounds__(all_threads, 1)
     const int block = static_cast<int>(blockIdx.x);
     const int of_keys = p.key_tile_count * of.count;
     if (threadIdx.x < copying_threads) {
-        give_registers<copying_registers>();
+        BackwardRegisters::of_copying();
         const int thread = static_cast<int>(threadIdx.x);
         if (block < of_keys) {
             KeySums<Shape>(p, of, block, shared).copy(thread);
@@ -43,7 +42,7 @@ __global__ void __launch_bounds__(all_threads, 1)
             QuerySums<Shape>(p, block - of_keys, shared).copy(thread);
         }
     } else {
-        take_registers<multiplying_registers>();
+        BackwardRegisters::of_multiplying();
         if (block < of_keys) {
             KeySums<Shape>(p, of, block, shared).multiply();
         } else {

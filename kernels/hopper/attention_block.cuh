@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cmath>
+
 #include "kernels/attention_launch.h"
 #include "kernels/attention_tile.cuh"
+#include "kernels/tensor_core.cuh"
 #include "warpgroup.cuh"
 
 /// Pieces of the attention kernels with warpgroup products: a block is a warpgroup that copies and
-/// two that multiply, each for 64 rows of the tile of 128 that stays; tiles of 64 rows of two
-/// matrices stream by.
+/// two or three that multiply, each for 64 rows of the tile that stays; tiles of 64 rows of two
+/// matrices stream by. What is here for two is for the gradients' kernels.
 
 namespace loratrain::kernels::warpgroup {
 
@@ -19,7 +22,19 @@ constexpr int streamed_panel = streamed_rows * panel_row_bytes;
 constexpr int copying_threads = warpgroup_threads;
 constexpr int multiplying_threads = groups * warpgroup_threads;
 constexpr int all_threads = copying_threads + multiplying_threads;
-constexpr int stages = 3;
+
+/// Registers of a thread, `copying` and `multiplying` ones. Warpgroups share what their block is
+/// started with: one that takes more than the others gave waits for ever.
+template <int groups, int copying, int multiplying>
+struct Registers {
+    static constexpr int threads = (1 + groups) * warpgroup_threads;
+    static constexpr int at_start = 65536 / threads / 8 * 8;
+    static_assert(copying + groups * multiplying <= (1 + groups) * at_start);
+
+    static __device__ __forceinline__ void of_copying() { give_registers<copying>(); }
+    static __device__ __forceinline__ void of_multiplying() { take_registers<multiplying>(); }
+};
+
 /// The gradients of scores of 64 keys (rows) and 64 queries: a panel.
 constexpr int scores_bytes = group_rows * panel_row_bytes;
 constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
@@ -28,7 +43,8 @@ constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
 template <int head_columns>
 struct BlockShape {
     static constexpr int dim = head_columns;
-    static constexpr int stages = warpgroup::stages;
+    static constexpr int stages = 3;
+    static constexpr int multiplying_warps = multiplying_threads / 32;
     static constexpr int panels = dim / panel_columns;
 
     static constexpr int resident_panel = resident_rows * panel_row_bytes;
@@ -87,6 +103,7 @@ __device__ __forceinline__ int lane_number() {
 }
 
 /// The stage that is next, and the parity of its barriers.
+template <int stages>
 struct StageWalk {
     int stage = 0;
     std::uint32_t parity = 0;
@@ -133,7 +150,7 @@ template <class Shape>
 __device__ __forceinline__ void make_stage_barriers(std::uint32_t shared) {
     for (int stage = 0; stage < Shape::stages; ++stage) {
         make_barrier(Shape::filled(shared, stage), copying_threads);
-        make_barrier(Shape::free(shared, stage), multiplying_threads / 32);
+        make_barrier(Shape::free(shared, stage), Shape::multiplying_warps);
     }
 }
 
@@ -152,6 +169,44 @@ __device__ __forceinline__ void finish_copies(std::uint32_t barrier) {
     wait_for_copies();
     show_to_products();
     arrive(barrier);
+}
+
+/// Steps of 64 keys.
+struct StepRange {
+    int begin;
+    int end;
+};
+/// Those whose keys are seen by the 64 queries from `begin` on; the first has the keys from `first`
+/// on. None for queries that the sample does not have.
+__device__ __forceinline__ StepRange steps_of_queries(const AttentionTile& tile, int begin,
+                                                      int first, int window) {
+    if (begin >= tile.length) return {0, 0};
+    const int own = first_key_tile(begin, window, streamed_rows);
+    return {(own - first) / streamed_rows, (begin - first) / streamed_rows + 1};
+}
+
+/// Of 64 queries and 64 keys, `ahead`: the first query - the first key. Keys that a query does not
+/// see become -inf in the warp's 16 rows of scores.
+__device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int warp, int window) {
+    if (ahead >= group_rows && ahead < window - (group_rows - 1)) return;
+    const int lane = lane_number();
+    const int first = ahead + warp * 16 + (lane >> 2) - ((lane & 3) << 1);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        const int distance = first - i / 4 * 8 - (i & 1) + ((i >> 1) & 1) * 8;
+        if (is_hidden(distance, window)) scores[i] = -INFINITY;
+    }
+}
+
+/// 16 rows of a resident tile as operands in registers.
+template <int panel, int words>
+__device__ __forceinline__ void load_rows(std::uint32_t (&rows)[words], std::uint32_t from) {
+    const int lane = lane_number();
+#pragma unroll
+    for (int k = 0; k < words / 4; ++k) {
+        load_fragments(*reinterpret_cast<std::uint32_t(*)[4]>(rows + 4 * k),
+                       from + k / 4 * panel + panel_offset(lane & 15, k % 4 * 2 + (lane >> 4)));
+    }
 }
 
 /// d = rows[64, dim] streamed[64, dim]ᵀ; `panel`: bytes between the panels of `rows`.

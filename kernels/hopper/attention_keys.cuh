@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cmath>
-
 #include "attention_block.cuh"
 
 namespace loratrain::kernels::warpgroup {
@@ -11,6 +9,7 @@ namespace loratrain::kernels::warpgroup {
 template <class Shape>
 class KeySums {
     static constexpr int dim = Shape::dim;
+    static constexpr int stages = Shape::stages;
 
   public:
     __device__ __forceinline__ KeySums(const AttentionBackwardParams& p, const KvHeads& of,
@@ -29,7 +28,7 @@ class KeySums {
     /// By the warpgroup that copies.
     __device__ __forceinline__ void copy(int thread) const {
         const AttentionParams& forward = p_.forward;
-        StageWalk at;
+        StageWalk<stages> at;
         Pair pair = first();
         for (int step = 0; step < steps_; ++step) {
             if (step >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
@@ -57,7 +56,7 @@ class KeySums {
     __device__ __forceinline__ void multiply() {
         load_keys();
         Pair pair = first();
-        StageWalk at;
+        StageWalk<stages> at;
         wait_for(Shape::filled(shared_, 0), 0);
         use_products(dk_);
         use_products(dv_);
@@ -199,7 +198,7 @@ class KeySums {
 
     /// What the queries of a stage add, whose probabilities are known; then those of the next one.
     /// The last step takes its own again, for nothing.
-    __device__ __forceinline__ void add_sums(StageWalk& at, Pair& pair, int step) {
+    __device__ __forceinline__ void add_sums(StageWalk<stages>& at, Pair& pair, int step) {
         const int stage = at.stage;
         const bool more = step + 1 < steps_;
         begin_products();

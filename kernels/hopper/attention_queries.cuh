@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cmath>
-
 #include "attention_block.cuh"
 
 namespace loratrain::kernels::warpgroup {
@@ -11,6 +9,7 @@ namespace loratrain::kernels::warpgroup {
 template <class Shape>
 class QuerySums {
     static constexpr int dim = Shape::dim;
+    static constexpr int stages = Shape::stages;
 
   public:
     /// Of all heads.
@@ -27,7 +26,7 @@ class QuerySums {
     }
 
     __device__ __forceinline__ void copy(int thread) const {
-        StageWalk at;
+        StageWalk<stages> at;
         int copied = 0;
         for (int of_group = 0; of_group < group_; ++of_group) {
             const int head = kv_head_ * group_ + of_group;
@@ -50,7 +49,7 @@ class QuerySums {
     }
 
     __device__ __forceinline__ void multiply() {
-        StageWalk at;
+        StageWalk<stages> at;
         for (int of_group = 0; of_group < group_; ++of_group) {
             const int head = kv_head_ * group_ + of_group;
             load_rows(head, of_group & 1);
@@ -92,35 +91,17 @@ class QuerySums {
         wait_for(shared_ + Shape::resident_filled_at, parity);
         const std::uint32_t from = shared_ + Shape::resident_at +
                                    (place_.group * group_rows + place_.warp * 16) * panel_row_bytes;
-#pragma unroll
-        for (int k = 0; k < dim / 16; ++k) {
-            const std::uint32_t at = from + k / 4 * Shape::resident_panel +
-                                     panel_offset(lane & 15, k % 4 * 2 + (lane >> 4));
-            load_fragments(*reinterpret_cast<std::uint32_t(*)[4]>(q_ + 4 * k), at);
-            load_fragments(*reinterpret_cast<std::uint32_t(*)[4]>(d_o_ + 4 * k),
-                           at + Shape::resident_bytes);
-        }
+        warpgroup::load_rows<Shape::resident_panel>(q_, from);
+        warpgroup::load_rows<Shape::resident_panel>(d_o_, from + Shape::resident_bytes);
         __syncwarp();
         if (lane == 0) arrive(shared_ + Shape::resident_free_at);
     }
 
-    /// `ahead`: the group's first query - the first key.
-    __device__ __forceinline__ void hide_scores(int ahead) {
-        const int lane = lane_number();
-        const int first = ahead + place_.warp * 16 + (lane >> 2) - ((lane & 3) << 1);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            const int distance = first - i / 4 * 8 - (i & 1) + ((i >> 1) & 1) * 8;
-            if (is_hidden(distance, p_.forward.window)) s_[i] = -INFINITY;
-        }
-    }
     __device__ __forceinline__ void await_score_gradients(int begin) {
         wait_for_products<1>();
         use_products(s_);
-        const int ahead = tile_.begin + place_.group * group_rows - begin;
-        if (ahead < group_rows || ahead >= p_.forward.window - (group_rows - 1)) {
-            hide_scores(ahead);
-        }
+        hide_keys(s_, tile_.begin + place_.group * group_rows - begin, place_.warp,
+                  p_.forward.window);
         const float scale = p_.forward.scale * log2_e;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
@@ -134,7 +115,7 @@ class QuerySums {
     }
 
     /// dq_ of one head. The first group leaves out the last keys, which it does not see.
-    __device__ __forceinline__ void sum_head(StageWalk& at) {
+    __device__ __forceinline__ void sum_head(StageWalk<stages>& at) {
         const int diagonal = (tile_.begin + place_.group * group_rows - first_) / streamed_rows;
         const int own_steps = min(steps_, diagonal + 1);
 #pragma unroll

@@ -11,6 +11,7 @@ struct ProductShape {
     static constexpr int dim = head_columns;
     static constexpr int heads = 2;
     static constexpr int stages = 4;
+    static constexpr int multiplying_warps = multiplying_threads / 32;
 
     static constexpr int keys_bytes = dim / panel_columns * streamed_panel;
     static constexpr int stage_bytes = keys_bytes + groups * heads * scores_bytes;
@@ -80,7 +81,7 @@ class QueryProducts {
 
     __device__ __forceinline__ void multiply() {
         const Place place;
-        const Range own = steps_of(place.group);
+        const StepRange own = steps_of(place.group);
         leave(0, own.begin);
         sum(place.group, own);
         leave(own.end, steps_);
@@ -97,16 +98,8 @@ class QueryProducts {
     }
 
   private:
-    struct Range {
-        int begin;
-        int end;
-    };
-    /// The steps whose keys a group's queries see.
-    __device__ __forceinline__ Range steps_of(int group) const {
-        const int begin = tile_.begin + group * group_rows;
-        if (begin >= tile_.length) return {0, 0};
-        const int first = first_key_tile(begin, p_.forward.window, streamed_rows);
-        return {(first - first_) / streamed_rows, (begin - first_) / streamed_rows + 1};
+    __device__ __forceinline__ StepRange steps_of(int group) const {
+        return steps_of_queries(tile_, tile_.begin + group * group_rows, first_, p_.forward.window);
     }
 
     __device__ __forceinline__ void release(int step) const {
@@ -120,7 +113,7 @@ class QueryProducts {
         }
     }
     /// Of both heads: where there is one, sums of the other are of no use.
-    __device__ __forceinline__ void sum(int group, const Range& own) {
+    __device__ __forceinline__ void sum(int group, const StepRange& own) {
 #pragma unroll
         for (int head = 0; head < Shape::heads; ++head) use_products(dq_[head]);
         for (int step = own.begin; step < own.end; ++step) {
@@ -160,7 +153,7 @@ class QueryProducts {
         int panels = 0;
 #pragma unroll
         for (int group = 0; group < groups; ++group) {
-            const Range range = steps_of(group);
+            const StepRange range = steps_of(group);
             seen[group] = step >= range.begin && step < range.end;
             panels += seen[group] ? heads_ : 0;
         }

@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "attention_outputs.cuh"
+#include "kernels/launch.cuh"
+
+namespace loratrain::kernels {
+
+namespace warpgroup {
+
+/// Narrow heads take fewer registers, and as many exponentials for half of the products: a third
+/// warpgroup hides them.
+using NarrowOutputs = OutputShape<64, 3>;
+using WideOutputs = OutputShape<128, 2>;
+
+template <class Shape>
+using ForwardRegisters =
+    std::conditional_t<Shape::groups == 2, Registers<2, 40, 232>, Registers<3, 32, 160>>;
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::threads, 1)
+    forward_kernel(const __grid_constant__ AttentionParams p, int heads_at_once) {
+    extern __shared__ __align__(1024) char memory[];
+    const std::uint32_t shared = shared_address(memory);
+    if (threadIdx.x == 0) {
+        make_stage_barriers<Shape>(shared);
+        make_barrier(shared + Shape::resident_free_at, Shape::multiplying_warps);
+    }
+    __syncthreads();
+    let_next_kernel_start();
+    wait_for_kernel_before();
+    const int block = static_cast<int>(blockIdx.x);
+    if (threadIdx.x < copying_threads) {
+        ForwardRegisters<Shape>::of_copying();
+        QueryOutputs<Shape>(p, heads_at_once, block, shared).copy(static_cast<int>(threadIdx.x));
+    } else {
+        ForwardRegisters<Shape>::of_multiplying();
+        QueryOutputs<Shape>(p, heads_at_once, block, shared).multiply();
+    }
+}
+
+/// As many parts of a group's heads as give every multiprocessor several blocks, whose work
+/// differs.
+int find_parts(const AttentionParams& params, int group_heads) {
+    constexpr int blocks_of_processor = 4;
+    static const int wanted = blocks_of_processor * count_processors();
+    const int blocks = params.tile_count * params.kv_heads;
+    return std::min(group_heads, (wanted + blocks - 1) / blocks);
+}
+
+template <class Shape>
+cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+    const auto kernel = forward_kernel<Shape>;
+    static const cudaError_t raised = allow_shared(reinterpret_cast<const void*>(kernel),
+                                                   Shape::shared_bytes, params.shared_limit);
+    if (raised != cudaSuccess) return raised;
+    const int group_heads = params.heads / params.kv_heads;
+    const int most_parts = find_parts(params, group_heads);
+    const int heads_at_once = (group_heads + most_parts - 1) / most_parts;
+    const int parts = (group_heads + heads_at_once - 1) / heads_at_once;
+    return launch_early(stream, kernel,
+                        static_cast<unsigned>(params.tile_count * params.kv_heads * parts),
+                        Shape::threads, Shape::shared_bytes, params, heads_at_once);
+}
+
+}  // namespace warpgroup
+
+std::int32_t attention_hopper_forward_rows(std::int32_t head_dim) {
+    using namespace warpgroup;
+    return head_dim <= NarrowOutputs::dim ? NarrowOutputs::resident_rows
+                                          : WideOutputs::resident_rows;
+}
+
+cudaError_t attention_forward_hopper(cudaStream_t stream, const AttentionParams& params) {
+    using namespace warpgroup;
+    return params.head_dim <= NarrowOutputs::dim ? launch<NarrowOutputs>(stream, params)
+                                                 : launch<WideOutputs>(stream, params);
+}
+
+}  // namespace loratrain::kernels
