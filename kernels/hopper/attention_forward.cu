@@ -19,7 +19,7 @@ using ForwardRegisters =
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::threads, 1)
-    forward_kernel(const __grid_constant__ AttentionParams p, int heads_at_once) {
+    forward_kernel(const __grid_constant__ AttentionParams p) {
     extern __shared__ __align__(1024) char memory[];
     const std::uint32_t shared = shared_address(memory);
     if (threadIdx.x == 0) {
@@ -29,23 +29,13 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     __syncthreads();
     let_next_kernel_start();
     wait_for_kernel_before();
-    const int block = static_cast<int>(blockIdx.x);
     if (threadIdx.x < copying_threads) {
         ForwardRegisters<Shape>::of_copying();
-        QueryOutputs<Shape>(p, heads_at_once, block, shared).copy(static_cast<int>(threadIdx.x));
+        QueryOutputs<Shape>(p, shared).copy(static_cast<int>(threadIdx.x));
     } else {
         ForwardRegisters<Shape>::of_multiplying();
-        QueryOutputs<Shape>(p, heads_at_once, block, shared).multiply();
+        QueryOutputs<Shape>(p, shared).multiply();
     }
-}
-
-/// As many parts of a group's heads as give every multiprocessor several blocks, whose work
-/// differs.
-int find_parts(const AttentionParams& params, int group_heads) {
-    constexpr int blocks_of_processor = 4;
-    static const int wanted = blocks_of_processor * count_processors();
-    const int blocks = params.tile_count * params.kv_heads;
-    return std::min(group_heads, (wanted + blocks - 1) / blocks);
 }
 
 template <class Shape>
@@ -54,13 +44,10 @@ cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
     static const cudaError_t raised = allow_shared(reinterpret_cast<const void*>(kernel),
                                                    Shape::shared_bytes, params.shared_limit);
     if (raised != cudaSuccess) return raised;
-    const int group_heads = params.heads / params.kv_heads;
-    const int most_parts = find_parts(params, group_heads);
-    const int heads_at_once = (group_heads + most_parts - 1) / most_parts;
-    const int parts = (group_heads + heads_at_once - 1) / heads_at_once;
-    return launch_early(stream, kernel,
-                        static_cast<unsigned>(params.tile_count * params.kv_heads * parts),
-                        Shape::threads, Shape::shared_bytes, params, heads_at_once);
+    static const int processors = count_processors();
+    const int blocks = std::min(processors, params.tile_count * params.heads);
+    return launch_early(stream, kernel, static_cast<unsigned>(blocks), Shape::threads,
+                        Shape::shared_bytes, params);
 }
 
 }  // namespace warpgroup

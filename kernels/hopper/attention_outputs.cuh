@@ -43,10 +43,11 @@ struct OutputShape {
     }
 };
 
-/// Outputs of 64 queries for each group, of heads that share keys, one after the other: the keys
-/// and values that they see stream by. Exponents are of scores less a base, which follows the
-/// largest score only once that is ahead by more than 8 in units of log 2: bf16 and sums in fp32
-/// have the room, and what was summed before is seldom rescaled.
+/// Outputs of 64 queries for each group: the keys and values that they see stream by. Exponents are
+/// of scores less a base, which follows the largest score only once that is ahead by more than 8 in
+/// units of log 2: bf16 and sums in fp32 have the room, and what was summed before is seldom
+/// rescaled. A block goes through several tiles of a head, so that the next one's rows come while
+/// this one's are multiplied.
 template <class Shape>
 class QueryOutputs {
     static constexpr int dim = Shape::dim;
@@ -54,40 +55,19 @@ class QueryOutputs {
     static constexpr float most_ahead = 8.0F;
 
   public:
-    /// `heads_at_once`: of those that share keys, for a block.
-    __device__ __forceinline__ QueryOutputs(const AttentionParams& p, int heads_at_once, int block,
-                                            std::uint32_t shared)
-        : p_(p), shared_(shared) {
-        const int group_heads = p.heads / p.kv_heads;
-        const int parts = (group_heads + heads_at_once - 1) / heads_at_once;
-        tile_ = p.tiles[block / (p.kv_heads * parts)];
-        kv_head_ = block / parts % p.kv_heads;
-        const int first_of_group = block % parts * heads_at_once;
-        first_head_ = kv_head_ * group_heads + first_of_group;
-        heads_ = min(heads_at_once, group_heads - first_of_group);
-        first_ = first_key_tile(tile_.begin, p.window, streamed_rows);
-        const int end = min(tile_.begin + Shape::resident_rows, tile_.length);
-        steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
-    }
+    __device__ __forceinline__ QueryOutputs(const AttentionParams& p, std::uint32_t shared)
+        : p_(p), shared_(shared) {}
 
-    __device__ __forceinline__ void copy(int thread) const {
+    __device__ __forceinline__ void copy(int thread) {
         StageWalk<stages> at;
         int copied = 0;
-        for (int head = 0; head < heads_; ++head) {
-            if (head > 0) wait_for(shared_ + Shape::resident_free_at, (head & 1) ^ 1);
+        for (int turn = 0; take_tile(turn); ++turn) {
+            if (turn > 0) wait_for(shared_ + Shape::resident_free_at, (turn & 1) ^ 1);
             load_panels<dim, Shape::resident_rows, copying_threads>(
-                shared_, head_rows(p_.q, tile_, first_head_ + head, p_.head_dim), tile_.begin,
-                thread);
+                shared_, head_rows(p_.q, tile_, head_, p_.head_dim), tile_.begin, thread);
             for (int step = 0; step < steps_; ++step, ++copied) {
                 if (copied >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
-                const int begin = first_ + step * streamed_rows;
-                load_panels<dim, streamed_rows, copying_threads>(
-                    Shape::first(shared_, at.stage), head_rows(p_.k, tile_, kv_head_, p_.head_dim),
-                    begin, thread);
-                load_panels<dim, streamed_rows, copying_threads>(
-                    Shape::second(shared_, at.stage), head_rows(p_.v, tile_, kv_head_, p_.head_dim),
-                    begin, thread);
-                commit_copies();
+                copy_keys(Shape::first(shared_, at.stage), first_ + step * streamed_rows, thread);
                 if (step > 0) finish<1>(copied - 1);
                 at.next();
             }
@@ -97,24 +77,49 @@ class QueryOutputs {
 
     __device__ __forceinline__ void multiply() {
         StageWalk<stages> at;
-        const StepRange own = steps_of_queries(tile_, first_query(), first_, p_.window);
-        for (int head = 0; head < heads_; ++head) {
+        for (int turn = 0; take_tile(turn); ++turn) {
+            const StepRange own = steps_of_queries(tile_, first_query(), first_, p_.window);
             wait_for(Shape::filled(shared_, at.stage), at.parity);
             load_queries();
             leave(at, 0, own.begin);
             if (own.end > own.begin) {
                 sum(at, own);
-                store(first_head_ + head);
+                store();
             }
             leave(at, own.end, steps_);
         }
     }
 
   private:
+    /// The block's tile and head of that turn, if there is one. Tiles come with most work first,
+    /// and every second turn goes through the blocks in reverse order: their work is about the
+    /// same.
+    __device__ __forceinline__ bool take_tile(int turn) {
+        const auto blocks = static_cast<int>(gridDim.x);
+        const auto block = static_cast<int>(blockIdx.x);
+        const int at = turn * blocks + ((turn & 1) == 0 ? block : blocks - 1 - block);
+        if (at >= p_.tile_count * p_.heads) return false;
+        tile_ = p_.tiles[at / p_.heads];
+        head_ = at % p_.heads;
+        first_ = first_key_tile(tile_.begin, p_.window, streamed_rows);
+        const int end = min(tile_.begin + Shape::resident_rows, tile_.length);
+        steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
+        return true;
+    }
     __device__ __forceinline__ int first_query() const {
         return tile_.begin + place_.group * group_rows;
     }
 
+    __device__ __forceinline__ void copy_keys(std::uint32_t target, int begin, int thread) const {
+        const int kv_head = head_ / (p_.heads / p_.kv_heads);
+        load_panels<dim, streamed_rows, copying_threads>(
+            target, head_rows(p_.k, tile_, kv_head, p_.head_dim), begin, thread);
+        load_panels<dim, streamed_rows, copying_threads>(
+            target + Shape::streamed_bytes, head_rows(p_.v, tile_, kv_head, p_.head_dim), begin,
+            thread);
+        commit_copies();
+    }
+    /// The keys and values of a step are there, but for `later` of its followers.
     template <int later>
     __device__ __forceinline__ void finish(int step) const {
         wait_for_pieces<later>();
@@ -221,7 +226,7 @@ class QueryOutputs {
         at.next();
     }
 
-    __device__ __forceinline__ void store(int head) {
+    __device__ __forceinline__ void store() {
         const int lane = lane_number();
         const int first = first_query() + place_.warp * 16;
 #pragma unroll
@@ -232,7 +237,7 @@ class QueryOutputs {
             correction_[half] = 1.0F / sum;
             const int row = first + half * 8 + (lane >> 2);
             if ((lane & 3) == 0 && row < tile_.length) {
-                p_.lse[static_cast<std::int64_t>(tile_.first + row) * p_.heads + head] =
+                p_.lse[static_cast<std::int64_t>(tile_.first + row) * p_.heads + head_] =
                     base_[half] * (1.0F / log2_e) + logf(sum);
             }
         }
@@ -240,16 +245,14 @@ class QueryOutputs {
         store_rows(o_, 1.0F,
                    shared_ + Shape::output_at + place_.group * Shape::streamed_bytes +
                        place_.warp * 16 * panel_row_bytes,
-                   head_rows(p_.o, tile_, head, p_.head_dim), first);
+                   head_rows(p_.o, tile_, head_, p_.head_dim), first);
     }
 
     const AttentionParams& p_;
     std::uint32_t shared_;
     Place place_;
     AttentionTile tile_;
-    int kv_head_;
-    int first_head_;
-    int heads_;
+    int head_;
     int first_;
     int steps_;
     float base_[2];  ///< of probabilities, in units of log 2
