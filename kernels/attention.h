@@ -77,8 +77,8 @@ AttentionTileRows attention_tile_rows(const AttentionParams& params);
 AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params);
 
 /// bf16 with head_dim <= 128 and a multiple of 8, everything in multiples of 16 bytes: tensor
-/// cores; gradients without a soft cap on a GPU of compute capability 9.0 by its warpgroups.
-/// Anything else: plain fp32 arithmetic.
+/// cores; without a soft cap on a GPU of compute capability 9.0 by its warpgroups. Anything else:
+/// plain fp32 arithmetic.
 cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params);
 
