@@ -51,6 +51,24 @@ __device__ __forceinline__ void use_products(float (&d)[n]) {
     for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+/// The operands of sums in instructions: `access` "=" or "+", and their places, which come first.
+#define LORATRAIN_8_SUMS(access, d, at)                                                  \
+    access "f"((d)[at]), access "f"((d)[(at) + 1]), access "f"((d)[(at) + 2]),           \
+        access "f"((d)[(at) + 3]), access "f"((d)[(at) + 4]), access "f"((d)[(at) + 5]), \
+        access "f"((d)[(at) + 6]), access "f"((d)[(at) + 7])
+#define LORATRAIN_32_SUMS(access, d, at)                                    \
+    LORATRAIN_8_SUMS(access, d, at), LORATRAIN_8_SUMS(access, d, (at) + 8), \
+        LORATRAIN_8_SUMS(access, d, (at) + 16), LORATRAIN_8_SUMS(access, d, (at) + 24)
+#define LORATRAIN_64_SUMS(access, d) \
+    LORATRAIN_32_SUMS(access, d, 0), LORATRAIN_32_SUMS(access, d, 32)
+#define LORATRAIN_32_PLACES                                                  \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define LORATRAIN_64_PLACES                                                              \
+    LORATRAIN_32_PLACES                                                                  \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
 /// Products of 64 rows. Warp w has rows 16 w to 16 w + 15 of d, as mma.m16n8k16 has them; operands
 /// in shared memory are panels.
 
@@ -61,15 +79,10 @@ __device__ __forceinline__ void begin_rows(float (&d)[32], std::uint32_t a, std:
         "setp.ne.b32 add, 0, 0;\n"
         "mov.b64 a, {%32, %34};\n"
         "mov.b64 b, {%33, %34};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "a, b, add, 1, 1, 0, 0;\n}\n"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]),
-          "=f"(d[7]), "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]),
-          "=f"(d[14]), "=f"(d[15]), "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]),
-          "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]),
-          "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+        : LORATRAIN_32_SUMS("=", d, 0)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 /// d[64, 64] += A[64, 16] B[64, 16]ᵀ.
@@ -79,15 +92,10 @@ __device__ __forceinline__ void multiply_rows(float (&d)[32], std::uint32_t a, s
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 a, {%32, %34};\n"
         "mov.b64 b, {%33, %34};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "a, b, add, 1, 1, 0, 0;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : LORATRAIN_32_SUMS("+", d, 0)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 
@@ -98,15 +106,10 @@ __device__ __forceinline__ void begin_rows(float (&d)[32], const std::uint32_t* 
         "{\n.reg .pred add;\n.reg .b64 b;\n"
         "setp.ne.b32 add, 0, 0;\n"
         "mov.b64 b, {%36, %37};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "{%32, %33, %34, %35}, b, add, 1, 1, 0;\n}\n"
-        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]),
-          "=f"(d[7]), "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]),
-          "=f"(d[14]), "=f"(d[15]), "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]),
-          "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]),
-          "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+        : LORATRAIN_32_SUMS("=", d, 0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 __device__ __forceinline__ void multiply_rows(float (&d)[32], const std::uint32_t* a,
@@ -115,15 +118,10 @@ __device__ __forceinline__ void multiply_rows(float (&d)[32], const std::uint32_
         "{\n.reg .pred add;\n.reg .b64 b;\n"
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 b, {%36, %37};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "{%32, %33, %34, %35}, b, add, 1, 1, 0;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : LORATRAIN_32_SUMS("+", d, 0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
@@ -134,15 +132,10 @@ __device__ __forceinline__ void multiply_columns(float (&d)[32], const std::uint
         "{\n.reg .pred add;\n.reg .b64 b;\n"
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 b, {%36, %37};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "{%32, %33, %34, %35}, b, add, 1, 1, 1;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : LORATRAIN_32_SUMS("+", d, 0)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 __device__ __forceinline__ void multiply_columns(float (&d)[64], const std::uint32_t* a,
@@ -151,22 +144,10 @@ __device__ __forceinline__ void multiply_columns(float (&d)[64], const std::uint
         "{\n.reg .pred add;\n.reg .b64 b;\n"
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 b, {%68, %69};\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LORATRAIN_64_PLACES
+        "}, "
         "{%64, %65, %66, %67}, b, add, 1, 1, 1;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-          "+f"(d[63])
+        : LORATRAIN_64_SUMS("+", d)
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
@@ -178,15 +159,10 @@ __device__ __forceinline__ void multiply_transposed(float (&d)[32], std::uint32_
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 a, {%32, %34};\n"
         "mov.b64 b, {%33, %34};\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" LORATRAIN_32_PLACES
+        "}, "
         "a, b, add, 1, 1, 1, 1;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : LORATRAIN_32_SUMS("+", d, 0)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 __device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_t a,
@@ -196,24 +172,18 @@ __device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_
         "setp.ne.b32 add, 1, 0;\n"
         "mov.b64 a, {%64, %66};\n"
         "mov.b64 b, {%65, %66};\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LORATRAIN_64_PLACES
+        "}, "
         "a, b, add, 1, 1, 1, 1;\n}\n"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-          "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-          "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-          "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-          "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-          "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-          "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-          "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-          "+f"(d[63])
+        : LORATRAIN_64_SUMS("+", d)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
+
+#undef LORATRAIN_8_SUMS
+#undef LORATRAIN_32_SUMS
+#undef LORATRAIN_64_SUMS
+#undef LORATRAIN_32_PLACES
+#undef LORATRAIN_64_PLACES
 
 /// What this thread wrote to shared memory can be read by products behind the next barrier.
 __device__ __forceinline__ void show_to_products() {
