@@ -91,7 +91,7 @@ if ! configure -DLORATRAIN_BACKEND_ONLY=OFF; then
   cp "$out/logs/configure.log" "$out/logs/configure_full.log"
   configure -DLORATRAIN_BACKEND_ONLY=ON || { tail -n 30 "$out/logs/configure.log"; exit 1; }
 fi
-grep -E '^-- (cuDNN|NCCL|NVTX|loratrain)' "$out/logs/configure.log"
+grep -E '^-- (NCCL|NVTX|loratrain)' "$out/logs/configure.log"
 targets=(test_backend test_cuda bench_cuda bench_attention)
 $full && targets=(loratrain test_backend test_cuda)
 $full && ! grep -q 'NCCL was not found' "$out/logs/configure.log" && targets+=(test_mpi_nccl_communicator test_mpi_nccl_rank_group)
@@ -174,23 +174,20 @@ if has sanitize; then
   if ! command -v compute-sanitizer >/dev/null; then
     record sanitizer compute-sanitizer null "not run: not installed"
   else
-    # cuDNN's own kernels read uninitialized padding and use more barriers than synccheck follows:
-    # they are left to memcheck. Races are looked for in this project's kernels, on short samples;
-    # racecheck ends with an internal error in cuBLASLt's.
+    # Races are looked for in this project's kernels, on short samples; racecheck ends with an
+    # internal error in cuBLASLt's.
     share=8
     if has bench || has peers; then share=16; fi
     quick='*LongSample*:*RepeatTest*:*TimesWhatLastsLong*:*FailureNames*'
     for tool in memcheck initcheck synccheck racecheck; do
       kernels=()
-      attention='Implementations/*-*_long:*cudnn*:*auto*'
-      if [ "$tool" = memcheck ]; then attention='Implementations/*-*_long'; fi
       if [ "$tool" = racecheck ]; then
         kernels=(--kernel-name kns=loratrain)
         quick="$quick:*GemmTest*:*FiniteDifferences*" # the latter takes a minute
         export LORATRAIN_TEST_QUICK=1
       fi
       sanitize "$tool" test_backend "Backends/*/cuda_*-$quick" "$share" "${kernels[@]}"
-      sanitize "$tool" test_cuda "$attention" "$((share - 1))" "${kernels[@]}"
+      sanitize "$tool" test_cuda 'Implementations/*-*_long' "$((share - 1))" "${kernels[@]}"
       share=$((share - 2))
     done
     unset LORATRAIN_TEST_QUICK

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # Collects packages of this machine that the machine with the GPUs lacks into a small folder, for
 # LORATRAIN_GPU_PREFIX of gpu_visit.sh: Boost.Program_options and Asio (headers by bcp, Debian's
-# libboost-tools-dev, and the shared library), and with a second argument cudnn-frontend's headers.
-#   make_gpu_prefix.sh DIR [CUDNN_FRONTEND_INCLUDE]
+# libboost-tools-dev, and the shared library).
+#   make_gpu_prefix.sh DIR
 set -euo pipefail
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-  echo "usage: make_gpu_prefix.sh DIR [CUDNN_FRONTEND_INCLUDE]" >&2
+if [ $# -ne 1 ]; then
+  echo "usage: make_gpu_prefix.sh DIR" >&2
   exit 2
 fi
 prefix="$1"
-frontend="${2:-}"
 
 fail() {
   echo "error: $1" >&2
@@ -33,9 +32,4 @@ cp -R "$work/boost" "$prefix/include/" # the C headers beside it belong to the m
 # Files instead of links: not every way of copying keeps links.
 cp -L "$library" "$prefix/lib/$(basename "$(readlink -f "$library")")"
 cp -L "$library" "$prefix/lib/libboost_program_options.so"
-
-if [ -n "$frontend" ]; then
-  [ -f "$frontend/cudnn_frontend.h" ] || fail "$frontend holds no cudnn_frontend.h"
-  cp -LR "$frontend/." "$prefix/include/"
-fi
 du -sh --apparent-size "$prefix"

@@ -36,19 +36,15 @@ struct MemoryUse {
 struct ScratchSizes {
     std::size_t operators = 0;
     std::size_t gemm_timing = 0;
-    std::size_t attention_rows = 0;  ///< of own kernels
+    std::size_t attention_rows = 0;
     std::size_t attention_tiles = 0;
     std::size_t attention_scores = 0;
-    std::size_t cudnn_workspace = 0;
-    std::size_t cudnn_tables = 0;
 };
 
-/// What shapes of a kind took that were new to a backend, while its stream stood still.
+/// What shapes took that were new to a backend, while its stream stood still.
 struct FirstUses {
     std::int64_t gemms = 0;  ///< whose algorithms were timed
     double gemm_seconds = 0.0;
-    std::int64_t graphs = 0;  ///< of attention
-    double graph_seconds = 0.0;
 };
 
 class HostCopies;

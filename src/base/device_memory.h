@@ -28,8 +28,7 @@ inline constexpr int exchange_channels = 4;
 /// Of that exchange: squares of a batch's sums, and of the blocks that add them up.
 inline constexpr std::uint64_t exchange_numbers = (1 + 1024) * sizeof(double);
 
-/// Own attention kernels: statistics of a row and head; three tables of tiles, and the fewest rows
-/// of a tile.
+/// Attention: statistics of a row and head; three tables of tiles, and the fewest rows of a tile.
 inline constexpr std::int64_t attention_row_statistics = 8;
 inline constexpr std::int64_t attention_tile = 16;
 inline constexpr std::uint64_t attention_tile_tables = 3;
@@ -37,9 +36,6 @@ inline constexpr std::int64_t attention_least_tile_rows = 32;
 /// Gradients of attention's scores, of a pair of tiles and a head; more than the most are not kept.
 inline constexpr std::int64_t attention_score_pair = std::int64_t{64} * 64 * 2;
 inline constexpr std::int64_t attention_most_scores = std::int64_t{3} << 30U;
-
-/// cuDNN's attention: operands that have a table of the samples' offsets.
-inline constexpr std::int64_t cudnn_operands = 5;
 
 /// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
 inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps

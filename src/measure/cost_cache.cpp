@@ -48,7 +48,6 @@ OrderedJson host_json(const HostCosts& host) {
             {"forward", line_json(host.forward)},
             {"backward", line_json(host.backward)},
             {"head", host.head},
-            {"new_attention", host.new_attention},
             {"new_rows", line_json(host.new_rows)},
             {"new_targets", line_json(host.new_targets)}};
 }
@@ -81,7 +80,6 @@ HostCosts host_from(const OrderedJson& json) {
             host_line_from(json.at("forward")),
             host_line_from(json.at("backward")),
             non_negative(json.at("head")),
-            non_negative(json.at("new_attention")),
             shapes_from(json.at("new_rows")),
             shapes_from(json.at("new_targets"))};
 }

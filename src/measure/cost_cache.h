@@ -14,8 +14,8 @@ using CostTable = std::map<std::string, CostModel>;
 
 /// {"layer_forward": [fixed, per_token, per_square, per_segment], "layer_backward",
 /// "first_layer_saving": share, "head", "host_work": {"layer_forward": [fixed, per_segment],
-/// "layer_backward", "forward", "backward", "head": seconds, "new_attention", "new_rows": [each,
-/// first, per_row], "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte],
+/// "layer_backward", "forward", "backward", "head": seconds, "new_rows": [each, first, per_row],
+/// "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte],
 /// "host": [full_speed_ranks, ranks_per_host], "between_hosts": [fixed, per_byte] where measured,
 /// "source"}, in seconds.
 OrderedJson cost_json(const CostModel& costs);

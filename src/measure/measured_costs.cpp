@@ -145,20 +145,13 @@ void MeasuredCosts::tell(Plan& plan) const {
 }
 
 std::string first_uses_text(const FirstUses& uses) {
-    std::vector<std::string> parts;
-    if (uses.gemms > 0) {
-        parts.push_back(cat("chose GEMM algorithms for ", uses.gemms, " classes in ",
-                            format_fixed(uses.gemm_seconds, 2), " s"));
-    }
-    if (uses.graphs > 0) {
-        parts.push_back(cat("built ", uses.graphs, " attention graphs in ",
-                            format_fixed(uses.graph_seconds, 2), " s"));
-    }
-    return join(parts, " and ");
+    if (uses.gemms == 0) return "";
+    return cat("chose GEMM algorithms for ", uses.gemms, " classes in ",
+               format_fixed(uses.gemm_seconds, 2), " s");
 }
 
 std::string longest_first_uses(const MpiSession& mpi, const FirstUses& uses) {
-    const std::vector<double> seconds = gather_numbers(mpi, uses.gemm_seconds + uses.graph_seconds);
+    const std::vector<double> seconds = gather_numbers(mpi, uses.gemm_seconds);
     const std::vector<std::string> texts = gather_texts(mpi, first_uses_text(uses));
     if (!mpi.is_root()) return "";
     const auto most = std::max_element(seconds.begin(), seconds.end()) - seconds.begin();

@@ -32,10 +32,9 @@ struct MeasuredCosts {
     void tell(Plan& plan) const;
 };
 
-/// "chose GEMM algorithms for 7 classes in 1.20 s and built 20 attention graphs in 0.90 s"; "" =
-/// neither.
+/// "chose GEMM algorithms for 7 classes in 1.20 s"; "" = for none.
 std::string first_uses_text(const FirstUses& uses);
-/// The same of the rank that they held up longest while it trained; on the root. Collective.
+/// The same of the rank that it held up longest while it trained; on the root. Collective.
 std::string longest_first_uses(const MpiSession& mpi, const FirstUses& uses);
 
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from

@@ -259,8 +259,7 @@ class CostProfile {
                               shape.width <= view_.replica.pad_columns;
             if (!fits) return;
             ++prepared_layers_;
-            const bool rows = host_->prepares_rows(shape.tokens, shape.width);
-            if (!rows && shape.lengths.empty()) continue;
+            if (!host_->prepares_rows(shape.tokens, shape.width)) continue;
             with_layers(layers, start_microbatch(job_, shape), [&](const auto& run) {
                 run(0);
                 run(1);

@@ -31,9 +31,8 @@ bool is_small(const ModelSpec& model);
 /// that is measured with fewer loads and repeats, as few as tell what grows with the tokens from
 /// what grows with the length of samples; after 15 s with what there is. Messages are taken from
 /// `plan.costs`. A lane computes without the others; their sums are added as built in. On a
-/// GPU the GEMM algorithms of `start` are chosen afterwards and its graphs of attention built, for
-/// 30 s at most: training finds the ones in the backend's file (gemm_cublaslt.h), the others in
-/// this process (attention_cudnn.cpp). Of larger models there it is measured what new shapes
+/// GPU the GEMM algorithms of `start` are chosen afterwards, for 30 s at most: training finds them
+/// in the backend's file (gemm_cublaslt.h). Of larger models there it is measured what new shapes
 /// take. `plan`: of one replica. Frees what it allocates.
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
                             std::span<const StartShape> start = {}, double small_seconds = 0.9);

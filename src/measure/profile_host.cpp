@@ -22,13 +22,10 @@ constexpr std::size_t head_number = 1;
 /// Of an adapter in a layer's forward and backward, estimates.
 constexpr double forward_segment = 2e-6;
 constexpr double backward_segment = 3e-6;
-constexpr double new_attention = 0.043;
 constexpr NewShapeLine new_rows{0.05, 0.55, 0};
 constexpr NewShapeLine new_targets{0.038, 0.0, 0};
 /// What MetShapes counts shapes with.
 constexpr NewShapeLine a_shape{1.0, 0.0, 0};
-constexpr HostCosts of_shapes{{}, {}, {}, {}, 0.0, 0.0, a_shape, a_shape};
-constexpr HostCosts of_graphs{{}, {}, {}, {}, 0.0, 1.0, {}, {}};
 
 double middle_of(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
@@ -118,7 +115,6 @@ HostCosts host_costs(const HostTimes& times) {
     host.layer_backward = layer_line(layer(times.with_layers.backward, bare_all.backward),
                                      backward_segment, times.segments);
     host.head = std::max(0.0, times.head - bare_all.forward);
-    host.new_attention = new_attention;
     host.new_rows = new_rows;
     host.new_targets = new_targets;
     return host;
@@ -132,14 +128,11 @@ HostProfile::HostProfile(const Job& job, const ReplicaView& view, Microbatch lar
 }
 
 void HostProfile::meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose) {
-    MetShapes before = counted_;
-    const double graphs = before.meet({layers_number}, of_graphs, microbatch);
-    const double shapes = counted_.meet({layers_number}, of_shapes, microbatch);
-    rows_ += shapes;
-    if (!seconds) return;
-    const auto rows = static_cast<double>(rows_alike(microbatch.tokens()).largest);
-    new_shapes_.push_back({chose && shapes > 0.0 ? static_cast<std::int64_t>(rows_) : 0, rows,
-                           static_cast<std::int64_t>(graphs), *seconds});
+    const std::int64_t tokens = microbatch.tokens();
+    if (!prepares_rows(tokens, width_of(microbatch))) return;
+    ++rows_;
+    if (!seconds || !chose) return;
+    new_shapes_.push_back({rows_, static_cast<double>(rows_alike(tokens).largest), *seconds});
 }
 
 void HostProfile::meet_targets(std::int64_t targets, std::optional<double> seconds, bool chose) {
@@ -182,11 +175,9 @@ HostCosts HostProfile::costs(const HostCosts& others) const {
     }
     HostCosts host = host_costs(times);
     if (!head_profiled_) host.head = others.head;
-    const NewShapeCosts fitted = fit_new_shapes(new_shapes_, {host.new_attention, host.new_rows});
-    host.new_attention = fitted.new_attention;
-    host.new_rows = fitted.new_rows;
+    host.new_rows = fit_new_shapes(new_shapes_, host.new_rows);
     host.new_targets = fit_new_targets(new_targets_, host.new_targets);
-    host.new_rows.met = static_cast<std::int32_t>(rows_);
+    host.new_rows.met = rows_;
     host.new_targets.met = static_cast<std::int32_t>(targets_);
     return host;
 }

@@ -74,7 +74,7 @@ class HostProfile {
     bool bare_profiled_ = false;
     bool head_profiled_ = false;
     MetShapes counted_;
-    double rows_ = 0.0;  ///< shapes met
+    std::int32_t rows_ = 0;  ///< shapes met
     double targets_ = 0.0;
     std::vector<NewShapeObservation> new_shapes_;
     std::vector<NewTargetsObservation> new_targets_;

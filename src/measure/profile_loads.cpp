@@ -11,7 +11,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t prepared_sample = 64;  // for which no graph of attention is built
+constexpr std::int64_t prepared_sample = 64;
 /// Shares of the largest load; of what is to be quick, the first few.
 constexpr std::array<double, most_gpu_sizes> gpu_shares{1.0, 0.25, 0.5, 0.75, 0.375, 0.625};
 /// Down to what adapters with small batches have alone, as workers train them.
@@ -96,10 +96,8 @@ std::vector<Microbatch> profiled_loads(const Job& job, const ReplicaView& view, 
 }
 
 Microbatch start_microbatch(const Job& job, const StartShape& shape) {
-    Microbatch microbatch = microbatch_of(
-        shape.lengths.empty() ? sample_lengths(shape.tokens, prepared_sample, prepared_sample)
-                              : shape.lengths,
-        1);
+    Microbatch microbatch =
+        microbatch_of(sample_lengths(shape.tokens, prepared_sample, prepared_sample), 1);
     microbatch.columns.augmented = shape.width > 0;
     microbatch.columns.width = std::max(padded_columns(job.adapters[0].largest_rank()),
                                         static_cast<std::int32_t>(shape.width));

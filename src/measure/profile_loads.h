@@ -35,8 +35,7 @@ std::vector<Microbatch> profiled_loads(const Job& job, const ReplicaView& view, 
 inline constexpr std::size_t most_gpu_sizes = 6;
 inline constexpr std::size_t most_processor_sizes = 4;
 
-/// One of the start's shapes (start_shapes.h), all of the first adapter; where its lengths do not
-/// matter, in samples for which no graph of attention is built.
+/// One of the start's shapes (start_shapes.h), in short samples of the first adapter.
 Microbatch start_microbatch(const Job& job, const StartShape& shape);
 
 /// Of so many rows every n-th has a target, `labels` in all; -100 = none.

@@ -25,20 +25,9 @@ StartShape shape_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
         for (const SampleRef& sample : segment.samples) {
             shape.tokens += sample.tokens;
             shape.targets += sample.targets;
-            shape.lengths.push_back(sample.tokens);
         }
     }
     return shape;
-}
-
-/// Whether a graph is new.
-bool meet_attention(MetShapes& met, std::size_t stage, std::int64_t head_dim,
-                    std::span<const std::int64_t> lengths) {
-    if (lengths.empty()) return false;
-    SampleSizes sizes;
-    sizes.head_dim = head_dim;
-    for (const std::int64_t length : lengths) sizes.add(length);
-    return met.meet_attention(stage, sizes, 1.0) > 0.0;
 }
 
 /// Of so many targets those that a head which takes `head_rows` at a time takes last, as a class.
@@ -65,7 +54,6 @@ class Collection {
         for (const StartWindow& replica : replicas) {
             stages_.insert(stages_.end(), replica.stages.begin(), replica.stages.end());
         }
-        if (!stages_.empty()) head_dim_ = stages_.front().head_dim;
     }
 
     void add(const Microbatch& microbatch, const std::vector<MeetingStage>& stages) {
@@ -76,7 +64,7 @@ class Collection {
                 StartShape part = shape_of(microbatch, adapters);
                 part.targets = 0;
                 part.stage = static_cast<std::int32_t>(stage.number);
-                add_if_new(std::move(part), stage.number);
+                add_if_new(part, stage.number);
             }
         }
     }
@@ -91,22 +79,18 @@ class Collection {
         const bool rows = met_.meet_rows(stage, shape.tokens, shape.width, counted_once) > 0.0;
         const bool targets =
             met_.meet_targets(stage, shape.targets, head_rows_, counted_once) > 0.0;
-        const bool attention = meet_attention(met_, stage, head_dim_, shape.lengths);
-        if (!rows && !targets && !attention) return;
+        if (!rows && !targets) return;
         if (stage == everybody) {
             for (const MeetingStage& each : stages_) {
                 met_.meet_rows(each.number, shape.tokens, shape.width, counted_once);
-                meet_attention(met_, each.number, head_dim_, shape.lengths);
             }
         }
         if (!targets) shape.targets = 0;
-        if (!attention) shape.lengths.clear();
-        shapes_.push_back(std::move(shape));
+        shapes_.push_back(shape);
     }
 
     std::int64_t head_rows_;
     std::vector<MeetingStage> stages_;
-    std::int64_t head_dim_ = MeetingStage{}.head_dim;
     MetShapes met_;
     std::vector<StartShape> shapes_;
 };
@@ -157,23 +141,21 @@ void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
         for (const std::int64_t rows : classes_down(most_tokens, *tokens.begin())) {
             for (const auto& [of_class, width] : widths) {
                 if (met.meet_rows(0, rows, width, counted_once) == 0.0) continue;
-                shapes.push_back({rows, width, 0, {}});
+                shapes.push_back({rows, width, 0});
             }
         }
     }
     if (targets.size() < mixed_classes) return;
     for (const std::int64_t rows : classes_down(head_rows, *targets.begin())) {
         if (met.meet_targets(0, rows, head_rows, counted_once) == 0.0) continue;
-        shapes.push_back({first.tokens, first.width, rows, {}});
+        shapes.push_back({first.tokens, first.width, rows});
     }
 }
 
 std::string to_text(const std::vector<StartShape>& shapes) {
     std::string text;
     for (const StartShape& shape : shapes) {
-        text += cat(shape.tokens, " ", shape.width, " ", shape.targets, " ", shape.stage, " ",
-                    shape.lengths.size(), " ");
-        for (const std::int64_t length : shape.lengths) text += cat(length, " ");
+        text += cat(shape.tokens, " ", shape.width, " ", shape.targets, " ", shape.stage, " ");
     }
     return text;
 }
@@ -182,10 +164,7 @@ std::vector<StartShape> start_shapes_from_text(const std::string& text) {
     std::istringstream in(text);
     std::vector<StartShape> shapes;
     StartShape shape;
-    for (std::size_t samples = 0;
-         in >> shape.tokens >> shape.width >> shape.targets >> shape.stage >> samples;) {
-        shape.lengths.resize(samples);
-        for (std::int64_t& length : shape.lengths) in >> length;
+    while (in >> shape.tokens >> shape.width >> shape.targets >> shape.stage) {
         shapes.push_back(shape);
     }
     return shapes;
@@ -193,7 +172,6 @@ std::vector<StartShape> start_shapes_from_text(const std::string& text) {
 
 void meet(MetShapes& met, const MeetingStage& stage, std::span<const StartShape> shapes) {
     for (const StartShape& shape : shapes_of_stage(shapes, stage.number)) {
-        meet_attention(met, stage.number, stage.head_dim, shape.lengths);
         met.meet_rows(stage.number, shape.tokens, shape.width, counted_once);
         met.meet_targets(stage.number, shape.targets, stage.head_rows, counted_once);
     }

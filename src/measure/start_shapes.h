@@ -12,14 +12,12 @@ namespace loratrain {
 /// StartShape::stage of shapes that all have.
 inline constexpr std::int32_t every_stage = -1;
 
-/// What of a microbatch decides which GEMMs and graphs of attention it takes (met_shapes.h), or of
-/// the part of it that a stage computes in a layer that neighbours share.
+/// What of a microbatch decides which GEMMs it takes (met_shapes.h), or of the part of it that a
+/// stage computes in a layer that neighbours share.
 struct StartShape {
     std::int64_t tokens = 0;
     std::int64_t width = 0;    ///< of LoRA columns beside the base's matrices, 0 where none are
     std::int64_t targets = 0;  ///< 0 = of no class that others have not
-    /// Of the samples, where attention's graph is of a shape that others have not.
-    std::vector<std::int64_t> lengths{};
     std::int32_t stage = every_stage;  ///< MeetingStage::number of the one that has it
     friend bool operator==(const StartShape&, const StartShape&) = default;
 };

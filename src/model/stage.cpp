@@ -77,8 +77,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     if (job.eval.generate.wanted()) cache_.emplace(job, view, stage_, backend);
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
-                             engine.attention_tiles, engine.attention_scores,
-                             engine.cudnn_workspace, engine.cudnn_tables});
+                             engine.attention_tiles, engine.attention_scores});
 }
 
 TensorView Stage::input(std::int32_t slot, std::int64_t tokens) const {

@@ -17,8 +17,8 @@ namespace loratrain {
 
 namespace {
 
-/// Kept free on a GPU for what no plan counts: code that cuBLASLt and cuDNN load at first use (the
-/// CUDA context is there when free memory is measured); with several ranks nccl_bytes besides.
+/// Kept free on a GPU for what no plan counts: code that cuBLASLt loads at first use (the CUDA
+/// context is there when free memory is measured); with several ranks nccl_bytes besides.
 constexpr std::uint64_t gpu_library_bytes = std::uint64_t{512} << 20U;
 
 std::uint64_t usable_gpu_bytes(std::uint64_t free_bytes, int ranks) {

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "backend/cuda/attention.h"
-#include "backend/cuda/attention_cudnn.h"
 #include "backend/gpu_info.h"
 #include "base/error.h"
 #include "reference/attention.h"
@@ -69,7 +68,6 @@ std::vector<Shape> odd_window_shapes() {
 
 struct Case {
     std::string name;
-    const char* choice;
     DType dtype;
     std::vector<Shape> shapes;
 };
@@ -79,24 +77,15 @@ std::ostream& operator<<(std::ostream& out, const Case& at) {
 }
 
 std::vector<Case> cases() {
-    std::vector<Case> result{{"own_bf16", "own", DType::bf16, aligned_shapes()},
-                             {"own_bf16_long", "own", DType::bf16, {long_shape()}},
-                             {"own_bf16_odd", "own", DType::bf16, odd_shapes()},
-                             {"own_fp32", "own", DType::f32, aligned_shapes()},
-                             {"own_fp32_long", "own", DType::f32, {long_shape()}},
-                             {"own_fp32_odd", "own", DType::f32, odd_shapes()},
-                             {"own_bf16_window", "own", DType::bf16, window_shapes()},
-                             {"own_bf16_odd_window", "own", DType::bf16, odd_window_shapes()},
-                             {"own_fp32_window", "own", DType::f32, window_shapes()},
-                             {"auto_bf16", "", DType::bf16, aligned_shapes()},
-                             {"auto_bf16_window", "", DType::bf16, window_shapes()},
-                             {"auto_bf16_odd", "", DType::bf16, odd_shapes()}};
-    if (cudnn_attention_built()) {
-        result.push_back({"cudnn_bf16", "cudnn", DType::bf16, aligned_shapes()});
-        result.push_back({"cudnn_bf16_long", "cudnn", DType::bf16, {long_shape()}});
-        result.push_back({"cudnn_bf16_window", "cudnn", DType::bf16, window_shapes()});
-    }
-    return result;
+    return {{"bf16", DType::bf16, aligned_shapes()},
+            {"bf16_long", DType::bf16, {long_shape()}},
+            {"bf16_odd", DType::bf16, odd_shapes()},
+            {"bf16_window", DType::bf16, window_shapes()},
+            {"bf16_odd_window", DType::bf16, odd_window_shapes()},
+            {"fp32", DType::f32, aligned_shapes()},
+            {"fp32_long", DType::f32, {long_shape()}},
+            {"fp32_odd", DType::f32, odd_shapes()},
+            {"fp32_window", DType::f32, window_shapes()}};
 }
 
 /// A strided matrix in GPU memory with NaN between its rows; as tests see it, fp64.
@@ -258,10 +247,16 @@ int shared_limit() {
     return shared_memory_limit(static_cast<std::size_t>(offered));
 }
 
-std::unique_ptr<CudaAttention> make_attention(const char* choice, DType dtype) {
-    setenv("LORATRAIN_ATTENTION", choice, 1);
-    auto result = std::make_unique<CudaAttention>(nullptr, dtype, shared_limit());
-    unsetenv("LORATRAIN_ATTENTION");
+std::unique_ptr<CudaAttention> make_attention(DType dtype) {
+    return std::make_unique<CudaAttention>(nullptr, dtype, shared_limit());
+}
+
+/// That keeps gradients of scores, where the device can.
+std::unique_ptr<CudaAttention> make_keeping_attention(DType dtype, std::size_t mib) {
+    auto result = make_attention(dtype);
+    ScratchSizes sizes;
+    sizes.attention_scores = mib << 20U;
+    result->reserve(sizes);
     return result;
 }
 
@@ -289,12 +284,9 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
   protected:
     void SetUp() override {
         LORATRAIN_NEED_GPU();
-        attention_ = make_attention(GetParam().choice, GetParam().dtype);
+        attention_ = make_attention(GetParam().dtype);
         for (const std::size_t mib : {64, 2}) {
-            keeping_.push_back(make_attention(GetParam().choice, GetParam().dtype));
-            ScratchSizes sizes;
-            sizes.attention_scores = mib << 20U;
-            keeping_.back()->reserve(sizes);
+            keeping_.push_back(make_keeping_attention(GetParam().dtype, mib));
         }
     }
 
@@ -339,36 +331,28 @@ class CudaAttentionTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(CudaAttentionTest, AgreesWithLoopsAndRepeatsToTheBit) {
-    for (const Shape& shape : GetParam().shapes) {
-        try {
-            check(shape);
-        } catch (const Error& error) {  // versions of cuDNN differ in the windows that they take
-            if (shape.window == 0 || GetParam().name != "cudnn_bf16_window") throw;
-            GTEST_SKIP() << "window " << shape.window << ": " << error.what();
-        }
-    }
+    for (const Shape& shape : GetParam().shapes) check(shape);
 }
 
 INSTANTIATE_TEST_SUITE_P(Implementations, CudaAttentionTest, testing::ValuesIn(cases()),
                          [](const auto& at) { return at.param.name; });
 
-TEST(CudaAttentionPartsTest, CudnnAgreesWithOwnKernels) {
-    if (!cudnn_attention_built()) GTEST_SKIP() << "built without cuDNN";
+TEST(CudaAttentionPartsTest, VeryLongSamplesAreAsInFp32) {
     LORATRAIN_NEED_GPU();
     const AttentionInput in = input({2, 2, 64, {28000, 100}, 0, 8.0}, DType::bf16);
     const HostMatrix d_o = random(in.q.rows, in.q.cols, 4, DType::bf16);
+    const Operands exact(in, d_o, 0, DType::f32);
     const Operands operands(in, d_o, 0, DType::bf16);
-    const auto own = make_attention("own", DType::bf16);
-    const auto cudnn = make_attention("cudnn", DType::bf16);
-    operands.forward(*own);
-    const std::vector<double> o = operands.o();
-    const std::vector<double> lse = operands.lse();
-    operands.forward(*cudnn);
-    expect_near(operands.o(), o, DType::bf16, "o");
-    expect_close(operands.lse(), lse, Tolerance{2e-5}, "lse");
+    const auto plain = make_attention(DType::f32);
+    const auto attention = make_attention(DType::bf16);
+    exact.forward(*plain);
+    operands.forward(*attention);
+    expect_near(operands.o(), exact.o(), DType::bf16, "o");
+    expect_close(operands.lse(), exact.lse(), Tolerance{2e-5}, "lse");
 }
 
-/// Numbers to hold against cudnn_workspace_bytes of plan/memory/engine_memory.h.
+/// Numbers to hold against attention_row_bytes and attention_tile_bytes of
+/// plan/memory/engine_memory.h.
 TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     LORATRAIN_NEED_GPU();
     const AttentionInput in = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);
@@ -380,8 +364,8 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
         operands.forward(attention);
         const std::size_t forward = use.current;
         operands.backward(attention);
-        std::cout << attention.description() << ", 8/2 heads of 128, samples of 2048, 700, 512, "
-                  << "600: forward " << forward << " bytes, with backward " << use.current << "\n";
+        std::cout << "8/2 heads of 128, samples of 2048, 700, 512, 600: forward " << forward
+                  << " bytes, with backward " << use.current << "\n";
         EXPECT_GT(forward, 0U);
         EXPECT_GT(use.current, forward);
     }
@@ -389,29 +373,35 @@ TEST(CudaAttentionPartsTest, CountsItsDeviceMemory) {
     EXPECT_GT(use.peak, 0U);
 }
 
-/// Whatever graph used its workspace before, and with whatever numbers.
-TEST(CudaAttentionPartsTest, NothingComesOutOfCudnnsWorkspace) {
-    if (!cudnn_attention_built()) GTEST_SKIP() << "built without cuDNN";
+/// Whatever sizes used it before, and with whatever numbers.
+TEST(CudaAttentionPartsTest, NothingComesOutOfItsWorkspace) {
     LORATRAIN_NEED_GPU();
     AttentionInput before = input({8, 2, 128, {2048, 700, 512, 600}, 0, 8.0}, DType::bf16);
     for (HostMatrix* x : {&before.q, &before.k, &before.v}) {
         std::fill(x->values.begin(), x->values.end(), std::nan(""));
     }
     const Operands spoilt(before, before.q, 0, DType::bf16);
-    const auto attention = make_attention("cudnn", DType::bf16);
+    constexpr std::size_t mib = 64;
+    const auto attention = make_keeping_attention(DType::bf16, mib);
     for (const std::vector<int>& lengths :
          {std::vector{1500, 900, 30}, std::vector{2048, 700, 40}}) {
         const AttentionInput in = input({8, 2, 128, lengths, 0, 8.0}, DType::bf16);
         const Operands operands(in, random(in.q.rows, in.q.cols, 5, DType::bf16), 0, DType::bf16);
-        const auto fresh = make_attention("cudnn", DType::bf16);
+        const auto fresh = make_keeping_attention(DType::bf16, mib);
         operands.forward(*fresh);
         const std::vector<double> o = operands.o();
         const std::vector<double> lse = operands.lse();
+        const Gradients gradients = operands.backward(*fresh);
         spoilt.forward(*attention);
+        spoilt.backward(*attention);
         operands.forward(*attention);
         EXPECT_EQ(operands.o(), o);
         EXPECT_EQ(operands.lse(), lse);
         EXPECT_TRUE(std::all_of(o.begin(), o.end(), [](double x) { return std::isfinite(x); }));
+        const Gradients after = operands.backward(*attention);
+        EXPECT_EQ(after.dq.download(), gradients.dq.download());
+        EXPECT_EQ(after.dk.download(), gradients.dk.download());
+        EXPECT_EQ(after.dv.download(), gradients.dv.download());
     }
 }
 
@@ -429,7 +419,7 @@ TEST(CudaAttentionPartsTest, SamplesDoNotTouchEachOther) {
             std::fill(x->values.begin() + first * x->cols, x->values.begin() + end * x->cols,
                       std::nan(""));
         }
-        const auto attention = make_attention("own", DType::bf16);
+        const auto attention = make_attention(DType::bf16);
         const Operands good_rows(in, d_o, 0, DType::bf16);
         good_rows.forward(*attention);
         const Gradients expected = good_rows.backward(*attention);
@@ -454,24 +444,14 @@ TEST(CudaAttentionPartsTest, UsesNoTableOfMemoryThatWasReplaced) {
     const Operands operands(in, random(in.q.rows, in.q.cols, 4, DType::bf16), 0, DType::bf16);
     ScratchSizes larger;
     larger.attention_tiles = std::size_t{16} << 20U;
-    larger.cudnn_tables = std::size_t{16} << 20U;
-    for (const char* choice : {"own", "cudnn"}) {
-        if (std::string(choice) == "cudnn" && !cudnn_attention_built()) continue;
-        const auto attention = make_attention(choice, DType::bf16);
-        operands.forward(*attention);
-        const std::vector<double> o = operands.o();
-        const Gradients gradients = operands.backward(*attention);
-        attention->reserve(larger);
-        operands.forward(*attention);
-        EXPECT_EQ(operands.o(), o) << choice;
-        EXPECT_EQ(operands.backward(*attention).dk.raw(), gradients.dk.raw()) << choice;
-    }
-}
-
-TEST(CudaAttentionChoiceTest, UnknownValueIsAnInputError) {
-    setenv("LORATRAIN_ATTENTION", "flash", 1);
-    EXPECT_THROW(CudaAttention(nullptr, DType::bf16, kernels::least_shared_bytes), InputError);
-    unsetenv("LORATRAIN_ATTENTION");
+    const auto attention = make_attention(DType::bf16);
+    operands.forward(*attention);
+    const std::vector<double> o = operands.o();
+    const Gradients gradients = operands.backward(*attention);
+    attention->reserve(larger);
+    operands.forward(*attention);
+    EXPECT_EQ(operands.o(), o);
+    EXPECT_EQ(operands.backward(*attention).dk.raw(), gradients.dk.raw());
 }
 
 TEST(AttentionTilesTest, CoverTheSamplesMostWorkFirst) {

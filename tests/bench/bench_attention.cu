@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "backend/cuda/attention.h"
-#include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
-#include "base/attention_shape.h"
+#include "base/attention_scores.h"
 #include "base/device_memory.h"
 
 // Attention alone, forward and backward: TFLOP/s where a causal score counts half, backward 2.5
-// times the forward. Times are medians of single calls. Gradients are always the own kernels'.
+// times the forward. Times are medians of single calls.
 // bench_attention [HEADS KV_HEADS HEAD_DIM]   32 query and 8 key-value heads of 128
 
 namespace loratrain {
@@ -112,8 +111,7 @@ double seconds_now() {
         .count();
 }
 
-void measure(const char* choice, const Operands& operands) {
-    setenv("LORATRAIN_ATTENTION", choice, 1);
+void measure(const Operands& operands) {
     CudaAttention attention(nullptr, DType::bf16, kernels::most_shared_bytes);
     ScratchSizes sizes;
     if (keeps_attention_scores(operands.op.head_dim)) {
@@ -132,10 +130,9 @@ void measure(const char* choice, const Operands& operands) {
     const double first = seconds_now() - begin;
     const double forward = median_seconds([&] { attention.forward(op); });
     const double backward = median_seconds([&] { attention.backward(backward_op); });
-    std::printf("%-6s %4ld x %5ld  fwd %8.3f ms %6.1f TF  bwd %8.3f ms %6.1f TF  first %5.2f s\n",
-                choice, static_cast<long>(op.rows.samples), static_cast<long>(length),
-                1e3 * forward, 1e-12 * work / forward, 1e3 * backward, 2.5e-12 * work / backward,
-                first);
+    std::printf("%4ld x %5ld  fwd %8.3f ms %6.1f TF  bwd %8.3f ms %6.1f TF  first %5.2f s\n",
+                static_cast<long>(op.rows.samples), static_cast<long>(length), 1e3 * forward,
+                1e-12 * work / forward, 1e3 * backward, 2.5e-12 * work / backward, first);
     std::fflush(stdout);
 }
 
@@ -145,9 +142,7 @@ void measure_all(const HeadShape& shape) {
     };
     for (const Size size : {Size{4, 2048}, Size{8, 2048}, Size{1, 8192}, Size{1, 16384},
                             Size{8, 1024}, Size{16, 512}, Size{32, 256}, Size{64, 128}}) {
-        const Operands operands(shape, size.samples, size.length);
-        measure("own", operands);
-        if (cudnn_attention_built()) measure("cudnn", operands);
+        measure(Operands(shape, size.samples, size.length));
     }
 }
 

@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <string>
 
-#include "backend/cuda/attention_cudnn.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "base/attention_shape.h"
+#include "base/attention_scores.h"
 #include "base/device_memory.h"
 #include "base/error.h"
 #include "kernels/attention.h"
@@ -24,16 +21,6 @@ constexpr std::size_t staging_bytes = 256U << 10U;
 static_assert(sizeof(float2) == device_memory::attention_row_statistics);
 static_assert(kernels::attention_plain_rows == device_memory::attention_least_tile_rows);
 constexpr const char* row_stats_name = "attention row statistics";
-
-/// Length of the sample that a token is in, averaged over tokens.
-double typical_length(const PackedRows& rows) {
-    double squares = 0.0;
-    for (std::int64_t i = 0; i < rows.samples; ++i) {
-        const double length = rows.host_offsets[i + 1] - rows.host_offsets[i];
-        squares += length * length;
-    }
-    return squares / static_cast<double>(rows.tokens);
-}
 
 void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& params) {
     constexpr std::int64_t tile_rows = kernels::attention_backward_rows;
@@ -57,26 +44,8 @@ std::int32_t kv_heads_at_once(const kernels::AttentionParams& params, std::int64
 
 }  // namespace
 
-CudaAttention::Choice CudaAttention::forced_choice() {
-    const char* value = std::getenv("LORATRAIN_ATTENTION");
-    const std::string name = value == nullptr ? "" : value;
-    if (name.empty()) return Choice::fastest;
-    if (name == "own") return Choice::own;
-    if (name != "cudnn") {
-        throw InputError("LORATRAIN_ATTENTION", cat("unknown value '", name, "'"),
-                         "must be own or cudnn, or not set");
-    }
-    if (!cudnn_attention_built()) {
-        throw InputError("LORATRAIN_ATTENTION",
-                         "'cudnn' asked for, but this program was built without cuDNN",
-                         "configure with -DCUDNN_FRONTEND_INCLUDE=, or use own");
-    }
-    return Choice::cudnn;
-}
-
 CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limit, MemoryUse* use)
-    : choice_(forced_choice()),
-      stream_(stream),
+    : stream_(stream),
       compute_(compute),
       shared_limit_(shared_limit),
       staging_(stream, staging_sectors, staging_bytes, false),
@@ -84,11 +53,7 @@ CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limi
       query_tiles_(TileOrder::queries, use),
       key_tiles_(TileOrder::keys, use),
       row_stats_(use),
-      scores_(use) {
-    if (choice_ != Choice::own && compute == DType::bf16) {
-        cudnn_ = make_cudnn_attention(stream, staging_, use);
-    }
-}
+      scores_(use) {}
 
 kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
     kernels::AttentionParams params{};
@@ -134,16 +99,6 @@ void CudaAttention::check_shapes(const Attention& op) const {
     }
 }
 
-bool CudaAttention::prefers_cudnn(const PackedRows& rows, double length) const {
-    return cudnn_ && (choice_ == Choice::cudnn || typical_length(rows) > length);
-}
-
-CudaAttention::~CudaAttention() = default;
-
-const char* CudaAttention::description() const {
-    return cudnn_ ? cudnn_->description() : "own kernels";
-}
-
 void CudaAttention::reserve(const ScratchSizes& sizes) {
     row_stats_.reserve(sizes.attention_rows, row_stats_name);
     if (kernels::runs_attention_hopper(shared_limit_)) {
@@ -152,25 +107,16 @@ void CudaAttention::reserve(const ScratchSizes& sizes) {
     const std::array tables{&forward_tiles_, &query_tiles_, &key_tiles_};
     static_assert(tables.size() == device_memory::attention_tile_tables);
     for (AttentionTiles* tiles : tables) tiles->reserve(sizes.attention_tiles / tables.size());
-    if (cudnn_) cudnn_->reserve(sizes.cudnn_workspace, sizes.cudnn_tables);
-}
-
-void CudaAttention::before_stalls(const std::function<void()>& call) {
-    if (cudnn_) cudnn_->before_stalls(call);
-}
-
-FirstUses CudaAttention::first_uses() const {
-    return cudnn_ ? cudnn_->first_uses() : FirstUses{};
 }
 
 void CudaAttention::forward(const Attention& op) {
     if (op.rows.tokens == 0) return;
     check_shapes(op);
-    if (prefers_cudnn(op.rows, cudnn_length(op.head_dim))) {
-        if (cudnn_->forward(op)) return;
-        if (choice_ == Choice::cudnn) throw Error(cat("cuDNN attention: ", cudnn_->refusal()));
-    }
-    own_forward(op);
+    kernels::AttentionParams params = params_of(op);
+    forward_tiles_.update(op.rows, kernels::attention_tile_rows(params).forward, staging_);
+    params.tiles = forward_tiles_.data();
+    params.tile_count = forward_tiles_.count();
+    CUDA_CHECK(kernels::attention_forward(stream_, params));
 }
 
 void CudaAttention::backward(const AttentionBackward& op) {
@@ -204,14 +150,6 @@ void CudaAttention::cached(const CachedAttention& op) const {
     CUDA_CHECK(
         kernels::cached_attention(stream_, {params_of(op.of), matrix_of(op.keys),
                                             matrix_of(op.values), op.first, op.of.rows.positions}));
-}
-
-void CudaAttention::own_forward(const Attention& op) {
-    kernels::AttentionParams params = params_of(op);
-    forward_tiles_.update(op.rows, kernels::attention_tile_rows(params).forward, staging_);
-    params.tiles = forward_tiles_.data();
-    params.tile_count = forward_tiles_.count();
-    CUDA_CHECK(kernels::attention_forward(stream_, params));
 }
 
 }  // namespace loratrain

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/attention_shape.h"
+#include "base/attention_scores.h"
 #include "base/device_memory.h"
 
 namespace loratrain {

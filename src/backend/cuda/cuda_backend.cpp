@@ -83,8 +83,7 @@ CudaBackend::~CudaBackend() {
 }
 
 std::string CudaBackend::description() const {
-    return cat("cuda, ", name_, ", ", to_string(compute_), ", ", GemmCublasLt::library(), ", ",
-               attention_->description());
+    return cat("cuda, ", name_, ", ", to_string(compute_), ", ", GemmCublasLt::library());
 }
 
 Buffer CudaBackend::allocate(std::size_t bytes, const char* what) {
@@ -112,14 +111,10 @@ void CudaBackend::prepare_scratch(const ScratchSizes& sizes) {
 
 void CudaBackend::before_stalls(const std::function<void()>& call) {
     gemm_->before_stalls(call);
-    attention_->before_stalls(call);
 }
 
 FirstUses CudaBackend::first_uses() const {
-    FirstUses uses = attention_->first_uses();
-    uses.gemms = gemm_->first_uses().gemms;
-    uses.gemm_seconds = gemm_->first_uses().gemm_seconds;
-    return uses;
+    return gemm_->first_uses();
 }
 
 void CudaBackend::upload(void* target, const void* host_source, std::size_t bytes) {

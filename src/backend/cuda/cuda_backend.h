@@ -34,7 +34,7 @@ class CudaBackend final : public Backend {
     CudaBackend(const CudaBackend&) = delete;
     CudaBackend& operator=(const CudaBackend&) = delete;
 
-    /// "cuda, NVIDIA H200, bf16, cuBLASLt 13.0.2, own kernels"
+    /// "cuda, NVIDIA H200, bf16, cuBLASLt 13.0.2"
     std::string description() const override;
     DType compute_dtype() const override { return compute_; }
     cudaStream_t stream() const { return stream_; }

@@ -76,7 +76,7 @@ constexpr double bytes_per_stepped_parameter = 32.0;
 /// backward, 4 us each, and some more for the tables of every adapter. Shapes that are new are left
 /// out: a run meets few after its first minutes.
 constexpr HostCosts host_of_gpu{
-    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, 0.0, {}, {}};
+    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, {}, {}};
 
 /// Of a device that is not known, the h100's.
 const DeviceRates& rates_of(std::string_view device) {
@@ -422,7 +422,7 @@ HostCosts scaled(HostCosts host, double factor) {
         line->fixed *= factor;
         line->per_segment *= factor;
     }
-    for (double* once : {&host.head, &host.new_attention}) *once *= factor;
+    host.head *= factor;
     for (NewShapeLine* line : {&host.new_rows, &host.new_targets}) {
         line->each *= factor;
         line->per_row *= factor;

@@ -95,9 +95,8 @@ struct HostCosts {
     HostLine backward;
     double head = 0.0;  ///< head, loss and its gradient
     /// Once for a shape that is new to the stage, while its stream stands still (met_shapes.h):
-    double new_attention = 0.0;  ///< to build a graph of attention
-    NewShapeLine new_rows;       ///< to choose the layers' GEMM algorithms
-    NewShapeLine new_targets;    ///< to choose the head's
+    NewShapeLine new_rows;     ///< to choose the layers' GEMM algorithms
+    NewShapeLine new_targets;  ///< to choose the head's
 };
 
 /// What a message takes between two ranks.

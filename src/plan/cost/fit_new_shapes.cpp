@@ -11,37 +11,22 @@ namespace {
 
 constexpr std::size_t terms = 3;  // each, per_row and first
 
-double seconds_of_a_graph(std::span<const NewShapeObservation> observations, double prior) {
-    double seconds = 0.0;
-    std::int64_t graphs = 0;
-    for (const NewShapeObservation& observation : observations) {
-        if (observation.nth > 0) continue;
-        graphs += observation.graphs;
-        if (observation.graphs > 0) seconds += std::max(0.0, observation.seconds);
-    }
-    return graphs > 0 ? seconds / static_cast<double>(graphs) : prior;
-}
-
 }  // namespace
 
-NewShapeCosts fit_new_shapes(std::span<const NewShapeObservation> observations,
-                             const NewShapeCosts& prior) {
-    NewShapeCosts costs = prior;
-    costs.new_attention = seconds_of_a_graph(observations, prior.new_attention);
-    std::vector<CostObservation> of_rows;
-    for (const NewShapeObservation& observation : observations) {
-        const double graphs = costs.new_attention * static_cast<double>(observation.graphs);
-        if (observation.nth == 0 || observation.seconds <= graphs) continue;
-        of_rows.push_back({observation.rows, 1.0 / static_cast<double>(observation.nth),
-                           observation.seconds - graphs});
+NewShapeLine fit_new_shapes(std::span<const NewShapeObservation> observations,
+                            const NewShapeLine& prior) {
+    std::vector<CostObservation> longer;
+    for (const auto& [nth, rows, seconds] : observations) {
+        if (seconds > 0.0) longer.push_back({rows, 1.0 / static_cast<double>(nth), seconds});
     }
-    if (of_rows.size() < terms) return costs;
-    const auto line = fit_cost_line(of_rows);
-    if (!line) return costs;
-    costs.new_rows.each = line->fixed;
-    costs.new_rows.per_row = line->per_token;
-    costs.new_rows.first = line->per_square;
-    return costs;
+    if (longer.size() < terms) return prior;
+    const auto fitted = fit_cost_line(longer);
+    if (!fitted) return prior;
+    NewShapeLine line = prior;
+    line.each = fitted->fixed;
+    line.per_row = fitted->per_token;
+    line.first = fitted->per_square;
+    return line;
 }
 
 NewShapeLine fit_new_targets(std::span<const NewTargetsObservation> observations,

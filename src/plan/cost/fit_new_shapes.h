@@ -7,24 +7,17 @@
 
 namespace loratrain {
 
-/// What the host took for a load beyond what the same load takes again.
+/// What the host took for a load whose rows' shape was new beyond what the same load takes again.
 struct NewShapeObservation {
-    std::int64_t nth = 0;  ///< which of its kind the shape of its rows was, from 1; 0 = met before
+    std::int64_t nth = 0;  ///< which of its kind the shape was, from 1
     double rows = 0.0;     ///< of that shape
-    std::int64_t graphs = 0;  ///< of attention that were built for it
     double seconds = 0.0;
 };
 
-/// HostCosts' costs of new shapes.
-struct NewShapeCosts {
-    double new_attention = 0.0;
-    NewShapeLine new_rows;
-};
-
-/// A graph of attention takes what loads took, in the mean, that met no other new shape; what is
-/// left of the others is rows'. The line's terms need three of those, else `prior`'s stay.
-NewShapeCosts fit_new_shapes(std::span<const NewShapeObservation> observations,
-                             const NewShapeCosts& prior);
+/// HostCosts::new_rows. The line's terms need three loads that took longer the first time, else
+/// `prior`'s stay.
+NewShapeLine fit_new_shapes(std::span<const NewShapeObservation> observations,
+                            const NewShapeLine& prior);
 
 /// The same of the head, whose shapes are of about one size: those of a load that were new, in the
 /// order in which they were met, and what they took.

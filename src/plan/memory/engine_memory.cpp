@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/alignment.h"
-#include "base/attention_shape.h"
+#include "base/attention_scores.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
 #include "plan/schedule/admission.h"
@@ -29,12 +29,6 @@ bool on_cuda(const Plan& plan) {
 
 bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.compute == DType::bf16;
-}
-
-/// Attention on tensor cores that cuDNN takes too.
-bool has_tiled_attention(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    return in_bf16(view.plan) && model.attention_soft_cap == 0.0 && cudnn_takes(model.head_dim);
 }
 
 /// Whose rows a microbatch may hold.
@@ -275,8 +269,8 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::string_view device = view.plan.device;
-    if (!has_tiled_attention(view) || !keeps_attention_scores(model.head_dim) ||
-        (device != "h100" && device != "h200")) {
+    if (!in_bf16(view.plan) || model.attention_soft_cap != 0.0 ||
+        !keeps_attention_scores(model.head_dim) || (device != "h100" && device != "h200")) {
         return 0;
     }
     using device_memory::attention_most_scores;
@@ -292,18 +286,6 @@ std::uint64_t attention_score_bytes(const ReplicaView& view) {
     return grown(std::min(bytes(model.heads, pairs), attention_most_scores));
 }
 
-std::uint64_t cudnn_workspace_bytes(const ReplicaView& view) {
-    if (!has_tiled_attention(view)) return 0;
-    return grown(view.replica.microbatch_tokens * view.lane_model.heads * 4);
-}
-
-std::uint64_t cudnn_table_bytes(const ReplicaView& view) {
-    if (!has_tiled_attention(view)) return 0;
-    // At most a sample for each token, their number rounded up.
-    const std::int64_t rows = attention_shape(view.replica.microbatch_tokens, 1, 1).samples + 32;
-    return grown((1 + device_memory::cudnn_operands) * rows * 4);
-}
-
 std::uint64_t lane_sum_bytes(const ReplicaView& view) {
     using namespace device_memory;
     const auto of_group = [](std::int32_t ranks) {
@@ -317,7 +299,7 @@ std::uint64_t lane_sum_bytes(const ReplicaView& view) {
 
 std::uint64_t EngineLayout::total() const {
     return gemm_workspace + gemm_timing + table_ring + operator_scratch + attention_rows +
-           attention_tiles + attention_scores + cudnn_workspace + cudnn_tables + lane_sums;
+           attention_tiles + attention_scores + lane_sums;
 }
 
 EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StagePlan& stage) {
@@ -329,8 +311,6 @@ EngineLayout engine_layout(const Job& job, const ReplicaView& view, const StageP
     layout.attention_rows = attention_row_bytes(view);
     layout.attention_tiles = attention_tile_bytes(view);
     layout.attention_scores = attention_score_bytes(view);
-    layout.cudnn_workspace = cudnn_workspace_bytes(view);
-    layout.cudnn_tables = cudnn_table_bytes(view);
     layout.lane_sums = lane_sum_bytes(view);
     return layout;
 }

@@ -10,8 +10,8 @@ namespace loratrain {
 /// plan can lead to; all 0 on the CPU. A stage allocates all of it at its start: to allocate while
 /// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
 /// of the compute type. The sizes it shares with backend/cuda are those of base/device_memory.h;
-/// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt and cuDNN,
-/// NCCL's buffers for messages (session/cluster.cpp keeps room for those).
+/// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt, NCCL's
+/// buffers for messages (session/cluster.cpp keeps room for those).
 
 /// What NCCL takes of a GPU where a job has several ranks: an upper bound.
 inline constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;
@@ -41,23 +41,16 @@ std::uint64_t table_ring_bytes(const ReplicaView& view);
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage);
 
-/// Own attention kernels: row statistics [Q, T] x 8, and three tables of tiles of 16 bytes, at most
-/// T / 32 + samples each. Source: backend/cuda/attention.cpp.
+/// Attention: row statistics [Q, T] x 8, and three tables of tiles of 16 bytes, at most T / 32 +
+/// samples each. Source: backend/cuda/attention.cpp.
 std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
 /// Gradients of attention's scores on an h100 or h200, bf16 with 64 < head_dim <= 128, no soft cap:
-/// 8 KiB for each head and pair of tiles (base/attention_shape.h) of as many of the longest samples
-/// as T holds, at most 3 GiB: parts of the heads take turns. None where the longest sample needs
-/// more for the heads of one key-value head; its scores are then computed twice.
+/// 8 KiB for each head and pair of tiles (base/attention_scores.h) of as many of the longest
+/// samples as T holds, at most 3 GiB: parts of the heads take turns. None where the longest sample
+/// needs more for the heads of one key-value head; its scores are then computed twice.
 std::uint64_t attention_score_bytes(const ReplicaView& view);
-
-/// Workspace of cuDNN's attention, bf16 with head_dim <= 128 only: 4 bytes for each token and head,
-/// more than any graph was seen to take. Counted also where cuDNN was not built in, or samples are
-/// too short for it to be chosen.
-std::uint64_t cudnn_workspace_bytes(const ReplicaView& view);
-/// Its table of lengths and offsets: 6 x int32 per sample.
-std::uint64_t cudnn_table_bytes(const ReplicaView& view);
 
 /// NCCL's buffers for the sums over lanes, which it allocates itself: for the group of the stage's
 /// lanes and that of a key-value head, channels x min(ranks - 1, 3) connections of 10 MiB. By its
@@ -72,8 +65,6 @@ struct EngineLayout {
     std::uint64_t attention_rows = 0;
     std::uint64_t attention_tiles = 0;
     std::uint64_t attention_scores = 0;
-    std::uint64_t cudnn_workspace = 0;
-    std::uint64_t cudnn_tables = 0;
     std::uint64_t lane_sums = 0;
     std::uint64_t total() const;
 };

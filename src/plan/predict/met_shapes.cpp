@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/attention_shape.h"
 #include "base/gemm_shape.h"
 #include "plan/memory/memory_model.h"
 
@@ -10,14 +9,14 @@ namespace loratrain {
 
 namespace {
 
-/// Of a microbatch's samples those of these adapters.
-SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) {
-    SampleSizes sizes;
+/// Of a microbatch, those of these adapters.
+std::int64_t computed_tokens(const Microbatch& microbatch, const AdapterSpan& adapters) {
+    std::int64_t tokens = 0;
     for (const Segment& segment : microbatch.segments) {
         if (!adapters.contains(segment.adapter)) continue;
-        for (const SampleRef& sample : segment.samples) sizes.add(sample.tokens);
+        for (const SampleRef& sample : segment.samples) tokens += sample.tokens;
     }
-    return sizes;
+    return tokens;
 }
 
 }  // namespace
@@ -25,19 +24,11 @@ SampleSizes sizes_of(const Microbatch& microbatch, const AdapterSpan& adapters) 
 MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage) {
     return {number,
             stage.has_head ? logits_chunk(view).rows : 0,
-            {stage.first_layer_adapters, stage.last_layer_adapters},
-            view.lane_model.head_dim};
+            {stage.first_layer_adapters, stage.last_layer_adapters}};
 }
 
 bool meets_new_shapes(const HostCosts& host) {
-    return host.new_attention > 0 || host.new_rows.any() || host.new_targets.any();
-}
-
-void SampleSizes::add(std::int64_t length) {
-    ++samples;
-    longest = std::max(longest, length);
-    tokens += length;
-    squares += static_cast<double>(length) * static_cast<double>(length);
+    return host.new_rows.any() || host.new_targets.any();
 }
 
 std::int64_t width_of(const Microbatch& microbatch) {
@@ -49,11 +40,9 @@ double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
     if (!meets_new_shapes(host)) return 0.0;
     double seconds = 0.0;
     const auto meet_layer = [&](const AdapterSpan& adapters) {
-        SampleSizes sizes = sizes_of(microbatch, adapters);
-        if (sizes.tokens == 0) return;
-        sizes.head_dim = stage.head_dim;
-        seconds += meet_attention(stage.number, sizes, host.new_attention) +
-                   meet_rows(stage.number, sizes.tokens, width_of(microbatch), host.new_rows);
+        const std::int64_t tokens = computed_tokens(microbatch, adapters);
+        if (tokens == 0) return;
+        seconds += meet_rows(stage.number, tokens, width_of(microbatch), host.new_rows);
     };
     meet_layer({});
     for (const AdapterSpan& adapters : stage.shared) {
@@ -66,17 +55,9 @@ double MetShapes::meet(const MeetingStage& stage, const HostCosts& host,
     return seconds + meet_targets(stage.number, targets, stage.head_rows, host.new_targets);
 }
 
-double MetShapes::meet_attention(std::size_t stage, const SampleSizes& sizes, double each) {
-    const double length = sizes.squares / static_cast<double>(sizes.tokens);
-    if (length <= cudnn_length(sizes.head_dim)) return 0.0;
-    const AttentionShape graph = attention_shape(sizes.samples, sizes.longest, sizes.tokens);
-    const Shape shape{graph.samples, graph.length, graph.tokens};
-    return number_if_new(stage, Kind::attention, shape) > 0 ? each : 0.0;
-}
-
 double MetShapes::meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
                             const NewShapeLine& line) {
-    const Shape shape{rows_alike(tokens).largest, lora_columns_alike(width), 0};
+    const Shape shape{rows_alike(tokens).largest, lora_columns_alike(width)};
     const std::int64_t nth = number_if_new(stage, Kind::rows, shape);
     return nth > 0 ? line.seconds(nth, static_cast<double>(shape[0])) : 0.0;
 }
@@ -85,7 +66,7 @@ double MetShapes::meet_targets(std::size_t stage, std::int64_t targets, std::int
                                const NewShapeLine& line) {
     double seconds = 0.0;
     for (std::int64_t left = head_rows > 0 ? targets : 0; left > 0; left -= head_rows) {
-        const Shape shape{rows_alike(std::min(left, head_rows)).largest, 0, 0};
+        const Shape shape{rows_alike(std::min(left, head_rows)).largest, 0};
         const std::int64_t nth = number_if_new(stage, Kind::targets, shape);
         if (nth > 0) seconds += line.seconds(nth, static_cast<double>(shape[0]));
     }
@@ -113,7 +94,7 @@ double stall_seconds(const Plan& plan, const JointWindow& joint, MetShapes& met)
 std::int64_t MetShapes::number_if_new(std::size_t stage, Kind kind, const Shape& shape) {
     const auto of_stage = static_cast<std::int64_t>(stage);
     const auto of_kind = static_cast<std::int64_t>(kind);
-    const bool is_new = met_.insert({of_stage, of_kind, shape[0], shape[1], shape[2]}).second;
+    const bool is_new = met_.insert({of_stage, of_kind, shape[0], shape[1]}).second;
     return is_new ? ++count_[{of_stage, of_kind}] : 0;
 }
 

@@ -16,36 +16,22 @@ struct MeetingStage {
     std::int64_t head_rows = 0;  ///< targets that its head computes at once; 0 without one
     /// Whom it computes in the layers that it may share with its neighbours.
     std::array<AdapterSpan, 2> shared = {};
-    std::int64_t head_dim = 128;
 };
 MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const StagePlan& stage);
-
-/// What attention's graphs depend on.
-struct SampleSizes {
-    std::int64_t samples = 0;
-    std::int64_t longest = 0;
-    std::int64_t tokens = 0;
-    double squares = 0.0;  ///< sum of the squares of lengths
-    std::int64_t head_dim = 128;
-    void add(std::int64_t length);
-};
 
 /// A microbatch's columns beside the base's matrices, 0 where none are.
 std::int64_t width_of(const Microbatch& microbatch);
 
-/// The shapes of microbatches that stages have met. At a new one the host builds a graph of
-/// attention (base/attention_shape.h: samples, the longest, tokens) and chooses algorithms for the
-/// GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many at a
-/// time as it takes), each once a run. In a layer that neighbours share these are the samples and
+/// The shapes of microbatches that stages have met. At a new one the host chooses algorithms
+/// for the GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as
+/// many at a time as it takes), each once a run. In a layer that neighbours share these are the
 /// tokens of the adapters that the stage computes there.
 class MetShapes {
   public:
     /// Seconds of the stage's host for what is new to it in a microbatch, which from now on it has
     /// met.
     double meet(const MeetingStage& stage, const HostCosts& host, const Microbatch& microbatch);
-    /// The part of it of attention, `each` for a graph.
-    double meet_attention(std::size_t stage, const SampleSizes& sizes, double each);
-    /// The layers' GEMMs' part. `width`: of the LoRA columns that are beside the base's
+    /// The layers' GEMMs' part of it. `width`: of the LoRA columns that are beside the base's
     /// matrices, 0 where none are.
     double meet_rows(std::size_t stage, std::int64_t tokens, std::int64_t width,
                      const NewShapeLine& line);
@@ -54,13 +40,13 @@ class MetShapes {
                         const NewShapeLine& line);
 
   private:
-    enum class Kind : std::uint8_t { attention, rows, targets };
-    using Shape = std::array<std::int64_t, 3>;
+    enum class Kind : std::uint8_t { rows, targets };
+    using Shape = std::array<std::int64_t, 2>;
 
     /// Which of its kind that the stage meets the shape is, from 1; 0 = met before.
     std::int64_t number_if_new(std::size_t stage, Kind kind, const Shape& shape);
 
-    std::set<std::array<std::int64_t, 5>> met_;
+    std::set<std::array<std::int64_t, 4>> met_;
     std::map<std::array<std::int64_t, 2>, std::int64_t> count_;  ///< by stage and kind
 };
 

@@ -27,12 +27,11 @@ std::string host_text(const HostCosts& host) {
         return cat("[", format_exact(of.each), ", ", format_exact(of.first), ", ", of.met, ", ",
                    format_exact(of.per_row), "]");
     };
-    return cat(
-        "{layer_forward: ", line(host.layer_forward),
-        ", layer_backward: ", line(host.layer_backward), ",\n    forward: ", line(host.forward),
-        ", backward: ", line(host.backward), ", head: ", format_exact(host.head),
-        ",\n    new_attention: ", format_exact(host.new_attention),
-        ", new_rows: ", shapes(host.new_rows), ", new_targets: ", shapes(host.new_targets), "}");
+    return cat("{layer_forward: ", line(host.layer_forward),
+               ", layer_backward: ", line(host.layer_backward),
+               ",\n    forward: ", line(host.forward), ", backward: ", line(host.backward),
+               ", head: ", format_exact(host.head), ",\n    new_rows: ", shapes(host.new_rows),
+               ", new_targets: ", shapes(host.new_targets), "}");
 }
 
 // ---- reading
@@ -75,7 +74,6 @@ HostCosts read_host(const Map& map) {
     host.forward = read_host_line(map.at("forward"));
     host.backward = read_host_line(map.at("backward"));
     map.read("head", host.head);
-    map.read("new_attention", host.new_attention);
     host.new_rows = read_new_shapes(map.at("new_rows"));
     host.new_targets = read_new_shapes(map.at("new_targets"));
     return host;

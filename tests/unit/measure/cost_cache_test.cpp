@@ -19,8 +19,8 @@ CostModel some_costs() {
     costs.layer_backward = {2e-5, 0.2, 0.0};
     costs.first_layer_saving = 0.1;
     costs.head = {0.0, 1e-7, 0.0};
-    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6}, {3e-5, 3e-6},         {4e-5, 0.0},
-                  5e-5,         0.06,         {0.05, 0.5, 3, 2e-5}, {0.01, 0.2, 4}};
+    costs.host = {{1e-4, 1e-6}, {2e-4, 2e-6},         {3e-5, 3e-6},  {4e-5, 0.0},
+                  5e-5,         {0.05, 0.5, 3, 2e-5}, {0.01, 0.2, 4}};
     costs.step_fixed = 3e-6;
     costs.step_per_parameter = 4e-11;
     costs.message.fixed = 5e-6;
@@ -62,7 +62,6 @@ TEST_F(CostCache, KeepsCostsToTheBit) {
     EXPECT_EQ(find_costs(path_, "two")->host.layer_backward.fixed, 2e-4);
     EXPECT_EQ(find_costs(path_, "two")->host.forward.per_segment, 3e-6);
     EXPECT_EQ(find_costs(path_, "two")->host.head, 5e-5);
-    EXPECT_EQ(find_costs(path_, "two")->host.new_attention, 0.06);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.each, 0.05);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.first, 0.5);
     EXPECT_EQ(find_costs(path_, "two")->host.new_rows.per_row, 2e-5);
@@ -93,6 +92,13 @@ TEST_F(CostCache, FilesOfVersionsBeforeAreReplaced) {
     EXPECT_FALSE(find_costs(folder_.file("costs.json"), "one"));
     keep_costs(folder_.file("costs.json"), "two", some_costs());
     EXPECT_TRUE(find_costs(folder_.file("costs.json"), "two"));
+}
+
+TEST_F(CostCache, WhatIsNoLongerACostIsPassedOver) {
+    std::string text = costs_to_json({{"one", some_costs()}});
+    text.insert(text.find("\"new_rows\""), "\"new_attention\": 0.06, ");
+    write_text_atomic(folder_.file("costs.json"), text);
+    expect_equal(*find_costs(folder_.file("costs.json"), "one"), some_costs());
 }
 
 TEST_F(CostCache, NegativeCostsAreRefused) {

@@ -116,9 +116,9 @@ TEST(CostObserver, SharedLayersOfOtherCostsThanThePrior) {
 
 TEST(CostObserver, WhatTheHostHoldsUpIsTheHosts) {
     CostModel prior = costs_of(1.0, 1.0);
-    prior.host = {{1e-2, 1e-3}, {2e-2, 1e-3}, {5e-3, 0.0}, {1e-3, 0.0}, 3e-3, 0.0, {}, {}};
+    prior.host = {{1e-2, 1e-3}, {2e-2, 1e-3}, {5e-3, 0.0}, {1e-3, 0.0}, 3e-3, {}, {}};
     CostModel truth = prior;
-    truth.host = {{1.3e-2, 3e-3}, {2.6e-2, 3e-3}, {7e-3, 0.0}, {1.4e-3, 0.0}, 4e-3, 0.0, {}, {}};
+    truth.host = {{1.3e-2, 3e-3}, {2.6e-2, 3e-3}, {7e-3, 0.0}, {1.4e-3, 0.0}, 4e-3, {}, {}};
     CostObserver first(prior, first_stage, 2, Recompute::none);
     CostObserver last(prior, last_stage, 2, Recompute::none);
     observe(first, first_stage, truth);

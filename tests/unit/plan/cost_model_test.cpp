@@ -180,7 +180,7 @@ TEST(StageSeconds, TheHostHoldsUpBothPassesInProportion) {
     const AdapterLoads loads = three_adapters();
     const double forward = forward_seconds(costs, stage, loads);
     const double backward = backward_seconds(costs, stage, loads, Recompute::none);
-    costs.host = {{10.0, 1.0}, {20.0, 2.0}, {3.0, 0.5}, {4.0, 0.25}, 7.0, 0.0, {}, {}};
+    costs.host = {{10.0, 1.0}, {20.0, 2.0}, {3.0, 0.5}, {4.0, 0.25}, 7.0, {}, {}};
     const double host = 4 * (13.0 + 26.0) + 4.5 + 4.75 + 7.0;
     EXPECT_DOUBLE_EQ(host_seconds(costs.host, stage, loads), host);
     ASSERT_LT(host, forward + backward);
@@ -195,7 +195,7 @@ TEST(StageSeconds, TheHostHoldsUpBothPassesInProportion) {
 }
 
 TEST(StageSeconds, SegmentsAreThoseOfAdapters) {
-    const HostCosts host{{}, {}, {1.0, 10.0}, {}, 0.0, 0.0, {}, {}};
+    const HostCosts host{{}, {}, {1.0, 10.0}, {}, 0.0, {}, {}};
     EXPECT_EQ(host_seconds(host, {}, three_adapters()), 31.0);
     EXPECT_EQ(host_seconds(host, {}, three_adapters().total), 11.0);
 }

@@ -61,8 +61,6 @@ TEST(EngineMemory, PartsByHand) {
     EXPECT_EQ(layout.attention_rows, 8192U * 32 * 8);
     EXPECT_EQ(layout.attention_tiles, 3U * grown(16 * (8192 / 32 + 8192)));
     EXPECT_EQ(layout.attention_scores, 4U * 528 * 32 * 8192);
-    EXPECT_EQ(layout.cudnn_workspace, 8192U * 32 * 4);
-    EXPECT_EQ(layout.cudnn_tables, grown(6 * (8192 + 32) * 4));
     EXPECT_EQ(plan.memory[0].engine, layout.total());
 }
 
@@ -145,8 +143,10 @@ TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
     test.datasets[0].train[5].tokens = 442 * 64;
     EXPECT_EQ(layout_of(test).attention_scores, 3072 * mib);
-    test.model.head_dim = 64;
-    EXPECT_EQ(layout_of(test).attention_scores, 0U);
+    for (const std::int64_t none : {64, 100, 136, 256}) {
+        test.model.head_dim = none;
+        EXPECT_EQ(layout_of(test).attention_scores, 0U) << none;
+    }
     test.model.head_dim = 128;
     test.job.model.precision = Precision::fp32;
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
@@ -156,7 +156,7 @@ TEST(EngineMemory, Fp32HasNoTensorCoreScratch) {
     Case test = large_case();
     test.job.model.precision = Precision::fp32;
     const EngineLayout layout = layout_of(test);
-    EXPECT_EQ(layout.cudnn_workspace, 0U);
+    EXPECT_EQ(layout.attention_scores, 0U);
     EXPECT_EQ(layout.gemm_timing, 0U);
     EXPECT_EQ(layout.operator_scratch, 8192U);
     EXPECT_EQ(layout.gemm_workspace, 32 * mib);
@@ -176,12 +176,6 @@ TEST(EngineMemory, LanesKeepRoomForTheirSums) {
         test.cluster.backend = BackendKind::cpu;
         EXPECT_EQ(layout_of(test).lane_sums, 0U) << tensor;
     }
-}
-
-TEST(EngineMemory, WideHeadsAreNotForCudnn) {
-    Case test = large_case();
-    test.model.head_dim = 256;
-    EXPECT_EQ(layout_of(test).cudnn_workspace, 0U);
 }
 
 TEST(EngineMemory, GrowsWithTheTokens) {

@@ -7,63 +7,61 @@
 namespace loratrain {
 namespace {
 
-constexpr double a_graph = 0.04;
-constexpr NewShapeCosts prior{0.5, {7.0, 8.0, 3, 9.0}};
+constexpr NewShapeLine prior{7.0, 8.0, 3, 9.0};
 
-/// The loads of a profile: sizes with a shape each, and with the same one again.
+/// The loads of a profile: sizes with a shape each.
 std::vector<NewShapeObservation> observed(const NewShapeLine& line) {
     std::vector<NewShapeObservation> all;
     std::int64_t nth = 0;
     for (const double rows : {8192.0, 2048.0, 4096.0, 6144.0, 3072.0}) {
         ++nth;
-        all.push_back({nth, rows, 2, line.seconds(nth, rows) + 2.0 * a_graph});
-        all.push_back({0, rows, 1, a_graph});
+        all.push_back({nth, rows, line.seconds(nth, rows)});
     }
     return all;
 }
 
 TEST(FitNewShapes, FindsWhatShapesTake) {
-    const NewShapeCosts found = fit_new_shapes(observed({0.05, 0.9, 0, 4e-5}), prior);
-    EXPECT_NEAR(found.new_attention, a_graph, 1e-9);
-    EXPECT_NEAR(found.new_rows.each, 0.05, 1e-6);
-    EXPECT_NEAR(found.new_rows.first, 0.9, 1e-6);
-    EXPECT_NEAR(found.new_rows.per_row, 4e-5, 1e-9);
-    EXPECT_EQ(found.new_rows.met, prior.new_rows.met);
+    const NewShapeLine found = fit_new_shapes(observed({0.05, 0.9, 0, 4e-5}), prior);
+    EXPECT_NEAR(found.each, 0.05, 1e-6);
+    EXPECT_NEAR(found.first, 0.9, 1e-6);
+    EXPECT_NEAR(found.per_row, 4e-5, 1e-9);
+    EXPECT_EQ(found.met, prior.met);
 }
 
 TEST(FitNewShapes, KeepsWhatIsNotTold) {
     auto all = observed({0.05, 0.9, 0, 4e-5});
-    all.resize(4);  // two shapes, two graphs
-    const NewShapeCosts found = fit_new_shapes(all, prior);
-    EXPECT_NEAR(found.new_attention, a_graph, 1e-9);
-    EXPECT_EQ(found.new_rows.each, prior.new_rows.each);
-    EXPECT_EQ(found.new_rows.per_row, prior.new_rows.per_row);
-    EXPECT_EQ(fit_new_shapes({}, prior).new_attention, prior.new_attention);
+    all[3].seconds = 0.0;
+    all[4].seconds = -0.01;
+    EXPECT_NE(fit_new_shapes(all, prior).each, prior.each);
+    all.erase(all.begin());  // two are left that took longer
+    const NewShapeLine found = fit_new_shapes(all, prior);
+    EXPECT_EQ(found.each, prior.each);
+    EXPECT_EQ(found.first, prior.first);
+    EXPECT_EQ(found.per_row, prior.per_row);
+    EXPECT_EQ(fit_new_shapes({}, prior).each, prior.each);
 }
 
 TEST(FitNewShapes, NothingIsNegative) {
     std::vector<NewShapeObservation> all;
     for (std::int64_t nth = 1; nth < 6; ++nth) {
-        all.push_back({nth, 1000.0 * static_cast<double>(nth), 0, 1.0 / static_cast<double>(nth)});
-        all.push_back({0, 1000.0, 1, -0.01});
+        all.push_back({nth, 1000.0 * static_cast<double>(nth), 1.0 / static_cast<double>(nth)});
     }
-    const NewShapeCosts found = fit_new_shapes(all, prior);
-    EXPECT_EQ(found.new_attention, 0.0);
-    EXPECT_NEAR(found.new_rows.first, 1.0, 1e-6);
-    EXPECT_GE(found.new_rows.each, 0.0);
-    EXPECT_GE(found.new_rows.per_row, 0.0);
+    const NewShapeLine found = fit_new_shapes(all, prior);
+    EXPECT_NEAR(found.first, 1.0, 1e-6);
+    EXPECT_GE(found.each, 0.0);
+    EXPECT_GE(found.per_row, 0.0);
 }
 
 TEST(FitNewTargets, TellsFirstOnesFromOthers) {
     const NewShapeLine line{0.1, 0.6, 0, 0.0};
     const std::vector<NewTargetsObservation> all{
         {2, line.seconds(1, 0) + line.seconds(2, 0)}, {0, 5.0}, {1, 0.1}, {3, 0.3}};
-    const NewShapeLine found = fit_new_targets(all, prior.new_rows);
+    const NewShapeLine found = fit_new_targets(all, prior);
     EXPECT_NEAR(found.each, 0.1, 1e-9);
     EXPECT_NEAR(found.first, 0.6, 1e-9);
     EXPECT_EQ(found.per_row, 0.0);
-    const NewShapeLine unknown = fit_new_targets({all.data(), 2}, prior.new_rows);
-    EXPECT_EQ(unknown.each, prior.new_rows.each);
+    const NewShapeLine unknown = fit_new_targets({all.data(), 2}, prior);
+    EXPECT_EQ(unknown.each, prior.each);
 }
 
 }  // namespace

@@ -324,7 +324,7 @@ TEST(SimulateSweep, AgreesWhereTheHostHoldsUpAGpu) {
     const Case test = three_small_adapters();
     Plan plan = test.plan();
     const double before = predict(test.job, plan, test.datasets, 16).seconds;
-    plan.costs.host = {{1.0, 0.25}, {2.0, 0.25}, {0.5, 0.125}, {0.5, 0.0}, 0.5, 0.0, {}, {}};
+    plan.costs.host = {{1.0, 0.25}, {2.0, 0.25}, {0.5, 0.125}, {0.5, 0.0}, 0.5, {}, {}};
     expect_closed_near_simulated(test, plan);
     EXPECT_GT(predict(test.job, plan, test.datasets, 16).seconds, 100.0 * before);
 }
