@@ -11,7 +11,7 @@ if(LORATRAIN_PYTHON)
 endif()
 
 # loratrain_wheel_folders(VARIABLE package...): their folders, for HINTS with PATH_SUFFIXES lib
-# include; cuBLAS and NVRTC are in cu13 and the like, or in folders of their own.
+# include; cuBLAS is in cu13 and the like, or in a folder of its own.
 function(loratrain_wheel_folders variable)
   set(folders "")
   foreach(wheel IN LISTS LORATRAIN_NVIDIA_WHEELS)

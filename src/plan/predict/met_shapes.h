@@ -22,10 +22,10 @@ MeetingStage meeting_stage(std::size_t number, const ReplicaView& view, const St
 /// A microbatch's columns beside the base's matrices, 0 where none are.
 std::int64_t width_of(const Microbatch& microbatch);
 
-/// The shapes of microbatches that stages have met. At a new one the host chooses algorithms
-/// for the GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as
-/// many at a time as it takes), each once a run. In a layer that neighbours share these are the
-/// tokens of the adapters that the stage computes there.
+/// The shapes of microbatches that stages have met. At a new one the host chooses algorithms for
+/// the GEMMs of layers (base/gemm_shape.h: tokens, LoRA columns) and of the head (targets, as many
+/// at a time as it takes), each once a run. In a layer that neighbours share the tokens are those
+/// of the adapters that the stage computes there.
 class MetShapes {
   public:
     /// Seconds of the stage's host for what is new to it in a microbatch, which from now on it has
