@@ -66,21 +66,26 @@ struct BlockShape {
     static constexpr int resident_free_at = resident_filled_at + 8;
     static constexpr int shared_bytes = resident_free_at + 8;
     static_assert(shared_bytes <= most_shared_bytes);
-
-    /// Of a stage: queries and their output's gradients, or keys and values.
-    static __device__ __forceinline__ std::uint32_t first(std::uint32_t shared, int stage) {
-        return shared + stages_at + stage * stage_bytes;
-    }
-    static __device__ __forceinline__ std::uint32_t second(std::uint32_t shared, int stage) {
-        return first(shared, stage) + streamed_bytes;
-    }
-    static __device__ __forceinline__ std::uint32_t filled(std::uint32_t shared, int stage) {
-        return shared + filled_at + stage * 8;
-    }
-    static __device__ __forceinline__ std::uint32_t free(std::uint32_t shared, int stage) {
-        return shared + free_at + stage * 8;
-    }
 };
+
+/// Of a stage: its barriers, and its two tiles (queries and their output's gradients, or keys and
+/// values).
+template <class Shape>
+__device__ __forceinline__ std::uint32_t filled_barrier(std::uint32_t shared, int stage) {
+    return shared + Shape::filled_at + stage * 8;
+}
+template <class Shape>
+__device__ __forceinline__ std::uint32_t free_barrier(std::uint32_t shared, int stage) {
+    return shared + Shape::free_at + stage * 8;
+}
+template <class Shape>
+__device__ __forceinline__ std::uint32_t first_tile(std::uint32_t shared, int stage) {
+    return shared + Shape::stages_at + stage * Shape::stage_bytes;
+}
+template <class Shape>
+__device__ __forceinline__ std::uint32_t second_tile(std::uint32_t shared, int stage) {
+    return first_tile<Shape>(shared, stage) + Shape::streamed_bytes;
+}
 
 /// Of the threads that multiply, the same for a warp.
 struct Place {
@@ -149,8 +154,8 @@ struct KvHeads {
 template <class Shape>
 __device__ __forceinline__ void make_stage_barriers(std::uint32_t shared) {
     for (int stage = 0; stage < Shape::stages; ++stage) {
-        make_barrier(Shape::filled(shared, stage), copying_threads);
-        make_barrier(Shape::free(shared, stage), Shape::multiplying_warps);
+        make_barrier(filled_barrier<Shape>(shared, stage), copying_threads);
+        make_barrier(free_barrier<Shape>(shared, stage), Shape::multiplying_warps);
     }
 }
 

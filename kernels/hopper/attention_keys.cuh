@@ -31,8 +31,8 @@ class KeySums {
         StageWalk<stages> at;
         Pair pair = first();
         for (int step = 0; step < steps_; ++step) {
-            if (step >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
-            const std::uint32_t target = Shape::first(shared_, at.stage);
+            if (step >= stages) wait_for(free_barrier<Shape>(shared_, at.stage), at.parity ^ 1U);
+            const std::uint32_t target = first_tile<Shape>(shared_, at.stage);
             load_panels<dim, streamed_rows, copying_threads>(
                 target, head_rows(forward.q, tile_, pair.head, p_.forward.head_dim), pair.begin,
                 thread);
@@ -46,7 +46,7 @@ class KeySums {
                                  thread * static_cast<int>(sizeof(float2)),
                              stats, row < tile_.length ? 8 : 0);
             }
-            finish_copies(Shape::filled(shared_, at.stage));
+            finish_copies(filled_barrier<Shape>(shared_, at.stage));
             next(pair);
             at.next();
         }
@@ -57,7 +57,7 @@ class KeySums {
         load_keys();
         Pair pair = first();
         StageWalk<stages> at;
-        wait_for(Shape::filled(shared_, 0), 0);
+        wait_for(filled_barrier<Shape>(shared_, 0), 0);
         use_products(dk_);
         use_products(dv_);
         begin_products();
@@ -87,10 +87,10 @@ class KeySums {
     }
 
     __device__ __forceinline__ std::uint32_t queries(int stage) const {
-        return Shape::first(shared_, stage);
+        return first_tile<Shape>(shared_, stage);
     }
     __device__ __forceinline__ std::uint32_t output_gradients(int stage) const {
-        return Shape::second(shared_, stage);
+        return second_tile<Shape>(shared_, stage);
     }
     /// Of K (0) or V (1).
     __device__ __forceinline__ std::uint32_t own_rows(int which) const {
@@ -212,14 +212,14 @@ class KeySums {
         if (more) {
             next(pair);
             at.next();
-            wait_for(Shape::filled(shared_, at.stage), at.parity);
+            wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
         }
         wait_for_products<1>();
         begin_products();
         start_scores<dim, Shape::resident_panel>(s_, own_rows(0), queries(at.stage));
         start_scores<dim, Shape::resident_panel>(ds_, own_rows(1), output_gradients(at.stage));
         wait_for_products<2>();
-        if (lane_number() == 0) arrive(Shape::free(shared_, stage));
+        if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, stage));
         await_probabilities(pair.begin, at.stage);
     }
 

@@ -28,26 +28,13 @@ struct OutputShape {
     static constexpr int resident_free_at = free_at + stages * 8;
     static constexpr int shared_bytes = resident_free_at + 8;
     static_assert(shared_bytes <= most_shared_bytes);
-
-    static __device__ __forceinline__ std::uint32_t first(std::uint32_t shared, int stage) {
-        return shared + stages_at + stage * stage_bytes;
-    }
-    static __device__ __forceinline__ std::uint32_t second(std::uint32_t shared, int stage) {
-        return first(shared, stage) + streamed_bytes;
-    }
-    static __device__ __forceinline__ std::uint32_t filled(std::uint32_t shared, int stage) {
-        return shared + filled_at + stage * 8;
-    }
-    static __device__ __forceinline__ std::uint32_t free(std::uint32_t shared, int stage) {
-        return shared + free_at + stage * 8;
-    }
 };
 
 /// Outputs of 64 queries for each group: the keys and values that they see stream by. Exponents are
 /// of scores less a base, which follows the largest score only once that is ahead by more than 8 in
 /// units of log 2: bf16 and sums in fp32 have the room, and what was summed before is seldom
-/// rescaled. A block goes through several tiles of a head, so that the next one's rows come while
-/// this one's are multiplied.
+/// rescaled. A block takes one tile of a head after another, so that the rows of the next come
+/// while those of this one are multiplied.
 template <class Shape>
 class QueryOutputs {
     static constexpr int dim = Shape::dim;
@@ -66,8 +53,10 @@ class QueryOutputs {
             load_panels<dim, Shape::resident_rows, copying_threads>(
                 shared_, head_rows(p_.q, tile_, head_, p_.head_dim), tile_.begin, thread);
             for (int step = 0; step < steps_; ++step, ++copied) {
-                if (copied >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
-                copy_keys(Shape::first(shared_, at.stage), first_ + step * streamed_rows, thread);
+                if (copied >= stages)
+                    wait_for(free_barrier<Shape>(shared_, at.stage), at.parity ^ 1U);
+                copy_keys(first_tile<Shape>(shared_, at.stage), first_ + step * streamed_rows,
+                          thread);
                 if (step > 0) finish<1>(copied - 1);
                 at.next();
             }
@@ -79,7 +68,7 @@ class QueryOutputs {
         StageWalk<stages> at;
         for (int turn = 0; take_tile(turn); ++turn) {
             const StepRange own = steps_of_queries(tile_, first_query(), first_, p_.window);
-            wait_for(Shape::filled(shared_, at.stage), at.parity);
+            wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             load_queries();
             leave(at, 0, own.begin);
             if (own.end > own.begin) {
@@ -124,7 +113,7 @@ class QueryOutputs {
     __device__ __forceinline__ void finish(int step) const {
         wait_for_pieces<later>();
         show_to_products();
-        arrive(Shape::filled(shared_, step % stages));
+        arrive(filled_barrier<Shape>(shared_, step % stages));
     }
 
     __device__ __forceinline__ void load_queries() {
@@ -135,12 +124,12 @@ class QueryOutputs {
     }
 
     __device__ __forceinline__ void release(int stage) const {
-        if (lane_number() == 0) arrive(Shape::free(shared_, stage));
+        if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, stage));
     }
     /// Steps of the other group alone.
     __device__ __forceinline__ void leave(StageWalk<stages>& at, int begin, int end) const {
         for (int step = begin; step < end; ++step) {
-            wait_for(Shape::filled(shared_, at.stage), at.parity);
+            wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             release(at.stage);
             at.next();
         }
@@ -189,9 +178,9 @@ class QueryOutputs {
         for (int i = 0; i < dim / 2; ++i) o_[i] = 0.0F;
         base_[0] = base_[1] = -INFINITY;
         sum_[0] = sum_[1] = 0.0F;
-        wait_for(Shape::filled(shared_, at.stage), at.parity);
+        wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
         begin_products();
-        start_scores(s_, q_, Shape::first(shared_, at.stage));
+        start_scores(s_, q_, first_tile<Shape>(shared_, at.stage));
         wait_for_products<0>();
         use_products(s_);
         find_probabilities(first_ + own.begin * streamed_rows);
@@ -199,18 +188,18 @@ class QueryOutputs {
         for (int step = own.begin + 1; step < own.end; ++step) {
             const int stage = at.stage;
             at.next();
-            wait_for(Shape::filled(shared_, at.stage), at.parity);
+            wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             use_products(o_);
             begin_products();
-            start_scores(s_, q_, Shape::first(shared_, at.stage));
-            start_sums(o_, a_, Shape::second(shared_, stage));
+            start_scores(s_, q_, first_tile<Shape>(shared_, at.stage));
+            start_sums(o_, a_, second_tile<Shape>(shared_, stage));
             wait_for_products<1>();
             use_products(s_);
             const bool moves = find_probabilities(first_ + step * streamed_rows);
             use_products(s_);
             // Known to be filled. The compiler lets no exponentials sink below this wait; it does
             // below the next one, which then waits for products that they should run beside.
-            wait_for(Shape::filled(shared_, at.stage), at.parity);
+            wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             wait_for_products<0>();
             use_products(o_);
             release(stage);
@@ -219,7 +208,7 @@ class QueryOutputs {
         }
         use_products(o_);
         begin_products();
-        start_sums(o_, a_, Shape::second(shared_, at.stage));
+        start_sums(o_, a_, second_tile<Shape>(shared_, at.stage));
         wait_for_products<0>();
         use_products(o_);
         release(at.stage);

@@ -40,9 +40,11 @@ class QuerySums {
                 tile_.begin, thread);
             finish_copies(shared_ + Shape::resident_filled_at);
             for (int step = 0; step < steps_; ++step, ++copied) {
-                if (copied >= stages) wait_for(Shape::free(shared_, at.stage), at.parity ^ 1U);
-                copy_keys(Shape::first(shared_, at.stage), first_ + step * streamed_rows, thread);
-                finish_copies(Shape::filled(shared_, at.stage));
+                if (copied >= stages)
+                    wait_for(free_barrier<Shape>(shared_, at.stage), at.parity ^ 1U);
+                copy_keys(first_tile<Shape>(shared_, at.stage), first_ + step * streamed_rows,
+                          thread);
+                finish_copies(filled_barrier<Shape>(shared_, at.stage));
                 at.next();
             }
         }
@@ -71,10 +73,10 @@ class QuerySums {
             head_rows(p_.forward.v, tile_, kv_head_, p_.forward.head_dim), begin, thread);
     }
     __device__ __forceinline__ std::uint32_t keys(int stage) const {
-        return Shape::first(shared_, stage);
+        return first_tile<Shape>(shared_, stage);
     }
     __device__ __forceinline__ std::uint32_t values(int stage) const {
-        return Shape::second(shared_, stage);
+        return second_tile<Shape>(shared_, stage);
     }
 
     /// This warp's 16 queries and their output's gradients to registers.
@@ -120,7 +122,7 @@ class QuerySums {
         const int own_steps = min(steps_, diagonal + 1);
 #pragma unroll
         for (int i = 0; i < dim / 2; ++i) dq_[i] = 0.0F;
-        wait_for(Shape::filled(shared_, at.stage), at.parity);
+        wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
         use_products(dq_);
         begin_products();
         start_scores(s_, q_, keys(at.stage));
@@ -133,21 +135,21 @@ class QuerySums {
             start_sums(dq_, a_, keys(stage));
             if (more) {
                 at.next();
-                wait_for(Shape::filled(shared_, at.stage), at.parity);
+                wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             }
             begin_products();
             start_scores(s_, q_, keys(at.stage));
             start_scores(ds_, d_o_, values(at.stage));
             wait_for_products<2>();
-            if (more && lane_number() == 0) arrive(Shape::free(shared_, stage));
+            if (more && lane_number() == 0) arrive(free_barrier<Shape>(shared_, stage));
             await_score_gradients(first_ + (step + 1) * streamed_rows);
         }
         use_products(dq_);
         __syncwarp();
         for (int step = own_steps; step <= steps_; ++step) {
-            if (lane_number() == 0) arrive(Shape::free(shared_, at.stage));
+            if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, at.stage));
             at.next();
-            if (step < steps_) wait_for(Shape::filled(shared_, at.stage), at.parity);
+            if (step < steps_) wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
         }
     }
 

@@ -33,12 +33,6 @@ struct ProductShape {
                                                            int group, int head) {
         return keys(shared, stage) + keys_bytes + (head * groups + group) * scores_bytes;
     }
-    static __device__ __forceinline__ std::uint32_t filled(std::uint32_t shared, int stage) {
-        return shared + filled_at + stage * 8;
-    }
-    static __device__ __forceinline__ std::uint32_t free(std::uint32_t shared, int stage) {
-        return shared + free_at + stage * 8;
-    }
 };
 
 /// dQ = dS K of 128 queries of two heads that share keys, from gradients of scores that KeySums has
@@ -70,7 +64,8 @@ class QueryProducts {
         const HeadRows keys = head_rows(p_.forward.k, tile_, kv_head_, p_.forward.head_dim);
         for (int step = 0; step < steps_; ++step) {
             const int stage = step % stages;
-            if (step >= stages) wait_for(Shape::free(shared_, stage), (step / stages - 1) & 1);
+            if (step >= stages)
+                wait_for(free_barrier<Shape>(shared_, stage), (step / stages - 1) & 1);
             load_panels<dim, streamed_rows, copying_threads>(Shape::keys(shared_, stage), keys,
                                                              first_ + step * streamed_rows, thread);
             commit_copies();
@@ -103,12 +98,12 @@ class QueryProducts {
     }
 
     __device__ __forceinline__ void release(int step) const {
-        if (lane_number() == 0) arrive(Shape::free(shared_, step % stages));
+        if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, step % stages));
     }
     /// Steps of the other group alone.
     __device__ __forceinline__ void leave(int begin, int end) const {
         for (int step = begin; step < end; ++step) {
-            wait_for(Shape::filled(shared_, step % stages), step / stages & 1);
+            wait_for(filled_barrier<Shape>(shared_, step % stages), step / stages & 1);
             release(step);
         }
     }
@@ -118,7 +113,7 @@ class QueryProducts {
         for (int head = 0; head < Shape::heads; ++head) use_products(dq_[head]);
         for (int step = own.begin; step < own.end; ++step) {
             const int stage = step % stages;
-            wait_for(Shape::filled(shared_, stage), step / stages & 1);
+            wait_for(filled_barrier<Shape>(shared_, stage), step / stages & 1);
             begin_products();
 #pragma unroll
             for (int head = 0; head < Shape::heads; ++head) {
@@ -141,7 +136,7 @@ class QueryProducts {
     __device__ __forceinline__ void finish(int step, int thread) const {
         wait_for_pieces<later>();
         show_to_products();
-        const std::uint32_t barrier = Shape::filled(shared_, step % stages);
+        const std::uint32_t barrier = filled_barrier<Shape>(shared_, step % stages);
         if (thread == 0) {
             copy_scores(step, barrier);
         } else {
