@@ -53,8 +53,9 @@ class QueryOutputs {
             load_panels<dim, Shape::resident_rows, copying_threads>(
                 shared_, head_rows(p_.q, tile_, head_, p_.head_dim), tile_.begin, thread);
             for (int step = 0; step < steps_; ++step, ++copied) {
-                if (copied >= stages)
+                if (copied >= stages) {
                     wait_for(free_barrier<Shape>(shared_, at.stage), at.parity ^ 1U);
+                }
                 copy_keys(first_tile<Shape>(shared_, at.stage), first_ + step * streamed_rows,
                           thread);
                 if (step > 0) finish<1>(copied - 1);

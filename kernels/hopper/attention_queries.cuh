@@ -40,8 +40,9 @@ class QuerySums {
                 tile_.begin, thread);
             finish_copies(shared_ + Shape::resident_filled_at);
             for (int step = 0; step < steps_; ++step, ++copied) {
-                if (copied >= stages)
+                if (copied >= stages) {
                     wait_for(free_barrier<Shape>(shared_, at.stage), at.parity ^ 1U);
+                }
                 copy_keys(first_tile<Shape>(shared_, at.stage), first_ + step * streamed_rows,
                           thread);
                 finish_copies(filled_barrier<Shape>(shared_, at.stage));

@@ -64,8 +64,9 @@ class QueryProducts {
         const HeadRows keys = head_rows(p_.forward.k, tile_, kv_head_, p_.forward.head_dim);
         for (int step = 0; step < steps_; ++step) {
             const int stage = step % stages;
-            if (step >= stages)
+            if (step >= stages) {
                 wait_for(free_barrier<Shape>(shared_, stage), (step / stages - 1) & 1);
+            }
             load_panels<dim, streamed_rows, copying_threads>(Shape::keys(shared_, stage), keys,
                                                              first_ + step * streamed_rows, thread);
             commit_copies();
