@@ -165,23 +165,23 @@ __device__ __forceinline__ void stage_b(const LoraExpandParams& p, const LoraSlo
     }
 }
 
-/// The same of A; a thread fills one column.
-__device__ __forceinline__ void stage_a(const LoraExpandParams& p, const LoraSlotEntry& slot,
-                                        int first, int count, std::int64_t first_column,
+/// The same of A, which has `columns`; a thread fills one of them.
+__device__ __forceinline__ void stage_a(std::int64_t columns, const LoraSlotEntry& slot, int first,
+                                        int count, std::int64_t first_column,
                                         std::uint32_t* target) {
     const int column = static_cast<int>(threadIdx.x) % chunk_columns;
     const int g = column / 8 * 2 + column % 2;
     std::uint32_t* words =
         target + ((threadIdx.x / chunk_columns * 4 + column % 8 / 2) * 2) * 32 + g * 4;
-    const bool inside = first_column + threadIdx.x < p.y.cols;
+    const bool inside = first_column + threadIdx.x < columns;
     for (int block = 0; block < count; block += blocks_at_once) {
         float values[blocks_at_once * block_ranks];
         const int rank = (first + block) * block_ranks;
         const int ranks = inside ? min(slot.rank, (first + count) * block_ranks) - rank : 0;
-        const float* source = slot.a + rank * p.y.cols + first_column + threadIdx.x;
+        const float* source = slot.a + rank * columns + first_column + threadIdx.x;
 #pragma unroll
         for (int r = 0; r < blocks_at_once * block_ranks; ++r) {
-            values[r] = r < ranks ? source[r * p.y.cols] : 0.0F;
+            values[r] = r < ranks ? source[r * columns] : 0.0F;
         }
 #pragma unroll
         for (int i = 0; i < blocks_at_once; ++i) {
@@ -314,7 +314,7 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
         const RankBlocks blocks = targets.next(target);
         std::uint32_t* factors = staging.factors + blocks.place * Staging::factor_words;
         if (p.of_a) {
-            stage_a(p, slot, blocks.begin, blocks.count(), first_column, factors);
+            stage_a(p.y.cols, slot, blocks.begin, blocks.count(), first_column, factors);
         } else {
             stage_b(p, slot, blocks.begin, blocks.count(), lane, factors);
         }

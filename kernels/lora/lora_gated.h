@@ -30,6 +30,7 @@ struct LoraGatedParams {
     Matrix s[2];                   ///< [T, R] of gate and up, of the forward pass
     Matrix ds[2];                  ///< [T, R] of gate and up
     Matrix ds_of_down;             ///< [T, R], which is there already
+    bool adds_down = false;        ///< drop'(dS A) of down is added to dh first
     LoraTables tables;             ///< targets gate, up, down; only down's slots drop
     void* workspace = nullptr;
     int shared_limit = least_shared_bytes;

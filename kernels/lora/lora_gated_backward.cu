@@ -18,9 +18,10 @@ using namespace sweep;
 
 namespace {
 
-/// 8 columns of gate, up and dh, a matrix apart, become dgate, dup and h.
-template <class Function>
-__device__ __forceinline__ void make_gradients(const uint4* staged, uint4 (&made)[swept]) {
+/// 8 columns of gate, up and dh, a matrix apart, become dgate, dup and h; complete(dh) comes first.
+template <class Function, class Complete>
+__device__ __forceinline__ void make_gradients(const uint4* staged, const Complete& complete,
+                                               uint4 (&made)[swept]) {
     float g[wide];
     float u[wide];
     float d[wide];
@@ -28,6 +29,7 @@ __device__ __forceinline__ void make_gradients(const uint4* staged, uint4 (&made
     load<wide>(from, g);
     load<wide>(from + wide * gated_matrix, u);
     load<wide>(from + 2 * wide * gated_matrix, d);
+    complete(d);
     gradients<Bf16, Function, wide>(g, u, d);
     store<wide>(reinterpret_cast<Bf16*>(&made[0]), g);
     store<wide>(reinterpret_cast<Bf16*>(&made[1]), d);
@@ -125,12 +127,13 @@ __device__ __forceinline__ void write_gated(const GatedSweep& p,
 }
 
 /// 32 rows from `row` on, which are staged: dgate and dup to memory and, with h, to where gate, up
-/// and dh were; sums += their gradients. Leaves dS for write_ds.
-template <class Function, bool with_dropout>
+/// and dh were; sums += their gradients. Leaves dS for write_ds. `factor`: of stage_down.
+template <class Function, bool with_down>
 __device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& tile, int row,
-                                           const Factor (&factors)[2], const GatedMask& mask,
-                                           uint4* stage, float (&sums)[swept][1][1][4][4]) {
-    using Shape = Gated<with_dropout>;
+                                           const Factor (&factors)[2], const DownMask& mask,
+                                           const std::uint32_t* factor, uint4* stage,
+                                           float (&sums)[swept][1][1][4][4]) {
+    using Shape = Gated<with_down>;
     const GatedLane lane(fresh_thread());
     const int own = lane.own();
     const int operand = lane.operand();
@@ -144,19 +147,31 @@ __device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& 
 #pragma unroll
     for (int first = 0; first < block_rows; first += 16) {
         uint4* rows = stage + first * line_pieces;
+        uint4 bits[2] = {};
+        float of_down[4][4] = {};
+        if constexpr (with_down) {
+            mask.draw(stage + Shape::rows_start + first + lane.g(), lane.column / 8, bits);
+            multiply_down(stage + Shape::s_start + 2 * s_pieces + first * 2 + lane.rows_of_ranks(),
+                          factor, of_down);
+        }
         uint4 x[2][swept];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            make_gradients<Function>(rows + own + i * eight_rows, x[i]);
+            make_gradients<Function>(
+                rows + own + i * eight_rows,
+                [&](float(&dh)[wide]) {
+                    if constexpr (with_down) mask.add(of_down, i, bits[i], dh);
+                },
+                x[i]);
             if (out < out_end) {
                 store_at_once(static_cast<Bf16*>(p.dgate.data) + out, x[i][0]);
                 store_at_once(static_cast<Bf16*>(p.dup.data) + out, x[i][1]);
             }
             out += 8 * ld;
         }
-        if constexpr (with_dropout) {
-            mask.apply(stage + Shape::rows_start + first + lane.g(), lane.column / 8, x[0][2],
-                       x[1][2]);
+        if constexpr (with_down) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) x[i][2] = masked(x[i][2], bits[i], mask.dropout);
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -179,18 +194,18 @@ __device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& 
 }
 
 /// blockIdx.x: the block of columns; blockIdx.y: the tile.
-template <class Function, bool with_dropout>
+template <class Function, bool with_down>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
     gated_backward_kernel(GatedSweep p) {
-    using Shape = Gated<with_dropout>;
+    using Shape = Gated<with_down>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[swept];
-    __shared__ GatedMask mask;
+    __shared__ DownMask mask;
     let_next_kernel_start();
     wait_for_kernel_before();
     const LoraTile tile = p.b.tables.tiles[blockIdx.y];
     find_gated_blocks(p, tile, rank_blocks);
-    fetch_gated<with_dropout>(p, tile.begin, tile.end, rank_blocks, staging);
+    fetch_gated<with_down>(p, tile.begin, tile.end, rank_blocks, staging);
     commit_pieces();
     const GatedLane first_lane(static_cast<int>(threadIdx.x));
     Factor factors[2] = {};
@@ -199,7 +214,11 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
         if (rank_blocks[t].ranks == 0) continue;
         load_factor(p.b, rank_blocks[t], tile, gated_columns(p, t), first_lane, factors[t]);
     }
-    if (with_dropout) mask.find(p.a, rank_blocks[2], tile);
+    auto* factor = reinterpret_cast<std::uint32_t*>(staging + Shape::factor_start);
+    if (with_down) {
+        mask.find(p.a, rank_blocks[2], tile);
+        stage_down(p, tile, factor);
+    }
     float sums[swept][1][1][4][4] = {};
     int place = 0;
 #pragma unroll 1
@@ -209,25 +228,25 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
         wait_for_pieces<0>();
         __syncthreads();
         if (row + block_rows < tile.end) {
-            fetch_gated<with_dropout>(p, row + block_rows, tile.end, rank_blocks, staging + place);
+            fetch_gated<with_down>(p, row + block_rows, tile.end, rank_blocks, staging + place);
         }
         commit_pieces();
-        sweep_step<Function, with_dropout>(p, tile, row, factors, mask, stage, sums);
+        sweep_step<Function, with_down>(p, tile, row, factors, mask, factor, stage, sums);
         __syncthreads();
         write_ds(p.b, rank_blocks, row, tile.end, stage);
     }
     write_gated<Shape>(p, rank_blocks, sums, reinterpret_cast<float*>(staging));
 }
 
-template <bool with_dropout>
-constexpr int shared_of_gated = Gated<with_dropout>::bytes +
+template <bool with_down>
+constexpr int shared_of_gated = Gated<with_down>::bytes +
                                 static_cast<int>(swept * sizeof(RankBlock) +
-                                                 (with_dropout ? sizeof(GatedMask) : 0));
+                                                 (with_down ? sizeof(DownMask) : 0));
 static_assert(blocks_of_processor * shared_of_gated<true> <= most_shared_bytes);
 
 GatedSweep gated_sweep(const LoraGatedParams& p) {
     const SwiGluBackwardParams& made = p.product;
-    GatedSweep sweep{made.gate, made.up, made.dh, made.dgate, made.dup, {}, {}};
+    GatedSweep sweep{made.gate, made.up, made.dh, made.dgate, made.dup, {}, {}, p.adds_down};
     const std::int64_t f = made.gate.cols;
     SweepParams& b = sweep.b;
     b.x = made.dgate;
@@ -253,10 +272,10 @@ GatedSweep gated_sweep(const LoraGatedParams& p) {
     return sweep;
 }
 
-template <class Function, bool with_dropout>
+template <class Function, bool with_down>
 cudaError_t launch_gated(cudaStream_t stream, const GatedSweep& p, int shared_limit) {
-    constexpr int shared = Gated<with_dropout>::bytes;
-    const auto kernel = gated_backward_kernel<Function, with_dropout>;
+    constexpr int shared = Gated<with_down>::bytes;
+    const auto kernel = gated_backward_kernel<Function, with_down>;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
@@ -295,8 +314,9 @@ cudaError_t lora_gated_backward(cudaStream_t stream, const LoraGatedParams& p) {
     const GatedSweep sweep = gated_sweep(p);
     cudaError_t status = with_function(p.product.function, [&](auto of) {
         using Function = decltype(of);
-        return p.tables.dropout ? launch_gated<Function, true>(stream, sweep, p.shared_limit)
-                                : launch_gated<Function, false>(stream, sweep, p.shared_limit);
+        return p.adds_down || p.tables.dropout
+                   ? launch_gated<Function, true>(stream, sweep, p.shared_limit)
+                   : launch_gated<Function, false>(stream, sweep, p.shared_limit);
     });
     if (status == cudaSuccess) status = finish_backward(stream, sweep.b, p.ds);
     return status == cudaSuccess ? finish_grad_a(stream, sweep.a) : status;

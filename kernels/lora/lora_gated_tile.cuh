@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/swiglu.h"
+#include "lora_expand_tile.cuh"
 #include "lora_wide_sweep.cuh"
 
 /// What the sweep around an MLP's activation (lora_gated_backward.cu) keeps where: shared memory of
@@ -9,7 +10,8 @@ namespace loratrain::kernels::sweep {
 
 constexpr int swept = 3;  ///< dgate, dup, h, in the places of gate, up, dh
 
-template <bool with_dropout>
+/// with_down: dh lacks what LoRA of down adds to it, or its h drops.
+template <bool with_down>
 struct Gated {
     static constexpr int thread_count = wide_threads;
     static constexpr int column_warps = wide_warps;
@@ -19,23 +21,28 @@ struct Gated {
     static constexpr int matrix = lines * stage_pieces;
     static constexpr int s_start = swept * matrix;
     static constexpr int rows_start = s_start + swept * s_pieces;
-    static constexpr int stage = rows_start + (with_dropout ? block_rows : 0);
+    static constexpr int stage = rows_start + (with_down ? block_rows : 0);
     static constexpr int stages = 2;
-    static constexpr int bytes = stages * stage * 16;
+    static constexpr int factor_start = stages * stage;
+    static constexpr int bytes =
+        factor_start * 16 + (with_down ? expand::Staging::factor_words * 4 : 0);
     static_assert(column_warps * chunk_columns == block_columns && lines * 2 == wide_warps);
     static_assert(swept * s_pieces + block_rows <= thread_count);
     static_assert(block_ranks * scratch_ld * 4 <= bytes);
+    static_assert(thread_count == expand::threads && block_ranks == expand::block_ranks);
 };
 constexpr int gated_matrix = Gated<false>::matrix;
 constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_piece repeats
 
 /// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
-/// gate and up have rows of one length, no matrix with a step's rows more than 2^32 elements.
+/// `adds_down`: dh lacks what LoRA of down adds to it. gate and up have rows of one length, no
+/// matrix with a step's rows more than 2^32 elements.
 struct GatedSweep {
     Matrix gate, up, dh;
     Matrix dgate, dup;
     SweepParams b;
     SweepParams a;
+    bool adds_down;
 };
 
 /// Where four ranks of a row of dS go; `piece` as of staged_piece.
@@ -76,6 +83,8 @@ struct GatedLane {
     __device__ int operand() const { return line + staged_piece(lane % 16, half + lane / 16); }
     /// The same of 16 rows of S.
     __device__ int ranks() const { return staged_ranks(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
+    /// The same of 16 rows of dS of down, not transposed.
+    __device__ int rows_of_ranks() const { return staged_ranks(lane % 16, lane / 16); }
     /// Where it leaves dS of row g and the ranks 2q and 2q + 1; of those 8 further: ^ 2.
     __device__ int left() const { return line + ds_piece(g(), half + q() / 2); }
 };
@@ -109,17 +118,17 @@ __device__ __forceinline__ void find_gated_blocks(const GatedSweep& p, const Lor
 }
 
 /// S of gate and up, dS of down, and for masks of h what dropout needs of the rows.
-template <bool with_dropout>
+template <bool with_down>
 __device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, int end,
                                               const RankBlock (&rank_blocks)[swept], int piece,
                                               uint4* stage) {
-    using Shape = Gated<with_dropout>;
+    using Shape = Gated<with_down>;
     if (piece < swept * s_pieces) {
         const int row = piece % s_pieces / 2;
         stage_s_piece(
             stage + Shape::s_start + piece / s_pieces * s_pieces + staged_ranks(row, piece % 2),
             rank_blocks[piece / s_pieces], first + row, end, piece % 2);
-    } else if (with_dropout && piece < swept * s_pieces + block_rows) {
+    } else if (with_down && piece < swept * s_pieces + block_rows) {
         const int own = piece - swept * s_pieces;
         const int row = min(first + own, end - 1);
         stage[Shape::rows_start + own] =
@@ -129,7 +138,7 @@ __device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, in
 
 /// Brings the rows `first` .. of gate, up and dh, those before `end`, and what multiplies them. Two
 /// warps share a line: each has every other four rows.
-template <bool with_dropout>
+template <bool with_down>
 __device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int end,
                                             const RankBlock (&rank_blocks)[swept], uint4* stage) {
     const int thread = fresh_thread();
@@ -154,7 +163,7 @@ __device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int 
         copy_piece_async(to + i * eight_rows + 2 * gated_matrix,
                          dh + ((row + 8 * i) * dh_ld + column), bytes);
     }
-    fetch_factors<with_dropout>(p, first, end, rank_blocks, thread, stage);
+    fetch_factors<with_down>(p, first, end, rank_blocks, thread, stage);
 }
 
 /// B of this warp's 32 columns as B fragments of two products, [8 ranks][words of 8 columns].
@@ -180,30 +189,62 @@ __device__ __forceinline__ void load_factor(const SweepParams& p, const RankBloc
     }
 }
 
-/// What masks of h need beside the rows, in shared memory: registers are short.
-struct GatedMask {
+/// A of down in the block's columns, as B fragments of the product with dS; zeros where dh lacks
+/// nothing.
+__device__ __forceinline__ void stage_down(const GatedSweep& p, const LoraTile& tile,
+                                           std::uint32_t* factor) {
+    LoraSlotEntry slot{};
+    if (p.adds_down && tile.segment >= 0) slot = p.a.tables.slots[tile.slot];
+    expand::stage_a(p.gate.cols, slot, 0, 1, blockIdx.x * std::int64_t{block_columns}, factor);
+}
+
+/// dS A of 16 rows and the warp's columns: [word w][..] as expand::Sums. `ds`: at
+/// GatedLane::rows_of_ranks.
+__device__ __forceinline__ void multiply_down(const uint4* ds, const std::uint32_t* factor,
+                                              float (&sums)[4][4]) {
+    std::uint32_t rows[4];
+    load_fragment(ds, rows);
+    const std::uint32_t* words = factor + threadIdx.x / 32 * (4 * 2 * 32) + threadIdx.x % 32;
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        multiply_add(sums[w], rows[0], rows[1], rows[2], rows[3], words[w * 64],
+                     words[w * 64 + 32]);
+    }
+}
+
+/// What masks of h and of dS A need beside the rows, in shared memory: registers are short.
+struct DownMask {
     DropoutKeys keys;
     uint4 columns[block_columns / 8];
     std::uint32_t dropout;
+    float scale;  ///< 1/(1-p)
 
     /// By all threads.
     __device__ void find(const SweepParams& p, const RankBlock& block, const LoraTile& tile) {
         if (threadIdx.x == 0) {
             keys = dropout_keys(block.key);
             dropout = block.ranks == 0 ? 0 : block.dropout;
+            scale = dropout_scale(dropout);
         }
         if (threadIdx.x >= block_columns / 8 || tile.segment < 0) return;
         columns[threadIdx.x] = dropout_of_columns(p.tables, tile, block.key,
                                                   blockIdx.x * (block_columns / 8) + threadIdx.x);
     }
-    /// h of two rows, whose dropout_row are eight apart; `eight`: of its columns in the block.
-    __device__ __forceinline__ void apply(const uint4* rows, int eight, uint4& first,
-                                          uint4& second) const {
+    /// Of two rows, whose dropout_row are eight apart; `eight`: of the columns in the block.
+    __device__ __forceinline__ void draw(const uint4* rows, int eight, uint4 (&bits)[2]) const {
         if (dropout == 0) return;
-        const uint4 bits[2] = {dropout_bits(keys, rows[0], columns[eight]),
-                               dropout_bits(keys, rows[8], columns[eight])};
-        first = masked(first, bits[0], dropout);
-        second = masked(second, bits[1], dropout);
+        bits[0] = dropout_bits(keys, rows[0], columns[eight]);
+        bits[1] = dropout_bits(keys, rows[8], columns[eight]);
+    }
+    /// dh += what is kept of dS A, of the rows g (half 0) or g + 8 of the sums.
+    __device__ __forceinline__ void add(const float (&sums)[4][4], int half, const uint4& bits,
+                                        float (&dh)[wide]) const {
+        const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+            add_kept(words[w], dropout, scale, sums[w][2 * half], sums[w][2 * half + 1], dh[2 * w],
+                     dh[2 * w + 1]);
+        }
     }
 };
 

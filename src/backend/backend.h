@@ -144,6 +144,9 @@ class Backend {
         lora_shrink({op.product.h, {&op.down, 1}, op.rows, op.again});
     }
     virtual void lora_gated_backward(const LoraGatedBackward& op) {
+        if (op.adds_down) {
+            lora_expand_backward({op.product.dh, {&op.down, 1}, op.gate.rows, true});
+        }
         swiglu_backward(op.product);
         lora_grad_a({op.product.h, {&op.down, 1}, op.gate.rows});
         const LoraBackward both[] = {op.gate, op.up};

@@ -364,21 +364,24 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     const TensorView d_made = before_norm(saved.mlp_made, weights.after_mlp, dx);
     linear_.backward_b(down, d_made, columns_of(down, saved.s_down));
     const TensorView d_product = workspace_.inner(t, f);
-    linear_.backward_x(down, d_made, d_product);
     const LoraLinear::Site gate_up = site(layer, weights, LinearGroup::gate_up, rows);
     const std::int64_t out = gate_up.weights.shape.out;
     const TensorView d_gate_up = workspace_.gradient(t, out, out + gate_up.weights.shape.count * r);
     const TensorView product = workspace_.input(t, f, f + r);
     const RowCodes codes = linear_.coding_of_gradient(gate_up, t);
-    const std::array<TensorView, 3> s_gate_up = columns_of(gate_up, saved.s_gate_up);
-    if (!model.has_gate() ||
-        !linear_.backward_gated(
-            down, d_made, gate_up, s_gate_up,
-            swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes))) {
+    LoraLinear::Gated around{down, d_made, gate_up, columns_of(gate_up, saved.s_gate_up), {}};
+    if (model.has_gate()) {
+        around.product = swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes);
+    }
+    const bool spares_down = model.has_gate() && linear_.spares_down(around);
+    linear_.backward_x(
+        down, d_made, d_product, LoraLinear::Codes::to_make,
+        spares_down ? LoraLinear::Factors::left_out : LoraLinear::Factors::multiplied);
+    if (!model.has_gate() || !linear_.backward_gated(around, spares_down)) {
         activate_backward(weights, saved.gate_up, d_product, d_gate_up, product, codes);
         linear_.backward_a(down, product, d_made);
         linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);
-        linear_.backward_b(gate_up, d_gate_up, s_gate_up);
+        linear_.backward_b(gate_up, d_gate_up, around.s);
     }
     const Normed of{saved.x2, weights.mlp_norm, d_gate_up, dx};
     if (linear_.has_dora(gate_up)) {

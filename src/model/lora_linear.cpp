@@ -357,21 +357,34 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
     }
 }
 
-bool LoraLinear::backward_gated(const Site& down, const TensorView& d_down, const Site& gate_up,
-                                const std::array<TensorView, 3>& s, const SwiGluBackward& product) {
-    if (gate_up.weights.shape.count != 2) return false;
-    for (const Site* site : {&down, &gate_up}) {
+bool LoraLinear::has_gated(const Gated& of) const {
+    if (of.gate_up.weights.shape.count != 2) return false;
+    for (const Site* site : {&of.down, &of.gate_up}) {
         if (!has_lora(*site) || has_dora(*site) || has_vera(*site)) return false;
     }
-    gather_slots(down, 0);
+    return true;
+}
+
+LoraGatedBackward LoraLinear::gather_gated(const Gated& of) {
+    gather_slots(of.down, 0);
     std::swap(slots_[0], slots_[2]);
-    gather_targets(gate_up, s);
-    TensorView d_gate_up = product.dgate;
-    d_gate_up.cols += product.dup.cols;
-    const LoraGatedBackward op{product,
-                               {slots_[2], ds_view(down, d_down, 0)},
-                               sweep_of(gate_up, d_gate_up, 0),
-                               sweep_of(gate_up, d_gate_up, 1)};
+    gather_targets(of.gate_up, of.s);
+    TensorView d_gate_up = of.product.dgate;
+    d_gate_up.cols += of.product.dup.cols;
+    return {of.product,
+            {slots_[2], ds_view(of.down, of.d_down, 0)},
+            sweep_of(of.gate_up, d_gate_up, 0),
+            sweep_of(of.gate_up, d_gate_up, 1)};
+}
+
+bool LoraLinear::spares_down(const Gated& of) {
+    return !in_one_gemm(of.down) && has_gated(of) && backend_.takes_at_once(gather_gated(of));
+}
+
+bool LoraLinear::backward_gated(const Gated& of, bool adds_down) {
+    if (!has_gated(of)) return false;
+    LoraGatedBackward op = gather_gated(of);
+    op.adds_down = adds_down;
     if (!backend_.takes_at_once(op)) return false;
     backend_.lora_gated_backward(op);
     return true;
@@ -420,11 +433,15 @@ bool LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const 
     return product;
 }
 
+bool LoraLinear::in_one_gemm(const Site& site) const {
+    return has_lora(site) && site.rows.augmented && !site.rows.has_dropout;
+}
+
 void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
-                            Codes codes) {
+                            Codes codes, Factors factors) {
     const GroupWeights& weights = site.weights;
-    const bool lora = has_lora(site);
-    const bool one_gemm = lora && site.rows.augmented && !site.rows.has_dropout;
+    const bool lora = has_lora(site) && factors == Factors::multiplied;
+    const bool one_gemm = lora && in_one_gemm(site);
     const std::int64_t pads = one_gemm ? weights.shape.count * site.rows.width : 0;
     if (lora && !one_gemm) {
         std::array<TensorView, 3> ds;

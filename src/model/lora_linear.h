@@ -74,12 +74,21 @@ class LoraLinear {
                     const void* norm_weight = nullptr, float weight_offset = 0.0F);
     /// The dS of all linears of the group, behind dy.
     static TensorView ds_of_group(const Site& site, const TensorView& dy);
+    /// What lies around an MLP's activation; s: of gate and up.
+    struct Gated {
+        const Site& down;
+        TensorView d_down;
+        const Site& gate_up;
+        std::array<TensorView, 3> s;
+        SwiGluBackward product;
+    };
     /// swiglu_backward, backward_a of down and backward_b of gate and up in one pass
-    /// (LoraGatedBackward). False, and nothing is done, where the backend gains nothing by that,
-    /// where gate and up are not linears of their own, or adapters of the rows need more than
-    /// these.
-    bool backward_gated(const Site& down, const TensorView& d_down, const Site& gate_up,
-                        const std::array<TensorView, 3>& s, const SwiGluBackward& product);
+    /// (LoraGatedBackward), `adds_down`: with what backward_x of down has left out. False, and
+    /// nothing is done, where the backend gains nothing by that, where gate and up are not linears
+    /// of their own, or adapters of the rows need more than these.
+    bool backward_gated(const Gated& of, bool adds_down);
+    /// Whether LoRA's part of backward_x of down is a pass of its own, which backward_gated spares.
+    bool spares_down(const Gated& of);
     /// Some adapter of the rows is on the group.
     bool has_lora(const Site& site) const;
     /// Some adapter of the rows is DoRA and on the group.
@@ -93,10 +102,13 @@ class LoraLinear {
     bool backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
                     const std::array<TensorView, 3>& s, const TensorView& dropped,
                     const TensorView& y = {});
+    /// Whether backward_x leaves out dS A, which follows (backward_gated).
+    enum class Factors : std::uint8_t { multiplied, left_out };
+
     /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K]. With DoRA dy
     /// is lost in groups of several linears.
     void backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
-                    Codes codes = Codes::to_make);
+                    Codes codes = Codes::to_make, Factors factors = Factors::multiplied);
 
   private:
     /// Some adapter of the rows is VeRA.
@@ -140,6 +152,11 @@ class LoraLinear {
     DoraLinear::Site dora_site(const Site& site, int i, const TensorView& m);
     TensorView columns_of(const Site& site, int i, const TensorView& dy) const;
     TensorView ds_view(const Site& site, const TensorView& dy, int i) const;
+    /// The product with W makes dS A too.
+    bool in_one_gemm(const Site& site) const;
+    /// No adapter of the rows needs more than LoraGatedBackward.
+    bool has_gated(const Gated& of) const;
+    LoraGatedBackward gather_gated(const Gated& of);
     /// Of linear i, whose target has been gathered.
     LoraBackward sweep_of(const Site& site, const TensorView& dy, int i);
 

@@ -27,6 +27,7 @@ struct GatedCase {
     SColumns columns = SColumns::own;
     bool begins = false;
     Activation activation = Activation::silu;
+    bool adds_down = false;
 };
 
 class LoraGatedTest : public BackendTest {
@@ -105,7 +106,8 @@ class LoraGatedTest : public BackendTest {
              of.activation},
             {setting.down.slots(), device_ds_down.view()},
             {dgate, {setting.gate.slots(), device_s_gate.view()}, ds_gate.view(), setting.rows()},
-            {dup, {setting.up.slots(), device_s_up.view()}, ds_up.view(), setting.rows()}};
+            {dup, {setting.up.slots(), device_s_up.view()}, ds_up.view(), setting.rows()},
+            of.adds_down};
         backend().lora_gated_backward(op);
 
         const HostMatrix made = both.download();
@@ -117,7 +119,15 @@ class LoraGatedTest : public BackendTest {
                 made_up(row, col) = made(row, of.f + col);
             }
         }
-        const auto expected = reference::swiglu_backward(gate, up, dh, of.activation);
+        HostMatrix whole = dh;
+        if (of.adds_down) {
+            reference::add_lora_dx(ds_down, setting.down.factors(), setting.batch, whole);
+            if (!backend().takes_at_once(op)) {
+                expect_close(device_dh, whole, "dh");
+                whole = device_dh.download();
+            }
+        }
+        const auto expected = reference::swiglu_backward(gate, up, whole, of.activation);
         const Tolerance tolerance = tolerance_of(dtype());
         expect_close(made_gate.values, expected.dgate.values, tolerance, "dgate");
         expect_close(made_up.values, expected.dup.values, tolerance, "dup");
@@ -160,14 +170,21 @@ class LoraGatedTest : public BackendTest {
             cases.push_back({.f = 264, .columns = columns});
             cases.push_back({.f = 520, .columns = columns, .begins = true});
             cases.push_back({.f = 264, .dropout = dropout_threshold(0.3), .columns = columns});
+            cases.push_back({.f = 520, .columns = columns, .adds_down = true});
+            cases.push_back({.f = 264,
+                             .dropout = dropout_threshold(0.3),
+                             .columns = columns,
+                             .adds_down = true});
         }
         cases.push_back({.f = 16,
                          .dropout = dropout_threshold(0.5),
                          .begins = true,
-                         .activation = Activation::gelu_tanh});
+                         .activation = Activation::gelu_tanh,
+                         .adds_down = true});
         cases.push_back(
             {.f = 1096, .dropout = dropout_threshold(0.1), .columns = SColumns::stacked});
         cases.push_back({.f = 37});
+        cases.push_back({.f = 37, .dropout = dropout_threshold(0.3), .adds_down = true});
         for (const GatedCase& of : cases) {
             expect_forward(rows, of);
             expect_all(rows, of);
@@ -194,6 +211,7 @@ TEST_P(LoraGatedTest, OfMoreRanksToo) {
     const GatedRows rows{{200, 40}, {{0, 0, 200, 1}, {1, 200, 239, 2}}, {16, 20}, {32, 4}, {8, 64}};
     expect_forward(rows, {.dropout = dropout_threshold(0.3)});
     expect_all(rows, {.dropout = dropout_threshold(0.3)});
+    expect_all(rows, {.dropout = dropout_threshold(0.3), .adds_down = true});
 }
 
 /// The rows of no adapter alone.
@@ -201,6 +219,7 @@ TEST_P(LoraGatedTest, OfNoSegment) {
     const GatedRows rows{{70}, {}, {4}, {4}, {4}};
     expect_forward(rows, {});
     expect_all(rows, {});
+    expect_all(rows, {.adds_down = true});
 }
 
 LORATRAIN_FOR_EACH_BACKEND_AND_LIMIT(LoraGatedTest);

@@ -126,7 +126,8 @@ class Bench {
             {gate_up.col_range(0, f), gate_up.col_range(f, f), dh, dgate, dup, h},
             {factors[2], part(0)},
             {dgate, {factors[0], part(1)}, part(2), lora},
-            {dup, {factors[1], part(3)}, part(4), lora}};
+            {dup, {factors[1], part(3)}, part(4), lora},
+            dropout > 0};
         const double moved = 10.0 * static_cast<double>(tokens_ * f);
         const std::string name = cat(count, " adapters, ", f, dropout > 0 ? ", dropout" : "");
         const LoraGatedForward forward{{op.product.gate, op.product.up, h}, op.down, lora, part(1)};

@@ -321,6 +321,7 @@ void CudaBackend::lora_gated_backward(const LoraGatedBackward& op) {
     params.ds[0] = matrix_of(op.gate.ds);
     params.ds[1] = matrix_of(op.up.ds);
     params.ds_of_down = matrix_of(op.down.s);
+    params.adds_down = op.adds_down;
     params.shared_limit = shared_limit_;
     const std::int64_t rows = product.gate.rows;
     const kernels::LoraRowCuts cuts = row_cuts(op.gate.rows, rows);

@@ -106,15 +106,17 @@ struct LoraGatedForward {
 };
 
 /// What lies between the gradients of down and of gate and up in an MLP, in this order:
+///   with adds_down, dh += drop'(dS A) of `down` (LoraExpandBackward),
 ///   dgate, dup and h of `product` (SwiGluBackward),
 ///   grad_a += dSᵀ drop(h) of `down`, whose dS is there already,
 ///   dS and grad_b of `gate` and `up` from dgate and dup (LoraBackward).
-/// What product.h holds afterwards is of no use.
+/// What product.h and with adds_down product.dh hold afterwards is of no use.
 struct LoraGatedBackward {
     SwiGluBackward product;
     LoraTarget down;  ///< .s = its dS
     LoraBackward gate;
     LoraBackward up;
+    bool adds_down = false;
 };
 
 /// dX = (or += with accumulate) sum over targets of drop'(dS A) per segment, where drop' applies
