@@ -117,11 +117,11 @@ void read_offload(SectionReader& section, const Residency& residency, ParallelJo
                         "none");
     }
     using Kind = Residency::Kind;
-    if (residency.kind != Kind::automatic && residency.kind != Kind::all) {
+    if (residency.kind == Kind::stream || residency.kind == Kind::some) {
         section.problem(place, "offload",
                         "is given together with a model.residency whose layers come over the "
                         "same link",
-                        "use residency: all, or offload: none");
+                        "use residency: all or shared, or offload: none");
     }
 }
 

@@ -88,6 +88,15 @@ class Streaming(JobTest):
         for end in ends:
             self.check_same(f"{run_dir}-{end}", run_dir)
 
+    def check_shared_beside_offload(self):
+        """Layers come from another rank while activations of layers go to the host."""
+        options = {"deployment": [{"count": 2}], "recompute": "layer"}
+        self.train("llama", "resident", "all", 2, **options)
+        process = self.train("llama", "both", "shared", 2, offload={"layers": 2}, **options)
+        self.assertRegex(process.stdout, "streamed .* from the memory of ranks 0, 1")
+        self.assertRegex(process.stdout, "offloaded .* 2 of .* layers")
+        self.check_same("both", "resident")
+
     def check_precision(self):
         self.check("llama", residencies=(STREAM, SOME, {"resident_layers": 3}))
         self.check("qwen3", tokens=4096)
@@ -122,6 +131,9 @@ class OnCpu(Streaming):
         self.train("llama", "one", STREAM)
         self.assertEqual(self.host_bytes("llama-2-copy"), self.host_bytes("one"))
         self.assertEqual(self.host_bytes("llama-2-held"), 0)
+
+    def test_replicas_that_share_and_offload(self):
+        self.check_shared_beside_offload()
 
     def test_replicas_of_pipelines_and_quantised_that_share(self):
         for family, ranks, deployment in (("qwen3", 4, [{"tp": 2, "count": 2}]),
@@ -178,6 +190,9 @@ class OnTwoGpus(Streaming):
 
     def test_replicas_that_share(self):
         self.check_shared("llama", 2, [{"count": 2}])
+
+    def test_replicas_that_share_and_offload(self):
+        self.check_shared_beside_offload()
 
     def test_quantised_replicas_that_share(self):
         self.check_shared("llama_nf4", 2, [{"count": 2}], recompute="layer")

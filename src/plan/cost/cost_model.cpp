@@ -70,6 +70,7 @@ constexpr double layers_at_ends = 2.0;      // beside which none comes that the 
 constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
+constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
 constexpr double bytes_per_stepped_parameter = 32.0;
 
 /// Of any host of a GPU: an estimate, of about 30 launches in a layer's forward and 45 in its
@@ -194,8 +195,8 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
     costs.layer_transfer =
         static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
     if (rates.memory_peak == 0.0) return;
-    const double moved = (shared ? 2.0 : 1.0) * static_cast<double>(bytes);
-    costs.layer_traffic = moved / rates.memory_peak;
+    costs.layer_traffic = (shared ? 0.5 : 1.0) * static_cast<double>(bytes) / rates.memory_peak;
+    costs.link_power = shared ? power_of_links : 0.0;
 }
 
 void add_offload(double bytes_of_token, std::string_view device, CostModel& costs) {
@@ -207,6 +208,7 @@ void add_offload(double bytes_of_token, std::string_view device, CostModel& cost
 void take_unmeasured(const CostModel& built_in, CostModel& measured) {
     measured.offload_per_token = built_in.offload_per_token;
     measured.layer_traffic = built_in.layer_traffic;
+    measured.link_power = built_in.link_power;
 }
 
 std::vector<std::string> device_names() {
@@ -286,13 +288,19 @@ std::int32_t transfers_of(const StagePlan& stage) {
     return streamed_layers(stage) - stream_buffers(stage);
 }
 
+/// What so many seconds of computation last beside the transfers of a pass.
+double beside_transfers(double seconds, const CostModel& costs, const StagePlan& stage) {
+    const std::int32_t transfers = transfers_of(stage);
+    if (transfers == 0) return seconds;
+    return (1.0 + costs.link_power) * seconds + transfers * costs.layer_traffic;
+}
+
 double device_forward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    double seconds = layers_seconds(costs.layer_forward, stage, loads) +
-                     transfers_of(stage) * costs.layer_traffic;
+    double seconds = layers_seconds(costs.layer_forward, stage, loads);
     if (stage.has_head) {
         seconds += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
     }
-    return seconds;
+    return beside_transfers(seconds, costs, stage);
 }
 
 std::int32_t kept_of(const StagePlan& stage) {
@@ -311,8 +319,7 @@ double recomputed_share(const StagePlan& stage) {
 
 double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        Recompute recompute) {
-    double seconds = layers_seconds(costs.layer_backward, stage, loads) +
-                     transfers_of(stage) * costs.layer_traffic;
+    double seconds = layers_seconds(costs.layer_backward, stage, loads);
     if (stage.has_embedding) {
         seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
                    static_cast<double>(loads.total.tokens);
@@ -320,7 +327,7 @@ double device_backward(const CostModel& costs, const StagePlan& stage, const Ada
     if (recompute == Recompute::layer) {
         seconds += recomputed_share(stage) * layers_seconds(costs.layer_forward, stage, loads);
     }
-    return seconds;
+    return beside_transfers(seconds, costs, stage);
 }
 
 double device_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {

@@ -36,10 +36,11 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
 /// Adds what a layer that streams takes to come from host memory, or from the rank that holds it,
 /// to built-in costs of a job in which any may (resident_layers()). `plan`: its model and formats.
-/// Of a GPU also layer_traffic = bytes that move through its memory / the memory's peak rate: those
-/// of the layer as they come, and of layers that ranks hold for each other as many again, which
-/// another rank reads meanwhile. Measured (tests/bench/RESULTS.md): 58 layers of 436 MB from the
-/// host made a microbatch on an H100 7.3 and 7.7 ms longer, 7.6 by its 3.35 TB/s.
+/// Of a GPU also layer_traffic = bytes of the layer / the memory's peak rate; of layers that ranks
+/// hold for each other half of that, and link_power. Measured (tests/bench/RESULTS.md): 58 layers
+/// of 436 MB from the host made a microbatch on an H100 7.3 and 7.7 ms longer, 7.6 by its 3.35
+/// TB/s; GEMMs on two H200s at their power limit were 2.2% slower while 15 GB/s went between them
+/// either way, 2.6% with 60 and 3.7% with 120, in bursts or evenly.
 void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
                    CostModel& costs);
 
@@ -48,7 +49,7 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
 void add_offload(double bytes_of_token, std::string_view device, CostModel& costs);
 
 /// Gives measured costs what no profile measures, of built-in ones of the same job:
-/// offload_per_token and layer_traffic.
+/// offload_per_token, layer_traffic and link_power.
 void take_unmeasured(const CostModel& built_in, CostModel& measured);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
@@ -66,7 +67,7 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// together. Where that is the host's, both are longer in proportion. Layers that stream come
 /// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
 /// ends of which something else than a transfer is waited for, and S - B times layer_traffic is
-/// added to what the device computes. Beside it come, too, activations that layers have
+/// added to what the device computes, which link_power makes longer. Beside it come, too, activations that layers have
 /// in host memory (plan/memory/offload.h): in forward they go, but not of an evaluation, which has
 /// no backward; in backward they come instead of being computed again; of all layers but those
 /// that are in buffers.

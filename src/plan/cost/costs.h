@@ -129,6 +129,9 @@ struct CostModel {
     /// By which that makes what computes beside it longer: it takes of the memory's rate, and none
     /// of that hides (add_transfers()).
     double layer_traffic = 0.0;
+    /// By which share all that computes takes longer where layers come from other ranks' memory:
+    /// links that are awake take of the GPU's power, whatever goes over them (add_transfers()).
+    double link_power = 0.0;
     /// To copy a token's activations of one layer to host memory, or back, beside computation; 0 =
     /// the link's rate is not known, or no job asks.
     double offload_per_token = 0.0;

@@ -91,6 +91,7 @@ std::string costs_text(const CostModel& c) {
                c.between_hosts ? ", between_hosts: " + link_text(*c.between_hosts) : "",
                c.layer_transfer == 0.0 ? "" : ", layer_transfer: " + format_exact(c.layer_transfer),
                c.layer_traffic == 0.0 ? "" : ", layer_traffic: " + format_exact(c.layer_traffic),
+               c.link_power == 0.0 ? "" : ", link_power: " + format_exact(c.link_power),
                c.offload_per_token == 0.0
                    ? ""
                    : ", offload_per_token: " + format_exact(c.offload_per_token),
@@ -124,6 +125,7 @@ CostModel read_costs(const Map& map) {
     if (map.has("between_hosts")) costs.between_hosts = read_link(map.at("between_hosts"));
     map.read_any("layer_transfer", costs.layer_transfer);
     map.read_any("layer_traffic", costs.layer_traffic);
+    map.read_any("link_power", costs.link_power);
     map.read_any("offload_per_token", costs.offload_per_token);
     map.read("full_speed_ranks", costs.full_speed_ranks);
     map.read("ranks_per_host", costs.ranks_per_host);

@@ -392,12 +392,14 @@ TEST_F(JobProblems, Offload) {
                  "parallel.offload: is given together with recompute: none, which keeps all "
                  "activations",
                  "offload: none");
-    for (const char* residency : {"stream", "shared", "{resident_layers: 4}"}) {
+    for (const char* residency : {"stream", "{resident_layers: 4}"}) {
         expect_among(problems(job("{layers: 4}", residency)), at(5),
                      "parallel.offload: is given together with a model.residency whose layers come "
                      "over the same link",
-                     "residency: all");
+                     "residency: all or shared");
     }
+    EXPECT_EQ(read(job("{layers: 4}", "shared")).parallel.offload,
+              (Offload{Offload::Kind::some, 4}));
     EXPECT_EQ(read(job("none, recompute: none", "stream")).parallel.offload, Offload{});
     EXPECT_EQ(read(job("auto")).parallel.offload.kind, Offload::Kind::automatic);
     EXPECT_EQ(read(job("{layers: 4}, recompute: {layers: 5}", "all")).parallel.offload,

@@ -321,6 +321,13 @@ TEST(CostModel, TransfersTakeOfTheMemorysRate) {
     // A pass that waits for transfers is longer for what computes at its ends alone.
     costs.layer_transfer = 1000.0;
     EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), (8 * all_forward + 10.0) / 4 + 5000.0);
+    // Links that are awake make all of it longer, but not where no layer comes in turn.
+    costs.layer_transfer = 10.0;
+    costs.link_power = 0.25;
+    EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 1.25 * 8 * all_forward + 10.0);
+    EXPECT_DOUBLE_EQ(backward_seconds(costs, stage, loads, Recompute::none),
+                     1.25 * 8 * all_backward + 10.0);
+    EXPECT_DOUBLE_EQ(hidden_share(costs, stage, loads, Recompute::none), 1.0);
     stage.resident_layers = 5;
     EXPECT_DOUBLE_EQ(forward_seconds(costs, stage, loads), 8 * all_forward);
     stage.resident_layers = all_layers;
@@ -403,15 +410,18 @@ TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
     job.model.residency = {Residency::Kind::shared, 0, 2};
     add_transfers(job, plan, "h200", 1, costs);
     EXPECT_NEAR(costs.layer_transfer, bytes / 300e9, 1e-4);
-    EXPECT_NEAR(costs.layer_traffic, 2.0 * bytes / 4.8e12, 1e-6);  // as much is read by another
+    EXPECT_NEAR(costs.layer_traffic, 0.5 * bytes / 4.8e12, 1e-6);
+    EXPECT_EQ(costs.link_power, 0.022);
     CostModel measured;
     take_unmeasured(costs, measured);
     EXPECT_EQ(measured.layer_traffic, costs.layer_traffic);
+    EXPECT_EQ(measured.link_power, costs.link_power);
     EXPECT_EQ(measured.layer_transfer, 0.0);
     CostModel of_processor;
     add_transfers(job, plan, "cpu", 1, of_processor);
     EXPECT_GT(of_processor.layer_transfer, 0.0);
     EXPECT_EQ(of_processor.layer_traffic, 0.0);
+    EXPECT_EQ(of_processor.link_power, 0.0);
     job.model.residency.sharers = 1;
     costs.layer_transfer = 0.0;
     add_transfers(job, plan, "h200", 1, costs);
@@ -421,6 +431,7 @@ TEST(CostModel, TransfersAreOfJobsWhoseLayersMayStream) {
     add_transfers(job, plan, "h200", 1, costs);
     EXPECT_NEAR(costs.layer_transfer, of_bf16 * 4.5 / 16, 1e-4);
     EXPECT_NEAR(costs.layer_traffic, bytes / 4.8e12 * 4.5 / 16, 1e-6);
+    EXPECT_EQ(costs.link_power, 0.0);
 }
 
 }  // namespace loratrain

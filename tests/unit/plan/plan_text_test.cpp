@@ -58,6 +58,7 @@ Plan odd_plan() {
                   LinkCost{28, 0.2 / 3.0},
                   0.125,
                   0.0625,
+                  0.03125,
                   0.375,
                   1.5,
                   4,
@@ -211,6 +212,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.costs.link(false).per_byte, 0.2 / 3.0);
     EXPECT_EQ(read.costs.layer_transfer, 0.125);
     EXPECT_EQ(read.costs.layer_traffic, 0.0625);
+    EXPECT_EQ(read.costs.link_power, 0.03125);
     EXPECT_EQ(read.replicas[0].joined, plan.replicas[0].joined);
     EXPECT_EQ(read.replicas[0].stages[0].resident_layers, 7);
     EXPECT_EQ(read.replicas[0].stages[0].kept_layers, 0);
