@@ -60,9 +60,10 @@ void scale_row(float factor, std::int64_t cols, float* row) {
     for (std::int64_t j = 0; j < cols; ++j) row[j] *= factor;
 }
 
+/// weight: by value, for GCC 12 makes no vectors of the sum where it is a reference.
 LORATRAIN_VECTOR_CODE
-void normalize_backward(const float* x, const NormWeight& weight, const float* dy,
-                        std::int64_t width, float eps, bool accumulate, float* dx) {
+void normalize_backward(const float* x, NormWeight weight, const float* dy, std::int64_t width,
+                        float eps, bool accumulate, float* dx) {
     const float inverse = inverse_rms(x, width, eps);
     float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
