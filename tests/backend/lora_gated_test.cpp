@@ -211,7 +211,6 @@ TEST_P(LoraGatedTest, OfMoreRanksToo) {
     const GatedRows rows{{200, 40}, {{0, 0, 200, 1}, {1, 200, 239, 2}}, {16, 20}, {32, 4}, {8, 64}};
     expect_forward(rows, {.dropout = dropout_threshold(0.3)});
     expect_all(rows, {.dropout = dropout_threshold(0.3)});
-    expect_all(rows, {.dropout = dropout_threshold(0.3), .adds_down = true});
 }
 
 /// The rows of no adapter alone.

@@ -6,6 +6,7 @@
 
 #include "base/bisect.h"
 #include "plan/cost/cost_model.h"
+#include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
 
@@ -90,7 +91,6 @@ void offload_what_gains(const Job& job, const ReplicaView& view, const CostModel
 std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const CostModel& costs,
                                  const MicrobatchLoad& usual, std::int64_t longest,
                                  std::int64_t most) {
-    constexpr std::int64_t granule = 128;
     const auto seconds_of_token = [&](std::int64_t tokens) {
         ReplicaPlan trial = view.replica;
         trial.microbatch_tokens = tokens;
@@ -104,7 +104,7 @@ std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const 
     double fastest = seconds_of_token(most);
     for (const std::int64_t share : {6, 4, 3, 2, 1}) {
         const std::int64_t tokens =
-            std::max(most * share / 8, longest + granule - 1) / granule * granule;
+            std::max(most * share / 8, longest + token_granule - 1) / token_granule * token_granule;
         if (tokens >= best) continue;
         const double seconds = seconds_of_token(tokens);
         if (seconds * worthwhile_gain > fastest) continue;

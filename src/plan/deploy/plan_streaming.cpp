@@ -1,6 +1,7 @@
 #include "plan/deploy/plan_streaming.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
@@ -28,7 +29,7 @@ class StreamingPlanner {
 
     std::optional<PlannedJob> run(bool fits) const {
         const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
-        if (job_.parallel.offload.kind != Offload::Kind::none) return std::nullopt;
+        if (job_.parallel.offload.kind != Offload::Kind::none) return with_offload();
         if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
         if (automatic && has_several(job_)) return with_shared_or_streamed();
         Job job = job_;
@@ -45,6 +46,8 @@ class StreamingPlanner {
     }
 
   private:
+    static constexpr double size_gain = 1.03;  ///< for which another size is taken
+
     /// Whether sizes of microbatches are looked for beside which layers stream.
     bool has_free_sizes() const {
         const ParallelJob& parallel = job_.parallel;
@@ -57,7 +60,6 @@ class StreamingPlanner {
     /// microbatches are preferred, and recomputation for their sake: they hide transfers on slower
     /// hosts too.
     std::optional<Job> fastest_streaming(const Job& job, bool find_resident) const {
-        constexpr double least_gain = 1.03;
         const Plan* former = task_.former;
         std::optional<Job> best;
         double fastest = 0.0;
@@ -73,7 +75,7 @@ class StreamingPlanner {
                 if (share < 8 && (job.parallel.microbatch_tokens || former != nullptr)) break;
                 trial.parallel.microbatch_tokens = most * share / 8;
                 const double speed = streaming_speed(planned->plan, trial, find_resident);
-                if (speed <= least_gain * fastest) continue;
+                if (speed <= size_gain * fastest) continue;
                 fastest = speed;
                 best = trial;
             }
@@ -95,6 +97,46 @@ class StreamingPlanner {
         }
         replica.stages = with_residency(replica.stages, trial);
         return played_speed(trial, plan, task_.datasets, task_.costs(trial, plan, replica.tensor));
+    }
+
+    bool has_free_replicas() const {
+        const ParallelJob& parallel = job_.parallel;
+        const auto& deployment = parallel.deployment;
+        return task_.former == nullptr && !parallel.microbatch_tokens &&
+               parallel.recompute == Recompute::automatic &&
+               std::none_of(deployment.begin(), deployment.end(), [](const ReplicaJob& replica) {
+                   return replica.microbatch_tokens || replica.recompute != Recompute::automatic;
+               });
+    }
+
+    /// Replicas that hold the base between them, in the microbatches that are fastest as
+    /// activations go to the host: larger ones than fit without hide more transfers.
+    std::optional<PlannedJob> with_offload() const {
+        const bool shared = job_.model.residency.kind == Residency::Kind::shared;
+        const bool automatic = job_.parallel.offload.kind == Offload::Kind::automatic;
+        if (!shared || !automatic || !has_free_replicas()) return std::nullopt;
+        std::optional<PlannedJob> best = task_.plan(job_, false);
+        if (!best) return std::nullopt;
+        const std::int64_t tokens = best->plan.replicas.front().microbatch_tokens;
+        double fastest = first_replicas_speed(job_, best->plan);
+        for (const std::int64_t share : {16, 12}) {
+            Job trial = job_;
+            trial.parallel.microbatch_tokens = tokens * share / 8 / token_granule * token_granule;
+            std::optional<PlannedJob> planned = task_.plan(trial, false);
+            if (!planned) continue;
+            const double speed = first_replicas_speed(trial, planned->plan);
+            if (speed <= size_gain * fastest) continue;
+            fastest = speed;
+            best = std::move(planned);
+        }
+        return best;
+    }
+
+    double first_replicas_speed(const Job& job, Plan plan) const {
+        plan.replicas.resize(1);
+        plan.joint = false;
+        const CostModel costs = task_.costs(job, plan, plan.replicas.front().tensor);
+        return played_speed(job, plan, task_.datasets, costs);
     }
 
     /// A given deployment of replicas whose base does not fit: from each other's memory, else from

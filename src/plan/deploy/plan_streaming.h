@@ -27,7 +27,8 @@ struct StreamingTask {
 
 /// The job's plan with the sizes that are fastest beside streaming layers. A base that does not fit
 /// (`fits`: whether all does) and a job that lets layers stream do so too; replicas hold it between
-/// them where they can. None where nothing is to be chosen, or nothing fits.
+/// them where they can, and where `offload: auto` lets activations go to the host beside that, the
+/// size of microbatches is chosen with it. None where nothing is to be chosen, or nothing fits.
 std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits);
 
 /// Tokens of microbatches that are not given, for a job whose layers stream: at least `usual`, or

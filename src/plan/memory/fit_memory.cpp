@@ -9,7 +9,6 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t recompute_below_share = 8;
-constexpr std::int64_t token_granule = 128;
 
 Recompute choose_recompute(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
                            std::int64_t least) {

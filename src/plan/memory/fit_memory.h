@@ -7,6 +7,9 @@
 
 namespace loratrain {
 
+/// Sizes of microbatches that are chosen are multiples of it: rows of a GEMM's tiles.
+inline constexpr std::int64_t token_granule = 128;
+
 /// Whether the job leaves this choice: it says so, or auto.
 bool may_use(const Job& job, Recompute recompute);
 

@@ -191,6 +191,35 @@ TEST(Offload, AutoOffloadsWhatIsFasterByCosts) {
     EXPECT_EQ(test.plan().replicas[0].stages[0].offloaded_layers, 0);
 }
 
+TEST(Offload, AutoLetsReplicasThatShareLayersTakeLargerMicrobatches) {
+    Case test = uniform_case(4, 2, 64, 512, 16);
+    test.model = *model_preset("llama-3-70b");
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h200";
+    test.cluster.bytes_per_rank = std::uint64_t{138} << 30U;
+    test.cluster.host_bytes_per_rank = std::uint64_t{120} << 30U;
+    test.job.model.precision = Precision::bf16;
+    test.cluster.ranks_per_node = 2;
+    test.job.model.residency.kind = Residency::Kind::shared;
+    test.job.parallel.deployment = {{1, 1, 2, {}}};
+    const Plan without = test.plan();
+    test.job.parallel.offload.kind = Offload::Kind::automatic;
+    const Plan found = test.plan();
+    EXPECT_GT(found.replicas[0].microbatch_tokens, without.replicas[0].microbatch_tokens);
+    EXPECT_EQ(without.replicas[0].recompute, Recompute::none);
+    for (std::size_t r = 0; r < found.replicas.size(); ++r) {
+        EXPECT_GT(found.replicas[r].stages[0].offloaded_layers, 0);
+        EXPECT_LE(found.memory[r].total(), test.cluster.bytes_per_rank);
+        EXPECT_LE(found.memory[r].host_activations, test.cluster.host_bytes_per_rank);
+    }
+    // None where the host has no room; no other size than the job gives.
+    Case given = test;
+    given.job.parallel.microbatch_tokens = 2048;
+    EXPECT_EQ(given.plan().replicas[0].microbatch_tokens, 2048);
+    test.cluster.host_bytes_per_rank = 1;
+    EXPECT_LE(test.plan().memory[0].host_activations, 1U);
+}
+
 TEST(Offload, AutoIsNoneOnTheCpu) {
     Eight eight;
     eight.test.job.parallel.offload.kind = Offload::Kind::automatic;
