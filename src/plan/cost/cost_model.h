@@ -67,10 +67,10 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// together. Where that is the host's, both are longer in proportion. Layers that stream come
 /// beside that: where S of a stage's do through B buffers, S - B come in a pass in turn, at the
 /// ends of which something else than a transfer is waited for, and S - B times layer_traffic is
-/// added to what the device computes, which link_power makes longer. Beside it come, too, activations that layers have
-/// in host memory (plan/memory/offload.h): in forward they go, but not of an evaluation, which has
-/// no backward; in backward they come instead of being computed again; of all layers but those
-/// that are in buffers.
+/// added to what the device computes, which link_power makes longer. Beside it come, too,
+/// activations that layers have in host memory (plan/memory/offload.h): in forward they go, but not
+/// of an evaluation, which has no backward; in backward they come instead of being computed again;
+/// of all layers but those that are in buffers.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        bool evaluation = false);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
