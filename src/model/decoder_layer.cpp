@@ -373,11 +373,11 @@ void DecoderLayer::mlp_backward(std::int32_t layer, LayerWeights& weights, const
     if (model.has_gate()) {
         around.product = swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes);
     }
-    const bool spares_down = model.has_gate() && linear_.spares_down(around);
+    const bool spares_down = linear_.spares_down(around);
     linear_.backward_x(
         down, d_made, d_product, LoraLinear::Codes::to_make,
         spares_down ? LoraLinear::Factors::left_out : LoraLinear::Factors::multiplied);
-    if (!model.has_gate() || !linear_.backward_gated(around, spares_down)) {
+    if (!linear_.backward_gated(around, spares_down)) {
         activate_backward(weights, saved.gate_up, d_product, d_gate_up, product, codes);
         linear_.backward_a(down, product, d_made);
         linear_.backward_m(down, 0, product, d_made, columns_of(down, saved.s_down), product);

@@ -358,7 +358,7 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
 }
 
 bool LoraLinear::has_gated(const Gated& of) const {
-    if (of.gate_up.weights.shape.count != 2) return false;
+    if (!view_.lane_model.has_gate() || of.gate_up.weights.shape.count != 2) return false;
     for (const Site* site : {&of.down, &of.gate_up}) {
         if (!has_lora(*site) || has_dora(*site) || has_vera(*site)) return false;
     }

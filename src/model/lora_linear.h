@@ -74,7 +74,7 @@ class LoraLinear {
                     const void* norm_weight = nullptr, float weight_offset = 0.0F);
     /// The dS of all linears of the group, behind dy.
     static TensorView ds_of_group(const Site& site, const TensorView& dy);
-    /// What lies around an MLP's activation; s: of gate and up.
+    /// What lies around an MLP's activation; s: of gate and up; product: where there is a gate.
     struct Gated {
         const Site& down;
         TensorView d_down;
@@ -84,8 +84,8 @@ class LoraLinear {
     };
     /// swiglu_backward, backward_a of down and backward_b of gate and up in one pass
     /// (LoraGatedBackward), `adds_down`: with what backward_x of down has left out. False, and
-    /// nothing is done, where the backend gains nothing by that, where gate and up are not linears
-    /// of their own, or adapters of the rows need more than these.
+    /// nothing is done, where the backend gains nothing by that, where there is no gate, where gate
+    /// and up are not linears of their own, or adapters of the rows need more than these.
     bool backward_gated(const Gated& of, bool adds_down);
     /// Whether LoRA's part of backward_x of down is a pass of its own, which backward_gated spares.
     bool spares_down(const Gated& of);

@@ -46,7 +46,8 @@ class StreamingPlanner {
     }
 
   private:
-    static constexpr double size_gain = 1.03;  ///< for which another size is taken
+    static constexpr double size_gain = 1.03;     ///< for which another size is taken
+    static constexpr double offload_gain = 1.01;  ///< for which more of the host's memory is
 
     /// Whether sizes of microbatches are looked for beside which layers stream.
     bool has_free_sizes() const {
@@ -119,20 +120,27 @@ class StreamingPlanner {
         if (!best) return std::nullopt;
         const std::int64_t tokens = best->plan.replicas.front().microbatch_tokens;
         double fastest = first_replicas_speed(job_, best->plan);
-        for (const std::int64_t share : {16, 12}) {
+        for (const std::int64_t share : {12, 16, 20, 24}) {
             Job trial = job_;
             trial.parallel.microbatch_tokens = tokens * share / 8 / token_granule * token_granule;
             std::optional<PlannedJob> planned = task_.plan(trial, false);
-            if (!planned) continue;
+            if (!planned) break;
             const double speed = first_replicas_speed(trial, planned->plan);
-            if (speed <= size_gain * fastest) continue;
+            if (speed <= offload_gain * fastest) continue;
             fastest = speed;
             best = std::move(planned);
         }
         return best;
     }
 
-    double first_replicas_speed(const Job& job, Plan plan) const {
+    /// Tokens a second of the first replica, with its share of every batch, by simulation.
+    double first_replicas_speed(Job job, Plan plan) const {
+        const auto count = static_cast<std::int32_t>(plan.replicas.size());
+        for (std::size_t a = 0; a < job.adapters.size(); ++a) {
+            const std::int32_t group = plan.adapters[a].group_samples;
+            std::int32_t& batch = job.adapters[a].global_batch_size;
+            batch = ceil_div(ceil_div(batch, count), group) * group;
+        }
         plan.replicas.resize(1);
         plan.joint = false;
         const CostModel costs = task_.costs(job, plan, plan.replicas.front().tensor);

@@ -44,6 +44,14 @@ struct Eight {
     Case test;
 };
 
+Case on_h200s(Case test, const char* model, std::uint64_t gib) {
+    test.model = *model_preset(model);
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h200";
+    test.cluster.bytes_per_rank = gib << 30U;
+    return test;
+}
+
 }  // namespace
 
 TEST(Offload, LayersLieEvenlyAndTheLastIsOneOfThem) {
@@ -155,11 +163,7 @@ TEST(Offload, WhatDevicesKeepIsWhatFitsBeside) {
 
 /// 8B, samples of 65,536 tokens on one GPU: copies are shorter than computation.
 TEST(Offload, AutoOffloadsWhatIsFasterByCosts) {
-    Case test = uniform_case(1, 1, 4, 65536, 1);
-    test.model = *model_preset("llama-3.1-8b");
-    test.cluster.backend = BackendKind::cuda;
-    test.cluster.device = "h200";
-    test.cluster.bytes_per_rank = std::uint64_t{135} << 30U;
+    Case test = on_h200s(uniform_case(1, 1, 4, 65536, 1), "llama-3.1-8b", 135);
     const auto seconds = [&](const Plan& plan) {
         const ReplicaView view = only_replica(plan);
         const MicrobatchLoad load{65536, AttentionSpan(plan.model).squares(65536), 65535};
@@ -192,11 +196,7 @@ TEST(Offload, AutoOffloadsWhatIsFasterByCosts) {
 }
 
 TEST(Offload, AutoLetsReplicasThatShareLayersTakeLargerMicrobatches) {
-    Case test = uniform_case(4, 2, 64, 512, 16);
-    test.model = *model_preset("llama-3-70b");
-    test.cluster.backend = BackendKind::cuda;
-    test.cluster.device = "h200";
-    test.cluster.bytes_per_rank = std::uint64_t{138} << 30U;
+    Case test = on_h200s(uniform_case(4, 2, 64, 512, 16), "llama-3-70b", 138);
     test.cluster.host_bytes_per_rank = std::uint64_t{120} << 30U;
     test.job.model.precision = Precision::bf16;
     test.cluster.ranks_per_node = 2;
