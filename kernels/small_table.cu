@@ -17,6 +17,8 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x < count) target[threadIdx.x] = table.words[threadIdx.x];
 }
 
+__global__ void end_kernel() {}
+
 }  // namespace
 
 cudaError_t store_small_table(cudaStream_t stream, void* target, const void* source,
@@ -27,6 +29,7 @@ cudaError_t store_small_table(cudaStream_t stream, void* target, const void* sou
     std::memcpy(&table, source, bytes);
     const auto count = static_cast<unsigned>((bytes + sizeof(uint4) - 1) / sizeof(uint4));
     store_kernel<<<1, threads, 0, stream>>>(static_cast<uint4*>(target), table, count);
+    end_kernel<<<1, 1, 0, stream>>>();
     return cudaGetLastError();
 }
 

@@ -11,15 +11,17 @@ struct LoraGatedForwardParams {
     Gate function = Gate::silu;
     Matrix s;           ///< [T, R] of down
     Matrix again;       ///< gets what s gets, where it has data
-    LoraTables tables;  ///< down alone, tiles of lora_gated_forward_rows
+    LoraTables tables;  ///< down alone, tiles of lora_gated_forward_tile_rows()
     void* workspace = nullptr;
 };
-constexpr std::int32_t lora_gated_forward_rows = 128;
 /// F that a thread block has, and whose S it adds up.
 constexpr std::int32_t lora_gated_forward_columns = 512;
 /// bf16 rows in multiples of 16 bytes, slots of at most 16 ranks.
 bool lora_gated_forward_takes(const Matrix& gate, const Matrix& up, const Matrix& h,
                               std::int32_t largest_rank);
+/// 128, or so many near it that blocks which run one after another have fewer together.
+std::int32_t lora_gated_forward_tile_rows(const LoraGatedForwardParams& params,
+                                          const LoraRowCuts& cuts, int processors);
 std::int64_t lora_gated_forward_workspace(const LoraGatedForwardParams& params);
 cudaError_t lora_gated_forward(cudaStream_t stream, const LoraGatedForwardParams& params);
 

@@ -258,6 +258,22 @@ bool lora_gated_forward_takes(const Matrix& gate, const Matrix& up, const Matrix
            all_wide({&gate, &up, &h});
 }
 
+std::int32_t lora_gated_forward_tile_rows(const LoraGatedForwardParams& p, const LoraRowCuts& cuts,
+                                          int processors) {
+    const std::int64_t at_once = std::int64_t{processors} * blocks_of_processor;
+    const auto in_turn = [&](std::int32_t rows) {
+        std::int64_t tiles = 0;
+        for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
+        const std::int64_t blocks = tiles * pieces(p.h.cols, forward_columns);
+        return (blocks + at_once - 1) / at_once * rows;
+    };
+    std::int32_t best = 128;
+    for (const std::int32_t rows : {256, 224, 192, 160, 96}) {
+        if (in_turn(rows) < in_turn(best)) best = rows;
+    }
+    return best;
+}
+
 std::int64_t lora_gated_forward_workspace(const LoraGatedForwardParams& p) {
     return pieces(p.h.cols, forward_columns) * p.h.rows * block_ranks *
            static_cast<std::int64_t>(sizeof(float));

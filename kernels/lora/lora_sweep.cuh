@@ -1,13 +1,15 @@
 #pragma once
 
 #include "kernels/launch.cuh"
+#include "lora_columns.cuh"
 #include "lora_sweep_tile.cuh"
 
 /// The sweep itself for dA: partial sums of the gradients per tile of rows, which the caller adds
 /// up; and where gradients of both factors go.
 namespace loratrain::kernels::sweep {
 
-/// Tiles [first, end) in which all of a slot's are; a block's threads look for them together.
+/// Tiles [first, end) in which all of a slot's are; a block's threads look for them together. Like
+/// table_entry(), also before wait_for_kernel_before().
 struct TileRange {
     int first;
     int end;
@@ -17,7 +19,7 @@ __device__ __forceinline__ TileRange tiles_of_slot(const LoraTables& tables, int
     if (threadIdx.x == 0) range = {tables.tile_count, 0};
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < tables.tile_count; i += threads) {
-        if (tables.tiles[i].slot != slot) continue;
+        if (table_entry(&tables.tiles[i].slot) != slot) continue;
         atomicMin(&range.first, i);
         atomicMax(&range.end, i + 1);
     }
@@ -199,10 +201,6 @@ __device__ __forceinline__ void write_gradients(const SweepParams& p, const Rank
              columns.end - columns.first, true},
             [](int) { return 1.0F; }, sum_of);
     }
-}
-
-__device__ __forceinline__ int ranks_of(const SweepParams& p, int slot, int target) {
-    return p.tables.slots[target * p.tables.slot_count + slot].rank;
 }
 
 /// dropout_column of a lane's 8 columns of each rank block's lines.

@@ -65,7 +65,8 @@ __device__ __forceinline__ void put_ranks(Bf16* ds, int ranks, const float (&val
 }
 
 /// Four ranks of a target's dS, and a quarter of the row's columns of other slots, into ds and,
-/// where it has data, `again`. i counts the groups of 4 ranks of all rows of one rank block.
+/// where it has data, `again`. i counts the groups of 4 ranks of all rows of one rank block. Waits
+/// for the kernel before when it knows what is whose.
 __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds,
                                           const Matrix& again, int target_index, int rank_block,
                                           int i) {
@@ -74,25 +75,28 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
     if (row >= ds.rows) return;
     int slot_index = -1;
     for (int g = 0; g < p.tables.segment_count; ++g) {
-        const LoraSegmentEntry& segment = p.tables.segments[g];
+        const LoraSegmentEntry segment = table_entry(p.tables.segments + g);
         if (row < segment.begin) break;
         if (row >= segment.end) continue;
         slot_index = segment.slot;
         break;
     }
+    LoraSlotEntry slot{};
+    if (slot_index >= 0) {
+        slot = table_entry(p.tables.slots + target_index * p.tables.slot_count + slot_index);
+    }
+    wait_for_kernel_before();
     Bf16* const targets[] = {
         static_cast<Bf16*>(ds.data) + row * ds.ld,
         again.data == nullptr ? nullptr : static_cast<Bf16*>(again.data) + row * again.ld};
-    const LoraSlotEntry* slot =
-        slot_index < 0 ? nullptr : p.tables.slots + target_index * p.tables.slot_count + slot_index;
-    const int begin = slot == nullptr ? 0 : slot->column;
-    const int end = slot == nullptr ? 0 : begin + slot->rank;
+    const int begin = slot.column;
+    const int end = begin + slot.rank;
     for (Bf16* target : targets) {
         if (rank_block > 0 || target == nullptr) continue;
         clear_outside(target, static_cast<int>(ds.cols), begin, end, group, groups_of_block);
     }
     const int first = rank_block * block_ranks + group * group_ranks;
-    if (slot == nullptr || first >= slot->rank) return;
+    if (first >= slot.rank) return;
     const std::int64_t of_part = p.x.rows * block_ranks;
     const std::int64_t first_part =
         static_cast<std::int64_t>(rank_block) * parts_before(p, p.tables.target_count) +
@@ -101,32 +105,34 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
                         group * group_ranks;
     const float4 sum =
         sum_of_groups(part, of_part, 0, parts_of(p, columns_of(p, target_index)), EveryPart{});
-    const float scale = slot->scale;
+    const float scale = slot.scale;
     const float values[group_ranks] = {scale * sum.x, scale * sum.y, scale * sum.z, scale * sum.w};
     for (Bf16* target : targets) {
-        if (target != nullptr) put_ranks(target + begin + first, slot->rank - first, values);
+        if (target != nullptr) put_ranks(target + begin + first, slot.rank - first, values);
     }
 }
 
 /// Four ranks of one row of the gradient of B, a column of x. i counts the groups of 4 ranks of all
-/// columns.
+/// columns. Waits like finish_ds.
 __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
                                               int i) {
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
     int most_ranks = 0;
     for (int t = 0; t < p.tables.target_count; ++t) {
-        most_ranks = max(most_ranks, ranks_of(p, slot_index, t));
+        const LoraSlotEntry* of_target = p.tables.slots + t * p.tables.slot_count + slot_index;
+        most_ranks = max(most_ranks, table_entry(&of_target->rank));
     }
     if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
-    if (tiles.end - tiles.first <= 1) return;
     const int column = i / groups_of_block;
     const int group = i % groups_of_block;
     const int first = rank_block * block_ranks + group * group_ranks;
-    if (column >= p.x.cols) return;
+    if (column >= p.x.cols || tiles.end - tiles.first <= 1) return;
     int target_index = 0;
     while (column >= p.ends[target_index]) ++target_index;
-    const LoraSlotEntry& slot = p.tables.slots[target_index * p.tables.slot_count + slot_index];
+    const LoraSlotEntry slot =
+        table_entry(p.tables.slots + target_index * p.tables.slot_count + slot_index);
+    wait_for_kernel_before();
     if (first >= slot.rank) return;
     const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * p.x.cols * block_ranks;
     const float* part =
@@ -150,7 +156,6 @@ struct OutputsOfTargets {
 /// slot.
 __global__ void __launch_bounds__(threads)
     finish_backward_kernel(SweepParams p, OutputsOfTargets ds) {
-    wait_for_kernel_before();
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
     const int rank_block = static_cast<int>(blockIdx.y);
     const auto z = static_cast<int>(blockIdx.z);

@@ -15,19 +15,18 @@ namespace {
 template <int ranks>
 __global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
     static_assert(block_ranks % ranks == 0);
-    wait_for_kernel_before();
     const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
-    const LoraSlotEntry& slot = p.tables.slots[blockIdx.z];
+    const LoraSlotEntry slot = table_entry(p.tables.slots + blockIdx.z);
     const int rank = static_cast<int>(blockIdx.y) * ranks;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-    if (rank >= slot.rank) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
-    if (column >= p.x.cols || tiles.end - tiles.first <= 1) return;
     std::int64_t block = rank / block_ranks;
     for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
-        block += (p.tables.slots[i * p.tables.slot_count + slot_index].rank + block_ranks - 1) /
-                 block_ranks;
+        const LoraSlotEntry* of_target = p.tables.slots + i * p.tables.slot_count + slot_index;
+        block += (table_entry(&of_target->rank) + block_ranks - 1) / block_ranks;
     }
+    wait_for_kernel_before();
+    if (rank >= slot.rank || column >= p.x.cols || tiles.end - tiles.first <= 1) return;
     const std::int64_t stride = static_cast<std::int64_t>(p.rank_blocks) * block_ranks * p.x.cols;
     const float* part =
         p.gradients + (block * block_ranks + rank % block_ranks) * p.x.cols + column;
@@ -129,12 +128,18 @@ cudaError_t sweep::finish_grad_a(cudaStream_t stream, const SweepParams& p) {
 
 std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
     constexpr int multiple = lora_sweep_row_multiple;
+    constexpr std::int64_t few_rows = 512;
     const int at_once = processors * blocks_of_processor;
     const int columns = std::max(1, column_blocks);
-    for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
+    const auto blocks_of = [&](std::int64_t rows) {
         std::int64_t tiles = 0;
         for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
-        if (tiles * columns <= at_once) return static_cast<std::int32_t>(rows);
+        return tiles * columns;
+    };
+    for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
+        if (blocks_of(rows) > at_once) continue;
+        const bool halves = rows < few_rows && blocks_of(2 * rows) * 10 >= processors * 9;
+        return static_cast<std::int32_t>(halves ? 2 * rows : rows);
     }
     const int row_tiles = std::max(1, at_once / columns);
     return std::max(1, pieces(pieces(cuts.rows, row_tiles), multiple)) * multiple;

@@ -286,8 +286,10 @@ void CudaBackend::lora_gated_forward(const LoraGatedForward& op) {
     params.function = gate_of(product.activation);
     params.s = matrix_of(op.down.s);
     if (op.again.data != nullptr) params.again = matrix_of(op.again);
+    const std::int64_t rows = product.h.rows;
     params.tables =
-        lora_tables({&op.down, 1}, op.rows, product.h.rows, kernels::lora_gated_forward_rows);
+        lora_tables({&op.down, 1}, op.rows, rows,
+                    lora_gated_forward_tile_rows(params, row_cuts(op.rows, rows), processors_));
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(lora_gated_forward_workspace(params)));
     CUDA_CHECK(kernels::lora_gated_forward(stream_, params));
