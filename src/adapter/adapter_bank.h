@@ -121,6 +121,8 @@ class AdapterBank {
     /// resident and suspended adapters.
     using Part = StatePart;
     std::vector<NamedTensor> download(AdapterId adapter, Part part) const;
+    /// The same, one after the other.
+    std::vector<float> numbers(AdapterId adapter, Part part) const;
     /// The reverse; `values` in the order of download(). An absent adapter becomes suspended by it,
     /// with zeros in the other parts.
     void upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors);
@@ -178,8 +180,6 @@ class AdapterBank {
     void lay_out(AdapterId adapter);
     /// Of a tensor on the lane with most rows of the vocabulary.
     std::int64_t planned_count(const PlacedTensor& tensor) const;
-    /// The flat numbers of a resident or suspended adapter's array, in the order of tensors(part).
-    std::vector<float> numbers(AdapterId adapter, Part part) const;
     void initialise(AdapterId adapter);
     void start(const State& state, const AdapterJob& job, const PlacedTensor& tensor) const;
     void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;

@@ -22,7 +22,8 @@ std::vector<float> AdapterBank::numbers(AdapterId adapter, Part part) const {
     }
     const bool coded =
         part != Part::parameters && part != Part::gradients && state.moments.any_coded();
-    return coded ? state.moments.decoded(part, array) : array;
+    if (coded) return state.moments.decoded(part, array);
+    return array;
 }
 
 std::vector<NamedTensor> AdapterBank::download(AdapterId adapter, Part part) const {

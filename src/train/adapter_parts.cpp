@@ -15,28 +15,26 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::size_t most_values = std::size_t{1} << 24;  // 64 MiB
+constexpr std::size_t most_values = std::size_t{1} << 22;  // 16 MiB
 constexpr const char* piece_word = "part ";
 
 }  // namespace
 
-std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
-                                    std::vector<float> values) {
-    std::vector<AdapterPiece> pieces;
-    std::span<const float> left = values;
-    for (; left.size() > most_values; left = left.subspan(most_values)) {
-        const auto own = left.first(most_values);
-        pieces.push_back({key, rank, false, {own.begin(), own.end()}});
+void for_each_piece(const PartKey& key, std::int32_t rank, std::vector<float> values,
+                    const std::function<void(AdapterPiece)>& take) {
+    const std::size_t total = values.size();
+    if (total <= most_values) return take({key, rank, true, std::move(values), total});
+    for (std::size_t first = 0; first < total; first += most_values) {
+        const auto own = std::span(values).subspan(first, std::min(most_values, total - first));
+        take({key, rank, first + own.size() == total, {own.begin(), own.end()}, total});
     }
-    values.erase(values.begin(), values.end() - std::ssize(left));
-    pieces.push_back({key, rank, true, std::move(values)});
-    return pieces;
 }
 
 std::string to_text(const AdapterPiece& piece) {
-    std::string text = cat(piece_word, number(piece.key.adapter), " ",
-                           static_cast<int>(piece.key.part), " ", static_cast<int>(piece.key.use),
-                           " ", piece.key.step, " ", piece.rank, " ", piece.last ? 1 : 0, "\n");
+    std::string text =
+        cat(piece_word, number(piece.key.adapter), " ", static_cast<int>(piece.key.part), " ",
+            static_cast<int>(piece.key.use), " ", piece.key.step, " ", piece.rank, " ",
+            piece.last ? 1 : 0, " ", piece.total, "\n");
     const auto bytes = std::as_bytes(std::span(piece.values));
     text.reserve(text.size() + bytes.size());
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());  // NOLINT(*-cast)
@@ -55,7 +53,7 @@ AdapterPiece adapter_piece_from_text(const std::string& text) {
     std::int32_t adapter = 0;
     std::uint32_t part = 0;
     std::uint32_t use = 0;
-    numbers >> adapter >> part >> use >> piece.key.step >> piece.rank >> piece.last;
+    numbers >> adapter >> part >> use >> piece.key.step >> piece.rank >> piece.last >> piece.total;
     const bool known = part < state_parts && use <= static_cast<std::uint32_t>(PartUse::best);
     LORATRAIN_CHECK(numbers && known && (text.size() - line) % sizeof(float) == 0,
                     "a part of an adapter is damaged");
@@ -76,9 +74,10 @@ void AdapterParts::add(AdapterPiece piece) {
     LORATRAIN_CHECK(found != parts_.end(), "adapter ", number(piece.key.adapter),
                     " is not expected");
     std::vector<float>& values = found->second.values[piece.rank];
-    if (values.empty()) {
+    if (piece.last && values.empty()) {
         values = std::move(piece.values);
     } else {
+        values.reserve(piece.total);
         values.insert(values.end(), piece.values.begin(), piece.values.end());
     }
     if (piece.last) --found->second.ranks_left;

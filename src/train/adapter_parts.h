@@ -1,7 +1,9 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -40,11 +42,13 @@ struct AdapterPiece {
     std::int32_t rank = 0;
     bool last = true;  ///< of the rank's
     std::vector<float> values;
+    std::size_t total = 0;  ///< values of all the rank's pieces
 };
 
-/// Pieces small enough for a message each; one, empty, of no values.
-std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
-                                    std::vector<float> values);
+/// Pieces small enough for a message each, and for memory that an allocator uses again; one,
+/// empty, of no values.
+void for_each_piece(const PartKey& key, std::int32_t rank, std::vector<float> values,
+                    const std::function<void(AdapterPiece)>& take);
 
 /// A line of numbers, then the values' bytes; reading what was written gives the same piece.
 std::string to_text(const AdapterPiece& piece);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/log.h"
 #include "io/files.h"
 #include "plan/schedule/evaluations.h"
@@ -132,7 +133,7 @@ std::vector<AdapterId> Conductor::train_stream() {
              store_part(key, std::move(values));
          },
          [this](const PartKey& key, AdapterParts::ByRank values) {
-             store_kept({key.adapter, key.step}, {std::move(values), {}});
+             store_kept({key.adapter, key.step}, std::move(values));
          },
          [this] { go_on_saving(); },
          [this](const std::vector<AdapterId>& stepped) { return choose_exports(stepped); },
@@ -141,15 +142,17 @@ std::vector<AdapterId> Conductor::train_stream() {
          [this] { return grow(); },
          [this](const AdditionsVerdict& verdict) { take_verdict(verdict); },
          [this] { return awaits_verdicts(); },
-         [this](AdapterId adapter, const AdapterParts::ByRank& others) {
+         [this](AdapterId adapter, AdapterParts::ByRank values) {
              // Who waits for DONE reads metrics then.
              const bool files_are_awaited = parts_.job.sweep || parts_.desk != nullptr;
              if (files_are_awaited) journal_.flush();
+             activity::begin(activity::Task::export_adapter, number(adapter));
+             values[0] = performer_.own_parameters(adapter);
              const AdapterState& state = adapters_[adapter].state;
-             std::vector<NamedTensor> tensors = performer_.join(adapter, others);
-             if (is_best(adapter, state.steps)) store_kept({adapter, state.steps}, {{}, tensors});
-             if (!files_are_awaited) return export_in_background(adapter, std::move(tensors));
-             write_export(parts_.job, parts_.plan.model, state, adapter, tensors);
+             if (is_best(adapter, state.steps)) store_kept({adapter, state.steps}, values);
+             if (!files_are_awaited) return export_in_background(adapter, std::move(values));
+             write_export(parts_.job, parts_.plan.model, state, adapter,
+                          performer_.join(adapter, values));
              written_.insert(adapter);
              note_ends({adapter});
          }}));

@@ -137,10 +137,6 @@ class Conductor {
         AdapterState state;  ///< as it was found: best_step, best_eval_loss
     };
     /// What an adapter was when it was evaluated, either way.
-    struct Kept {
-        AdapterParts::ByRank by_rank;
-        std::vector<NamedTensor> tensors;
-    };
     bool trains_beyond(AdapterId adapter, std::int32_t round) const;
     std::int32_t evaluations_pending(AdapterId adapter, std::int32_t round) const;
     bool evaluations_need_drain(std::int32_t round) const;
@@ -150,7 +146,7 @@ class Conductor {
     bool awaits_evaluations(std::int32_t round) const;
     void end_stopped_early(const Progress& planned, StreamChange& change);
     void keep_evaluated(const Progress& planned, StreamChange& change) const;
-    void store_kept(const AdapterAtStep& which, Kept kept);
+    void store_kept(const AdapterAtStep& which, AdapterParts::ByRank values);
     bool is_best(AdapterId adapter, std::int32_t step) const;
     bool has_best_to_write(AdapterId adapter) const;
     void judge_evaluations(const std::vector<AdapterId>& adapters);
@@ -172,7 +168,7 @@ class Conductor {
     bool bests_are_written() const;
     void go_on_saving();
     void finish_saving();
-    void export_in_background(AdapterId adapter, std::vector<NamedTensor> tensors);
+    void export_in_background(AdapterId adapter, AdapterParts::ByRank values);
     void take_exported();
     void finish_exports();
     void end_saving();
@@ -300,10 +296,11 @@ class Conductor {
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
     std::vector<Best> bests_;                      ///< whose files are not written yet
-    std::map<AdapterAtStep, Kept> kept_;           ///< in the stream, that may be or are the best
-    std::set<AdapterId> exported_;                 ///< in the stream, or on the way
-    std::set<AdapterId> written_;                  ///< of them: its files are
-    std::set<AdapterId> stepped_;                  ///< in the stream: all stages have its last step
+    /// In the stream, parameters that may be or are the best.
+    std::map<AdapterAtStep, AdapterParts::ByRank> kept_;
+    std::set<AdapterId> exported_;  ///< in the stream, or on the way
+    std::set<AdapterId> written_;   ///< of them: its files are
+    std::set<AdapterId> stepped_;   ///< in the stream: all stages have its last step
     std::vector<AdapterId> admitted_;
     std::optional<Inbox> inbox_;  ///< once training begins
     Inbox::Orders orders_;

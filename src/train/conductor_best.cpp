@@ -2,6 +2,7 @@
 #include <set>
 #include <utility>
 
+#include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "plan/schedule/evaluations.h"
@@ -104,11 +105,11 @@ void Conductor::keep_evaluated(const Progress& planned, StreamChange& change) co
     }
 }
 
-void Conductor::store_kept(const AdapterAtStep& which, Kept kept) {
+void Conductor::store_kept(const AdapterAtStep& which, AdapterParts::ByRank values) {
     const auto evaluated = evaluated_.find(which.adapter);
     const bool known = evaluated != evaluated_.end() && evaluated->second >= which.step;
     if (known && !is_best(which.adapter, which.step)) return;
-    kept_[which] = std::move(kept);
+    kept_[which] = std::move(values);
     write_bests(false);
 }
 
@@ -177,9 +178,8 @@ void Conductor::write_best(const Best& best) {
                         number(best.adapter), " was not kept at step ", step);
         return write(gather(best.adapter));
     }
-    const Kept& values = kept->second;
-    const bool joined = !values.tensors.empty();
-    write(joined ? values.tensors : performer_.join_kept(best.adapter, values.by_rank));
+    activity::begin(activity::Task::export_adapter, number(best.adapter));
+    write(performer_.join(best.adapter, kept->second));
     kept_.erase(kept);
 }
 

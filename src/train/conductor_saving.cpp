@@ -139,13 +139,14 @@ void Conductor::end_saving() {
     write_bests(false);
 }
 
-/// What a disk takes, the pipeline would stand still for.
-void Conductor::export_in_background(AdapterId adapter, std::vector<NamedTensor> tensors) {
+/// The pipeline would stand still for as long as tensors are put together and written.
+void Conductor::export_in_background(AdapterId adapter, AdapterParts::ByRank values) {
     const AdapterState& state = adapters_[adapter].state;
     exporting_.push_back(
-        {adapter, std::async(std::launch::async, [this, adapter, state, own = std::move(tensors)] {
+        {adapter, std::async(std::launch::async, [this, adapter, state, own = std::move(values)] {
              const BackgroundWork background;
-             write_export(parts_.job, parts_.plan.model, state, adapter, own);
+             write_export(parts_.job, parts_.plan.model, state, adapter,
+                          performer_.join(adapter, own));
          })});
 }
 

@@ -170,23 +170,12 @@ std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
                           AdapterBank::Part::parameters);
 }
 
-/// While others train.
 std::vector<float> Performer::own_parameters(AdapterId adapter) {
     parts_.run.runner().settle();
     return own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
 }
 
-std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& others) {
-    activity::begin(activity::Task::export_adapter, number(adapter));
-    constexpr AdapterBank::Part part = AdapterBank::Part::parameters;
-    return join_values(parts_.job, parts_.plan, adapter, part, [&](std::int32_t rank) {
-        return rank == 0 ? own_parameters(adapter) : others.at(rank);
-    });
-}
-
-std::vector<NamedTensor> Performer::join_kept(AdapterId adapter,
-                                              const AdapterParts::ByRank& all) const {
-    activity::begin(activity::Task::export_adapter, number(adapter));
+std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& all) const {
     return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters,
                        [&](std::int32_t rank) { return all.at(rank); });
 }
@@ -269,11 +258,8 @@ void Performer::perform(const Directive& directive, const PipelineRunner::Hooks&
                         const std::function<void(std::string)>& tell) {
     const auto send = [&](AdapterId adapter) {
         activity::begin(activity::Task::export_adapter, number(adapter));
-        std::vector<float> values = own_parameters(adapter);
-        for (const AdapterPiece& piece :
-             pieces_of({adapter}, parts_.mpi.rank(), std::move(values))) {
-            tell(to_text(piece));
-        }
+        for_each_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter),
+                       [&](const AdapterPiece& piece) { tell(to_text(piece)); });
     };
     const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
     const auto tell_piece = [tell](const AdapterPiece& piece) { tell(to_text(piece)); };

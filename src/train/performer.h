@@ -61,10 +61,10 @@ class Performer {
                const std::string& root);
     /// All stages' tensors of an adapter.
     std::vector<NamedTensor> gather(AdapterId adapter);
-    /// The same from what other ranks have sent (SendAdapter); rank 0 alone, at any time.
-    std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& others);
-    /// The same from what all ranks have sent (KeepParameters).
-    std::vector<NamedTensor> join_kept(AdapterId adapter, const AdapterParts::ByRank& all) const;
+    /// The same from what all ranks have of it (own_parameters()); any thread may.
+    std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& all) const;
+    /// What this rank has of an adapter, also while others train.
+    std::vector<float> own_parameters(AdapterId adapter);
     /// Between two windows of a stream, see StateCopies.
     void copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver);
     void keep_parameters(const std::vector<AdapterAtStep>& adapters, StateCopies::Deliver deliver);
@@ -87,7 +87,6 @@ class Performer {
 
   private:
     const Window& own_part(const JointWindow& window) const;
-    std::vector<float> own_parameters(AdapterId adapter);
 
     AdditionsVerdict check_all(const std::vector<InboxFile>& files);
     GrowingRun growing_run(const std::function<void()>& accept) const;

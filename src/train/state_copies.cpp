@@ -57,10 +57,7 @@ void StateCopies::copy(const Wanted& wanted) {
 }
 
 void StateCopies::deliver(const PartKey& key) {
-    std::vector<float> values = own_values(bank_, key.adapter, key.part);
-    for (AdapterPiece& piece : pieces_of(key, rank_, std::move(values))) {
-        deliver_(std::move(piece));
-    }
+    for_each_piece(key, rank_, own_values(bank_, key.adapter, key.part), deliver_);
 }
 
 }  // namespace loratrain

@@ -323,8 +323,8 @@ void StreamTrainer::take_told(const Hooks& hooks) {
 }
 
 void StreamTrainer::export_complete(const Hooks& hooks) {
-    for (const auto& [key, values] : told_parts_.take_complete(PartUse::exported)) {
-        hooks.export_adapter(key.adapter, values);
+    for (auto& [key, values] : told_parts_.take_complete(PartUse::exported)) {
+        hooks.export_adapter(key.adapter, std::move(values));
     }
 }
 

@@ -79,7 +79,7 @@ class StreamTrainer {
         std::function<void(const AdditionsVerdict&)> on_verdict;
         std::function<bool()> awaits_verdicts;
         /// What the other ranks have of them has come, for Performer::join.
-        std::function<void(AdapterId, const AdapterParts::ByRank&)> export_adapter;
+        std::function<void(AdapterId, AdapterParts::ByRank)> export_adapter;
     };
 
     /// Trains those that are running, and those that come, to the run's round `last_round`, or to

@@ -14,17 +14,6 @@ namespace loratrain {
 
 namespace {
 
-std::vector<float> flatten(const std::vector<NamedTensor>& tensors) {
-    std::size_t count = 0;
-    for (const NamedTensor& tensor : tensors) count += tensor.values.size();
-    std::vector<float> values;
-    values.reserve(count);
-    for (const NamedTensor& tensor : tensors) {
-        values.insert(values.end(), tensor.values.begin(), tensor.values.end());
-    }
-    return values;
-}
-
 bool same_bits(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
@@ -128,7 +117,7 @@ void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, Adap
 }  // namespace
 
 std::vector<float> own_values(AdapterBank& bank, AdapterId adapter, AdapterBank::Part part) {
-    return flatten(bank.download(adapter, part));
+    return bank.numbers(adapter, part);
 }
 
 std::vector<NamedTensor> join_values(

@@ -10,6 +10,14 @@
 namespace loratrain::test {
 namespace {
 
+std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
+                                    std::vector<float> values) {
+    std::vector<AdapterPiece> pieces;
+    for_each_piece(key, rank, std::move(values),
+                   [&](AdapterPiece piece) { pieces.push_back(std::move(piece)); });
+    return pieces;
+}
+
 TEST(AdapterParts, PiecesKeepEveryBit) {
     const std::vector<float> values{1.5F, -0.0F, std::numeric_limits<float>::denorm_min()};
     const PartKey key{AdapterId{12}, StatePart::second_moments, PartUse::best, 140};
@@ -21,17 +29,18 @@ TEST(AdapterParts, PiecesKeepEveryBit) {
     EXPECT_EQ(read.key, key);
     EXPECT_EQ(read.rank, 3);
     EXPECT_TRUE(read.last);
+    EXPECT_EQ(read.total, 3U);
     EXPECT_EQ(read.values, values);
     EXPECT_TRUE(std::signbit(read.values[1]));
     EXPECT_FALSE(is_adapter_piece("1 20 3 0.5 1 1\n"));
     EXPECT_THROW(adapter_piece_from_text(text.substr(0, text.size() - 1)), Error);
     EXPECT_THROW(adapter_piece_from_text("part x\n"), Error);
-    EXPECT_THROW(adapter_piece_from_text("part 1 9 0 0 3 1\n"), Error);
-    EXPECT_THROW(adapter_piece_from_text("part 1 0 3 0 3 1\n"), Error);
+    EXPECT_THROW(adapter_piece_from_text("part 1 9 0 0 3 1 0\n"), Error);
+    EXPECT_THROW(adapter_piece_from_text("part 1 0 3 0 3 1 0\n"), Error);
 }
 
 TEST(AdapterParts, AreCutIntoMessages) {
-    std::vector<float> values((std::size_t{1} << 24) + 3);
+    std::vector<float> values((std::size_t{1} << 22) + 3);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000);
     const std::vector<AdapterPiece> pieces = pieces_of({AdapterId{0}}, 1, values);
     ASSERT_EQ(pieces.size(), 2U);
@@ -53,7 +62,7 @@ TEST(AdapterParts, AreCompleteWithTheLastRank) {
     parts.expect({AdapterId{5}}, 0);  // the only rank has all
     EXPECT_TRUE(parts.take_complete(PartUse::checkpoint).empty());
     EXPECT_EQ(parts.take_complete(PartUse::exported).count({AdapterId{5}}), 1U);
-    EXPECT_THROW(parts.add({{AdapterId{4}}, 1, true, {}}), Error);  // parameters for an export
+    EXPECT_THROW(parts.add({{AdapterId{4}}, 1, true, {}, 0}), Error);  // parameters for an export
     parts.add(pieces_of(key, 2, std::vector<float>{2.0F})[0]);
     EXPECT_TRUE(parts.take_complete(PartUse::checkpoint).empty());
     parts.add(pieces_of(key, 1, {})[0]);  // a stage that trains nothing of it
