@@ -14,17 +14,18 @@ namespace loratrain {
 
 namespace {
 
-/// Sustained rates of one device in FLOP/s, and times in seconds. Those of the H200 are fitted to
-/// layers of llama-3.1-8b with four adapters of r = 16 on all linears, microbatches of 500 to 7000
-/// tokens on a GPU at its power limit: 0.68 ms and 1.52 us a token; the head 3.4 us a target, as
-/// much as 1.9 layers; in fp8, where codes were made by ops of their own, 24.2k tokens/s of samples
-/// of 2048. Those of the H100 are what a profile of the same took there, of 2048 to 8192 tokens and
-/// samples of up to 4096 (tests/bench/device_rates.py; the step's of adapters of r = 8 to 128): at
-/// 700 W its layers take no longer, for more tokens at a time. Links are the H200's for both, as
-/// its peaks are. All others are scaled from the H200's by the maker's peaks: dense bf16 (989.4
-/// TFLOP/s; A100 312 as an SXM module, L40S 362, A40 150, A10 125, L4 121), memory (`memory_peak`)
-/// for what `matrix` takes beside the head's plain products and for optimizer steps, and links (900
-/// GB/s; 600, PCIe 4's 64 for the rest).
+/// Sustained rates of one device in FLOP/s, and times in seconds. `matrix` and `attention` of the
+/// H200 are what steps of llama-3.1-8b with four adapters of r = 16 on all linears took there, at
+/// its power limit, in microbatches of 8192 tokens: 18.4k tokens/s of samples of 2048, 15.2k of
+/// samples of 8192. Fitted to its layers in microbatches of 500 to 7000 tokens: what does not grow
+/// with tokens, and the head, 3.4 us a target; in fp8, where codes were made by ops of their own,
+/// 24.2k tokens/s of samples of 2048. Those of the H100 are what a profile of the same took there,
+/// of 2048 to 8192 tokens and samples of up to 4096 (tests/bench/device_rates.py; the step's of
+/// adapters of r = 8 to 128), with kernels that were slower than today's. Links are the H200's for
+/// both, as its peaks are. All others are scaled by the maker's peaks from what the H200 did with
+/// those kernels, 574 and 340 TFLOP/s: dense bf16 (989.4 TFLOP/s; A100 312 as an SXM module, L40S
+/// 362, A40 150, A10 125, L4 121), memory (`memory_peak`) for what `matrix` takes beside the head's
+/// plain products and for optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -47,7 +48,7 @@ constexpr std::string_view scaled_from_h200 =
     ", an estimate: an h200's rates, scaled by the maker's peaks";
 
 constexpr std::array<DeviceRates, 8> devices{{
-    {"h200", 574e12, 850e12, 610e12, 340e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 4.8e12,
+    {"h200", 620e12, 850e12, 610e12, 490e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 4.8e12,
      50e9, 300e9, ""},
     {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 3.35e12,
      50e9, 300e9, ""},
