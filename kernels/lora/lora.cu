@@ -55,7 +55,7 @@ cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& p) {
 std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& p, const LoraRowCuts& cuts,
                                    int processors) {
     return lora_tensor_fits(p.x)
-               ? lora_tensor_sweep_rows(cuts, lora_grad_a_column_blocks(p), processors)
+               ? lora_tensor_gradient_rows(cuts, lora_grad_a_column_blocks(p), processors)
                : lora_plain_rows;
 }
 

@@ -1,28 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/device_math.cuh"
 #include "lora_table.h"
 
 namespace loratrain::kernels {
-
-/// An entry of a table that store_small_table or a copy has put on the device, as it is in the L2:
-/// also before wait_for_kernel_before(), while the kernel before ends.
-template <class T>
-__device__ __forceinline__ T table_entry(const T* from) {
-    using Word = std::conditional_t<alignof(T) % 8 == 0, long long, int>;
-    static_assert(std::is_trivially_copyable_v<T> && alignof(T) % sizeof(Word) == 0);
-    T entry;
-    Word words[sizeof(T) / sizeof(Word)];
-#pragma unroll
-    for (std::size_t i = 0; i < sizeof(T) / sizeof(Word); ++i) {
-        words[i] = __ldcg(reinterpret_cast<const Word*>(from) + i);
-    }
-    memcpy(&entry, words, sizeof(T));
-    return entry;
-}
 
 /// Sets the columns of one row of S or dS outside [begin, end) to 0. Called by the threads
 /// `part` = 0 .. parts - 1.

@@ -299,7 +299,7 @@ bool lora_gated_backward_takes(const SwiGluBackwardParams& p, std::int32_t large
 
 std::int32_t lora_gated_backward_tile_rows(const LoraGatedParams& p, const LoraRowCuts& cuts,
                                            int processors) {
-    return lora_tensor_sweep_rows(cuts, pieces(p.product.gate.cols, block_columns), processors);
+    return lora_tensor_gradient_rows(cuts, pieces(p.product.gate.cols, block_columns), processors);
 }
 
 std::int64_t lora_gated_backward_workspace(const LoraGatedParams& p) {

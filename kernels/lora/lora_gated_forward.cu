@@ -262,9 +262,7 @@ std::int32_t lora_gated_forward_tile_rows(const LoraGatedForwardParams& p, const
                                           int processors) {
     const std::int64_t at_once = std::int64_t{processors} * blocks_of_processor;
     const auto in_turn = [&](std::int32_t rows) {
-        std::int64_t tiles = 0;
-        for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
-        const std::int64_t blocks = tiles * pieces(p.h.cols, forward_columns);
+        const std::int64_t blocks = count_tiles(cuts, rows) * pieces(p.h.cols, forward_columns);
         return (blocks + at_once - 1) / at_once * rows;
     };
     std::int32_t best = 128;

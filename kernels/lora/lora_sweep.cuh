@@ -1,31 +1,11 @@
 #pragma once
 
 #include "kernels/launch.cuh"
-#include "lora_columns.cuh"
 #include "lora_sweep_tile.cuh"
 
 /// The sweep itself for dA: partial sums of the gradients per tile of rows, which the caller adds
 /// up; and where gradients of both factors go.
 namespace loratrain::kernels::sweep {
-
-/// Tiles [first, end) in which all of a slot's are; a block's threads look for them together. Like
-/// table_entry(), also before wait_for_kernel_before().
-struct TileRange {
-    int first;
-    int end;
-};
-__device__ __forceinline__ TileRange tiles_of_slot(const LoraTables& tables, int slot) {
-    __shared__ TileRange range;
-    if (threadIdx.x == 0) range = {tables.tile_count, 0};
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < tables.tile_count; i += threads) {
-        if (table_entry(&tables.tiles[i].slot) != slot) continue;
-        atomicMin(&range.first, i);
-        atomicMax(&range.end, i + 1);
-    }
-    __syncthreads();
-    return range;
-}
 
 /// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
 /// rows and columns run side by side and share them in the L2.

@@ -20,10 +20,12 @@ std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t colum
                                      int processors);
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
-/// The fewest rows per tile with which all blocks of a sweep run at once; twice as many where those
-/// are few, and their sums much beside X, if nearly every multiprocessor has a block then, too.
-/// Where parts are too many for that, as if all rows were one.
+/// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many
+/// for that, as if all rows were one.
 std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
+/// The same of sums over rows: twice as many where those are few, and the sums of tiles much beside
+/// X, if nearly every multiprocessor has a block then, too.
+std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
 /// Up to 16 ranks: tiles of 256 rows, and as many parts of the columns as let all blocks run at
 /// once. More ranks, few rows and columns: as many of either, so that blocks for dS and for dB have
 /// equal shares of dY and about one is for each multiprocessor.

@@ -119,8 +119,7 @@ __device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_ind
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
     int most_ranks = 0;
     for (int t = 0; t < p.tables.target_count; ++t) {
-        const LoraSlotEntry* of_target = p.tables.slots + t * p.tables.slot_count + slot_index;
-        most_ranks = max(most_ranks, table_entry(&of_target->rank));
+        most_ranks = max(most_ranks, ranks_of(p.tables, slot_index, t));
     }
     if (rank_block * block_ranks >= most_ranks) return;
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
@@ -153,7 +152,8 @@ struct OutputsOfTargets {
 };
 
 /// blockIdx.y: rank block; blockIdx.z: dS of a target, or, behind them, the gradients of B of a
-/// slot.
+/// slot. Threads with nothing to write end without waiting; those of row 0 always wait, and so does
+/// what comes behind.
 __global__ void __launch_bounds__(threads)
     finish_backward_kernel(SweepParams p, OutputsOfTargets ds) {
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
@@ -187,8 +187,7 @@ bool is_narrow(const Matrix& dy, std::int32_t largest_rank) {
 /// Tiles of all the rows that a block can take, and parts of the columns as long as lets all
 /// blocks run at once.
 LoraBackwardCut narrow_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts, int processors) {
-    std::int64_t tiles = 0;
-    for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], ds_rows);
+    const std::int64_t tiles = count_tiles(cuts, ds_rows);
     SweepParams sweep = backward_sweep(p);
     const int at_once = processors * blocks_of_processor;
     sweep.part_columns = line_columns;
@@ -231,7 +230,7 @@ LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const Lora
     if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_sweep) {
         return {lora_small_part_columns, lora_small_part_columns};
     }
-    return {lora_tensor_sweep_rows(
+    return {lora_tensor_gradient_rows(
                 cuts, column_blocks_before(backward_sweep(p), p.tables.target_count), processors),
             lora_part_columns};
 }

@@ -93,10 +93,7 @@ std::int32_t dropout_rows(const LoraRowCuts& cuts, int column_blocks, int proces
     std::int32_t best = 0;
     std::int64_t least = 0;
     for (std::int32_t rows = 128; rows <= most_tile_rows; rows *= 2) {
-        std::int64_t blocks = 0;
-        for (int i = 0; i < cuts.count; ++i) {
-            blocks += std::int64_t{sweep::pieces(cuts.parts[i], rows)} * column_blocks;
-        }
+        const std::int64_t blocks = sweep::count_tiles(cuts, rows) * column_blocks;
         const std::int64_t time = (blocks + at_once - 1) / at_once * (rows + staging_rows);
         if (best == 0 || time < least) {
             best = rows;

@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
     const TileRange tiles = tiles_of_slot(p.tables, slot_index);
     std::int64_t block = rank / block_ranks;
     for (unsigned i = 0; i < blockIdx.z / p.tables.slot_count; ++i) {
-        const LoraSlotEntry* of_target = p.tables.slots + i * p.tables.slot_count + slot_index;
-        block += (table_entry(&of_target->rank) + block_ranks - 1) / block_ranks;
+        block += (ranks_of(p.tables, slot_index, i) + block_ranks - 1) / block_ranks;
     }
     wait_for_kernel_before();
     if (rank >= slot.rank || column >= p.x.cols || tiles.end - tiles.first <= 1) return;
@@ -128,21 +127,24 @@ cudaError_t sweep::finish_grad_a(cudaStream_t stream, const SweepParams& p) {
 
 std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
     constexpr int multiple = lora_sweep_row_multiple;
-    constexpr std::int64_t few_rows = 512;
     const int at_once = processors * blocks_of_processor;
     const int columns = std::max(1, column_blocks);
-    const auto blocks_of = [&](std::int64_t rows) {
-        std::int64_t tiles = 0;
-        for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
-        return tiles * columns;
-    };
     for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
-        if (blocks_of(rows) > at_once) continue;
-        const bool halves = rows < few_rows && blocks_of(2 * rows) * 10 >= processors * 9;
-        return static_cast<std::int32_t>(halves ? 2 * rows : rows);
+        if (count_tiles(cuts, rows) * columns <= at_once) return static_cast<std::int32_t>(rows);
     }
     const int row_tiles = std::max(1, at_once / columns);
     return std::max(1, pieces(pieces(cuts.rows, row_tiles), multiple)) * multiple;
+}
+
+std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
+    constexpr std::int32_t few_rows = 512;
+    const std::int32_t rows = lora_tensor_sweep_rows(cuts, column_blocks, processors);
+    const auto blocks_of = [&](std::int64_t of_tile) {
+        return count_tiles(cuts, of_tile) * std::max(1, column_blocks);
+    };
+    const bool at_once = blocks_of(rows) <= std::int64_t{processors} * blocks_of_processor;
+    const bool fewer_fill = blocks_of(2 * rows) * 10 >= std::int64_t{processors} * 9;
+    return rows < few_rows && at_once && fewer_fill ? 2 * rows : rows;
 }
 
 int lora_grad_a_column_blocks(const LoraGradAParams& p) {
