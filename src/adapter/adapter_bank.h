@@ -121,7 +121,7 @@ class AdapterBank {
     /// resident and suspended adapters.
     using Part = StatePart;
     std::vector<NamedTensor> download(AdapterId adapter, Part part) const;
-    /// The same, one after the other.
+    /// The same, one tensor after the other.
     std::vector<float> numbers(AdapterId adapter, Part part) const;
     /// The reverse; `values` in the order of download(). An absent adapter becomes suspended by it,
     /// with zeros in the other parts.

@@ -136,7 +136,6 @@ class Conductor {
         AdapterId adapter{};
         AdapterState state;  ///< as it was found: best_step, best_eval_loss
     };
-    /// What an adapter was when it was evaluated, either way.
     bool trains_beyond(AdapterId adapter, std::int32_t round) const;
     std::int32_t evaluations_pending(AdapterId adapter, std::int32_t round) const;
     bool evaluations_need_drain(std::int32_t round) const;

@@ -172,7 +172,7 @@ std::vector<NamedTensor> Performer::gather(AdapterId adapter) {
 
 std::vector<float> Performer::own_parameters(AdapterId adapter) {
     parts_.run.runner().settle();
-    return own_values(parts_.run.stage().bank(), adapter, AdapterBank::Part::parameters);
+    return parts_.run.stage().bank().numbers(adapter, AdapterBank::Part::parameters);
 }
 
 std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& all) const {

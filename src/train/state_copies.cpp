@@ -5,7 +5,6 @@
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "train/checkpoint/adapter_transfer.h"
 #include "train/checkpoint/stored_adapter.h"
 
 namespace loratrain {
@@ -57,7 +56,7 @@ void StateCopies::copy(const Wanted& wanted) {
 }
 
 void StateCopies::deliver(const PartKey& key) {
-    for_each_piece(key, rank_, own_values(bank_, key.adapter, key.part), deliver_);
+    for_each_piece(key, rank_, bank_.numbers(key.adapter, key.part), deliver_);
 }
 
 }  // namespace loratrain

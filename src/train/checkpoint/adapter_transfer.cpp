@@ -116,10 +116,6 @@ void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, Adap
 
 }  // namespace
 
-std::vector<float> own_values(AdapterBank& bank, AdapterId adapter, AdapterBank::Part part) {
-    return bank.numbers(adapter, part);
-}
-
 std::vector<NamedTensor> join_values(
     const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
     const std::function<std::vector<float>(std::int32_t rank)>& values_of) {
@@ -141,7 +137,7 @@ std::vector<NamedTensor> join_values(
 std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
                                         AdapterBank& bank, AdapterId adapter,
                                         AdapterBank::Part part) {
-    const std::vector<float> mine = own_values(bank, adapter, part);
+    const std::vector<float> mine = bank.numbers(adapter, part);
     if (plan.replicas.size() > 1) check_holders(mpi, job, plan, adapter, mine);
     if (!mpi.is_root()) {
         if (place_of(plan, mpi.rank()).replica == 0) send_floats(mpi, mine, 0);

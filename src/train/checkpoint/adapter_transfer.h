@@ -16,9 +16,6 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
                                         AdapterBank& bank, AdapterId adapter,
                                         AdapterBank::Part part);
 
-/// What this rank has of an adapter's tensors of one kind, one after the other.
-std::vector<float> own_values(AdapterBank& bank, AdapterId adapter, AdapterBank::Part part);
-
 /// The adapter's tensors from what each rank has, as gather_adapter gives them; `values_of` is
 /// asked once per rank of the plan.
 std::vector<NamedTensor> join_values(
