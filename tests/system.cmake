@@ -2,7 +2,7 @@
 # mpirun. One ctest per script; ranks are stated in the scripts.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-foreach(name no_flock failing_files wrong_products)
+foreach(name no_flock failing_files wrong_products unusable_gpu)
   add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
 endforeach()
 
@@ -18,6 +18,7 @@ function(loratrain_system_test name timeout)
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
 LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
 LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>;\
+LORATRAIN_UNUSABLE_GPU=$<TARGET_FILE:loratrain_unusable_gpu>;\
 LORATRAIN_WRONG_PRODUCTS=$<TARGET_FILE:loratrain_wrong_products>")
 endfunction()
 

@@ -270,7 +270,9 @@ void check_training(const Engine& engine, const TinyJob& job, const TinyRuns& ru
 
 std::vector<Engine> engines_here() {
     std::vector<Engine> engines{{"cpu", "cpu", DType::f32}};
-    if (gpu_info(0).visible > 0) {
+    const GpuInfo gpu = gpu_info(0);
+    require_no_failure(gpu, "this host");
+    if (gpu.visible > 0) {
         engines.push_back({"cuda-fp32", "cuda", DType::f32});
         engines.push_back({"cuda-bf16", "cuda", DType::bf16});
     } else {

@@ -13,6 +13,12 @@ bool ranks_may_share_gpus() {
     return !environment("LORATRAIN_SHARE_GPU").empty();
 }
 
+void require_no_failure(const GpuInfo& gpu, const std::string& who) {
+    if (gpu.failure.empty()) return;
+    throw Error(cat(who, " cannot use its GPU: ", gpu.failure,
+                    "\n    see nvidia-smi for what else uses it, or use run.backend: cpu"));
+}
+
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed) {
     if (offered >= needed) return;
     throw InputError("run.backend",
@@ -86,6 +92,16 @@ std::string driver_text() {
     return line.empty() ? "none" : line;
 }
 
+GpuInfo without_gpu(cudaError_t error) {
+    static_cast<void>(cudaGetLastError());
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    const bool none = error == cudaSuccess || error == cudaErrorNoDevice || driver == 0;
+    GpuInfo info;
+    if (!none) info.failure = cat(cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+    return info;
+}
+
 }  // namespace
 
 std::vector<Library> gpu_libraries() {
@@ -110,24 +126,20 @@ void prepare_gpu_environment() {
 
 GpuInfo gpu_info(int local_rank) {
     GpuInfo info;
-    if (cudaGetDeviceCount(&info.visible) != cudaSuccess || info.visible == 0) {
-        cudaGetLastError();
-        info.visible = 0;
-        return info;
-    }
+    const cudaError_t counted = cudaGetDeviceCount(&info.visible);
+    if (counted != cudaSuccess || info.visible == 0) return without_gpu(counted);
     const int device = local_rank % info.visible;
     std::array<char, 32> bus_id{};
     cudaDeviceProp properties{};
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
-    if (cudaSetDevice(device) != cudaSuccess ||
-        cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device) !=
-            cudaSuccess ||
-        cudaGetDeviceProperties(&properties, device) != cudaSuccess ||
-        cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
-        cudaGetLastError();
-        return {};
+    cudaError_t error = cudaSetDevice(device);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device);
     }
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (error != cudaSuccess) return without_gpu(error);
     info.bus_id = bus_id.data();
     info.name = properties.name;
     info.free_bytes = free_bytes;

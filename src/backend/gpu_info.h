@@ -15,6 +15,7 @@ struct GpuInfo {
     std::string name;              ///< "NVIDIA H200"
     std::uint64_t free_bytes = 0;  ///< of that one
     int compute_capability = 0;    ///< of that one: 90 is 9.0
+    std::string failure;           ///< CUDA's word for why one that is there cannot be used now
 };
 
 /// Sets what CUDA reads of the environment when a process first uses it. Call before that, and
@@ -28,6 +29,10 @@ bool ranks_may_share_gpus();
 /// The GPU of a rank is local_rank modulo the visible ones, so it works both when every rank sees
 /// all GPUs of the host and when each sees its own as number 0.
 GpuInfo gpu_info(int local_rank);
+
+/// Throws Error when `who` has a GPU and cannot use it: its memory is taken, or the driver is too
+/// old or fails.
+void require_no_failure(const GpuInfo& gpu, const std::string& who);
 
 /// Bytes of shared memory that kernels may use per block of threads of a GPU that offers `offered`:
 /// no more than LORATRAIN_MAX_SHARED_KIB where that is set, by which tests run on one GPU what is

@@ -16,12 +16,13 @@ namespace {
 
 #ifdef LORATRAIN_WITH_CUDA
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
-    const int count = cuda_device_count();
-    if (count == 0) {
+    const GpuInfo gpu = gpu_info(options.local_rank);
+    require_no_failure(gpu, "this rank");
+    if (gpu.visible == 0) {
         throw InputError("run.backend", "'cuda' asked for, but no CUDA GPU is visible here",
                          "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
     }
-    return std::make_unique<CudaBackend>(options.local_rank % count, options.compute,
+    return std::make_unique<CudaBackend>(options.local_rank % gpu.visible, options.compute,
                                          options.algorithm_file);
 }
 #else

@@ -17,7 +17,8 @@ struct BackendOptions {
     std::string algorithm_file = {};
 };
 
-/// `kind`: "cpu" or "cuda". A backend that was not built says so (InputError).
+/// `kind`: "cpu" or "cuda". A backend that was not built or has no GPU says so (InputError), as one
+/// whose GPU cannot be used now (Error).
 std::unique_ptr<Backend> make_backend(const std::string& kind, const BackendOptions& options);
 
 /// The libraries that compute, as loaded, and where built with CUDA its versions and the driver's.

@@ -71,6 +71,7 @@ Cluster describe_cluster(const MpiSession& mpi, BackendKind backend) {
     cluster.ranks_per_node = mpi.host_size();
     cluster.hosts = host_numbers(mpi);
     const GpuInfo gpu = backend == BackendKind::cpu ? GpuInfo{} : gpu_info(mpi.host_rank());
+    agree(mpi, [&] { require_no_failure(gpu, cat("rank ", mpi.rank(), " on host ", mpi.host())); });
     const bool all_have_gpus = !any_rank(mpi, gpu.visible == 0);
     if (backend == BackendKind::automatic) {
         backend = all_have_gpus ? BackendKind::cuda : BackendKind::cpu;

@@ -14,7 +14,8 @@ namespace loratrain {
 /// GPU), and the memory each may use: what its GPU has free, less some for libraries and NCCL, or
 /// what the host has available now shared among its ranks; the smallest over all ranks. Throws
 /// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one
-/// (unless ranks_may_share_gpus: each has its share of the memory then). Collective.
+/// (unless ranks_may_share_gpus: each has its share of the memory then), Error when a rank that may
+/// use CUDA has a GPU that cannot be used now. Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
 /// A number of each rank's host, from 0, as Cluster::hosts.

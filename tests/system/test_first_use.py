@@ -1,12 +1,20 @@
 """What a new user meets: warnings of what a job will hardly want, and answers to usual mistakes."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
-from harness import GOLDEN, SOURCE, JobTest, direct, run, write_samples
+from harness import BIN, GOLDEN, SOURCE, JobTest, direct, run, write_samples
+
+UNUSABLE_GPU = os.environ.get("LORATRAIN_UNUSABLE_GPU", "")
+
+
+def with_cuda():
+    return "CUDA ON" in subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 class FirstUse(JobTest):
@@ -29,6 +37,20 @@ class FirstUse(JobTest):
 
     def test_a_plain_job_has_no_warnings(self):
         self.assertNotIn("warning", self.dry_run(self.job()).lower())
+
+    @unittest.skipUnless(UNUSABLE_GPU and with_cuda(), "needs a program with CUDA, and ctest")
+    def test_gpu_that_another_program_has_taken(self):
+        """Whose job does not go on to train on CPUs, which takes a hundred times as long."""
+        with mock.patch.dict(os.environ, LD_PRELOAD=UNUSABLE_GPU):
+            for backend in ("auto", "cuda"):
+                process = self.succeed(run([self.write_job(self.job(run={"backend": backend}))], 2), 1)
+                self.assertRegex(process.stderr, r"error: rank 0 on host \S+ cannot use its GPU: CUDA-capable "
+                                 r"device\(s\) is/are busy or unavailable \(cudaErrorDevicesUnavailable\)")
+                self.assertIn("see nvidia-smi", process.stderr)
+                self.assertFalse((self.dir / "run").exists())
+            self.dry_run(self.job(run={"backend": "cpu"}))
+            bench = self.succeed(direct("bench", "--backend", "cuda", "--steps", "1"), 1)
+            self.assertIn("cannot use its GPU: CUDA-capable", bench.stderr)
 
     def test_evaluations_without_data(self):
         text = self.dry_run(self.job(eval={"every_steps": 2}))

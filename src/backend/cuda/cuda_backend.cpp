@@ -20,13 +20,6 @@ constexpr std::size_t transfer_sector_bytes = std::size_t{8} << 20U;
 
 }  // namespace
 
-int cuda_device_count() {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-    static_cast<void>(cudaGetLastError());
-    return 0;
-}
-
 kernels::Matrix matrix_of(const TensorView& view) {
     return {view.data, view.dtype == DType::f32 ? kernels::Element::f32 : kernels::Element::bf16,
             view.rows, view.cols, view.ld};

@@ -178,9 +178,6 @@ class CudaBackend final : public Backend {
 /// A clock of the stream, which outlives it.
 std::unique_ptr<StreamClock> make_event_clock(cudaStream_t stream);
 
-/// The GPUs that this process sees, 0 where there is no driver.
-int cuda_device_count();
-
 /// A view as the kernels see it.
 kernels::Matrix matrix_of(const TensorView& view);
 kernels::Fp8Codes codes_of(const Fp8Rows& rows);
