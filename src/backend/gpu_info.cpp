@@ -15,8 +15,9 @@ bool ranks_may_share_gpus() {
 
 void require_no_failure(const GpuInfo& gpu, const std::string& who) {
     if (gpu.failure.empty()) return;
-    throw Error(cat(who, " cannot use its GPU: ", gpu.failure,
-                    "\n    see nvidia-smi for what else uses it, or use run.backend: cpu"));
+    throw Error(cat(
+        who, " cannot use its GPU: ", gpu.failure,
+        "\n    nvidia-smi shows what else uses it and its driver; run.backend: cpu does without"));
 }
 
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed) {

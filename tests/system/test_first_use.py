@@ -40,13 +40,13 @@ class FirstUse(JobTest):
 
     @unittest.skipUnless(UNUSABLE_GPU and with_cuda(), "needs a program with CUDA, and ctest")
     def test_gpu_that_another_program_has_taken(self):
-        """Whose job does not go on to train on CPUs, which takes a hundred times as long."""
+        """The job does not go on to train on CPUs."""
         with mock.patch.dict(os.environ, LD_PRELOAD=UNUSABLE_GPU):
             for backend in ("auto", "cuda"):
                 process = self.succeed(run([self.write_job(self.job(run={"backend": backend}))], 2), 1)
                 self.assertRegex(process.stderr, r"error: rank 0 on host \S+ cannot use its GPU: CUDA-capable "
                                  r"device\(s\) is/are busy or unavailable \(cudaErrorDevicesUnavailable\)")
-                self.assertIn("see nvidia-smi", process.stderr)
+                self.assertIn("nvidia-smi shows what else uses it", process.stderr)
                 self.assertFalse((self.dir / "run").exists())
             self.dry_run(self.job(run={"backend": "cpu"}))
             bench = self.succeed(direct("bench", "--backend", "cuda", "--steps", "1"), 1)
