@@ -1,6 +1,7 @@
 #include "train/performer.h"
 
 #include <map>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -177,7 +178,7 @@ std::vector<float> Performer::own_parameters(AdapterId adapter) {
 
 std::vector<NamedTensor> Performer::join(AdapterId adapter, const AdapterParts::ByRank& all) const {
     return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters,
-                       [&](std::int32_t rank) { return all.at(rank); });
+                       [&](std::int32_t rank) { return std::span(all.at(rank)); });
 }
 
 void Performer::copy_states(const std::vector<AdapterId>& adapters, StateCopies::Deliver deliver) {

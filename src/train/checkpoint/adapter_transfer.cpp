@@ -31,7 +31,7 @@ class StageTensors {
           whole_(adapter_tensors(adapter, model, layers, part)) {}
 
     /// Lanes come in their order.
-    void add(const TensorLane& lane, const std::vector<float>& values) {
+    void add(const TensorLane& lane, std::span<const float> values) {
         const AdapterLayout layout(adapter_, model_, layers_, lane);
         const std::span<const PlacedTensor> tensors = layout.tensors(part_);
         LORATRAIN_CHECK(std::ssize(values) == layout.count(part_), "rank ",
@@ -40,7 +40,8 @@ class StageTensors {
         cuts_.resize(tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             const auto [first, count] = tensors[i].range;
-            add(i, tensors[i].cut, lane, {values.data() + first, static_cast<std::size_t>(count)});
+            add(i, tensors[i].cut, lane,
+                values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
         }
     }
 
@@ -118,7 +119,7 @@ void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, Adap
 
 std::vector<NamedTensor> join_values(
     const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
-    const std::function<std::vector<float>(std::int32_t rank)>& values_of) {
+    const std::function<std::span<const float>(std::int32_t rank)>& values_of) {
     const ReplicaPlan& replica = plan.replicas.front();
     std::vector<NamedTensor> all;
     for (const StagePlan& stage : replica.stages) {
@@ -143,8 +144,11 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
         if (place_of(plan, mpi.rank()).replica == 0) send_floats(mpi, mine, 0);
         return {};
     }
-    return join_values(job, plan, adapter, part, [&](std::int32_t rank) {
-        return rank == 0 ? mine : receive_floats(mpi, rank);
+    std::vector<float> received;
+    return join_values(job, plan, adapter, part, [&](std::int32_t rank) -> std::span<const float> {
+        if (rank == 0) return mine;
+        received = receive_floats(mpi, rank);
+        return received;
     });
 }
 

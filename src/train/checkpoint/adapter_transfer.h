@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "comm/collective.h"
@@ -17,9 +18,9 @@ std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, c
                                         AdapterBank::Part part);
 
 /// The adapter's tensors from what each rank has, as gather_adapter gives them; `values_of` is
-/// asked once per rank of the plan.
+/// asked once per rank of the plan, and what it gives stays until it is asked again.
 std::vector<NamedTensor> join_values(
     const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
-    const std::function<std::vector<float>(std::int32_t rank)>& values_of);
+    const std::function<std::span<const float>(std::int32_t rank)>& values_of);
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/background_work.h"
@@ -25,13 +26,13 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
     auto& parts = parts_[key.adapter];
     parts[key.part] = std::move(values);
     if (parts.size() < std::size(stored_parts)) return;
-    write([this, adapter = key.adapter, parts = std::move(parts), counters] {
+    write([this, adapter = key.adapter, parts = std::move(parts), counters]() mutable {
         std::vector<NamedTensor> stored;
         for (const StoredPart& part : stored_parts) {
-            const AdapterParts::ByRank& by_rank = parts.at(part.part);
+            const AdapterParts::ByRank by_rank = std::move(parts.at(part.part));
             append_part(part,
                         join_values(job_, plan_, adapter, part.part,
-                                    [&](std::int32_t rank) { return by_rank.at(rank); }),
+                                    [&](std::int32_t rank) { return std::span(by_rank.at(rank)); }),
                         stored);
         }
         writer_.write(adapter, stored, counters);
