@@ -93,11 +93,15 @@ std::string driver_text() {
     return line.empty() ? "none" : line;
 }
 
+/// Of CUDA that the driver knows; 0 without one.
+int driver_version() {
+    int version = 0;
+    return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
+}
+
 GpuInfo without_gpu(cudaError_t error) {
     static_cast<void>(cudaGetLastError());
-    int driver = 0;
-    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
-    const bool none = error == cudaSuccess || error == cudaErrorNoDevice || driver == 0;
+    const bool none = error == cudaSuccess || error == cudaErrorNoDevice || driver_version() == 0;
     GpuInfo info;
     if (!none) info.failure = cat(cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
     return info;
@@ -107,11 +111,9 @@ GpuInfo without_gpu(cudaError_t error) {
 
 std::vector<Library> gpu_libraries() {
     int runtime = 0;
-    int driver = 0;
     if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
-    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
     return {{"CUDA runtime", cuda_version(runtime)},
-            {"CUDA of the driver", cuda_version(driver)},
+            {"CUDA of the driver", cuda_version(driver_version())},
             {"NVIDIA driver", driver_text()}};
 }
 
