@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "plan/cost/cost_model.h"
+#include "plan/memory/frozen_layouts.h"
 #include "plan/schedule/lora_columns.h"
 
 namespace loratrain {
