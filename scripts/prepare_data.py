@@ -7,28 +7,36 @@
       --eval-fraction 0.05 --eval-out gsm8k_eval.h5
   prepare_data.py chat.jsonl --tokenizer models/Qwen3-0.6B --show 3
 
-Input: JSONL, .json files holding an array, .csv and .tsv with names in the first line, .parquet, .arrow and .feather
-(these with pyarrow); folders of them, and patterns as 'data/*.parquet'. Formats, told apart by their keys:
+Input: JSONL, .json files holding an array (both also with .gz, .bz2 or .xz behind), .csv and .tsv with names in the
+first line, .parquet, .arrow and .feather (these with pyarrow); folders of them, those of datasets' save_to_disk too, and
+patterns as 'data/*.parquet'. Formats, told apart by their keys:
   messages            {"messages": [{"role", "content"}, ...]}             through the chat template
   sharegpt            {"conversations": [{"from", "value"}, ...]}          through the chat template
   alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
-  prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat
+  prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat; lists of messages
+                                                                           through the chat template
   text                {"text"} (see --text-field)                          everything is trained
-  preference          {"chosen", "rejected"}, maybe {"prompt"}: texts or lists of messages, for loss: dpo
-  unpaired            {"prompt", "completion", "label"}: the same with a label of true or false, for loss: kto
+  preference          {"prompt", "chosen", "rejected"}: texts or lists of messages, for loss: dpo; the prompt may be
+                      called question, query, instruction (with input) or input, and stand in the messages themselves
+  unpaired            {"prompt", "completion", "label"}: the same with a label of true or false (1, 0), or alpaca's
+                      columns or conversations with kto_tag, for loss: kto
   paraphrase          {"instruction", "paraphrase", "output"}, maybe {"input"}; or {"prompt", "paraphrase",
                       "completion"}: both with the answer, as alpaca and prompt-completion, for loss: cit
+Beside them: system (of conversations; in plain text where --prompt-template has {system}), alpaca's history, tools
+and chat_template_kwargs. Columns and keys of messages that nothing is made of are named on standard error. What a
+chat template does not write of a conversation (tools, calls, reasoning, a message) is an error.
 
 What is trained (--train-on): completions, of a preference both, of a paraphrase the answer twice; of
-conversations the assistant turns with their end tokens; EOS, which is appended where the text does not end in it. Everything else gets the
-label -100. Of conversations in a preference it is the last turn. A message's "weight" (OpenAI's; 0: not
-trained) or "training" (axolotl's; true or false) says how much the tokens of an assistant turn count in
-the loss; --thinking leaves <think>...</think> out of it.
+conversations the assistant turns with their end tokens, or what the template marks with {% generation %}, and of
+those in a preference the last turn; EOS, which is appended where the text does not end in it. Everything else gets
+the label -100. A message's "weight" (OpenAI's; 0: not trained) or "training" (axolotl's; true or false) says how much
+the tokens of an assistant turn count in the loss; --thinking leaves <think>...</think> out of it.
 
 Output: {"input_ids", "labels"} lines, with "weights" where a message's weight is neither 0 nor 1 (.jsonl; of
 preferences chosen_input_ids and so on, of paraphrases too: chosen is the instruction, rejected the
-paraphrase), or HDF5 (.h5) with the datasets tokens, labels (int32), weights (float32) and offsets (int64). Files appear under their names only when complete. Exit code 2: something in
-the input or on the command line is wrong, with one line for each problem.
+paraphrase), or HDF5 (.h5) with the datasets tokens, labels (int32), weights (float32) and offsets (int64). Files
+appear under their names only when complete. Exit code 2: something in the input or on the command line is wrong, with
+one line for each problem.
 """
 from __future__ import annotations
 
@@ -39,23 +47,22 @@ import multiprocessing
 import os
 import random
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataprep import formats
-from dataprep.chat_template import ChatTemplate, find_template
+from dataprep.chat_template import ChatTemplate, TooSlow, find_template
 from dataprep.output import Writer, open_writer
 from dataprep.records import InputError, Record, check_characters, input_files, read_records
-from dataprep.tokenizer import (IGNORE, ByteTokenizer, HfTokenizer, Sample, Tokenizer, save_tokenizer,
-                                train_tokenizer)
+from dataprep.show import Notes, Problems, Progress, remarks_on_labels, say, shown
+from dataprep.tokenizer import ByteTokenizer, HfTokenizer, Sample, Tokenizer, save_tokenizer, train_tokenizer
 
 BATCH = 1000          # records tokenised at once
-PROBLEMS_SHOWN = 10
 
 
 @dataclass
@@ -77,22 +84,9 @@ class Counts:
     straddling: int = 0
     weighted: int = 0
     eval_samples: int = 0
-
-
-class Problems:
-    """Collects errors, so that one run reports them all."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def add(self, error: InputError) -> None:
-        self.lines.append(str(error))
-
-    def report(self) -> None:
-        for line in self.lines[:PROBLEMS_SHOWN]:
-            print(f"prepare_data: {line}", file=sys.stderr)
-        if len(self.lines) > PROBLEMS_SHOWN:
-            print(f"prepare_data: ... and {len(self.lines) - PROBLEMS_SHOWN} more problems", file=sys.stderr)
+    desirable: int = 0    # of the labelled
+    changes: int = 0      # between neighbours of the labelled
+    last_label: bool | None = None
 
 
 # --- records -> samples ------------------------------------------------------------------------------
@@ -106,24 +100,41 @@ def records_of(paths: list[Path], problems: Problems) -> Iterator[Record]:
                 yield record
 
 
+Encoded = tuple[list[tuple[int, Sample | InputError]], Notes]
+
+
 class Encoder:
     """Records to samples; what cannot be rendered is an InputError among them."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.tokenizer, self.options = make_tokenizer(args)
 
-    def __call__(self, records: list[tuple[int, Record]]) -> list[tuple[int, Sample | InputError]]:
+    def __call__(self, records: list[tuple[int, Record]]) -> Encoded:
         rendered: list[tuple[int, formats.Rendered]] = []
         results: list[tuple[int, Sample | InputError]] = []
+        notes = Notes()
         for number, record in records:
             try:
-                rendered += [(number, one) for one in formats.render(record, self.options)]
+                rendered += [(number, one) for one in self._render(record)]
+                notes.add(record.where, [*record.notes, *(f"{Notes.UNUSED}{key}" for key in record.unused())])
+            except TooSlow:
+                raise
             except InputError as error:
                 results.append((number, error))
         samples = self.tokenizer.encode([one for _, one in rendered])
         for (number, one), sample in zip(rendered, samples):
+            notes.add(one.where, sample.notes)
             results.append((number, replace(sample, of_pair=one.of_pair, label=one.label, is_raw=one.is_raw)))
-        return results
+        return results, notes
+
+    def _render(self, record: Record) -> list[formats.Rendered]:
+        """What nobody thought of is told with its place, as every other problem of the data."""
+        try:
+            return formats.render(record, self.options)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"{record.where}: cannot be rendered: {type(error).__name__}: {error}") from error
 
 
 def begin_worker(args: argparse.Namespace) -> None:
@@ -132,12 +143,11 @@ def begin_worker(args: argparse.Namespace) -> None:
     encode_in_worker = Encoder(args)
 
 
-def encode_batch(records: list[tuple[int, Record]]) -> list[tuple[int, Sample | InputError]]:
+def encode_batch(records: list[tuple[int, Record]]) -> Encoded:
     return encode_in_worker(records)
 
 
-def encoded_batches(records: Iterator[Record], encoder: Encoder,
-                    args: argparse.Namespace) -> Iterator[list[tuple[int, Sample | InputError]]]:
+def encoded_batches(records: Iterator[Record], encoder: Encoder, args: argparse.Namespace) -> Iterator[Encoded]:
     """In order, whoever makes them."""
     numbered = enumerate(records)
     batches = iter(lambda: list(itertools.islice(numbered, BATCH)), [])
@@ -157,7 +167,8 @@ def encoded_batches(records: Iterator[Record], encoder: Encoder,
 def samples_of(records: Iterator[Record], encoder: Encoder, args: argparse.Namespace,
                problems: Problems) -> Iterator[tuple[int, Sample]]:
     """(record number, sample) in order; records that cannot be rendered go to `problems`."""
-    for batch in encoded_batches(records, encoder, args):
+    for batch, notes in encoded_batches(records, encoder, args):
+        problems.notes.merge(notes)
         for number, result in batch:
             if isinstance(result, InputError):
                 problems.add(result)
@@ -226,70 +237,20 @@ def eval_records(count: int, fraction: float, seed: int) -> set[int]:
     return set(random.Random(seed).sample(range(count), min(count, max(1, round(count * fraction)))))
 
 
-# --- showing -----------------------------------------------------------------------------------------
-
-def say(text: str) -> None:
-    """Prints. Once nobody reads any more, as with `| head`, output goes nowhere and the run goes on."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class Progress:
-    """A line on a terminal, of work that takes longer than two seconds."""
-
-    PATIENCE, INTERVAL = 2.0, 0.2  # seconds
-
-    def __init__(self) -> None:
-        self._begin = time.monotonic()
-        self._next = self._begin + (self.PATIENCE if sys.stderr.isatty() else float("inf"))
-        self._shown = False
-
-    def tell(self, text) -> None:
-        """text(): what is done by now."""
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next, self._shown = now + self.INTERVAL, True
-        print(f"\r\033[K{text()}, {now - self._begin:.0f} s", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-        self._shown = False
-
-
-def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
-    """The sample's text with its trained parts between [[ and ]] (green and bold on a terminal), and behind them the
-    weight that their tokens have where it is not 1."""
-    opening, closing = ("\033[1;32m", "\033[0m") if colour else ("[[", "]]")
-    text, begin = "", 0
-    weights = [weight if label != IGNORE else 0
-               for label, weight in zip(sample.labels, sample.weights or [1] * len(sample.labels))]
-    for i in range(1, len(weights) + 1):
-        if i == len(weights) or weights[i] != weights[begin]:
-            part = tokenizer.decode(sample.input_ids[begin:i])
-            weight = f"(x{weights[begin]:g})" if weights[begin] != 1 else ""
-            text += opening + part + closing + weight if weights[begin] else part
-            begin = i
-    label = "" if sample.label is None else f", label {json.dumps(sample.label)}"
-    return f"--- {sample.where}: {len(sample.input_ids)} tokens, {sample.targets} trained{label}\n{text}"
-
-
 # --- the run -----------------------------------------------------------------------------------------
 
 def make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, formats.Options]:
     """The tokenizer, and the options of rendering with the chat template found for it."""
     directory = None if args.tokenizer == "bytes" else Path(args.tokenizer)
-    tokenizer = HfTokenizer(directory, args.eos_token) if directory else ByteTokenizer()
+    tokenizer: Tokenizer = HfTokenizer(directory, args.eos_token) if directory else ByteTokenizer()
     found = find_template(args.chat_template, directory)
     template = ChatTemplate(found[0], tokenizer.special_tokens, found[1]) if found else None
     if args.as_chat and template is None:
         raise InputError("--as-chat needs a chat template: --chat-template FILE")
     return tokenizer, formats.Options(
         format=args.format, prompt_field=args.prompt_field, completion_field=args.completion_field,
-        text_field=args.text_field, prompt_template=args.prompt_template.replace("\\n", "\n"),
+        text_field=args.text_field,
+        prompt_template=args.prompt_template and args.prompt_template.replace("\\n", "\n"),
         as_chat=args.as_chat, template=template, end_tokens=tokenizer.end_tokens, train_on=args.train_on,
         thinking=args.thinking)
 
@@ -297,6 +258,7 @@ def make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, formats.Options
 def convert(args: argparse.Namespace, problems: Problems) -> Counts:
     """Reads, tokenises, shows and writes. Nothing is written where there are problems."""
     encoder = Encoder(args)
+    problems.remarks += encoder.tokenizer.notes
     held_out: set[int] = set()
     if args.eval_fraction:
         held_out = eval_records(sum(1 for _ in records_of(args.input, Problems())), args.eval_fraction, args.seed)
@@ -327,6 +289,7 @@ def convert(args: argparse.Namespace, problems: Problems) -> Counts:
                 break  # only showing
         if counts.too_long:
             problems.add(too_long_error(counts, args.max_seq_len))
+        problems.remarks += remarks_on_labels(counts.labelled, counts.desirable, counts.changes)
         if not problems.lines:
             if counts.samples == 0:
                 raise InputError("no samples in the input")
@@ -365,7 +328,11 @@ def check_kind(group: list[Sample], counts: Counts) -> None:
 def count(group: list[Sample], is_eval: bool, counts: Counts) -> None:
     counts.samples += 1
     counts.pairs += len(group) == 2
-    counts.labelled += group[0].label is not None
+    if (label := group[0].label) is not None:
+        counts.changes += counts.labelled > 0 and label != counts.last_label
+        counts.labelled += 1
+        counts.desirable += label
+        counts.last_label = label
     counts.eval_samples += is_eval
     for sample in group:
         counts.tokens += len(sample.input_ids)
@@ -406,6 +373,8 @@ def texts_for_tokenizer(args: argparse.Namespace, problems: Problems) -> Iterato
                 yield text
         except InputError as error:
             problems.add(error)
+        except RecursionError:
+            problems.add(InputError(f"{record.where}: objects and lists in it are nested too deeply"))
 
 
 # --- command line ------------------------------------------------------------------------------------
@@ -418,16 +387,17 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokenizer", metavar="DIR|bytes", help="directory with tokenizer.json, or the word bytes")
     parser.add_argument("--format", choices=formats.FORMATS, help="instead of telling it from each record's keys")
     fields = parser.add_argument_group("columns")
-    fields.add_argument("--prompt-field", default="prompt", metavar="KEY")
-    fields.add_argument("--completion-field", default="completion", metavar="KEY")
+    fields.add_argument("--prompt-field", metavar="KEY",
+                        help="default prompt, of preferences also by other names; '' takes what both sides begin with")
+    fields.add_argument("--completion-field", metavar="KEY", help="default completion")
     fields.add_argument("--text-field", default="text", metavar="KEY")
-    fields.add_argument("--prompt-template", default="{prompt}", metavar="TEXT",
-                        help=r"text around the prompt column, \n is a newline (default: {prompt})")
+    fields.add_argument("--prompt-template", metavar="TEXT",
+                        help=r"text around the prompt, as 'Q: {prompt}\nA:'; {system} is the system column, \n a newline")
     chat = parser.add_argument_group("conversations")
     chat.add_argument("--chat-template", type=Path, metavar="FILE",
                       help="Jinja template instead of the tokenizer directory's own")
     chat.add_argument("--as-chat", action="store_true",
-                      help="render prompt-completion and alpaca records as user and assistant turns")
+                      help="render texts (prompt-completion, alpaca, preferences) as user and assistant turns")
     chat.add_argument("--eos-token", metavar="TEXT", help="instead of eos_token in tokenizer_config.json")
     trained = parser.add_argument_group("what is trained")
     trained.add_argument("--train-on", choices=formats.TRAIN_ON, default="assistant",
@@ -484,7 +454,7 @@ def check_arguments(parser: argparse.ArgumentParser, args: argparse.Namespace) -
         parser.error(f"--chunk {args.chunk} is more than --max-seq-len {args.max_seq_len}")
     if args.workers < 1:
         parser.error("--workers must be at least 1")
-    if "{prompt}" not in args.prompt_template:
+    if args.prompt_template is not None and "{prompt}" not in args.prompt_template:
         parser.error("--prompt-template must contain {prompt}")
 
 
@@ -492,7 +462,9 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_arguments(argv)
     problems = Problems()
     try:
-        args.input = input_files(args.input)
+        args.input, left_out = input_files(args.input)
+        if left_out:
+            problems.remarks.append(f"left out, as no data of their own: {', '.join(str(file) for file in left_out)}")
         if args.train_tokenizer:
             entries, directory = int(args.train_tokenizer[0]), Path(args.train_tokenizer[1])
             bpe = train_tokenizer(texts_for_tokenizer(args, problems), entries)
@@ -505,6 +477,10 @@ def main(argv: list[str] | None = None) -> int:
                 report(counts, args)
     except InputError as error:
         problems.add(error)
+    except OSError as error:  # a full disk
+        problems.add(InputError(f"{error.filename or args.output}: {error.strerror or error}"))
+    except BrokenProcessPool:
+        problems.add(InputError("a process of --workers was killed; was memory short?"))
     problems.report()
     return 2 if problems.lines else 0
 

@@ -1,29 +1,24 @@
 """Records of the usual fine-tuning formats -> text with the parts that are trained."""
 from __future__ import annotations
 
-import math
-import os
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from .chat_template import ChatTemplate, Message
-from .records import InputError, Record, check_characters
+from .examples import (ANSWERS, CHATS, PARAPHRASES, Prompt, detect, first_of, preference, read_prompt, unpaired)
+from .messages import from_json_text, note_keys, read_messages, read_tools, take_weights
+from .records import InputError, Record, at, check_characters
+from .turns import Conversation
 
 FORMATS = ("messages", "sharegpt", "alpaca", "prompt-completion", "text", "preference", "unpaired", "paraphrase")
-ROLES = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
-         "model": "assistant", "system": "system", "tool": "tool", "function": "tool", "observation": "tool"}
 TRAIN_ON = ("assistant", "last-turn", "all")
 THINKING = ("train", "mask-empty", "mask")
 THOUGHTS = {"mask": re.compile(r"<think>(?:(?!<think>).)*?</think>\s*", re.DOTALL),
             "mask-empty": re.compile(r"<think>\s*</think>\s*")}
-WEIGHTS = (1e-30, 1e30)  # what loratrain takes, beside 0
-# Instruction and paraphrase: also mLoRA's names, and those of CoIN's data.
-PARAPHRASES = (("prompt", "paraphrase"), ("instruction", "paraphrase"), ("instruction", "instruction_paraphrased"),
-               ("original_instruction", "paraphrased_instruction"))
-ANSWERS = ("completion", "output", "answer", "targets", "chosen")
-ALPACA = ("Below is an instruction that describes a task{paired}. Write a response that appropriately completes "
-          "the request.\n\n### Instruction:\n{instruction}\n\n{input}### Response:\n")
+NOT_CHAT = "the tokenizer has a chat template, which texts are not written with; --as-chat renders them as conversations"
+BLANK = "an answer has no text; its end alone is trained"
+BEHIND = "messages behind the last assistant turn are left out"
 
 
 class Span(NamedTuple):
@@ -38,8 +33,8 @@ class Span(NamedTuple):
 class Rendered:
     """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
     tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
-    comes next; or an instruction with its answer, and its paraphrase. `end_weight`: of an EOS behind the text. `label`: of an unpaired preference, whether it
-    is desirable. `is_raw`: text without a prompt. `turns`: where the assistant turns of a conversation end."""
+    comes next; or an instruction with its answer, and its paraphrase. `end_weight`: of an EOS behind the text. `label`:
+    of an unpaired preference, whether it is desirable. `is_raw`: text without a prompt. `turns`: where the assistant turns of a conversation end."""
 
     where: str
     text: str
@@ -51,19 +46,16 @@ class Rendered:
     is_raw: bool = False
     turns: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_characters(self.where, self.text)
-
 
 @dataclass
 class Options:
     """How records become text; a None format means: detect it per record."""
 
     format: str | None = None
-    prompt_field: str = "prompt"
-    completion_field: str = "completion"
+    prompt_field: str | None = None
+    completion_field: str | None = None
     text_field: str = "text"
-    prompt_template: str = "{prompt}"
+    prompt_template: str | None = None
     as_chat: bool = False
     template: ChatTemplate | None = None
     end_tokens: list[str] = field(default_factory=list)  # special tokens that can close a turn
@@ -71,36 +63,14 @@ class Options:
     thinking: str = "train"
 
 
-def detect(record: Record, options: Options) -> str:
-    """The format of a record by its keys; InputError when none fits."""
-    keys = record.fields.keys()
-    if any(second in keys for _, second in PARAPHRASES):
-        return "paraphrase"
-    if "chosen" in keys and "rejected" in keys:
-        return "preference"
-    if "messages" in keys:
-        return "messages"
-    if "conversations" in keys:
-        return "sharegpt"
-    if "instruction" in keys and "output" in keys:
-        return "alpaca"
-    if options.prompt_field in keys and options.completion_field in keys:
-        if isinstance(record.fields.get("label"), bool):
-            return "unpaired"
-        return "prompt-completion"
-    if options.text_field in keys:
-        return "text"
-    if "input_ids" in keys:
-        raise InputError(f"{record.where}: already tokenised; give this file to the job as it is")
-    raise InputError(f"{record.where}: no known format in the keys {', '.join(sorted(keys)) or '(none)'}; "
-                     f"name the columns with --prompt-field and --completion-field or --text-field")
-
-
 def render(record: Record, options: Options) -> list[Rendered]:
     """The samples of one record: one, or one per assistant turn where the chat template writes
     earlier turns differently once a later one follows; or of a preference two, chosen and rejected, or
     instruction and paraphrase."""
-    rendered = _render(record, options)
+    with at(record.where):
+        rendered = _render(record, options)
+    for sample in rendered:
+        check_characters(sample.where, sample.text)
     if options.train_on == "all" and not rendered[0].of_pair:
         whole = rendered[-1]
         rendered = [replace(whole, spans=[Span(0, len(whole.text))])]
@@ -126,258 +96,194 @@ def _without_thoughts(sample: Rendered, thinking: str) -> Rendered:
 
 
 def _render(record: Record, options: Options) -> list[Rendered]:
-    kind = options.format or detect(record, options)
+    kind = options.format or detect(record, options.prompt_field, options.completion_field, options.text_field)
+    if options.train_on == "all" and kind in ("preference", "unpaired"):
+        raise InputError("a preference compares completions; leave --train-on all out")
     if kind == "paraphrase":
         return _paraphrased(record, options)
-    if kind in ("preference", "unpaired"):
-        if options.train_on == "all":
-            raise InputError(f"{record.where}: a preference compares completions; leave --train-on all out")
-        if kind == "unpaired":
-            return [_unpaired(record, options)]
-        return [_preferred(record, side, options) for side in ("chosen", "rejected")]
+    if kind == "preference":
+        return _preferred(record, options)
+    if kind == "unpaired":
+        return [_unpaired(record, options)]
     if kind == "text":
-        text = _string(record, options.text_field)
+        text = record.text(options.text_field)
         return [Rendered(record.where, text, [Span(0, len(text))], is_raw=True)]
-    if kind == "messages":
-        return _chat(record, _messages(record), options)
-    if kind == "sharegpt":
-        return _chat(record, _sharegpt_messages(record), options)
-    if kind == "alpaca":
-        if options.as_chat:
-            return _chat(record, _alpaca_messages(record), options)
-        return [_completed(record, _alpaca_prompt(record), _string(record, "output"))]
-    prompt = options.prompt_template.replace("{prompt}", _string(record, options.prompt_field))
-    completion = _string(record, options.completion_field)
-    if options.as_chat:
-        turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
-        return _chat(record, turns, options)
-    return [_completed(record, prompt, completion)]
+    if kind in ("messages", "sharegpt"):
+        prompt = read_prompt(record, first_of(record, CHATS) or ("messages" if kind == "messages" else "conversations"))
+        return _chat(record, prompt.chat(None), 0, options)
+    return _answered(record, options, *(("instruction", "output") if kind == "alpaca" else
+                                        (options.prompt_field or "prompt", options.completion_field or "completion")))
 
 
-# --- plain formats -----------------------------------------------------------------------------------
+def _answered(record: Record, options: Options, prompt_field: str, completion_field: str) -> list[Rendered]:
+    """A prompt and its completion, each a text or messages."""
+    if prompt_field not in record.fields:
+        raise InputError(f"\"{prompt_field}\" is missing")
+    prompt, completion = read_prompt(record, prompt_field), record.get(completion_field)
+    if not _is_chat(prompt, completion, options):
+        return [_completed(record, prompt, record.text(completion_field), options)]
+    earlier = prompt.chat(options.prompt_template)  # of alpaca's history the answers are trained too, of messages not
+    first = 0 if prompt.question is not None else len(earlier)
+    return _chat(record, earlier + _answer(record, completion, completion_field), first, options)
 
-def _string(record: Record, key: str, default: str | None = None) -> str:
-    value = record.fields.get(key, default)
-    if not isinstance(value, str):
-        raise InputError(f"{record.where}: \"{key}\" is {'missing' if value is None else 'not a string'}")
-    return value
+
+def _is_chat(prompt: Prompt, completion: Any, options: Options) -> bool:
+    """Is it written by the chat template? --as-chat asks for it, messages need it."""
+    are_messages = isinstance(completion, (list, dict)) or bool(prompt.messages) and prompt.question is None
+    return options.as_chat or are_messages
 
 
-def _completed(record: Record, prompt: str, completion: str) -> Rendered:
-    return Rendered(record.where, prompt + completion, [Span(len(prompt), len(prompt) + len(completion))])
+def _answer(record: Record, completion: Any, name: str) -> list[Message]:
+    """A completion as messages."""
+    if isinstance(completion, str):
+        return [{"role": "assistant", "content": completion}]
+    return read_messages(record, completion, name)
 
 
-def _alpaca_prompt(record: Record) -> str:
-    context = _string(record, "input", "")
-    return ALPACA.format(paired=", paired with an input that provides further context" if context else "",
-                         instruction=_string(record, "instruction"),
-                         input=f"### Input:\n{context}\n\n" if context else "")
+def _completed(record: Record, prompt: Prompt, completion: str, options: Options) -> Rendered:
+    """Plain text."""
+    if options.template is not None:
+        record.notes.append(NOT_CHAT)
+    if read_tools(record):
+        raise InputError("\"tools\" have no place in plain text; --as-chat gives them to the chat template")
+    if not completion.strip():
+        record.notes.append(BLANK)
+    text = prompt.plain(options.prompt_template)
+    return Rendered(record.where, text + completion, [Span(len(text), len(text) + len(completion))])
 
 
 # --- preferences -------------------------------------------------------------------------------------
 
-def _preferred(record: Record, side: str, options: Options) -> Rendered:
-    """One side of a pair, of which what follows the prompt is trained; of conversations the last turn."""
-    where = f"{record.where} ({side})"
-    if isinstance(record.fields.get(side), str):
-        completion, prompt = _string(record, side), _common_prompt(record, options)
-        if options.prompt_field not in record.fields:
-            completion = completion[len(prompt):]
-        prompt = options.prompt_template.replace("{prompt}", prompt)
-        if not options.as_chat:
-            return replace(_completed(record, prompt, completion), where=where, of_pair=True)
-        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
-    else:
-        messages = _preferred_messages(record, side, options)
-    if options.template is None:
-        raise InputError(f"{where}: a conversation needs a chat template: use a tokenizer directory that has one, "
-                         "or --chat-template FILE")
-    messages, weights = _weights(record, messages)
+def _preferred(record: Record, options: Options) -> list[Rendered]:
+    """Both sides of a pair."""
+    prompt, sides = preference(record, options.prompt_field)
+    rendered = []
+    for name, side in sides.items():
+        with at(f"\"{name}\""):
+            sample = _side(record, prompt, name, side, options)
+        rendered.append(replace(sample, where=f"{record.where} ({name})", of_pair=True))
+    return rendered
+
+
+def _side(record: Record, prompt: Prompt, name: str, side: Any, options: Options) -> Rendered:
+    """A prompt with one completion, of which what follows the prompt is trained; of conversations the last turn."""
+    if not _is_chat(prompt, side, options):
+        if not isinstance(side, str):
+            raise InputError(f"\"{name}\" is {'missing' if side is None else 'not a string'}")
+        return _completed(record, prompt, side, options)
+    answer = _answer(record, side, name)
+    earlier = prompt.chat(options.prompt_template)
+    messages = answer if earlier and answer[:len(earlier)] == earlier else _joined(prompt, earlier, answer)
+    if not messages or messages[-1]["role"] != "assistant":
+        raise InputError("must end with an assistant turn")
+    messages, weights = take_weights(messages)
     if any(weight is not None for weight in weights):
-        raise InputError(f"{where}: messages of a preference have no \"weight\"; leave the key out")
-    try:
-        text, span = _turn(messages, record.fields.get("tools"), options)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-    return Rendered(where, text, [span], is_chat=True, of_pair=True)
+        raise InputError("messages of a preference have no \"weight\"; leave the key out")
+    if not messages[-1].get("content", "").strip() and "tool_calls" not in messages[-1]:
+        record.notes.append(BLANK)
+    conversation = _conversation(record, messages, options)
+    turn = conversation.turn(len(messages) - 1)
+    conversation.check_written(turn.text, list(range(len(messages) - 1)))
+    return Rendered(record.where, turn.text, [Span(turn.start, turn.end)], is_chat=True)
+
+
+def _joined(prompt: Prompt, earlier: list[Message], answer: list[Message]) -> list[Message]:
+    """Earlier messages and the answer; a system text goes in front of an answer's own messages."""
+    if prompt.question is None and not prompt.messages:
+        return replace(prompt, messages=answer).chat(None)
+    return earlier + answer
 
 
 def _unpaired(record: Record, options: Options) -> Rendered:
     """Prompt and completion, which is trained to its end, with a label."""
-    label = record.fields.get("label")
-    if not isinstance(label, bool):
-        raise InputError(f"{record.where}: \"label\" is {'missing' if label is None else 'neither true nor false'}")
     if options.thinking != "train":
-        raise InputError(f"{record.where}: an unpaired preference is trained to its end; leave --thinking out")
-    whole = _preferred(record, options.completion_field, options)
-    end = whole.spans[-1][1]
-    return replace(whole, where=record.where, text=whole.text[:end], of_pair=False, label=label)
+        raise InputError("an unpaired preference is trained to its end; leave --thinking out")
+    prompt, name, completion, label = unpaired(record, options.prompt_field, options.completion_field)
+    whole = _side(record, prompt, name, completion, options)
+    return replace(whole, text=whole.text[:whole.spans[-1].end], label=label)
 
 
 def _paraphrased(record: Record, options: Options) -> list[Rendered]:
     """An instruction and its paraphrase, each with the answer: as alpaca's where it is an "instruction", else as
     prompt and completion."""
     if options.train_on == "all":
-        raise InputError(f"{record.where}: of a paraphrase the answer is trained; leave --train-on all out")
-    names = next((pair for pair in ((options.prompt_field, "paraphrase"), *PARAPHRASES)
+        raise InputError("of a paraphrase the answer is trained; leave --train-on all out")
+    own_prompt, own_completion = options.prompt_field or "prompt", options.completion_field or "completion"
+    names = next((pair for pair in ((own_prompt, "paraphrase"), *PARAPHRASES)
                   if all(name in record.fields for name in pair)), None)
-    answer = next((name for name in (options.completion_field, *ANSWERS) if name in record.fields), None)
+    answer = first_of(record, (own_completion, *ANSWERS))
     if names is None or answer is None:
-        raise InputError(f"{record.where}: a paraphrase needs \"instruction\" or \"{options.prompt_field}\", \"paraphrase\" "
+        raise InputError(f"a paraphrase needs \"instruction\" or \"{own_prompt}\", \"paraphrase\" "
                          f"and an answer in one of {', '.join(ANSWERS)}")
     fields = {key: value for key, value in record.fields.items() if key not in names and key != answer}
     as_alpaca = names[0] == "instruction"
-    prompt, completion = ("instruction", "output") if as_alpaca else (options.prompt_field, options.completion_field)
+    prompt, completion = ("instruction", "output") if as_alpaca else (own_prompt, own_completion)
     both = []
     for side, name in (("instruction", names[0]), ("paraphrase", names[1])):
-        own = Record(f"{record.where} ({side})",
-                     {**fields, prompt: _string(record, name), completion: _string(record, answer)})
+        own = Record(f"{record.where} ({side})", {**fields, prompt: record.text(name), completion: record.text(answer)})
         both += _render(own, replace(options, format="alpaca" if as_alpaca else "prompt-completion"))
+        record.used |= own.used
+        record.notes += own.notes
     return [replace(one, of_pair=True) for one in both]
 
 
-def _common_prompt(record: Record, options: Options) -> str:
-    """The prompt, or what both sides begin with, up to the last blank or line end."""
-    if options.prompt_field in record.fields:
-        return _string(record, options.prompt_field)
-    common = os.path.commonprefix([_string(record, "chosen"), _string(record, "rejected")])
-    return common[:max(common.rfind(" "), common.rfind("\n")) + 1]
+# --- conversations -----------------------------------------------------------------------------------
 
-
-def _preferred_messages(record: Record, side: str, options: Options) -> list[Message]:
-    """The prompt's messages, where they are not among the side's own, and the side's."""
-    messages = _messages(record, side)
-    prompt = record.fields.get(options.prompt_field, [])
-    if isinstance(prompt, list):
-        messages = (_messages(record, options.prompt_field) if prompt else []) + messages
-    elif messages and messages[0]["role"] != "user":
-        messages = [{"role": "user", "content": _string(record, options.prompt_field)}, *messages]
-    if not messages or messages[-1]["role"] != "assistant":
-        raise InputError(f"{record.where}: \"{side}\" must end with an assistant turn")
-    return messages
-
-
-# --- chat formats ------------------------------------------------------------------------------------
-
-def _messages(record: Record, key: str = "messages") -> list[Message]:
-    messages = record.fields.get(key)
-    if not isinstance(messages, list) or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
-        raise InputError(f"{record.where}: \"{key}\" must be a list of objects with a role")
-    return [{**message, "content": _joined(message.get("content"))} for message in messages]
-
-
-def _joined(content: Any) -> Any:
-    """Content given in parts of type text becomes one string; anything else stays."""
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return "".join(part.get("text", "") for part in content)
-    return content
-
-
-def _sharegpt_messages(record: Record) -> list[Message]:
-    turns = record.fields.get("conversations")
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise InputError(f"{record.where}: \"conversations\" must be a list of objects")
-    messages = [{"role": "system", "content": _string(record, "system")}] if record.fields.get("system") else []
-    for number, turn in enumerate(turns, 1):
-        sender, text = turn.get("from", turn.get("role")), turn.get("value", turn.get("content"))
-        if sender not in ROLES:
-            raise InputError(f"{record.where}: turn {number} is from {sender!r}; known: {', '.join(ROLES)}")
-        if not isinstance(text, str):
-            raise InputError(f"{record.where}: turn {number} has no text in \"value\"")
-        messages.append({"role": ROLES[sender], "content": text, **{key: turn[key] for key in WEIGHT_KEYS if key in turn}})
-    return messages
-
-
-def _alpaca_messages(record: Record) -> list[Message]:
-    messages = [{"role": "system", "content": _string(record, "system")}] if record.fields.get("system") else []
-    for pair in record.fields.get("history") or []:
-        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
-            raise InputError(f"{record.where}: \"history\" must hold pairs of strings")
-        messages += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
-    context = _string(record, "input", "")
-    question = _string(record, "instruction") + (f"\n{context}" if context else "")
-    return messages + [{"role": "user", "content": question}, {"role": "assistant", "content": _string(record, "output")}]
-
-
-WEIGHT_KEYS = ("weight", "training")
-
-
-def _weights(record: Record, messages: list[Message]) -> tuple[list[Message], list[float | None]]:
-    """The messages without, and their "weight" (OpenAI's: 0 or 1; any number is taken) or "training" (axolotl's:
-    true or false); None where a message has neither."""
-    weights = []
-    for number, message in enumerate(messages, 1):
-        where = f"{record.where}: message {number} ({message['role']})"
-        given = [message[key] for key in WEIGHT_KEYS if message.get(key) is not None]
-        if len(given) > 1:
-            raise InputError(f"{where} has both \"weight\" and \"training\"")
-        weight = given[0] if given else None
-        number_like = isinstance(weight, (bool, int, float)) and math.isfinite(weight)
-        if given and not (number_like and (weight == 0 or WEIGHTS[0] <= weight <= WEIGHTS[1])):
-            raise InputError(f"{where} has the weight {weight!r}; it must be 0 or a number above it")
-        if weight and message["role"] != "assistant":
-            raise InputError(f"{where} has the weight {weight!r}; only assistant turns are trained, so that others "
-                             "have 0 or none")
-        weights.append(None if weight is None else float(weight))
-    return [{k: v for k, v in message.items() if k not in WEIGHT_KEYS} for message in messages], weights
-
-
-def _chat(record: Record, messages: list[Message], options: Options) -> list[Rendered]:
-    """Finds the trained parts by rendering ever longer beginnings of the conversation: what an
-    assistant turn adds to the generation prompt before it is trained, its end token included."""
-    messages, weights = _weights(record, messages)
-    if options.train_on == "all" and any(weight is not None for weight in weights):
-        raise InputError(f"{record.where}: messages have a \"weight\", which --train-on all takes no notice of; "
-                         "leave one of them out")
+def _conversation(record: Record, messages: list[Message], options: Options) -> Conversation:
     if options.template is None:
-        raise InputError(f"{record.where}: a conversation needs a chat template: use a tokenizer directory "
-                         "that has one, or --chat-template FILE")
-    turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        raise InputError("a conversation needs a chat template: use a tokenizer directory that has one, "
+                         "or --chat-template FILE")
+    note_keys(record, messages, options.template.words)
+    variables = from_json_text(record.get("chat_template_kwargs", {}), "\"chat_template_kwargs\"", (dict,))
+    if not isinstance(variables, dict):
+        raise InputError("\"chat_template_kwargs\" must be an object")
+    return Conversation(messages, read_tools(record), variables, options.template, options.end_tokens)
+
+
+def _chat(record: Record, messages: list[Message], first: int, options: Options) -> list[Rendered]:
+    """Finds the trained parts by rendering ever longer beginnings of the conversation: what an assistant turn adds to
+    the generation prompt before it is trained, its end token included; or by the template's own marks. Turns before
+    messages[first] are not trained."""
+    messages, weights = take_weights(messages)
+    if options.train_on == "all" and any(weight is not None for weight in weights):
+        raise InputError("messages have a \"weight\", which --train-on all takes no notice of; leave one of them out")
+    turns = [i for i, message in enumerate(messages) if i >= first and message["role"] == "assistant"]
     if not turns:
-        raise InputError(f"{record.where}: no assistant turn, so nothing to train on")
-    if options.train_on == "last-turn":
-        turns = turns[-1:]
-    try:
-        pieces = [_turn(messages[:i + 1], record.fields.get("tools"), options) for i in turns]
-    except InputError as error:
-        raise InputError(f"{record.where}: {error}") from error
-    weights = [1.0 if weights[i] is None else weights[i] for i in turns]
-    if not any(weights):
-        raise InputError(f"{record.where}: every assistant turn has the weight 0, so nothing to train on")
-    pieces = [(text, span._replace(weight=weight)) for (text, span), weight in zip(pieces, weights)]
-    full = pieces[-1][0]
-    if all(full.startswith(text) for text, _ in pieces):
-        return [Rendered(record.where, full, [span for _, span in pieces], is_chat=True, end_weight=weights[-1],
-                         turns=tuple(span.end for _, span in pieces))]
-    return [Rendered(record.where, text, [span], is_chat=True, end_weight=span.weight)
-            for text, span in pieces if span.weight or options.train_on == "all"]
+        raise InputError("no assistant turn, so nothing to train on")
+    if turns[-1] + 1 < len(messages):
+        record.notes.append(BEHIND)
+    turns = turns[-1:] if options.train_on == "last-turn" else turns
+    conversation = _conversation(record, messages[:turns[-1] + 1], options)
+    of_turns = [1.0 if weights[i] is None else weights[i] for i in turns]
+    if not any(of_turns):
+        raise InputError("every assistant turn has the weight 0, so nothing to train on")
+    if any(not messages[i].get("content", "").strip() and "tool_calls" not in messages[i] for i in turns):
+        record.notes.append(BLANK)
+    pieces = [conversation.turn(i) for i in turns]
+    full = pieces[-1].text
+    conversation.check_written(full, [i for i in range(turns[-1]) if i not in turns])
+    spans = [Span(piece.start, piece.end, weight) for piece, weight in zip(pieces, of_turns)]
+    is_one_text = all(full.startswith(piece.text) for piece in pieces)
+    if conversation.marks_answers and options.train_on != "all":
+        is_all = set(of_turns) == {1.0} and len(turns) == sum(message["role"] == "assistant" for message in messages)
+        if not is_all and not is_one_text:
+            raise InputError("the chat template marks answers with {% generation %} and rewrites earlier turns, so that "
+                             "weights of turns cannot be told; leave them out")
+        return [_marked(record.where, conversation, None if is_all else spans)]
+    if is_one_text:
+        return [Rendered(record.where, full, spans, is_chat=True, end_weight=of_turns[-1],
+                         turns=tuple(span.end for span in spans))]
+    return [Rendered(record.where, piece.text, [span], is_chat=True, end_weight=span.weight)
+            for piece, span in zip(pieces, spans) if span.weight or options.train_on == "all"]
 
 
-def _turn(messages: list[Message], tools: list | None, options: Options) -> tuple[str, Span]:
-    """The text up to and including the last message (an assistant turn), and its trained part."""
-    before = options.template.render(messages[:-1], generation_prompt=True, tools=tools)
-    text = options.template.render(messages, generation_prompt=False, tools=tools)
-    start = len(before) if text.startswith(before) else len(os.path.commonprefix([before, text]))
-    content = messages[-1].get("content")
-    if isinstance(content, str) and before == options.template.render(messages[:-1], generation_prompt=False, tools=tools):
-        start = max(start, text.find(content.strip(), start))  # no generation prompt: skip the role's header
-    stripped = text.rstrip()
-    end = len(stripped) if any(stripped.endswith(token) for token in options.end_tokens) else len(text)
-    if end <= start:
-        raise InputError(f"message {len(messages)} (assistant) adds no text")
-    if content is None:
-        empty = options.template.render([*messages[:-1], {**messages[-1], "content": ""}],
-                                        generation_prompt=False, tools=tools)
-        if not _calls_within(messages[-1], text[start:end]) or text.count("None") > empty.count("None"):
-            raise InputError(f"message {len(messages)} (assistant) has no content, and no tool calls "
-                             "that the chat template writes instead")
-    return text, Span(start, end)
-
-
-def _calls_within(message: Message, text: str) -> bool:
-    """Does the message have tool calls, and the text the names of all their functions?"""
-    try:
-        names = [call.get("function", call)["name"] for call in message.get("tool_calls") or []]
-        return bool(names) and all(name in text for name in names)
-    except (AttributeError, KeyError, TypeError):
-        return False
+def _marked(where: str, conversation: Conversation, turns: list[Span] | None) -> Rendered:
+    """The whole conversation, of which what the template marks is trained; of some turns alone what lies in them."""
+    text, marks = conversation.marked()
+    spans = [Span(*mark) for mark in marks]
+    if turns is not None:
+        spans = [Span(max(start, turn.start), min(end, turn.end), turn.weight)
+                 for start, end, _ in spans for turn in turns if start < turn.end and turn.start < end]
+    if not any(span.weight for span in spans):
+        raise InputError("the chat template's {% generation %} marks nothing of this conversation, so nothing to train on")
+    return Rendered(where, text, spans, is_chat=True, end_weight=spans[-1].weight, turns=tuple(span.end for span in spans))

@@ -9,16 +9,18 @@ from typing import Any, Protocol
 
 from .digest import xxh64
 from .formats import Rendered, Span
-from .records import InputError
+from .records import InputError, at, read_json_object
 
 IGNORE = -100
+TWICE = "the text has the {} that the tokenizer adds; it is there once"
 
 
 @dataclass(frozen=True)
 class Sample:
     """Token ids and, for each, itself where it is trained and -100 where it is not; `weights` of their losses, or
     None where all trained ones have 1. `straddles`: some token holds both prompt and trained text. `of_pair`,
-    `label`, `is_raw`: as Rendered's. `turns`: how many tokens there are up to the end of each assistant turn."""
+    `label`, `is_raw`: as Rendered's. `turns`: how many tokens there are up to the end of each assistant turn. `notes`: as
+    Record's."""
 
     where: str
     input_ids: list[int]
@@ -29,6 +31,7 @@ class Sample:
     label: bool | None = None
     is_raw: bool = False
     turns: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def targets(self) -> int:
@@ -49,6 +52,7 @@ class Tokenizer(Protocol):
     digest: str                     # what tells tokenizers apart
     special_tokens: dict[str, str]  # bos_token, eos_token, ... for chat templates
     end_tokens: list[str]           # texts of the tokens that can close a turn
+    notes: list[str]                # what the user should know of it
 
     def encode(self, batch: list[Rendered]) -> list[Sample]: ...
     def decode(self, ids: list[int]) -> str: ...
@@ -62,6 +66,7 @@ class ByteTokenizer:
     digest = "bytes"
     special_tokens: dict[str, str] = {}
     end_tokens: list[str] = []
+    notes: list[str] = []
 
     def encode(self, batch: list[Rendered]) -> list[Sample]:
         return [self._encode(rendered) for rendered in batch]
@@ -83,7 +88,8 @@ class ByteTokenizer:
 
 
 class HfTokenizer:
-    """tokenizer.json of a Hugging Face directory, with the special tokens of its tokenizer_config.json."""
+    """tokenizer.json of a Hugging Face directory, with the tokens that the files beside it name. As in transformers 5,
+    tokenizer.json alone says which tokens are put around a text."""
 
     def __init__(self, directory: Path, eos_token: str | None = None) -> None:
         try:
@@ -102,8 +108,9 @@ class HfTokenizer:
             raise InputError(f"{path}: {error}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        config = _read_json(directory / "tokenizer_config.json")
-        self.special_tokens = _special_tokens({**_read_json(directory / "special_tokens_map.json"), **config})
+        named = NamedTokens(directory)
+        named.add_to(self._tokenizer, tokenizers.AddedToken)
+        self.special_tokens = named.special
         if eos_token:
             self.special_tokens["eos_token"] = eos_token
         added = self._tokenizer.get_added_tokens_decoder().values()
@@ -111,8 +118,11 @@ class HfTokenizer:
         self._end_ids = {self._tokenizer.token_to_id(token) for token in self.end_tokens}
         self.vocab_size = self._tokenizer.get_vocab_size()
         self.digest = f"xxh64:{xxh64(path.read_bytes()):016x}"
-        self._eos = self._id("eos_token", path)
-        self._bos = self._id("bos_token", path) if config.get("add_bos_token") else None
+        self._eos, self._bos = self._id("eos_token", path), self._id("bos_token", path)
+        self.notes = []
+        if named.adds_bos and self._tokenizer.encode("a").ids[:1] != [self._bos]:
+            self.notes.append("add_bos_token in tokenizer_config.json is without effect, as in transformers 5: "
+                              "tokenizer.json says which tokens are added, and it adds no BOS")
 
     def _id(self, name: str, path: Path) -> int | None:
         text = self.special_tokens.get(name)
@@ -126,12 +136,12 @@ class HfTokenizer:
         for is_chat in (False, True):
             part = [i for i, rendered in enumerate(batch) if rendered.is_chat == is_chat]
             encodings = self._tokenizer.encode_batch([batch[i].text for i in part], add_special_tokens=not is_chat)
-            result.update((i, self._sample(batch[i], e.ids, e.offsets)) for i, e in zip(part, encodings))
+            result.update((i, self._sample(batch[i], encoding)) for i, encoding in zip(part, encodings))
         return [result[i] for i in range(len(batch))]
 
-    def _sample(self, rendered: Rendered, ids: list[int], offsets: list[tuple[int, int]]) -> Sample:
-        numpy = self._numpy
-        starts, ends = numpy.array(offsets, dtype=int).reshape(-1, 2).T
+    def _sample(self, rendered: Rendered, encoding: Any) -> Sample:
+        numpy, ids = self._numpy, list(encoding.ids)
+        starts, ends = numpy.array(encoding.offsets, dtype=int).reshape(-1, 2).T
         weights, last, straddles = numpy.zeros(len(ids)), -1, False
         for span in rendered.spans:
             touched = _touched(starts, ends, span).nonzero()[0]
@@ -140,14 +150,11 @@ class HfTokenizer:
             straddles = straddles or bool(((starts < span.start) & (span.start < ends)).any())
         turns = tuple(int((starts < end).nonzero()[0][-1]) + 1 for end in rendered.turns)
         closed = rendered.is_chat and last >= 0 and ids[last] in self._end_ids
-        ids, weights = self._between_ends(rendered, list(ids), weights.tolist(), closed)
-        return replace(make_sample(rendered.where, ids, weights, straddles), turns=turns)
-
-    def _between_ends(self, rendered: Rendered, ids: list[int], weights: list[float],
-                      closed: bool) -> tuple[list[int], list[float]]:
-        """With BOS and EOS where they belong; closed: by the last token of the last span."""
-        if self._bos is not None and not rendered.is_chat and ids[:1] != [self._bos]:
-            ids, weights = [self._bos, *ids], [0.0, *weights]
+        weights, notes = weights.tolist(), []
+        if not rendered.is_chat:
+            notes = _without_twice(ids, weights, encoding.special_tokens_mask)
+        if len(ids) > 1 and ids[0] == ids[1] == self._bos:
+            notes.append("it begins with BOS twice")
         if ids and ids[-1] == self._eos:
             weights[-1] = rendered.end_weight
         elif not closed:
@@ -155,7 +162,8 @@ class HfTokenizer:
                 raise InputError("the tokenizer directory names no eos_token; say which with --eos-token TEXT")
             ids.append(self._eos)
             weights.append(rendered.end_weight)
-        return ids, weights
+        sample = make_sample(rendered.where, ids, weights, straddles)
+        return replace(sample, turns=turns, notes=tuple(notes))
 
     def decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
@@ -169,23 +177,71 @@ def _touched(starts: Any, ends: Any, span: Span) -> Any:
     return overlapping & (starts < ends) | blank & (starts == ends)
 
 
-def _read_json(path: Path) -> dict:
-    if not path.is_file():
-        return {}
+def _without_twice(ids: list[int], weights: list[float], added: list[int]) -> list[str]:
+    """Takes away what the text has in front or at its end, where the tokenizer adds the same."""
+    notes = []
+    if len(ids) > 1 and ids[0] == ids[1] and added[0] and not added[1]:
+        del ids[1], weights[1]
+        notes.append(TWICE.format("BOS"))
+    if len(ids) > 1 and ids[-1] == ids[-2] and added[-1] and not added[-2]:
+        del ids[-1], weights[-1]
+        notes.append(TWICE.format("EOS"))
+    return notes
+
+
+class NamedTokens:
+    """Tokens that the files beside tokenizer.json name. `special`: {"eos_token": "</s>", ...}. As in transformers 5
+    special_tokens_map.json and added_tokens.json count where tokenizer_config.json has no added_tokens_decoder."""
+
+    FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+    def __init__(self, directory: Path) -> None:
+        config = read_json_object(directory / "tokenizer_config.json")
+        self.adds_bos = config.get("add_bos_token") is True
+        self._place, decoder = directory / "tokenizer_config.json", config.get("added_tokens_decoder")
+        if decoder is None:
+            config |= read_json_object(directory / "special_tokens_map.json")
+        extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+        if isinstance(extra, dict):
+            config, extra = {**config, **{f"{key.removesuffix('_token')}_token": text for key, text in extra.items()}}, []
+        self.special = {key: text for key, value in config.items()
+                        if key.endswith("_token") and isinstance(text := _content(value), str)}
+        self._unnumbered = [*self.special.values(), *(_content(token) for token in extra)]
+        if decoder is None:
+            self._place = directory / "added_tokens.json"
+            named = set(map(str, self._unnumbered))
+            decoder = {number: {"content": text, "special": text in named, "normalized": text not in named}
+                       for text, number in read_json_object(self._place).items()}
+        with at(f"{self._place}"):
+            self._numbered = sorted((_number(number), token) for number, token in decoder.items())
+
+    def add_to(self, tokenizer: Any, added_token: type) -> None:
+        """Gives the tokenizer those that it lacks. InputError where one would get another number than it has here."""
+        tokens = [(number, token if isinstance(token, dict) else {"content": token}) for number, token in self._numbered]
+        if bad := [number for number, token in tokens if not isinstance(token.get("content"), str)]:
+            raise InputError(f"{self._place}: token {bad[0]} has no content")
+        tokenizer.add_tokens([added_token(token["content"], **{flag: token[flag] for flag in self.FLAGS if flag in token})
+                              for _, token in tokens])
+        for number, token in tokens:
+            if (found := tokenizer.token_to_id(token["content"])) != number:
+                raise InputError(f"{self._place}: {token['content']!r} has the number {number}, with tokenizer.json it "
+                                 f"would be {found}; these files are not of one model")
+        for text in self._unnumbered:
+            if isinstance(text, str) and text and text not in (self.special.get("eos_token"), self.special.get("bos_token")):
+                if tokenizer.token_to_id(text) is None:
+                    tokenizer.add_tokens([added_token(text, special=True, normalized=False)])
+
+
+def _content(token: Any) -> Any:
+    """A token's text; it may be given as an object."""
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _number(value: Any) -> int:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
-
-
-def _special_tokens(config: dict) -> dict[str, str]:
-    """{"eos_token": "</s>", ...}; a token may be given as text or as an object with its content."""
-    tokens = {}
-    for key, value in config.items():
-        text = value.get("content") if isinstance(value, dict) else value
-        if key.endswith("_token") and isinstance(text, str):
-            tokens[key] = text
-    return tokens
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{value!r} is no number of a token") from error
 
 
 # --- training a tokenizer ----------------------------------------------------------------------------

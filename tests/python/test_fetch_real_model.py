@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -154,6 +155,17 @@ class FetchRealModel(unittest.TestCase):
                       self.refusal(self.write_gguf(tokenizer="llama")))
         self.assertIn("exists; remove it", self.refusal(self.write_gguf(), self.dir))
         self.assertFalse((self.dir / "model").exists())
+
+
+class WithoutNumpy(unittest.TestCase):
+    def test_a_missing_package_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "numpy.py").write_text("raise ImportError(\"No module named 'numpy'\")")
+            process = subprocess.run([sys.executable, SCRIPT, "out"], capture_output=True, text=True, check=False,
+                                     env={**os.environ, "PYTHONPATH": folder})
+        self.assertEqual((process.returncode, process.stderr.count("\n")), (2, 1), process.stderr)
+        self.assertIn("needs the Python packages numpy", process.stderr)
+        self.assertIn("scripts/requirements.txt", process.stderr)
 
 
 if __name__ == "__main__":

@@ -2,73 +2,14 @@
 skips what needs a Python package that is not installed."""
 from __future__ import annotations
 
-import contextlib
 import csv
-import importlib.util
-import io
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-import prepare_data  # noqa: E402
-
-BOS, EOS = 256, 257
-CHATML = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
-TALK = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2+2?"},
-        {"role": "assistant", "content": "4"}, {"role": "user", "content": "Sure?"},
-        {"role": "assistant", "content": "Yes, 4."}]
-
-
-def needs(*packages: str):
-    """Skips a test unless all packages are installed."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    return unittest.skipIf(missing, f"Python package not installed: {', '.join(missing)}")
-
-
-class Case(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-        self.out = self.folder / "out.jsonl"
-
-    def write(self, *records: object, name: str = "in.jsonl") -> Path:
-        path = self.folder / name
-        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
-        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        return path
-
-    def run_script(self, *arguments: object) -> tuple[int, str, str]:
-        """(exit code, standard output, standard error)"""
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = prepare_data.main([str(argument) for argument in arguments])
-            except SystemExit as stop:
-                code = stop.code
-        return code, out.getvalue(), err.getvalue()
-
-    def prepare(self, *records: object, options: tuple = ("--tokenizer", "bytes")) -> list[dict]:
-        code, _, err = self.run_script(self.write(*records), "-o", self.out, *options)
-        self.assertEqual(code, 0, err)
-        return [json.loads(line) for line in self.out.read_text().splitlines()]
-
-    def trained_text(self, sample: dict) -> str:
-        """The trained bytes, with | where they are interrupted and $ for EOS."""
-        text, before = "", True
-        for token, label in zip(sample["input_ids"], sample["labels"]):
-            if label != -100:
-                self.assertEqual(token, label)
-                text += ("" if before else "|") + ("$" if token == EOS else chr(token))
-            before = label != -100
-        return text.lstrip("|")
+from prepare_case import BOS, CHATML, EOS, ROOT, TALK, Case, needs
 
 
 class Bytes(Case):
@@ -162,13 +103,6 @@ class Lengths(Case):
 
 
 class Preferences(Case):
-    def texts(self, *records: object, options: tuple = ("--tokenizer", "bytes")) -> list[tuple[str, str, str, str]]:
-        """Of each pair text and trained text of the chosen and of the rejected sample, without BOS and EOS."""
-        def both(line: dict, side: str) -> tuple[str, str]:
-            ids, labels = line[f"{side}_input_ids"], line[f"{side}_labels"]
-            return (bytes(i for i in ids if i < 256).decode(), bytes(i for i in labels if 0 <= i < 256).decode())
-        return [both(line, "chosen") + both(line, "rejected") for line in self.prepare(*records, options=options)]
-
     def test_texts_with_a_prompt_and_without(self) -> None:
         self.assertEqual(self.texts({"prompt": "q ", "chosen": "yes", "rejected": "no"},
                                     {"chosen": "Human: a\n\nAssistant: it is", "rejected": "Human: a\n\nAssistant: it was"}),
@@ -349,177 +283,6 @@ class Errors(Case):
         self.assertIn("tokenizer.json: no such file", err)
 
 
-@needs("jinja2")
-class ChatWithBytes(Case):
-    """Templates and masks, read off the byte tokens."""
-
-    def chat(self, template: str, *records: object, options: tuple = ()) -> list[str]:
-        file = self.folder / "template.jinja"
-        file.write_text(template)
-        samples = self.prepare(*records, options=("--tokenizer", "bytes", "--chat-template", file, *options))
-        return [self.trained_text(sample) for sample in samples]
-
-    def test_only_assistant_turns_are_trained(self) -> None:
-        trained = self.chat(CHATML, {"messages": TALK})
-        self.assertEqual(trained, ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
-
-    def test_sharegpt_and_alpaca_and_columns_as_chat(self) -> None:
-        sharegpt = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
-        alpaca = {"instruction": "Hi", "output": "Hello", "history": [["a", "b"]]}
-        trained = self.chat(CHATML, sharegpt, alpaca, {"prompt": "Hi", "completion": "Hello"}, options=("--as-chat",))
-        self.assertEqual(trained, ["Hello<|im_end|>\n$", "b<|im_end|>\n|Hello<|im_end|>\n$", "Hello<|im_end|>\n$"])
-
-    def test_trailing_user_turn_is_left_out(self) -> None:
-        trained = self.chat(CHATML, {"messages": TALK + [{"role": "user", "content": "Bye"}]})
-        self.assertEqual(trained, ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
-
-    def test_template_that_rewrites_earlier_turns_gives_a_sample_per_turn(self) -> None:
-        rewriting = ("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' and not loop.last %}"
-                     "{{ m.content.split('/')[-1] }}{% else %}{{ m.content }}{% endif %};{% endfor %}"
-                     "{% if add_generation_prompt %}a:{% endif %}")
-        talk = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "think/one"},
-                {"role": "user", "content": "2"}, {"role": "assistant", "content": "hm/two"}]
-        self.assertEqual(self.chat(rewriting, {"messages": talk}), ["think/one;$", "hm/two;$"])
-
-    def test_template_without_generation_prompt(self) -> None:
-        plain = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
-        self.assertEqual(self.chat(plain, {"messages": TALK[1:3]}), ["4\n$"])
-
-    def test_generation_prompt_with_more_than_the_turn_has(self) -> None:
-        thinking = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
-        self.assertEqual(self.chat(thinking, {"messages": TALK[1:3]}), ["4<|im_end|>\n$"])
-
-    def test_helpers_of_hugging_face(self) -> None:
-        template = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
-                    "{{ m.role }} {% generation %}{{ m.content | tojson }}{% endgeneration %}"
-                    "{{ strftime_now('%%') }}{% endfor %}")
-        self.assertEqual(self.chat(template, {"messages": [{"role": "user", "content": "ö"},
-                                                           {"role": "assistant", "content": "x"}]}), ["x\"%$"])
-
-    def test_content_in_parts(self) -> None:
-        parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
-                 {"role": "assistant", "content": [{"type": "text", "text": "c"}]}]
-        self.assertEqual(self.chat(CHATML, {"messages": parts}), ["c<|im_end|>\n$"])
-
-    def test_template_refusal_and_syntax_are_reported_with_their_place(self) -> None:
-        file = self.folder / "t.jinja"
-        path = self.write({"messages": TALK[1:3]})
-        for source, words in [("{{ raise_exception('roles must alternate') }}", "in.jsonl:1: .*roles must alternate"),
-                              ("{% for %}", "t.jinja: "), ("{{ ''.__class__.__mro__ }}", "in.jsonl:1: .*unsafe")]:
-            file.write_text(source)
-            code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", "bytes", "--chat-template", file)
-            self.assertEqual(code, 2)
-            self.assertRegex(err, words)
-
-    def test_null_content_only_where_tool_calls_are_written(self) -> None:
-        call = {"role": "assistant", "content": None,
-                "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"a": None}}}]}
-        tools = CHATML.replace("{{ m.content }}", "{{ m.content or '' }}{% for c in m.tool_calls %}"
-                               "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}")
-        self.assertEqual(self.chat(tools, {"messages": [TALK[1], call, *TALK[3:]]}),
-                         ['add{"a": null}<|im_end|>\n|Yes, 4.<|im_end|>\n$'])
-        printed = tools.replace(" or ''", "")
-        for template, turn in [(CHATML, {"role": "assistant"}), (CHATML, call), (printed, call),
-                               (tools, {**call, "tool_calls": []})]:
-            file = self.folder / "t.jinja"
-            file.write_text(template)
-            path = self.write({"messages": [*TALK, TALK[1], turn]})
-            code, _, err = self.run_script(path, "--show", 1, "--tokenizer", "bytes", "--chat-template", file)
-            self.assertEqual(code, 2)
-            self.assertIn(f"{path}:1: message 7 (assistant) has no content", err)
-
-    def test_train_on(self) -> None:
-        talk = {"messages": TALK}
-        self.assertEqual(self.chat(CHATML, talk, options=("--train-on", "last-turn")), ["Yes, 4.<|im_end|>\n$"])
-        [whole] = self.chat(CHATML, talk, options=("--train-on", "all"))
-        self.assertTrue(whole.startswith("<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user"))
-        self.assertTrue(whole.endswith("Yes, 4.<|im_end|>\n$"))
-        self.assertEqual(whole.count("|im_start|"), 5)
-        record = {"prompt": "Hi", "completion": "Hello"}
-        for train_on, trained in (("assistant", "Hello$"), ("last-turn", "Hello$"), ("all", "HiHello$")):
-            self.assertEqual(self.chat(CHATML, record, options=("--train-on", train_on)), [trained])
-        code, _, err = self.run_script(self.write({"prompt": "a", "chosen": "b", "rejected": "c"}), "-o", self.out,
-                                       "--tokenizer", "bytes", "--train-on", "all")
-        self.assertEqual(code, 2)
-        self.assertIn("in.jsonl:1: a preference compares completions", err)
-
-    def test_weights_of_messages(self) -> None:
-        def weighed(first, last, key="weight"):
-            return {"messages": [*TALK[:2], {**TALK[2], key: first}, TALK[3], {**TALK[4], key: last}]}
-        for key, off, on in (("weight", 0, 1), ("training", False, True)):
-            self.assertEqual(self.chat(CHATML, weighed(off, on, key)), ["Yes, 4.<|im_end|>\n$"])
-            self.assertEqual(self.chat(CHATML, weighed(on, off, key)), ["4<|im_end|>\n"])
-            self.assertNotIn("weights", self.out.read_text())
-        sharegpt = {"conversations": [{"from": "human", "value": "Hi", "weight": 0}, {"from": "gpt", "value": "A", "weight": 0},
-                                      {"from": "human", "value": "Hi"}, {"from": "gpt", "value": "B"}]}
-        self.assertEqual(self.chat(CHATML, sharegpt), ["B<|im_end|>\n$"])
-        self.assertEqual(self.chat(CHATML, weighed(0.25, 2)), ["4<|im_end|>\n|Yes, 4.<|im_end|>\n$"])
-        [sample] = [json.loads(line) for line in self.out.read_text().splitlines()]
-        parts: dict[float, str] = {0: "", 0.25: "", 2: ""}
-        for token, label, weight in zip(sample["input_ids"], sample["labels"], sample["weights"], strict=True):
-            self.assertEqual(weight > 0, label != -100)
-            parts[weight] += chr(token) if token < 256 else "$"
-        self.assertEqual((parts[0.25], parts[2]), ("4<|im_end|>\n", "Yes, 4.<|im_end|>\n$"))
-
-    def test_show_tells_weights(self) -> None:
-        file = self.folder / "t.jinja"
-        file.write_text(CHATML)
-        talk = [TALK[1], {**TALK[2], "weight": 0.25}, TALK[3], TALK[4]]
-        code, shown, err = self.run_script(self.write({"messages": talk}), "--show", 1, "--tokenizer", "bytes",
-                                           "--chat-template", file)
-        self.assertEqual(code, 0, err)
-        self.assertIn("assistant\n[[4<|im_end|>\n]](x0.25)<|im_start|>user", shown)
-        self.assertIn("assistant\n[[Yes, 4.<|im_end|>\n<EOS>]]", shown)
-
-    def test_bad_weights(self) -> None:
-        file = self.folder / "t.jinja"
-        file.write_text(CHATML)
-        for message, words in [({**TALK[2], "weight": -1}, "message 2 (assistant) has the weight -1"),
-                               ({**TALK[2], "weight": "1"}, "message 2 (assistant) has the weight '1'"),
-                               ({**TALK[2], "weight": float("nan")}, "message 2 (assistant) has the weight nan"),
-                               ({**TALK[2], "weight": 0}, "every assistant turn has the weight 0"),
-                               ({**TALK[2], "weight": 1, "training": True}, 'message 2 (assistant) has both "weight" and "training"')]:
-            code, _, err = self.run_script(self.write({"messages": [TALK[1], message]}), "-o", self.out, "--tokenizer",
-                                           "bytes", "--chat-template", file)
-            self.assertEqual(code, 2)
-            self.assertIn(f"in.jsonl:1: {words}", err)
-        user = {"messages": [{**TALK[1], "weight": 1}, TALK[2]]}
-        for record, options, words in [(user, (), "only assistant turns are trained"),
-                                       ({"messages": [TALK[1], {**TALK[2], "weight": 1}]}, ("--train-on", "all"),
-                                        "--train-on all takes no notice of"),
-                                       ({"chosen": [TALK[1], {**TALK[2], "weight": 1}], "rejected": TALK[1:3]}, (),
-                                        'messages of a preference have no "weight"')]:
-            code, _, err = self.run_script(self.write(record), "-o", self.out, "--tokenizer", "bytes", "--chat-template",
-                                           file, *options)
-            self.assertEqual(code, 2)
-            self.assertIn(words, err)
-
-    def test_thinking(self) -> None:
-        def talk(*answers):
-            return {"messages": [m for a in answers for m in ({"role": "user", "content": "2+2? <think>"},
-                                                              {"role": "assistant", "content": a})]}
-        thought, empty = "<think>\nhm, </ think>\n</think>\n\n4", "<think>\n\n</think>\n\n5"
-        for thinking, trained in [("train", f"{thought}<|im_end|>\n|{empty}<|im_end|>\n$"),
-                                  ("mask", "4<|im_end|>\n|5<|im_end|>\n$"),
-                                  ("mask-empty", f"{thought}<|im_end|>\n|5<|im_end|>\n$")]:
-            self.assertEqual(self.chat(CHATML, talk(thought, empty), options=("--thinking", thinking)), [trained])
-        opened = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
-        self.assertEqual(self.chat(opened, talk(thought), options=("--thinking", "mask")), ["4<|im_end|>\n$"])
-        record = {"prompt": "2+2?", "completion": "a<think>b</think>c<think>d</think>e"}
-        self.assertEqual(self.chat(CHATML, record, options=("--thinking", "mask")), ["a|c|e$"])
-        pair = self.prepare({"prompt": "p", "chosen": "<think>b</think> c", "rejected": "d"},
-                            options=("--tokenizer", "bytes", "--thinking", "mask"))[0]
-        self.assertEqual([i for i in pair["chosen_labels"] if i != -100], [ord("c"), EOS])
-
-    def test_no_assistant_turn(self) -> None:
-        file = self.folder / "t.jinja"
-        file.write_text(CHATML)
-        code, _, err = self.run_script(self.write({"messages": TALK[:2]}), "-o", self.out, "--tokenizer", "bytes",
-                                       "--chat-template", file)
-        self.assertEqual(code, 2)
-        self.assertIn("no assistant turn", err)
-
-
 @needs("tokenizers", "jinja2")
 class HuggingFaceTokenizer(Case):
     TEXTS = [f"question {i}: what is {i} plus {i}?\nanswer: {2 * i}\n" for i in range(50)]
@@ -546,16 +309,15 @@ class HuggingFaceTokenizer(Case):
         self.assertEqual(self.trained(sample), "4<|im_end|>Yes, 4.<|im_end|>")
         self.assertTrue(self.library.decode(sample["input_ids"], skip_special_tokens=False).endswith("Yes, 4.<|im_end|>\n"))
 
-    def test_bos_of_the_configuration_and_eos_option(self) -> None:
+    def test_eos_option(self) -> None:
         config = self.tokenizer / "tokenizer_config.json"
-        config.write_text(json.dumps({"add_bos_token": True, "bos_token": {"content": "<|im_start|>"}}))
+        config.write_text(json.dumps({"bos_token": {"content": "<|im_start|>"}}))
         path = self.write({"text": "answer"})
         code, _, err = self.run_script(path, "-o", self.out, "--tokenizer", self.tokenizer)
         self.assertEqual(code, 2)
         self.assertIn("--eos-token", err)
         [sample] = self.prepare({"text": "answer"}, options=("--tokenizer", self.tokenizer, "--eos-token", "<|im_end|>"))
-        self.assertEqual(self.library.decode(sample["input_ids"], skip_special_tokens=False), "<|im_start|>answer<|im_end|>")
-        self.assertEqual(sample["labels"][0], -100)
+        self.assertEqual(self.library.decode(sample["input_ids"], skip_special_tokens=False), "answer<|im_end|>")
 
     def test_many_batches_keep_their_order(self) -> None:
         samples = self.prepare(*({"text": f"{i}"} for i in range(2500)), options=("--tokenizer", self.tokenizer))
