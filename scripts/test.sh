@@ -7,12 +7,17 @@
 # LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
 # minute by default, and where they begin: by default the time of the commit, so that each commit has
 # others and a run of it can be repeated.
+# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and every source is parsed on its own by
+# GCC and by clang (scripts/check_sources.py).
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
 # in the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
 scripts/install_packages.sh scripts/debian_packages_tests.txt
+strict="${LORATRAIN_STRICT:-}"
+[ -z "$strict" ] || scripts/install_packages.sh scripts/debian_packages_strict.txt
+build_options=("-DLORATRAIN_WERROR=${strict:+ON}")
 . scripts/mpi_environment.sh
 scripts/test_python.sh --make &  # beside the build
 python=$!
@@ -50,23 +55,24 @@ waiting=(-j "$((2 * $(nproc)))" --repeat until-pass:2)  # processes that wait fo
 under_the_sanitizers() {
     local checks=OFF failed=0
     [ -z "${LORATRAIN_FULL_TESTS:-}" ] || checks=ON
-    scripts/build.sh build-sanitize -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF -DLORATRAIN_NATIVE=ON \
+    scripts/build.sh build-sanitize "${build_options[@]}" -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
+        -DLORATRAIN_NATIVE=ON \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-Og -g1 -DNDEBUG" \
         -DLORATRAIN_SANITIZE=address,undefined -DLORATRAIN_SANITIZE_ALL=$checks || return 1
-    run_tests build-sanitize "${alone[@]}" -L unit || failed=1
+    run_tests build-sanitize "${alone[@]}" -L "unit${strict:+|strict}" || failed=1
     run_tests build-sanitize "${waiting[@]}" -L 'mpi|sanitize' || failed=1
     return $failed
 }
 
 tests=optimised
 [ -z "${LORATRAIN_FULL_TESTS:-}" ] || tests=ON
-scripts/build.sh build-test -DLORATRAIN_TESTS=$tests
+scripts/build.sh build-test "${build_options[@]}" -DLORATRAIN_TESTS=$tests
 # Tests of the program wait for much; what computes fills the gaps.
 (renice -n 10 -p $BASHPID >/dev/null; log="$log.sanitized" under_the_sanitizers >"$log.other" 2>&1) &
 sanitized=$!
 failed=0
 wait $python  # no test finds it half made
-run_tests build-test "${alone[@]}" -LE 'mpi|system' "$@" || failed=1
+run_tests build-test "${alone[@]}" -LE 'mpi|system|strict' "$@" || failed=1
 run_tests build-test "${waiting[@]}" -L 'mpi|system' -LE once "$@" || failed=1
 wait $sanitized || failed=1
 cat "$log.other"

@@ -19,6 +19,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(loratrain_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # Clang says where it does not follow "omp simd" (a maximum of floats), and that the stable_sort of
+  # libstdc++ 12 uses something deprecated.
+  target_compile_options(loratrain_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-pass-failed -Wno-deprecated-declarations>)
+endif()
 if(LORATRAIN_UNITY)
   # A variable may have the name of something in another source; GCC takes a source that another one
   # includes for a header.

@@ -22,12 +22,6 @@ constexpr unsigned long long software_thermal = 0x20;
 constexpr unsigned long long hardware_thermal = 0x40;
 constexpr unsigned long long hardware_power_brake = 0x80;
 
-struct MemoryInfo {  // nvmlMemory_t
-    unsigned long long total;
-    unsigned long long free;
-    unsigned long long used;
-};
-
 /// None where the function is missing or has no answer.
 template <class Value, class Function, class... Arguments>
 std::optional<Value> asked(Function function, Arguments... arguments) {
@@ -45,6 +39,14 @@ std::optional<double> scaled(const std::optional<unsigned int>& value, double fa
 
 class GpuSensors::Nvml {
   public:
+    // GCC 13.3 crashes where a class outside the anonymous namespace has a member of a type inside
+    // it and the source is compiled together with others.
+    struct MemoryInfo {  // nvmlMemory_t
+        unsigned long long total;
+        unsigned long long free;
+        unsigned long long used;
+    };
+
     explicit Nvml(const char* library) : library_(::dlopen(library, RTLD_NOW | RTLD_LOCAL)) {
         if (library_ == nullptr) return;
         find(init_, "nvmlInit_v2");

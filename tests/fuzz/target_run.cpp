@@ -110,7 +110,7 @@ class RecordsTarget final : public Target {
         files_.add("provenance.json", provenance);
         files_.add("memory.json", memory_to_json({{1000, 2000}}));
         files_.add("devices/rank-0.jsonl",
-                   to_line({1000.0, 0.0, 0, 5000, 3000, 300.5, 1755.0, 60.0, 9000, true, false}) +
+                   to_line({1000.0, 0.0, 0, 5000, 3000, {300.5, 1755.0, 60.0, 9000, true, false}}) +
                        "\n" + to_line({1010.0, 10.0, 0, 5000, 4000}) + "\n");
         files_.add("trace.json", some_trace());
         files_.add("costs.json", costs_to_json({{"key", sample_.plan.costs}}));

@@ -97,7 +97,8 @@ std::string to_text(const LinkCost& link) {
 
 std::string describe_links(const Plan& plan, const Cluster& cluster) {
     if (cluster.ranks <= cluster.ranks_per_node) return "";
-    const CostModel& costs = predicted_costs_of(views_of(plan).front());
+    const std::vector<ReplicaView> replicas = views_of(plan);
+    const CostModel& costs = predicted_costs_of(replicas.front());
     const std::string inside = to_text(costs.link(true));
     if (!costs.between_hosts) {
         return cat("messages    ", inside, "; between hosts taken for as fast: ",

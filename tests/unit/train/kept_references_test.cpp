@@ -51,7 +51,7 @@ TEST_F(KeptReferencesTest, AreOfTheirWeightsAndData) {
 }
 
 TEST_F(KeptReferencesTest, AreOfWhatTheirAdapterHolds) {
-    const auto write = [this](const std::string& dir, const std::string& tensors) {
+    const auto write = [](const std::string& dir, const std::string& tensors) {
         std::filesystem::create_directories(dir);
         write_text_atomic(dir + "/adapter_config.json", "{}");
         write_text_atomic(dir + "/adapter_model.safetensors", tensors);
