@@ -17,6 +17,7 @@
 #include "train/records/journal.h"
 #include "train/run_clock.h"
 #include "train/search/sweep_records.h"
+#include "train/start_key.h"
 #include "train/stream_trainer.h"
 #include "train/workers/worker_link.h"
 
@@ -115,7 +116,6 @@ class Conductor {
     AdapterTable table_before(const Progress& planned, const StreamChange& change) const;
     void pause(AdapterId adapter, const Progress& planned, StreamChange& change);
     bool is_resident_still(AdapterId adapter) const;
-    const AdapterState* known_base(AdapterId adapter) const;
 
     // Adapters that are added while the stream goes on (conductor_growth.cpp).
     struct Additions {
@@ -176,9 +176,14 @@ class Conductor {
     void refer_newcomers();
     void refer(AdapterId adapter);
     void evaluate_newcomers();
+    bool awaits_first_evaluation(AdapterId adapter) const;
+    void tell_of_start(AdapterId first, const std::vector<AdapterId>& alike) const;
+    const AdapterState* recalled_start(AdapterId adapter) const;
+    bool knows_start(AdapterId adapter) const;
+    void take_start(AdapterId adapter);
     void end_adapters(const std::vector<AdapterId>& trained);
     void evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples = 0);
-    void note_evaluation_of(const EvalResult& result);
+    void note_evaluation_of(const EvalResult& result, bool is_shared = false);
     std::vector<NamedTensor> gather(AdapterId adapter);
     void export_adapter(AdapterId adapter);
     void write_texts(const std::vector<AdapterId>& trained);
@@ -191,8 +196,6 @@ class Conductor {
 
     // Trials of a sweep (conductor_trials.cpp).
     void recall_trials();
-    void evaluate_bases(const std::vector<AdapterId>& newcomers);
-    void take_base(const AdapterState& base, AdapterId adapter);
     void search_trials(const std::vector<AdapterId>& trained);
     void evaluate_at_rungs(const std::vector<AdapterId>& trials);
     void note_ends(const std::vector<AdapterId>& trials);
@@ -292,6 +295,7 @@ class Conductor {
     std::vector<AdapterId> saved_ended_;  ///< had ended at the checkpoint of the stream
 
     std::set<ReferenceId> referred_;               ///< whose losses are known
+    std::map<StartKey, EvalResult> starts_;        ///< evaluations before the first step
     std::vector<EvalResult> evaluations_;          ///< of the stream, not noted yet
     std::map<AdapterId, std::int32_t> evaluated_;  ///< step of the last one in a stream
     std::vector<Best> bests_;                      ///< whose files are not written yet

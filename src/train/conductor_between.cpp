@@ -1,10 +1,15 @@
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <optional>
 
 #include "base/activity.h"
 #include "base/log.h"
+#include "base/some_of.h"
+#include "base/text.h"
 #include "io/files.h"
 #include "io/run_files/generations_file.h"
+#include "plan/sample_units.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
 #include "train/conductor.h"
@@ -54,16 +59,83 @@ void Conductor::refer(AdapterId adapter) {
     performer_.refer(std::get<ReferWindow>(directive).window, [this] { journal_.beat(); });
 }
 
-/// Before their first step.
+/// Before their first step, once for all that start alike.
 void Conductor::evaluate_newcomers() {
-    std::vector<AdapterId> newcomers = adapters_.running();
-    std::erase_if(newcomers, [this](AdapterId a) { return !is_untouched(adapters_[a].state); });
-    if (parts_.job.sweep) {
-        evaluate_bases(newcomers);
-    } else {
-        evaluate(newcomers);
+    std::map<StartKey, std::size_t> places;  // in the next two
+    std::vector<AdapterId> first;
+    std::vector<std::vector<AdapterId>> alike;  // behind each of `first`
+    std::vector<AdapterId> known;
+    for (const AdapterId a : adapters_.running()) {
+        if (!awaits_first_evaluation(a)) continue;
+        const std::optional<StartKey> key = start_key(parts_.job.adapter(a));
+        if (knows_start(a)) {
+            known.push_back(a);
+        } else if (key && !places.emplace(*key, first.size()).second) {
+            alike[places.at(*key)].push_back(a);
+        } else {
+            first.push_back(a);
+            alike.emplace_back();
+        }
     }
+    for (std::size_t i = 0; i < first.size(); ++i) tell_of_start(first[i], alike[i]);
+    evaluate(first);
+    for (const std::vector<AdapterId>& group : alike) {
+        known.insert(known.end(), group.begin(), group.end());
+    }
+    for (const AdapterId a : known) take_start(a);
     journal_.flush();
+}
+
+bool Conductor::awaits_first_evaluation(AdapterId adapter) const {
+    return is_untouched(adapters_[adapter].state) &&
+           has_eval_samples(parts_.job, parts_.datasets, adapter);
+}
+
+/// Before it is evaluated: that takes a while.
+void Conductor::tell_of_start(AdapterId first, const std::vector<AdapterId>& alike) const {
+    constexpr std::size_t most_named = 4;
+    const auto name_of = [this](AdapterId a) { return parts_.job.adapter(a).name; };
+    std::vector<std::string> others;
+    for (const AdapterId a : alike) others.push_back(name_of(a));
+    const DatasetInfo& info = parts_.datasets[index(parts_.job.adapter(first).dataset)];
+    const std::int64_t samples = units_of(std::ssize(info.eval), info.group_samples);
+    const std::string once = others.empty()
+                                 ? ""
+                                 : cat(", once also for ", some_of(others, most_named), ", which ",
+                                       others.size() == 1 ? "starts" : "start", " alike");
+    log::info(cat("evaluating ", name_of(first), " before its first step", once, " (", samples, " ",
+                  unit_word(info.group_samples), ")"));
+}
+
+/// Of a sweep, an adapter that starts as this one does, of which an earlier start of the run or
+/// another worker has told; what is told beside loss and exact match is not known then.
+const AdapterState* Conductor::recalled_start(AdapterId adapter) const {
+    const std::optional<StartKey> key = start_key(parts_.job.adapter(adapter));
+    if (!parts_.job.sweep || !key) return nullptr;
+    for (const AdapterId a : adapters_.all()) {
+        const AdapterState& state = adapters_[a].state;
+        if (state.first_eval_loss >= 0 && start_key(parts_.job.adapter(a)) == key) return &state;
+    }
+    return nullptr;
+}
+
+bool Conductor::knows_start(AdapterId adapter) const {
+    const std::optional<StartKey> key = start_key(parts_.job.adapter(adapter));
+    return key && (starts_.contains(*key) || recalled_start(adapter) != nullptr);
+}
+
+/// The evaluation before its first step is that of an adapter that starts alike; knows_start().
+void Conductor::take_start(AdapterId adapter) {
+    const auto found = starts_.find(start_key(parts_.job.adapter(adapter)).value());
+    if (found != starts_.end()) {
+        EvalResult result = found->second;
+        result.adapter = adapter;
+        note_evaluation_of(result, true);
+        return;
+    }
+    const AdapterState& other = *recalled_start(adapter);
+    take_evaluation(other.first_eval_loss, other.first_exact_match, adapters_[adapter].state);
+    journal_.start_known(adapter);
 }
 
 /// Whether those that train are evaluated after this round.
@@ -109,11 +181,16 @@ void Conductor::evaluate(const std::vector<AdapterId>& adapters, std::int64_t mo
     }
 }
 
-void Conductor::note_evaluation_of(const EvalResult& result) {
+/// `is_shared`: it was made for another adapter, which the log has it of.
+void Conductor::note_evaluation_of(const EvalResult& result, bool is_shared) {
     const bool of_pairs = parts_.job.adapter(result.adapter).loss.is_of_pairs();
     const double right = of_pairs ? means_of(result.rewards).accuracies : result.exact_match();
     take_evaluation(result.loss(), right, adapters_[result.adapter].state);
-    journal_.evaluated(result);
+    journal_.evaluated(result, is_shared);
+    if (is_shared || result.step > 0) return;
+    if (const auto key = start_key(parts_.job.adapter(result.adapter))) {
+        starts_.emplace(*key, result);
+    }
 }
 
 std::vector<NamedTensor> Conductor::gather(AdapterId adapter) {

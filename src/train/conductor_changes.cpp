@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/evaluations.h"
 #include "train/conductor.h"
@@ -139,10 +141,8 @@ bool Conductor::admit_in_stream(const Progress& planned, StreamChange& change) {
 bool Conductor::may_begin_in_stream(AdapterId adapter) const {
     const AdapterJob& job = parts_.job.adapter(adapter);
     if (job.loss.has_reference() && !referred_.contains(reference_of(job))) return false;
-    const bool is_base = parts_.job.sweep && job.init_from.empty() &&
-                         is_untouched(adapters_[adapter].state) &&
-                         has_eval_samples(parts_.job, parts_.datasets, adapter);
-    return !is_base || known_base(adapter) != nullptr;
+    const bool shares = parts_.job.sweep && start_key(job) && awaits_first_evaluation(adapter);
+    return !shares || knows_start(adapter);
 }
 
 /// What a checkpoint has and files have been written of; of trials what is recorded.
@@ -167,15 +167,16 @@ void Conductor::begin_in_stream(AdapterId adapter, const Progress& planned, Stre
     last_steps_.erase(adapter);
     stepped_.erase(adapter);
     if (!has_eval_samples(parts_.job, parts_.datasets, adapter)) return;
-    const bool is_first = is_untouched(state);
-    const AdapterState* base = parts_.job.sweep && is_first ? known_base(adapter) : nullptr;
-    if (base != nullptr) {
-        take_base(*base, adapter);
-    } else if (is_first) {
-        journal_.await_first_evaluation(adapter);
-        return;
+    if (is_untouched(state)) {
+        if (!knows_start(adapter)) return journal_.await_first_evaluation(adapter);
+        take_start(adapter);
+        if (!parts_.job.adapter(adapter).trial) {
+            log::info(cat(parts_.job.adapter(adapter).name, " starts as an adapter did that was ",
+                          "evaluated before its first step: loss ",
+                          format_fixed(state.last_eval_loss, 4)));
+        }
     }
-    if (!parts_.job.sweep || planned.steps[index(adapter)] > 0) return;
+    if (planned.steps[index(adapter)] > 0) return;
     change.known.push_back(adapter);
     evaluated_[adapter] = 0;
 }

@@ -131,17 +131,4 @@ bool Conductor::is_resident_still(AdapterId adapter) const {
     return may_be_exported || has_best_to_write(adapter) || !stepped_.contains(adapter);
 }
 
-/// What an adapter is that has not begun: the base model, where others have told of it.
-const AdapterState* Conductor::known_base(AdapterId adapter) const {
-    const AdapterJob& job = parts_.job.adapter(adapter);
-    if (!job.init_from.empty()) return nullptr;
-    for (const AdapterId a : adapters_.all()) {
-        const AdapterJob& other = parts_.job.adapter(a);
-        const bool same = other.init_from.empty() && other.loss == job.loss &&
-                          reference_of(other) == reference_of(job);
-        if (same && adapters_[a].state.first_eval_loss >= 0) return &adapters_[a].state;
-    }
-    return nullptr;
-}
-
 }  // namespace loratrain

@@ -26,30 +26,6 @@ void Conductor::recall_trials() {
     release_trials();
 }
 
-/// Adapters that have not begun are the base model, which is evaluated once per dataset and loss;
-/// all others get what it comes to.
-void Conductor::evaluate_bases(const std::vector<AdapterId>& newcomers) {
-    std::set<std::pair<ReferenceId, LossJob>> coming;
-    std::vector<AdapterId> first;
-    std::vector<AdapterId> others;
-    for (const AdapterId a : newcomers) {
-        const AdapterJob& job = parts_.job.adapter(a);
-        const bool shared =
-            job.init_from.empty() &&
-            (known_base(a) != nullptr || !coming.emplace(reference_of(job), job.loss).second);
-        (shared ? others : first).push_back(a);
-    }
-    evaluate(first);
-    for (const AdapterId a : others) {
-        if (const AdapterState* base = known_base(a)) take_base(*base, a);
-    }
-}
-
-void Conductor::take_base(const AdapterState& base, AdapterId adapter) {
-    take_evaluation(base.first_eval_loss, base.first_exact_match, adapters_[adapter].state);
-    journal_.base_known(adapter);
-}
-
 /// Judges those that are at rungs, and whoever can be judged now that others have ended.
 void Conductor::search_trials(const std::vector<AdapterId>& trained) {
     const std::vector<AdapterId> arrived = search_.at_rung(trained);

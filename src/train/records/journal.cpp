@@ -78,11 +78,11 @@ void Journal::batch_done(const BatchResult& result) {
     beat();
 }
 
-void Journal::evaluated(const EvalResult& result) {
+void Journal::evaluated(const EvalResult& result, bool is_shared) {
     const AdapterJob& adapter = job_.adapter(result.adapter);
     const AdapterState& state = adapters_[result.adapter].state;
-    const std::string text = cat("evaluated ", adapter.name, " at step ", result.step, ": loss ",
-                                 format_fixed(state.last_eval_loss, 4));
+    std::string text = cat("evaluated ", adapter.name, " at step ", result.step, ": loss ",
+                           format_fixed(state.last_eval_loss, 4));
     if (adapter.loss.has_rewards()) {
         const RewardMeans means = means_of(result.rewards);
         metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss, means,
@@ -91,20 +91,21 @@ void Journal::evaluated(const EvalResult& result) {
             adapter.loss.is_of_pairs()
                 ? cat("reward accuracy ", format_fixed(100.0 * means.accuracies, 1), "%")
                 : cat("KL ", format_fixed(means.kl, 4));
-        log::info(cat(text, ", ", more, ", margin ", format_fixed(means.margin(), 4)));
-        return;
+        text += cat(", ", more, ", margin ", format_fixed(means.margin(), 4));
+    } else {
+        metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss,
+                                   state.last_exact_match, result.files);
+        text += cat(", perplexity ", format_fixed(std::exp(state.last_eval_loss), 2),
+                    ", exact match ", format_fixed(100.0 * state.last_exact_match, 1), "%");
     }
-    metrics_.record_evaluation(result.adapter, result.step, state.last_eval_loss,
-                               state.last_exact_match, result.files);
-    log::info(cat(text, ", perplexity ", format_fixed(std::exp(state.last_eval_loss), 2),
-                  ", exact match ", format_fixed(100.0 * state.last_exact_match, 1), "%"));
+    if (!is_shared) log::info(text);
 }
 
 void Journal::told_of_step(const EvalResult& result) {
     metrics_.record_told(result.adapter, result.step, means_of(result.rewards), result.files);
 }
 
-void Journal::base_known(AdapterId adapter) {
+void Journal::start_known(AdapterId adapter) {
     const AdapterState& state = adapters_[adapter].state;
     if (job_.adapter(adapter).loss.has_rewards()) return;  // rewards are not known
     metrics_.record_evaluation(adapter, 0, state.last_eval_loss, state.last_exact_match);

@@ -39,12 +39,13 @@ class Journal {
     void await_first_evaluation(AdapterId adapter) { metrics_.await_first_evaluation(adapter); }
     /// An optimizer step, after the table has taken it in.
     void batch_done(const BatchResult& result);
-    /// The adapter's last evaluation, which the table has taken in.
-    void evaluated(const EvalResult& result);
+    /// The adapter's last evaluation, which the table has taken in; `is_shared`: it was made for
+    /// another adapter, which the log has it of.
+    void evaluated(const EvalResult& result, bool is_shared);
     /// What is told of a step beside its loss (EvalResult::training).
     void told_of_step(const EvalResult& result);
-    /// One that is known already: an adapter that has not begun is its base model.
-    void base_known(AdapterId adapter);
+    /// The evaluation before its first step, of which the table alone knows.
+    void start_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }
     void trials_ended() { records_.write_results(); }
 
