@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "plan/file_share.h"
+#include "plan/sample_units.h"
 
 namespace loratrain {
 
@@ -22,7 +23,8 @@ std::unique_ptr<Dataset> hold_out(const Job& job, const DatasetJob& dataset, Dat
     if (count * of_group == samples) count = 0;
     if (count > 0) return std::make_unique<Dataset>(train.hold_out(count, job.run.seed));
     problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_split"),
-                 cat("leaves nothing to train on; samples in ", dataset.path, ": ", samples),
+                 cat("leaves nothing to train on; ", dataset.path, " has ", samples, " ",
+                     unit_word(static_cast<std::int32_t>(train.group_samples()))),
                  "hold out fewer, or give an eval_path");
     return nullptr;
 }

@@ -1,6 +1,5 @@
 #include "session/job_inputs.h"
 
-#include <filesystem>
 #include <functional>
 #include <limits>
 
@@ -12,10 +11,9 @@
 #include "data/prompts.h"
 #include "io/adapters/adapter_file.h"
 #include "plan/file_share.h"
+#include "plan/sample_units.h"
 
 namespace loratrain {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,16 +25,25 @@ void collect(Problems& problems, const std::function<void()>& work) {
     }
 }
 
-std::string describe_file(const std::string& name, const LengthReport& report) {
-    std::string text = cat(name, ": ", report.samples, " samples");
-    if (report.truncated > 0) text += cat(", ", report.truncated, " truncated");
-    if (report.dropped > 0) text += cat(", ", report.dropped, " dropped (over length)");
+/// Pairs are kept, dropped and held out whole; what else is told of is of their single samples.
+std::string describe_file(const std::string& name, const Dataset& data) {
+    const LengthReport& report = data.report();
+    const auto group = static_cast<std::int32_t>(data.group_samples());
+    const bool pairs = data_kind(group) == DataKind::pairs;
+    const std::int64_t of_unit = pairs ? group : 1;
+    const char* samples = pairs ? " samples" : "";
+    std::string text = cat(name, ": ", report.samples / of_unit, " ", unit_word(group));
+    if (report.truncated > 0) text += cat(", ", report.truncated, samples, " truncated");
+    if (report.dropped > 0) text += cat(", ", report.dropped / of_unit, " dropped (over length)");
     if (report.ungrouped > 0) {
         text += cat(", ", report.ungrouped, " left out: too few for a group of kl_batch_size");
     }
-    if (report.without_target > 0) text += cat(", ", report.without_target, " without a target");
-    if (report.weighted > 0) text += cat(", ", report.weighted, " with weights");
-    if (report.held_out > 0) text += cat(", ", report.held_out, " held out for evaluation");
+    if (report.without_target > 0) {
+        text += cat(", ", report.without_target, samples, " without a target");
+    }
+    if (report.weighted > 0) text += cat(", ", report.weighted, samples, " with weights");
+    if (report.held_out > 0)
+        text += cat(", ", report.held_out / of_unit, " held out for evaluation");
     return text + '\n';
 }
 
@@ -47,35 +54,17 @@ std::string describe_shares(const DatasetJob& job, const Dataset& train) {
     for (std::size_t f = 0; f < job.files.size(); ++f) {
         const auto group = static_cast<std::int32_t>(train.group_samples());
         const FileShare share = file_share(samples[f], job.files[f].weight, group);
-        text += cat("    ", job.files[f].name, ": ", share.samples, " samples, ", share.taken,
-                    " in an epoch (weight ", format_exact(job.files[f].weight), ")\n");
+        text += cat("    ", job.files[f].name, ": ", units_of(share.samples, group), " ",
+                    unit_word(group), ", ", units_of(share.taken, group), " in an epoch (weight ",
+                    format_exact(job.files[f].weight), ")\n");
     }
     return text;
-}
-
-/// What people give in place of an imported file.
-void refuse_hugging_face_files(const std::string& weights) {
-    const fs::path path(weights);
-    std::error_code unknown;
-    const bool folder = fs::is_directory(path, unknown);
-    const bool shard = path.extension() == ".safetensors" || path.extension() == ".bin";
-    const bool download = !fs::exists(path, unknown) && path.extension() != ".h5";
-    if (!folder && !shard && !download) return;
-    const fs::path model = shard ? path.parent_path() : path;
-    const std::string where = download && !shard ? "HF_DIR" : model.string();
-    const std::string output = (where == "HF_DIR" ? std::string("base") : where) + ".h5";
-    const char* what = shard ? "is a shard of Hugging Face weights" : "is a folder";
-    throw InputError(weights,
-                     cat(download ? "is no file" : what, "; model.weights is an HDF5 file"),
-                     cat("make it once from the model's folder: loratrain import-hf ", where, " ",
-                         output, ", and write model: {weights: ", output, "}"));
 }
 
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const Job& job) {
     if (job.model.synthetic.empty()) {
-        refuse_hugging_face_files(job.model.weights);
         return open_base_weights(job.model.weights);
     }
     return synthetic_base_weights(*model_preset(job.model.synthetic), job.run.seed);
@@ -153,10 +142,10 @@ RunIdentity identify(const Job& job, const JobInputs& inputs) {
 std::string describe_datasets(const Job& job, const DatasetFiles& files) {
     std::string text;
     for (std::size_t i = 0; i < job.datasets.size(); ++i) {
-        text += "  " + describe_file(job.datasets[i].name, files.train[i].report());
+        text += "  " + describe_file(job.datasets[i].name, files.train[i]);
         text += describe_shares(job.datasets[i], files.train[i]);
         if (files.eval[i]) {
-            text += "  " + describe_file(job.datasets[i].name + " (eval)", files.eval[i]->report());
+            text += "  " + describe_file(job.datasets[i].name + " (eval)", *files.eval[i]);
         }
     }
     return text;

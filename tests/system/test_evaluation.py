@@ -328,9 +328,70 @@ class Evaluation(JobTest):
         job = self.write_job(self.split_job("run", eval_split=23))
         for options in ((), ("--dry-run",)):
             process = self.succeed(run([job, *options], 2), 2)
-            self.assertIn(f"error: {job}: datasets.a.eval_split: leaves nothing to train on; samples in ",
+            self.assertIn(f"error: {job}: datasets.a.eval_split: leaves nothing to train on; ",
                           process.stderr)
         self.assertFalse((self.dir / "run").exists())
+
+    def test_start_is_evaluated_once_for_all_that_start_alike(self):
+        """With the numbers of an adapter that trains alone, on pipelines, replicas and workers, also where adapters
+        wait; PiSSA and init_from are evaluated themselves."""
+        job = json.loads(self.job("plain").read_text())
+        job.update(eval={}, checkpoint={"every_steps": 0}, schedule={"costs": "built-in"})
+        self.succeed(run([self.write_job(job)]))
+        init = self.dir / "plain/adapters/calm"
+        kinds = {"r4": {}, "r2": {"r": 2, "target_modules": ["q_proj"], "seed": 3}, "vera": {"peft_type": "vera"},
+                 "dora": {"use_dora": True}, "dora2": {"use_dora": True, "r": 2}, "pissa": {"init_lora_weights": "pissa"},
+                 "from": {"init_from": str(init)}, "from2": {"init_from": str(init)}}
+        job["adapters"] = [{"name": name, "dataset": "a", "max_steps": 2, "learning_rate": 1e-3, **keys}
+                           for name, keys in kinds.items()]
+        for adapter in job["adapters"]:
+            if adapter["name"] == "vera":
+                job["defaults"].pop("lora_alpha")
+            adapter.setdefault("r", 4)
+            if adapter["name"] != "vera":
+                adapter["lora_alpha"] = 2 * adapter["r"]
+        layouts = {"pipeline": (2, {}), "waiting": (1, {"schedule": {"max_adapters": 1, "costs": "built-in"}}),
+                   "replicas": (2, {"parallel": {"deployment": [{"count": 2}]}}),
+                   "workers": (2, {"parallel": {"assignment": "each"}})}
+        starts = {}
+        for layout, (ranks, keys) in layouts.items():
+            job["run"]["dir"] = str(self.dir / layout)
+            output = self.succeed(run([self.write_job({**job, **keys})], ranks)).stdout
+            told = sum(f"evaluated {name} at step 0: loss" in output for name in kinds)
+            # Once for LoRA and VeRA, once for DoRA, PiSSA, and twice for init_from; each worker for itself, and twice
+            # for DoRA where the second begins while the first is still being evaluated.
+            self.assertIn(told, {"waiting": (5, 6), "workers": (5, 6, 7)}.get(layout, (5,)), layout)
+            starts[layout] = {name: self.start_of(layout, name) for name in kinds}
+            for name, other in (("r2", "r4"), ("vera", "r4"), ("dora2", "dora"), ("from2", "from")):
+                self.assertEqual(starts[layout][name], starts[layout][other], layout)
+            self.assertNotEqual(starts[layout]["from"], starts[layout]["r4"])
+        self.assertIn("evaluating r4 before its first step, once also for r2, vera, which start alike (6 samples)",
+                      (self.dir / "pipeline/loratrain.log").read_text())
+        self.assertRegex((self.dir / "waiting/loratrain.log").read_text(), "r2 starts as an adapter did")
+        job["adapters"] = [adapter for adapter in job["adapters"] if adapter["name"] == "r2"]
+        job["run"]["dir"] = str(self.dir / "alone")
+        self.succeed(run([self.write_job(job)]))
+        self.assertEqual(self.start_of("alone", "r2"), starts["waiting"]["r2"])
+
+    def start_of(self, run_dir, name):
+        """What metrics.jsonl has of its evaluation before its first step."""
+        (line,) = [line for line in read_metrics(self.dir / run_dir, name) if line["step"] == 0]
+        return line
+
+    def test_start_of_preferences_is_shared_with_its_rewards(self):
+        job = self.golden_job("preferences", "rewards", 96, ["dpo_sigmoid"])
+        (first,) = job["adapters"]
+        first.pop("init_from", None)
+        job["adapters"] = [first, {**first, "name": "other", "learning_rate": 1e-4},
+                           {**first, "name": "beta", "beta": 0.7}]
+        job["datasets"]["dpo_sigmoid"]["eval_split"] = 3
+        output = self.succeed(run([self.write_job(job)])).stdout
+        lines = [without_times(read_metrics(self.dir / "rewards", name)[:1])[0] for name in ("dpo_sigmoid", "other", "beta")]
+        self.assertEqual(lines[0], lines[1])
+        self.assertIn("eval_rewards/margins", lines[0])
+        self.assertEqual(output.count("at step 0: loss"), 2)
+        self.assertIn("once also for other, which starts alike (3 pairs)", output)
+        self.assertRegex(output, r"dpo_sigmoid: \d+ pairs, 3 held out")
 
     def test_needs_evaluations_and_their_data(self):
         job = json.loads(self.job("run").read_text())

@@ -10,6 +10,7 @@
 #include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/predict/predict.h"
+#include "plan/sample_units.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
 
@@ -124,6 +125,13 @@ std::string stage_table(const Plan& plan) {
     return text_table(rows, 4);
 }
 
+/// "1200", or "600 pairs", as global_batch_size counts.
+std::string counted_samples(const AdapterPlan& adapter) {
+    const std::string count = std::to_string(units_of(adapter.samples, adapter.group_samples));
+    if (data_kind(adapter.group_samples) == DataKind::single) return count;
+    return cat(count, " ", unit_word(adapter.group_samples));
+}
+
 std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
     std::vector<TextRow> rows{{"adapter", "dataset", "rank", "samples", "batch", "steps/epoch",
                                "steps", "tokens/epoch", "targets/epoch"}};
@@ -137,7 +145,7 @@ std::string adapter_table(const Job& job, const Plan& plan, std::span<const Data
             targets += sample.targets;
         }
         rows.push_back({adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
-                        std::to_string(adapter.samples), std::to_string(spec.global_batch_size),
+                        counted_samples(adapter), std::to_string(spec.global_batch_size),
                         std::to_string(adapter.steps_per_epoch),
                         std::to_string(adapter.total_steps), std::to_string(tokens),
                         std::to_string(targets)});

@@ -75,7 +75,7 @@ TEST_F(OpenDatasets, ASplitOfAllIsAProblemAmongOthers) {
     ASSERT_EQ(problems_.list().size(), 2U);
     EXPECT_EQ(problems_.list()[1].where, "tune.yaml: datasets.split.eval_split");
     EXPECT_EQ(problems_.list()[1].what,
-              cat("leaves nothing to train on; samples in ", dir_.file("a.jsonl"), ": 20"));
+              cat("leaves nothing to train on; ", dir_.file("a.jsonl"), " has 20 samples"));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
+#include "plan/sample_units.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -14,6 +16,22 @@ TEST(Describe, ShowsStagesAndAdapters) {
           "steps/epoch", "200", "workspace"}) {
         EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text;
     }
+}
+
+/// As global_batch_size counts.
+TEST(Describe, PairsAndExamplesAreCountedAsSuch) {
+    EXPECT_EQ(units_of(20, 1), 20);
+    EXPECT_EQ(units_of(20, 2), 10);
+    EXPECT_EQ(units_of(48, 16), 24) << "groups of 8 examples and their twins";
+    EXPECT_STREQ(unit_word(1), "samples");
+    EXPECT_STREQ(unit_word(2), "pairs");
+    EXPECT_STREQ(unit_word(16), "examples");
+    const Case test = uniform_case(1, 2, 20, 10, 8);
+    Plan plan = test.plan();
+    const std::int64_t samples = plan.adapters[0].samples;
+    plan.adapters[0].group_samples = 2;
+    const std::string text = describe(test.job, plan, {}, test.datasets);
+    EXPECT_NE(text.find(cat(" ", samples / 2, " pairs ")), std::string::npos) << text;
 }
 
 TEST(Describe, NamesFewAdaptersOfASharedLayerAndCountsMany) {
