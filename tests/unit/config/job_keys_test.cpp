@@ -110,6 +110,41 @@ TEST_F(JobKeys, ForeignOnesAreNotOursAndPointToWhatIs) {
     }
 }
 
+/// Keys that answers name are ours, and none tells of what has been built since.
+TEST_F(JobKeys, AnswersToForeignOnesAreOfThisProgram) {
+    const struct {
+        const char* key;
+        const char* answer;
+    } answers[] = {
+        {"lr_min", "lr_scheduler_kwargs.min_lr: with lr_scheduler_type: cosine_with_min_lr"},
+        {"cosine_min_lr_ratio", "lr_scheduler_kwargs.min_lr_rate"},
+        {"stage", "here it is loss of an adapter"},
+        {"adapter", "import-hf --quantize nf4|int8|fp8"},
+        {"finetuning_type", "peft_type: vera"},
+        {"loraplus_lr_embedding", "loraplus_lr_ratio does not go with embed_tokens"},
+        {"target_parameters", "target_modules: [gate_proj, up_proj, down_proj]"},
+        {"trainable_token_indices", "embed_tokens"},
+        {"megatron_config", "parallel.deployment"},
+        {"loftq_config", "init_lora_weights takes true, gaussian, pissa"},
+        {"fp16", "fp8"},
+        {"wandb_project", "scripts/export_metrics.py --wandb"},
+        {"train_on_inputs", "--train-on all"},
+        {"dataset_num_proc", "--workers N"},
+    };
+    for (const auto& [key, answer] : answers) {
+        const ForeignKey* foreign = foreign_key(key, "defaults");
+        ASSERT_NE(foreign, nullptr) << key;
+        EXPECT_NE(answer_to(*foreign, "defaults").find(answer), std::string::npos)
+            << key << ": " << answer_to(*foreign, "defaults");
+    }
+    for (const char* old : {"only plain LoRA", "schedules end at 0", "training is supervised"}) {
+        std::ifstream file(LORATRAIN_SOURCE_DIR "/src/config/foreign_keys.cpp");
+        std::ostringstream table;
+        table << file.rdbuf();
+        EXPECT_EQ(table.str().find(old), std::string::npos) << old;
+    }
+}
+
 TEST_F(JobKeys, TheTableOfThePageIsWhatTheProgramPrints) {
     std::ifstream file(LORATRAIN_SOURCE_DIR "/jobs/README.md");
     std::ostringstream page;
