@@ -125,6 +125,12 @@ bool may_change(const Setting& before, const std::string& now) {
     return key == "priority";
 }
 
+bool is_same_backend(const std::string& before, const std::string& now,
+                     const BackendsOfAuto& backends) {
+    const bool was_auto = before == "auto";
+    return was_auto ? backends.before == now : now == "auto" && backends.now == before;
+}
+
 std::vector<std::string> intersection(const std::vector<std::string>& words,
                                       const std::vector<std::string>& others) {
     const std::set<std::string> wanted(others.begin(), others.end());
@@ -168,7 +174,7 @@ void compare_order(const char* section, const std::vector<std::string>& before,
 }  // namespace
 
 JobDifference compare_jobs(const std::string& before, const std::string& now,
-                           const std::string& path) {
+                           const std::string& path, const BackendsOfAuto& backends) {
     const FlatJob old_job = flatten_job(before, path);
     const FlatJob new_job = flatten_job(now, "now");
     JobDifference difference;
@@ -176,8 +182,10 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
         const auto found = new_job.values.find(setting.name());
         if (found != new_job.values.end() && found->second != setting.value) {
             const bool ends_for_good = new_job.is_trial(setting) || new_job.is_by_workers();
-            const bool harmless =
-                may_change(setting, found->second) && !(is_length(setting.key) && ends_for_good);
+            const bool harmless = (may_change(setting, found->second) &&
+                                   !(is_length(setting.key) && ends_for_good)) ||
+                                  (setting.name() == "run.backend" &&
+                                   is_same_backend(setting.value, found->second, backends));
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {

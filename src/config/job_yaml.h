@@ -32,9 +32,14 @@ struct JobDifference {
     std::vector<std::string> harmful;
     std::vector<std::string> harmless;
 };
-/// `before`, `now`: texts made by to_yaml; `path`: the file that holds `before`. InputError when it
-/// is damaged.
+/// What run.backend: auto came to before and comes to now: "cpu", "cuda"; "" = not known.
+struct BackendsOfAuto {
+    std::string before;
+    std::string now;
+};
+/// `before`, `now`: texts made by to_yaml; `path`: the file that holds `before`. run.backend may
+/// change where one of both is auto and comes to the other. InputError when it is damaged.
 JobDifference compare_jobs(const std::string& before, const std::string& now,
-                           const std::string& path);
+                           const std::string& path, const BackendsOfAuto& backends = {});
 
 }  // namespace loratrain

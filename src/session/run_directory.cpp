@@ -38,10 +38,11 @@ std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
 }
 
-void check_same_job(const std::string& dir, const std::string& job_yaml) {
+void check_same_job(const std::string& dir, const RunIdentity& identity) {
     const std::string resolved = dir + "/resolved.yaml";
     if (!fs::exists(resolved)) return;
-    const JobDifference difference = compare_jobs(read_text(resolved), job_yaml, resolved);
+    const JobDifference difference =
+        compare_jobs(read_text(resolved), identity.job_yaml, resolved, identity.backends);
     Problems problems;
     for (const std::string& line : difference.harmful) {
         problems.add(dir, "holds the run of another job: " + line,
@@ -127,7 +128,7 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
     if (command_line.restart == Restart::never) {
         move_former_run_aside();
     } else {
-        check_same_job(dir_, identity.job_yaml);
+        check_same_job(dir_, identity);
         if (!by_workers) check_is_of_no_workers(job);
         if (!by_workers && !found_) found_ = find_checkpoint(job, plan, identity, "");
     }

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/collective.h"
+#include "config/job_words.h"
 #include "io/files.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/memory/memory_model.h"
@@ -35,6 +36,16 @@ std::optional<Plan> former_plan(const Job& job) {
     } catch (const std::exception& error) {
         log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
         return std::nullopt;
+    }
+}
+
+/// Of the run that the directory holds; "" where nothing tells.
+std::string former_backend(const Job& job) {
+    try {
+        const Plan plan = plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+        return word_of(backend_words, plan.backend);
+    } catch (const std::exception&) {
+        return "";
     }
 }
 
@@ -95,6 +106,7 @@ void Session::open_inputs() {
     inputs_ = open_job_inputs(job_);
     name_base_model(job_, *inputs_.weights);
     identity_ = identify(job_, inputs_);
+    identity_.backends = {former_backend(job_), word_of(backend_words, cluster_.backend)};
     if (group_ != nullptr) job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
     plan_with_built_in_costs(inputs_.weights->spec());
 }

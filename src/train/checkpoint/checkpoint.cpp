@@ -163,7 +163,7 @@ void check_checkpoint(const fs::path& dir, const Job& job, const Plan& plan,
     const bool whole = judge([&] {
         manifest = checked_manifest(dir);
         const std::string path = (dir / checkpoint_job_name).string();
-        difference = compare_jobs(read_text(path), identity.job_yaml, path);
+        difference = compare_jobs(read_text(path), identity.job_yaml, path, identity.backends);
     });
     if (!whole) return;
     check_identity(dir, manifest, difference, identity);

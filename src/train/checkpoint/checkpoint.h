@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "config/job_yaml.h"
 #include "train/checkpoint/adapter_transfer.h"
 #include "train/checkpoint/run_state.h"
 
@@ -15,6 +16,7 @@ struct RunIdentity {
     std::string weights_checksum;
     std::vector<std::string> data_checksums;  ///< per DatasetId, training files
     std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
+    BackendsOfAuto backends{};                ///< of the run before, and now
 };
 
 /// Writes <root>/<round>/, `root` "" = checkpoint_folder(): per adapter that has begun (the bank

@@ -120,6 +120,23 @@ TEST(JobCompare, WorkersKeepNothingOfAdaptersThatHaveEnded) {
         {"adapters.b.r.max_steps: 10 -> 100"}, {"parallel.assignment: joint -> each"});
 }
 
+/// As of slurm/cpu.sbatch, which sets the backend, and mpirun, where the job leaves it to auto.
+TEST(JobCompare, AutoIsTheBackendThatItComesTo) {
+    Job job = two_adapters();
+    const std::string by_itself = to_yaml(job);
+    job.run.backend = BackendKind::cpu;
+    const std::string cpu = to_yaml(job);
+    const auto harmful = [](const std::string& before, const std::string& now,
+                            const BackendsOfAuto& backends) {
+        return compare_jobs(before, now, "job.yaml", backends).harmful;
+    };
+    EXPECT_EQ(harmful(cpu, by_itself, {"cpu", "cpu"}), Lines{});
+    EXPECT_EQ(harmful(by_itself, cpu, {"cpu", "cpu"}), Lines{});
+    EXPECT_EQ(harmful(cpu, by_itself, {"cpu", "cuda"}), Lines{"run.backend: cpu -> auto"});
+    EXPECT_EQ(harmful(by_itself, cpu, {"cuda", "cpu"}), Lines{"run.backend: auto -> cpu"});
+    EXPECT_EQ(harmful(by_itself, cpu, {}), Lines{"run.backend: auto -> cpu"});
+}
+
 TEST(JobCompare, StepsInPlaceOfEpochsAreHarmful) {
     expect_harmful(
         [](Job& job) { job.adapters[0].max_steps = 100; },
