@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "comm/collective.h"
 #include "io/adapters/loader_rules.h"
+#include "io/hub_name.h"
 #include "io/weights/base_weights.h"
 
 namespace loratrain {
@@ -24,6 +25,8 @@ std::string verdict_text(const LoaderVerdict& verdict) {
 ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
+        require_directory(command_line.run_dir,
+                          "give a directory that PEFT or loratrain has written");
         const auto base = open_base_weights(command_line.base);
         for (const LoaderVerdict& verdict : check_loaders(command_line.run_dir, base->spec())) {
             log::block(verdict_text(verdict));

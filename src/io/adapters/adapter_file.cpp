@@ -14,6 +14,7 @@
 #include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
+#include "io/hub_name.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {
@@ -121,10 +122,7 @@ std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProble
 /// Opens and checks everything, so that all problems of a directory come at once.
 SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
                              const ModelSpec& model) {
-    if (!std::filesystem::is_directory(dir)) {
-        throw InputError(dir, "is not a directory",
-                         "give a directory that PEFT or loratrain has written");
-    }
+    require_directory(dir, "give a directory that PEFT or loratrain has written");
     CappedProblems problems(dir);
     check_peft_config(dir + config_name, adapter, model, problems);
     const bool config_fits = problems.empty();

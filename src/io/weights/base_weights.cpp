@@ -1,6 +1,7 @@
 #include "io/weights/base_weights.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/quantized.h"
@@ -8,6 +9,7 @@
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
+#include "io/hub_name.h"
 #include "io/weights/base_layout.h"
 #include "io/weights/hf_config.h"
 #include "io/weights/quantized_parts.h"
@@ -241,7 +243,32 @@ void WeightSource::read_codes(const std::string& name, std::int64_t /*first_row*
     LORATRAIN_CHECK(false, name, " has no codes");
 }
 
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What people give in place of an imported file.
+void refuse_hugging_face_files(const std::string& weights) {
+    const fs::path path(weights);
+    std::error_code unknown;
+    const bool folder = fs::is_directory(path, unknown);
+    const bool shard = path.extension() == ".safetensors" || path.extension() == ".bin";
+    const bool missing = !fs::exists(path, unknown) && path.extension() != ".h5";
+    if (!folder && !shard && !missing) return;
+    const fs::path model = shard ? path.parent_path() : path;
+    const std::string where = missing && !shard ? "HF_DIR" : model.string();
+    const std::string output = (where == "HF_DIR" ? std::string("base") : where) + ".h5";
+    const char* what = shard ? "is a shard of Hugging Face weights" : "is a folder";
+    throw InputError(weights, cat(missing ? "is no file" : what, "; base weights are an HDF5 file"),
+                     cat("make it once from the model's folder: loratrain import-hf ", where, " ",
+                         output, ", and give ", output, " (in a job: model: {weights: ", output,
+                         "})", missing ? download_hint(weights) : ""));
+}
+
+}  // namespace
+
 std::unique_ptr<WeightSource> open_base_weights(const std::string& path) {
+    refuse_hugging_face_files(path);
     return std::make_unique<BaseFile>(path);
 }
 

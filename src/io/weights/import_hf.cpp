@@ -14,6 +14,7 @@
 #include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
+#include "io/hub_name.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_model_name.h"
 #include "io/weights/base_weights.h"
@@ -214,8 +215,17 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, Weig
     return stored_bytes(tensor, stored);
 }
 
+fs::path folder_of(const std::string& output) {
+    const fs::path folder = fs::path(output).parent_path();
+    return folder.empty() ? fs::path(".") : folder;
+}
+
+/// Its folder need not be there yet: the part of it that is must be able to take the rest.
 void check_output(const std::string& output, bool force) {
-    check_place_of_file(output);
+    fs::path there = folder_of(output);
+    while (!fs::exists(there) && there.has_parent_path()) there = there.parent_path();
+    if (!fs::exists(there)) there = ".";
+    check_place_of_file(there / fs::path(output).filename());
     if (fs::exists(output) && !force) {
         throw InputError(output, "exists already",
                          "choose another name, or replace it with --force");
@@ -223,9 +233,8 @@ void check_output(const std::string& output, bool force) {
 }
 
 void check_space(const std::string& output, std::uint64_t needed) {
-    const fs::path folder = fs::path(output).parent_path();
     std::error_code unknown;
-    const fs::space_info space = fs::space(folder.empty() ? fs::path(".") : folder, unknown);
+    const fs::space_info space = fs::space(folder_of(output), unknown);
     if (!unknown && space.available < needed) {
         throw Error(cat(output, ": needs ", human_bytes(needed), ", only ",
                         human_bytes(space.available), " are free on that disk"));
@@ -269,6 +278,7 @@ std::string tokenizer_of(const std::string& hf_dir) {
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options) {
     check_output(output, options.force);
+    require_directory(hf_dir, "give the folder of a Hugging Face model, with its config.json");
     const std::string config_path = hf_dir + "/config.json";
     const std::string config = read_text(config_path);
     const ModelSpec spec = parse_hf_config(config, config_path);
@@ -283,6 +293,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     for (const BaseTensor& tensor : import.linears) {
         needed += quantized_bytes(tensor, import.quantization->format);
     }
+    make_directory(folder_of(output));
     check_space(output, needed);
 
     ImportReport report;

@@ -284,6 +284,8 @@ TEST_F(ImportHfTest, LongListsAreCut) {
 }
 
 TEST_F(ImportHfTest, RefusesIncompleteDirectories) {
+    EXPECT_TRUE(has(problem_text([&] { import(); }), "hf: is not a directory"));
+    std::filesystem::create_directories(hf());
     EXPECT_TRUE(has(problem_text([&] { import(); }), "hf/config.json: cannot be read"));
     put_tiny({});
     std::filesystem::remove(hf() + "/model.safetensors");
@@ -336,8 +338,32 @@ TEST_F(ImportHfTest, ExistingOutputNeedsForce) {
     import({.force = true});
     EXPECT_NO_THROW(open_base_weights(out()));
     EXPECT_TRUE(has(problem_text([&] { import_hf(hf(), dir_.path(), {}); }), "is a directory"));
-    EXPECT_TRUE(has(problem_text([&] { import_hf(hf(), dir_.file("no/b.h5"), {}); }),
+    put(dir_.file("file"), "");
+    EXPECT_TRUE(has(problem_text([&] { import_hf(hf(), dir_.file("file/b.h5"), {}); }),
                     "is not a directory"));
+}
+
+TEST_F(ImportHfTest, MakesTheFolderOfItsOutputOnceTheInputIsGood) {
+    put_tiny(tiny_tensors(tiny_spec()));
+    const std::string out = dir_.file("new/deep/base.h5");
+    EXPECT_TRUE(has(problem_text([&] { import_hf(dir_.file("nothing"), out, {}); }),
+                    "nothing: is not a directory"));
+    EXPECT_FALSE(std::filesystem::exists(dir_.file("new")));
+    import_hf(hf(), out, {});
+    EXPECT_NO_THROW(open_base_weights(out));
+}
+
+TEST_F(ImportHfTest, NameOnAHubIsToBeDownloadedFirst) {
+    const auto refusal = [&](const std::string& folder) {
+        return problem_text([&] { import_hf(folder, dir_.file("b.h5"), {}); });
+    };
+    const char* const hint =
+        "download it first: hf download org/Model-1.5B --local-dir Model-1.5B, and give that "
+        "folder";
+    EXPECT_TRUE(has(refusal("org/Model-1.5B"), hint)) << refusal("org/Model-1.5B");
+    EXPECT_TRUE(has(refusal(dir_.file("org/Model-1.5B")), hint));
+    EXPECT_FALSE(has(refusal(dir_.file("missing")), "hf download"));
+    EXPECT_TRUE(has(problem_text([] { open_base_weights("org/Model-1.5B"); }), hint));
 }
 
 TEST_F(ImportHfTest, FullDiskIsAnErrorAndLeavesNothing) {
