@@ -22,10 +22,6 @@ namespace {
 
 constexpr std::chrono::milliseconds between_looks{500};
 
-Pulse pulse_now(const RunStatus& status) {
-    return pulse_of(status, unix_time(), host_name(), process_exists);
-}
-
 struct Sight {
     std::optional<RunStatus> status;
     Pulse pulse;
@@ -103,13 +99,14 @@ void compare_runs(const CommandLine& command_line) {
 
 void report_run(const CommandLine& command_line) {
     const RunRecord run = read_runs(command_line.run_dir);
-    const Pulse pulse = run.status ? pulse_now(*run.status) : Pulse{};
     const std::string out = place_of_page(command_line, command_line.run_dir + "/report.html");
     if (!run.parts.empty()) {
         log::info(cat("merged ", run.parts.size(), " runs: ", join(run.parts, ", ")));
         write_merged(run);
+    } else if (run.status && run.pulse.life == Life::vanished) {
+        write_results(run);  // they still say RUNNING
     }
-    write_page(out, report_page(run, pulse, unix_time()));
+    write_page(out, report_page(run, unix_time()));
 }
 
 }  // namespace

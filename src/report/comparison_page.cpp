@@ -74,7 +74,7 @@ std::string runs_table(const std::vector<RunRecord>& runs) {
         const std::string speed =
             totals.seconds > 0 ? format_fixed(totals.tokens / totals.seconds, 0) : "";
         rows.push_back({html::markup_cell(color_key(r) + html::escape(run.dir)),
-                        text_cell(run.status ? run.status->state : "not begun"),
+                        text_cell(run.status ? run_word(*run.status, run.pulse) : "not begun"),
                         number_cell(std::to_string(run.job.adapters.size())), number_cell(ranks),
                         number_cell(human_duration(totals.seconds)),
                         number_cell(format_fixed(totals.tokens, 0)), number_cell(speed),
@@ -97,20 +97,24 @@ std::string adapters_table(const std::vector<RunRecord>& runs, const Places& pla
             if (found == run.results.end()) continue;
             const MetricsSummary& summary = found->summary;
             const AdapterJob& job = run.job.adapter(place.adapter);
-            rows.push_back(
-                {text_cell(name), html::markup_cell(color_key(place.run) + html::escape(run.dir)),
-                 text_cell(found->status), number_cell(std::to_string(job.r)),
-                 number_cell(format_exact(job.learning_rate)),
-                 number_cell(std::to_string(summary.steps)), optional_cell(train_loss(summary), 4),
-                 optional_cell(summary.last_eval_loss, 4),
-                 optional_cell(summary.last_exact_match, 1, 100.0)});
+            std::vector<Cell>& row = rows.emplace_back(std::vector<Cell>{
+                text_cell(name), html::markup_cell(color_key(place.run) + html::escape(run.dir)),
+                text_cell(found->status)});
+            const std::vector<Cell> keys = report::key_cells(job);
+            row.insert(row.end(), keys.begin(), keys.end());
+            row.push_back(number_cell(std::to_string(summary.steps)));
+            row.push_back(optional_cell(train_loss(summary), 4));
+            row.push_back(optional_cell(summary.last_eval_loss, 4));
+            row.push_back(optional_cell(summary.last_exact_match, 1, 100.0));
         }
     }
-    return html::table(
-        {text_cell("adapter"), text_cell("run"), text_cell("status"), number_cell("r"),
-         number_cell("learning rate"), number_cell("steps"), number_cell("train loss"),
-         number_cell("eval loss"), number_cell("exact match %")},
-        rows);
+    std::vector<Cell> head{text_cell("adapter"), text_cell("run"), text_cell("status")};
+    const std::vector<Cell> keys = report::key_heads();
+    head.insert(head.end(), keys.begin(), keys.end());
+    for (const char* name : {"steps", "train loss", "eval loss", "exact match %"}) {
+        head.push_back(number_cell(name));
+    }
+    return html::table(head, rows);
 }
 
 std::string chart(const std::vector<RunRecord>& runs, const std::vector<Place>& places,

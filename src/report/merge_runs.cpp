@@ -174,7 +174,10 @@ RunRecord merge_runs(const std::string& dir, const std::vector<RunRecord>& runs)
     merged.provenance_json = runs.front().provenance_json;
     for (const RunRecord& run : runs) merged.parts.push_back(run.dir);
     const bool told = std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.status; });
-    if (told) merged.status = merged_status(runs);
+    if (told) {
+        merged.status = merged_status(runs);
+        merged.pulse = pulse_now(*merged.status);
+    }
     for (const Member& member : members_of(runs)) {
         const auto id = static_cast<AdapterId>(merged.job.adapters.size());
         merged.job.adapters.push_back(member.job());
@@ -200,8 +203,12 @@ RunRecord read_runs(const std::string& dir) {
     return runs.empty() ? read_run(dir) : merge_runs(dir, runs);
 }
 
-void write_merged(const RunRecord& run) {
+void write_results(const RunRecord& run) {
     write_text_atomic(run.dir + "/" + results_file_name, results_csv(run.job, run.results));
+}
+
+void write_merged(const RunRecord& run) {
+    write_results(run);
     std::vector<AdapterId> best;
     for (const AdapterResult& result : run.results) {
         const bool first = result.trial && result.trial->rank == 1;

@@ -19,6 +19,9 @@ RunRecord merge_runs(const std::string& dir, const std::vector<RunRecord>& runs)
 /// holds none.
 RunRecord read_runs(const std::string& dir);
 
+/// Writes its results.csv anew.
+void write_results(const RunRecord& run);
+
 /// What a merged record leaves in its directory beside the page: results.csv, and best.yaml, a job
 /// that trains the best trial of every dataset.
 void write_merged(const RunRecord& run);

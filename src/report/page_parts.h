@@ -1,9 +1,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "report/html.h"
 #include "report/run_record.h"
-#include "report/status_text.h"
 
 namespace loratrain {
 
@@ -11,8 +12,11 @@ namespace loratrain {
 namespace report {
 
 std::string style();  ///< CSS
-std::string summary(const RunRecord& run, const Pulse& pulse);
-std::string adapters(const RunRecord& run, const Pulse& pulse);
+std::string summary(const RunRecord& run);
+std::string adapters(const RunRecord& run);
+/// Of an adapter's keys, for tables: form, r, alpha, dropout, targets, batch, learning rate.
+std::vector<html::Cell> key_heads();
+std::vector<html::Cell> key_cells(const AdapterJob& adapter);
 /// Leaderboard, parallel coordinates, and what each key matters, per dataset.
 std::string sweep(const RunRecord& run);
 /// What adapters have written (io/run_files/generations_file.h).

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
+#include "config/targets_text.h"
 #include "plan/memory/memory_model.h"
 #include "report/html.h"
 #include "report/page_parts.h"
@@ -19,12 +20,6 @@ std::string badge_class(const RunStatus& status, const Pulse& pulse) {
     if (pulse.life == Life::silent || pulse.life == Life::vanished) return "badge bad";
     if (status.state == "done") return status.reason.empty() ? "badge good" : "badge wait";
     return status.state == "failed" ? "badge bad" : "badge wait";
-}
-
-std::string badge_word(const RunStatus& status, const Pulse& pulse) {
-    if (pulse.life == Life::silent) return "silent";
-    if (pulse.life == Life::vanished) return "vanished";
-    return status.state;
 }
 
 std::string tile(const std::string& value, const std::string& name) {
@@ -108,17 +103,14 @@ std::string total_steps(const RunRecord& run, AdapterId adapter) {
     return cat(" / ", run.plan->adapters[index(adapter)].total_steps);
 }
 
-std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
-                              const Pulse& pulse) {
+std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result) {
     const AdapterJob& adapter = run.job.adapter(result.adapter);
     const MetricsSummary& s = result.summary;
-    return {
-        text_cell(adapter.name),
-        status_cell(shown_status(result.status, pulse)),
-        text_cell(run.job.dataset(adapter.dataset).name),
-        number_cell(std::to_string(adapter.r)),
-        number_cell(format_exact(adapter.lora_alpha)),
-        number_cell(format_exact(adapter.learning_rate)),
+    std::vector<Cell> row{text_cell(adapter.name), status_cell(result.status),
+                          text_cell(run.job.dataset(adapter.dataset).name)};
+    const std::vector<Cell> keys = key_cells(adapter);
+    row.insert(row.end(), keys.begin(), keys.end());
+    const std::vector<Cell> results{
         number_cell(cat(s.steps, total_steps(run, result.adapter))),
         loss_cell(train_loss(s)),
         loss_cell(s.first_eval_loss),
@@ -126,37 +118,70 @@ std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result,
         loss_cell(s.best_eval_loss),
         number_cell(s.last_exact_match ? format_fixed(100 * *s.last_exact_match, 1) + "%" : "-"),
         number_cell(format_fixed(s.tokens, 0))};
+    row.insert(row.end(), results.begin(), results.end());
+    return row;
+}
+
+/// What an adapter trains: "LoRA", "rsLoRA, LoRA+ 16", "DoRA", "PiSSA", ...
+std::string form_text(const AdapterJob& adapter) {
+    std::string text = adapter.use_rslora ? "rsLoRA" : "LoRA";
+    if (adapter.is_vera()) text = "VeRA";
+    if (adapter.use_dora) text = adapter.use_rslora ? "DoRA, rsLoRA" : "DoRA";
+    if (is_difference(adapter.form)) {
+        const bool pissa = adapter.init_lora_weights == Initial::pissa;
+        text = cat(pissa ? "PiSSA" : "OLoRA", adapter.use_rslora ? ", rsLoRA" : "");
+    }
+    if (adapter.loraplus_lr_ratio != 1.0) {
+        text += ", LoRA+ " + format_exact(adapter.loraplus_lr_ratio);
+    }
+    return text;
 }
 
 }  // namespace
 
-std::string summary(const RunRecord& run, const Pulse& pulse) {
+std::vector<Cell> key_heads() {
+    return {text_cell("form"),           number_cell("r"),     number_cell("alpha"),
+            number_cell("dropout"),      text_cell("targets"), number_cell("batch"),
+            number_cell("learning rate")};
+}
+
+std::vector<Cell> key_cells(const AdapterJob& adapter) {
+    return {text_cell(form_text(adapter)),
+            number_cell(std::to_string(adapter.r)),
+            number_cell(adapter.is_vera() ? "-" : format_exact(adapter.lora_alpha)),
+            number_cell(format_exact(adapter.lora_dropout)),
+            text_cell(targets_text(adapter)),
+            number_cell(std::to_string(adapter.global_batch_size)),
+            number_cell(format_exact(adapter.learning_rate))};
+}
+
+std::string summary(const RunRecord& run) {
     std::string markup = "<h1>" + html::escape(run.dir) + "</h1>\n";
     if (run.status) {
-        markup += cat("<div><span class=\"", badge_class(*run.status, pulse), "\">",
-                      html::escape(badge_word(*run.status, pulse)), "</span> ",
-                      html::escape(pulse_text(*run.status, pulse)), "</div>\n");
+        markup += cat("<div><span class=\"", badge_class(*run.status, run.pulse), "\">",
+                      html::escape(run_word(*run.status, run.pulse)), "</span> ",
+                      html::escape(pulse_text(*run.status, run.pulse)), "</div>\n");
     } else {
         markup += "<div><span class=\"badge\">starting</span> no heartbeat yet</div>\n";
     }
     markup += "<div class=\"tiles\">\n";
-    if (run.status) markup += status_tiles(*run.status, pulse);
+    if (run.status) markup += status_tiles(*run.status, run.pulse);
     return markup + run_tiles(run) + "</div>\n";
 }
 
-std::string adapters(const RunRecord& run, const Pulse& pulse) {
-    const std::vector<Cell> head{
-        text_cell("adapter"),     text_cell("status"),       text_cell("dataset"),
-        number_cell("r"),         number_cell("alpha"),      number_cell("learning rate"),
-        number_cell("steps"),     number_cell("train loss"), number_cell("eval before"),
-        number_cell("eval loss"), number_cell("best eval"),  number_cell("exact match"),
-        number_cell("tokens")};
+std::string adapters(const RunRecord& run) {
+    std::vector<Cell> head{text_cell("adapter"), text_cell("status"), text_cell("dataset")};
+    const std::vector<Cell> keys = key_heads();
+    head.insert(head.end(), keys.begin(), keys.end());
+    for (const char* name : {"steps", "train loss", "eval before", "eval loss", "best eval",
+                             "exact match", "tokens"}) {
+        head.push_back(number_cell(name));
+    }
     std::vector<std::vector<Cell>> rows;
-    for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result, pulse));
+    for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result));
     return "<h2>Adapters, by dataset and eval loss</h2>\n" + html::table(head, rows) +
            "<p class=\"note\">Train loss: mean of the last 10 steps. Exact match: evaluated "
-           "samples "
-           "of which every trained token is the model's first choice.</p>\n";
+           "samples of which every trained token is the model's first choice.</p>\n";
 }
 
 }  // namespace loratrain::report

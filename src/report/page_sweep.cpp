@@ -223,6 +223,14 @@ std::string key_chart(const RunRecord& run, const SweptTrials& sweep, const Swep
                html::escape(key.name), "\">\n", markup, "</svg></figure>\n");
 }
 
+Cell share_cell(const std::optional<double>& share) {
+    if (!share) return text_cell("-");
+    const int pixels = static_cast<int>(std::lround(160.0 * *share));
+    return html::markup_cell(cat("<span class=\"bar\" style=\"width:", pixels, "px\"></span> ",
+                                 format_fixed(100.0 * *share, 1), "%"));
+}
+
+/// "" where no trials can be compared.
 std::string importance(const RunRecord& run, const SweptTrials& sweep) {
     std::vector<const SweptKey*> keys;
     for (const SweptKey& key : sweep.keys) keys.push_back(&key);
@@ -231,15 +239,14 @@ std::string importance(const RunRecord& run, const SweptTrials& sweep) {
     });
     std::vector<std::vector<Cell>> rows;
     for (const SweptKey* key : keys) {
-        const int pixels = static_cast<int>(std::lround(160.0 * key->eta_squared));
         const auto& spread = key->spread_through_best;
-        rows.push_back(
-            {text_cell(key->name),
-             html::markup_cell(cat("<span class=\"bar\" style=\"width:", pixels, "px\"></span> ",
-                                   format_fixed(100.0 * key->eta_squared, 1), "%")),
-             number_cell(spread ? objective_text(run.job, *spread) : "-")});
+        if (!key->eta_squared && !spread) continue;
+        rows.push_back({text_cell(key->name), share_cell(key->eta_squared),
+                        number_cell(spread ? objective_text(run.job, *spread) : "-")});
     }
-    return html::table({text_cell("key"), text_cell("of the variance (eta squared)"),
+    if (rows.empty()) return "";
+    return "<h3>What each key matters</h3>\n" +
+           html::table({text_cell("key"), text_cell("of the variance (eta squared)"),
                         number_cell("spread through the best")},
                        rows) +
            cat("<p class=\"note\">Of the ", sweep.complete, " of ", sweep.trials.size(),
@@ -255,8 +262,7 @@ std::string section_of(const RunRecord& run, DatasetId dataset) {
                          "<div class=\"charts\">\n";
     for (const SweptKey& key : sweep.keys) markup += key_chart(run, sweep, key);
     markup += "</div>\n";
-    if (sweep.keys.empty()) return markup;
-    return markup + "<h3>What each key matters</h3>\n" + importance(run, sweep);
+    return markup + importance(run, sweep);
 }
 
 }  // namespace

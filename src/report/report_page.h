@@ -3,13 +3,12 @@
 #include <string>
 
 #include "report/run_record.h"
-#include "report/status_text.h"
 
 namespace loratrain {
 
 /// One HTML page about a run that needs nothing else: no scripts, no styles or fonts from
 /// elsewhere. Everything that comes from the job or its files is escaped. `now` in seconds since
 /// 1970.
-std::string report_page(const RunRecord& run, const Pulse& pulse, double now);
+std::string report_page(const RunRecord& run, double now);
 
 }  // namespace loratrain

@@ -90,7 +90,7 @@ std::string status_path(const std::string& dir) {
 
 std::string status_of(const RunRecord& run, std::size_t adapter) {
     if (run.status && adapter < run.status->adapters.size()) {
-        return run.status->adapters[adapter].status;
+        return shown_status(run.status->adapters[adapter].status, run.pulse);
     }
     return "";
 }
@@ -124,6 +124,7 @@ RunRecord read_run(const std::string& dir) {
     run.job_yaml = read_text(dir + resolved_name);
     read_record(status_path(dir), [&](const std::string& text) {
         run.status = run_status_from_json(text, status_path(dir));
+        run.pulse = pulse_now(*run.status);
     });
     read_record(dir + "/plan.yaml", [&](const std::string& text) {
         Plan plan = plan_from_text(text);

@@ -11,6 +11,7 @@
 #include "io/run_files/status_file.h"
 #include "io/run_files/trace_file.h"
 #include "plan/plan.h"
+#include "report/status_text.h"
 
 namespace loratrain {
 
@@ -34,11 +35,13 @@ struct RunRecord {
     std::string job_yaml;
     std::optional<Plan> plan;                      ///< none = not there, or unreadable (a warning)
     std::optional<RunStatus> status;               ///< none before the first heartbeat
+    Pulse pulse;                                   ///< of `status`, when it was read
     std::string provenance_json;                   ///< "" = none
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
     std::vector<std::string> generations;  ///< per AdapterId: its generations.jsonl; "" = none
-    std::vector<AdapterResult> results;    ///< sorted (io/run_files/results_file.h)
-    std::vector<MeasuredMemory> memory;    ///< per rank; empty = none measured
+    /// Sorted (io/run_files/results_file.h), with shown_status().
+    std::vector<AdapterResult> results;
+    std::vector<MeasuredMemory> memory;              ///< per rank; empty = none measured
     std::vector<std::vector<DeviceSample>> samples;  ///< of the first ranks; empty = none taken
     std::vector<TraceSpan> trace;                    ///< measured, else simulated before the start
     bool trace_measured = false;

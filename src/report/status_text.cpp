@@ -10,6 +10,7 @@
 #include <span>
 #include <sstream>
 
+#include "base/system.h"
 #include "base/text.h"
 
 namespace loratrain {
@@ -117,6 +118,15 @@ Pulse pulse_of(const RunStatus& status, double now, const std::string& host,
     return pulse;
 }
 
+Pulse pulse_now(const RunStatus& status) {
+    return pulse_of(status, unix_time(), host_name(), process_exists);
+}
+
+std::string run_word(const RunStatus& status, const Pulse& pulse) {
+    if (pulse.life == Life::vanished) return "interrupted";
+    return pulse.life == Life::silent ? "silent" : status.state;
+}
+
 std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
     const std::string process = cat("process ", status.pid, " on ", status.host);
     switch (pulse.life) {
@@ -128,7 +138,7 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
             return cat("no sign of life for ", human_duration(pulse.age), " (", process,
                        " is stuck or dead; the same command continues a dead run)");
         case Life::vanished:
-            return cat("ended without a word: ", process, " is gone, last sign of life ",
+            return cat(run_word(status, pulse), ": ", process, " is gone, last sign of life ",
                        human_duration(pulse.age), " ago (the same command continues it)");
         case Life::ended:
             break;
@@ -141,7 +151,7 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
 
 std::string shown_status(const std::string& status, const Pulse& pulse) {
     const bool over = pulse.life == Life::ended || pulse.life == Life::vanished;
-    return over && status == "RUNNING" ? "INTERRUPTED" : status;
+    return over ? status_of_ended(status) : status;
 }
 
 std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,

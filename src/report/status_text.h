@@ -30,6 +30,13 @@ bool process_exists(std::int64_t pid);
 /// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 
+/// Here and now.
+Pulse pulse_now(const RunStatus& status);
+
+/// The run's state in one word: running, silent, interrupted (its process is gone), stopped, done
+/// or failed.
+std::string run_word(const RunStatus& status, const Pulse& pulse);
+
 /// An adapter's status for people to read: RUNNING is INTERRUPTED where its run has ended.
 std::string shown_status(const std::string& status, const Pulse& pulse);
 

@@ -87,7 +87,7 @@ std::vector<std::size_t> compared_trials(const SweptTrials& sweep) {
     return compared;
 }
 
-double eta_squared(const SweptTrials& sweep, const SweptKey& key) {
+std::optional<double> eta_squared(const SweptTrials& sweep, const SweptKey& key) {
     struct Sum {
         double values = 0.0;
         double count = 0.0;
@@ -102,7 +102,7 @@ double eta_squared(const SweptTrials& sweep, const SweptKey& key) {
             sum->count += 1.0;
         }
     }
-    if (trials.size() < 2) return 0.0;
+    if (groups.size() < 2 || trials.size() == groups.size()) return std::nullopt;
     const double mean = all.values / all.count;
     double total = 0.0;
     double between = 0.0;

@@ -43,9 +43,11 @@ constexpr std::array<Shade, 8> palette{{{"#0072b2", "#99c9e6"},
 constexpr Shade unknown_shade{"#5b6675", "#b9c0ca"};
 constexpr const char* pale_label = " style=\"font-size:10px;fill:#1c2430\"";
 constexpr const char* full_label = " style=\"font-size:10px;fill:#ffffff\"";
-constexpr const char* title_style = " style=\"font-size:14px;font-weight:600;fill:#1c2430\"";
+constexpr const char* title_style =
+    " class=\"title\" fill=\"#1c2430\" style=\"font-size:14px;font-weight:600\"";
 constexpr const char* step_color = "#1c2430";
 constexpr const char* idle_color = "#e9ebef";
+constexpr const char* paper_color = "#ffffff";
 
 bool computes(const TraceSpan& span) {
     return span.category == "forward" || span.category == "backward" || span.category == "step";
@@ -55,9 +57,16 @@ std::string number(double value) {
     return format_fixed(value, 2);
 }
 
+/// The class of what the report page, which may be dark, paints otherwise.
+const char* class_of(const std::string& fill) {
+    if (fill == paper_color) return " class=\"paper\"";
+    if (fill == idle_color) return " class=\"idle\"";
+    return fill == step_color ? " class=\"step\"" : "";
+}
+
 std::string rectangle(double x, double y, double w, double h, const char* fill) {
     return cat("<rect x=\"", number(x), "\" y=\"", number(y), "\" width=\"", number(w),
-               "\" height=\"", number(h), "\" fill=\"", fill, "\"/>");
+               "\" height=\"", number(h), "\" fill=\"", fill, "\"", class_of(fill), "/>");
 }
 
 std::string text_at(double x, double y, const char* anchor, std::string_view text,
@@ -101,7 +110,7 @@ class TimelinePicture {
                 number(height), "\" role=\"img\" aria-label=\"", html::escape(title),
                 "\" font-family=\"system-ui, DejaVu Sans, sans-serif\" font-size=\"12\" "
                 "fill=\"#1c2430\">\n",
-                rectangle(0, 0, width, height, "#ffffff"), "\n");
+                rectangle(0, 0, width, height, paper_color), "\n");
         markup += text_at(left, 20, "start", title, title_style);
         markup += text_at(width - 6, 20, "end", "idle");
         for (const auto& [rank, row] : row_of_) markup += row_markup(rank, row);

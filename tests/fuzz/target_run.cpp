@@ -117,7 +117,7 @@ class RecordsTarget final : public Target {
         for (const AdapterJob& adapter : sample_.job.adapters) {
             files_.add("adapters/" + adapter.name + "/metrics.jsonl", metrics);
         }
-        report_page(read_run(folder), {}, 1.7e9);
+        report_page(read_run(folder), 1.7e9);
     }
     void run(Draw& draw) override {
         const std::string name = files_.change(draw);
@@ -125,8 +125,9 @@ class RecordsTarget final : public Target {
         find_costs(files_.path("costs.json"), "key");
         if (name == "plan.yaml") continue_plan();
         MetricsLog(sample_.job).restore(AdapterId{0}, 2);
-        const RunRecord record = read_run(dir);
-        report_page(record, {Life::alive, 3.0}, 1.7e9);
+        RunRecord record = read_run(dir);
+        record.pulse = {Life::alive, 3.0};
+        report_page(record, 1.7e9);
         const RunStatus status = read_status(dir).value_or(RunStatus{});
         const auto alive = [](std::int64_t) { return true; };
         status_text(dir, status, pulse_of(status, 1.7e9, "node", alive));

@@ -163,6 +163,8 @@ class StopAndContinue(Watching):
         self.assertIn("stopped", stopped.text)
         self.assertIn("INTERRUPTED", stopped.text)
         self.assertNotIn("RUNNING", stopped.text)
+        with open(self.run_dir / "results.csv", newline="", encoding="utf-8") as file:
+            self.assertEqual({row["status"] for row in csv.DictReader(file)}, {"INTERRUPTED"})
         self.assertEqual([s for s, _ in self.events("one")["train/loss"]], [1, 2, 3])
 
         self.train()
@@ -301,13 +303,29 @@ class OtherStates(Watching):
         os.kill(status["pid"], signal.SIGKILL)
         process.wait(timeout=60)
         text = self.succeed(direct("status", self.run_dir)).stdout
-        self.assertIn("ended without a word", text)
+        self.assertIn("interrupted: process ", text)
         check, _ = self.page()
-        self.assertIn("vanished", check.text)
+        self.assertIn("interrupted", check.text)
+        self.assertIn("INTERRUPTED", check.text)
+        self.assertNotIn("RUNNING", check.text)
+        self.check_interrupted_word(status)
         status["host"] = "elsewhere"
         status["updated"] -= 723
         (self.run_dir / "status.json").write_text(json.dumps(status))
         self.assertRegex(direct("status", self.run_dir).stdout, "no sign of life for 12 min")
+
+    def check_interrupted_word(self, status):
+        """That of status and report stands in the comparison and in results.csv too."""
+        other = self.dir / "other"
+        shutil.copytree(self.run_dir, other)
+        self.succeed(direct("report", self.run_dir))
+        with open(self.run_dir / "results.csv", newline="", encoding="utf-8") as file:
+            self.assertEqual({row["status"] for row in csv.DictReader(file)}, {"INTERRUPTED"})
+        check, _ = self.page(other)
+        self.assertEqual(check.text.count("interrupted"), 2)
+        self.assertEqual(check.text.count("INTERRUPTED"), 2 * len(status["adapters"]))
+        self.assertFalse({"running", "RUNNING", "vanished"} & set(check.text))
+        shutil.rmtree(other)
 
     def test_hostile_names_are_only_text(self):
         dataset = "<script>alert(1)</script>'\"&"

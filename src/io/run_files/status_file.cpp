@@ -99,6 +99,10 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
     }
 }
 
+std::string status_of_ended(const std::string& status) {
+    return status == "RUNNING" ? "INTERRUPTED" : status;
+}
+
 std::string time_text(double unix_seconds) {
     return local_time(unix_seconds, "%Y-%m-%d %H:%M:%S");
 }

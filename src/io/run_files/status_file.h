@@ -36,6 +36,9 @@ struct RunStatus {
     std::vector<AdapterProgress> adapters;
 };
 
+/// What people read of an adapter's status once its run has ended: INTERRUPTED for RUNNING.
+std::string status_of_ended(const std::string& status);
+
 inline constexpr const char* status_file_name = "status.json";
 
 /// Numbers that are not finite become null and come back empty.

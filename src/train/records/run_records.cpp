@@ -145,8 +145,9 @@ void RunRecords::write_results() {
     if (!events_) return;
     std::vector<AdapterResult> results;
     for (const AdapterId adapter : adapters_.all()) {
+        const std::string status = status_name(adapters_[adapter].state.status);
         results.push_back(
-            {adapter, status_name(adapters_[adapter].state.status), summaries_[adapter]});
+            {adapter, ended_ ? status_of_ended(status) : status, summaries_[adapter]});
     }
     if (job_.sweep) {
         for (const TrialEntry& entry : trial_results(job_, adapters_)) {

@@ -27,7 +27,7 @@ class RunRecords : public ::testing::Test {
         std::filesystem::create_directories(dir_.file("adapters/one"));
         put(dir_.file("adapters/one/metrics.jsonl"), "{\"step\": 1, \"loss\": 2.5}\n");
     }
-    std::string page() const { return report_page(read_run(dir_.path()), {}, 1e9); }
+    std::string page() const { return report_page(read_run(dir_.path()), 1e9); }
 
     test::TempDir dir_;
 };

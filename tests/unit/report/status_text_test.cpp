@@ -76,7 +76,7 @@ TEST(Pulse, Words) {
     EXPECT_NE(silent.find("no sign of life for 12 min 3 s (process 812 on node01"),
               std::string::npos)
         << silent;
-    EXPECT_NE(pulse_text(status, {Life::vanished, 5.0}).find("ended without a word"),
+    EXPECT_NE(pulse_text(status, {Life::vanished, 5.0}).find("interrupted: process "),
               std::string::npos);
     status.state = "failed";
     status.reason = "disk full";

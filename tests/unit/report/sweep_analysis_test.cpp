@@ -38,8 +38,8 @@ TEST(SweepAnalysis, KeysThatVaryAndWhatTheyMatter) {
     EXPECT_EQ(sweep.keys[0].values, (std::vector<std::string>{"2", "4"}));
     EXPECT_EQ(sweep.keys[0].of_trial, (std::vector<std::size_t>{0, 0, 1, 1}));
     // Variances of the two keys: 4 * 0.5^2 and 4 * 0.05^2 of their sum.
-    EXPECT_NEAR(sweep.keys[0].eta_squared, 1.0 / 1.01, 1e-12);
-    EXPECT_NEAR(sweep.keys[1].eta_squared, 0.01 / 1.01, 1e-12);
+    EXPECT_NEAR(*sweep.keys[0].eta_squared, 1.0 / 1.01, 1e-12);
+    EXPECT_NEAR(*sweep.keys[1].eta_squared, 0.01 / 1.01, 1e-12);
     EXPECT_NEAR(sweep.keys[0].spread_through_best.value(), 1.0, 1e-12);
     EXPECT_NEAR(sweep.keys[1].spread_through_best.value(), 0.1, 1e-12);
 }
@@ -49,9 +49,18 @@ TEST(SweepAnalysis, TrialsEndedEarlyDoNotCompare) {
     for (std::size_t t = 2; t < 4; ++t) run.results[t].status = "PRUNED";
     const SweptTrials sweep = analyse_sweep(run, DatasetId{0});
     EXPECT_EQ(sweep.complete, 2U);
-    EXPECT_EQ(sweep.keys[0].eta_squared, 0.0);
+    EXPECT_FALSE(sweep.keys[0].eta_squared) << "both have one rank";
     EXPECT_FALSE(sweep.keys[0].spread_through_best);
-    EXPECT_NEAR(sweep.keys[1].eta_squared, 1.0, 1e-12);
+    EXPECT_FALSE(sweep.keys[1].eta_squared) << "one trial for each rate";
+    EXPECT_NEAR(sweep.keys[1].spread_through_best.value(), 0.1, 1e-12);
+    EXPECT_NE(report::sweep(run).find("What each key matters"), std::string::npos);
+}
+
+TEST(SweepPage, OneTrialHasNoImportance) {
+    RunRecord run = swept_run();
+    for (std::size_t t = 1; t < 4; ++t) run.results[t].status = "PRUNED";
+    EXPECT_EQ(report::sweep(run).find("What each key matters"), std::string::npos);
+    EXPECT_EQ(report::sweep(run).find("eta squared"), std::string::npos);
 }
 
 TEST(SweepPage, HasOneLinePerTrialAndEscapesNames) {
