@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .hub import download_hint
+
 
 class InputError(Exception):
     """Something the user can put right; the text says where and what, in one line."""
@@ -157,7 +159,8 @@ def read_records(path: Path) -> Iterator[Record | InputError]:
     except (EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{path}: damaged or cut short: {error}") from error
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or _first_line(error)}") from error
+        hint = download_hint(path, "--repo-type dataset ")
+        raise InputError(f"{path}: {error.strerror or _first_line(error)}{hint}") from error
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from .digest import xxh64
 from .formats import Rendered, Span
+from .hub import download_hint
 from .records import InputError, at, read_json_object
 
 IGNORE = -100
@@ -101,7 +102,8 @@ class HfTokenizer:
         self._numpy = numpy
         path = directory / "tokenizer.json"
         if not path.is_file():
-            raise InputError(f"{path}: no such file; --tokenizer takes a Hugging Face directory, or the word bytes")
+            raise InputError(f"{path}: no such file; --tokenizer takes a Hugging Face directory, or the word bytes"
+                             f"{download_hint(directory)}")
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception

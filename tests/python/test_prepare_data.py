@@ -281,6 +281,15 @@ class Errors(Case):
         code, _, err = self.run_script(self.write({"text": "a"}), "-o", self.out, "--tokenizer", self.folder)
         self.assertEqual(code, 2)
         self.assertIn("tokenizer.json: no such file", err)
+        self.assertNotIn("hf download", err)
+
+    @needs("tokenizers", "numpy")
+    def test_names_on_a_hub_are_to_be_downloaded(self) -> None:
+        for arguments, download in ((("org/texts", "--tokenizer", "bytes"), "--repo-type dataset org/texts --local-dir texts"),
+                                    ((self.write({"text": "a"}), "--tokenizer", "org/Model-1B"), "org/Model-1B --local-dir Model-1B")):
+            code, _, err = self.run_script(*arguments, "--show", 1)
+            self.assertEqual(code, 2)
+            self.assertIn(f"download it first: hf download {download}, and give that folder", err)
 
 
 @needs("tokenizers", "jinja2")

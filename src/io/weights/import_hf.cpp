@@ -215,14 +215,14 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, Weig
     return stored_bytes(tensor, stored);
 }
 
-fs::path folder_of(const std::string& output) {
+fs::path output_folder(const std::string& output) {
     const fs::path folder = fs::path(output).parent_path();
     return folder.empty() ? fs::path(".") : folder;
 }
 
 /// Its folder need not be there yet: the part of it that is must be able to take the rest.
 void check_output(const std::string& output, bool force) {
-    fs::path there = folder_of(output);
+    fs::path there = output_folder(output);
     while (!fs::exists(there) && there.has_parent_path()) there = there.parent_path();
     if (!fs::exists(there)) there = ".";
     check_place_of_file(there / fs::path(output).filename());
@@ -234,7 +234,7 @@ void check_output(const std::string& output, bool force) {
 
 void check_space(const std::string& output, std::uint64_t needed) {
     std::error_code unknown;
-    const fs::space_info space = fs::space(folder_of(output), unknown);
+    const fs::space_info space = fs::space(output_folder(output), unknown);
     if (!unknown && space.available < needed) {
         throw Error(cat(output, ": needs ", human_bytes(needed), ", only ",
                         human_bytes(space.available), " are free on that disk"));
@@ -293,7 +293,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     for (const BaseTensor& tensor : import.linears) {
         needed += quantized_bytes(tensor, import.quantization->format);
     }
-    make_directory(folder_of(output));
+    make_directory(output_folder(output));
     check_space(output, needed);
 
     ImportReport report;
