@@ -152,7 +152,7 @@ class Watching(JobTest):
 
 class StopAndContinue(Watching):
     def test_all_records(self):
-        self.train("--stop-after", 3, code=STOPPED)
+        self.assertRegex(self.train("--stop-after", 3, code=STOPPED).stdout, r"one +INTERRUPTED +3 ")
         self.assertEqual(self.status()["state"], "stopped")
         self.assertEqual(self.status()["reason"], "--stop-after 3 reached")
         text = self.succeed(direct("status", self.run_dir)).stdout

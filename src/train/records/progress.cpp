@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "io/run_files/status_file.h"
 
 namespace loratrain {
 
@@ -80,7 +81,7 @@ std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
     row("adapter", "status", "steps", "train loss", "eval loss", "exact match");
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
-        row(job.adapters[i].name, status_name(a.status), std::to_string(a.steps),
+        row(job.adapters[i].name, status_of_ended(status_name(a.status)), std::to_string(a.steps),
             format_fixed(a.losses.value(), 4),
             change(a.first_eval_loss, a.last_eval_loss, 4, 1.0, ""),
             change(a.first_exact_match, a.last_exact_match, 1, 100.0, "%"));
