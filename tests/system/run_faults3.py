@@ -462,7 +462,7 @@ def tools_as_text():
 def keeps_prompt(file, *words):
     told = prepare(f"data/{file}", "--tokenizer", "tok", "--show", "1")
     if told.code == 2:
-        told.refused("prompt|question|instruction|system")
+        told.refused("prompt|question|instruction|system|history")
         return
     for word in words:
         told.accepted().needs(word in told.text, f"{word!r} is lost")
