@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -121,6 +122,9 @@ class Planner {
     }
 
   private:
+    /// Of every replica; one of those that are planned alike.
+    using Planners = std::vector<std::shared_ptr<const ReplicaPlanner>>;
+
     /// Of microbatches that are not given; none: as workload_of() has it.
     std::optional<std::int64_t> usual_tokens(const Plan& constants) const {
         if (cluster_.backend != BackendKind::cuda) return std::nullopt;
@@ -163,14 +167,30 @@ class Planner {
     /// Adds to problems_ what does not fit.
     PlannedJob planned_with(const Plan& constants, const Workload& work) {
         const std::vector<ReplicaJob> shapes = replicas();
-        std::vector<std::unique_ptr<ReplicaPlanner>> planners;
+        Planners planners;
         for (std::size_t r = 0; r < shapes.size(); ++r) {
-            planners.push_back(std::make_unique<ReplicaPlanner>(ReplicaTask{
+            const ReplicaPlan* former = former_of(shapes, r);
+            const std::size_t known = former == nullptr ? first_alike(shapes, r) : r;
+            if (known < r) {
+                planners.push_back(planners[known]);
+                continue;
+            }
+            planners.push_back(std::make_shared<const ReplicaPlanner>(ReplicaTask{
                 job_, constants, datasets_, work, costs_of_lanes(constants, shapes[r].tensor),
-                lora_width(job_, cluster_.backend), former_of(shapes, r), shapes[r],
-                shapes.size() > 1}));
+                lora_width(job_, cluster_.backend), former, shapes[r], shapes.size() > 1}));
         }
         return assembled(constants, planners);
+    }
+
+    /// The first replica that is planned as this one is.
+    static std::size_t first_alike(const std::vector<ReplicaJob>& shapes, std::size_t r) {
+        const auto key = [](const ReplicaJob& shape) {
+            return std::tie(shape.tensor, shape.stages, shape.microbatch_tokens, shape.recompute,
+                            shape.recomputed_layers, shape.recomputes_least);
+        };
+        std::size_t first = 0;
+        while (key(shapes[first]) != key(shapes[r])) ++first;
+        return first;
     }
 
     std::string where(std::string_view key) const { return cat(job_.path, ": ", key); }
@@ -308,8 +328,7 @@ class Planner {
         return plan;
     }
 
-    PlannedJob assembled(const Plan& constants,
-                         const std::vector<std::unique_ptr<ReplicaPlanner>>& planners) {
+    PlannedJob assembled(const Plan& constants, const Planners& planners) {
         PlannedJob planned{constants, {}};
         Plan& plan = planned.plan;
         plan.costs = planners.front()->costs();
@@ -322,9 +341,12 @@ class Planner {
             set_holders(plan.replicas, hosts);
         }
         set_memory(plan);
+        FittingTokens fitting;
         for (std::size_t r = 0; r < planners.size(); ++r) {
             const ReplicaView view = view_of(plan, plan.replicas[r]);
-            const FittingTokens fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
+            if (r == 0 || planners[r] != planners[r - 1]) {
+                fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
+            }
             if (r == 0) planned.report = {fitting, planners[r]->trials()};
             check_memory(*planners[r], view, fitting);
         }
@@ -347,8 +369,7 @@ class Planner {
         }
     }
 
-    void keep_layers(const std::vector<std::unique_ptr<ReplicaPlanner>>& planners,
-                     Plan& plan) const {
+    void keep_layers(const Planners& planners, Plan& plan) const {
         bool any = false;
         for (std::size_t r = 0; r < planners.size(); ++r) {
             ReplicaPlan& replica = plan.replicas[r];

@@ -66,17 +66,20 @@ class LayoutSearch {
     std::int32_t depth() {
         const std::int32_t least = view_.replica.max_in_flight;
         const std::int32_t apart = depths_apart(least);
-        std::vector<double> speeds;
+        std::vector<std::int32_t> depths;
         for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); depth += apart) {
-            rules_.max_in_flight = depth;
-            speeds.push_back(speed());
+            depths.push_back(depth);
         }
-        if (speeds.empty()) return least;
+        if (depths.empty()) return least;
+        rules_.capacity = view_.replica.microbatch_tokens;
+        rules_.rough = false;
+        const std::vector<double> times =
+            block_times(rules_, rounds_of(plan_.first_admitted.size()), depths);
         const double wanted =
-            (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
-        const auto enough = std::find_if(speeds.begin(), speeds.end(),
-                                         [&](double speed) { return speed >= wanted; });
-        return with_spare(least + apart * static_cast<std::int32_t>(enough - speeds.begin()));
+            *std::min_element(times.begin(), times.end()) / (1.0 - depth_tolerance);
+        const auto enough =
+            std::find_if(times.begin(), times.end(), [&](double time) { return time <= wanted; });
+        return with_spare(depths[static_cast<std::size_t>(enough - times.begin())]);
     }
 
   private:

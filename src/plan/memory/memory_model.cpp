@@ -23,6 +23,14 @@ constexpr std::int64_t exchanged_values_cuda = 1 << 23;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
+std::int64_t parameters_of(const FormTensor& tensor, std::int64_t rank, const LinearShape& shape) {
+    std::int64_t count = 1;
+    for (const Axis axis : tensor.axes) {
+        count *= axis == Axis::rank ? rank : axis == Axis::in ? shape.in : shape.out;
+    }
+    return count;
+}
+
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
     const int rank = target_rank(adapter, model, layer, linear);
@@ -30,8 +38,7 @@ void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t
     const LinearShape shape = target_shape(model, linear);
     StateSizes one;
     for (const FormTensor& tensor : adapter.form.tensors) {
-        one.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
-                optim_on(adapter, linear));
+        one.add(parameters_of(tensor, rank, shape), tensor.trained, optim_on(adapter, linear));
     }
     if (adapter.form.keeps_norms) one.norms += shape.out;
     sizes += one.times(target_experts(model, linear).count);
@@ -67,6 +74,51 @@ StateSizes most_sizes(const AdapterJob& adapter, const ModelSpec& model, std::in
 std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model) {
     return aligned_array(projected_floats(adapter, model), size_of(DType::f32));
 }
+
+/// Both keep equally many tensors of equal shapes on the same linears.
+bool are_as_large(const AdapterJob& a, const AdapterJob& b) {
+    const auto alike = [](const FormTensor& one, const FormTensor& other) {
+        return one.axes == other.axes && one.trained == other.trained;
+    };
+    return a.r == b.r && a.optim == b.optim && a.modules == b.modules && a.targets == b.targets &&
+           a.targets_head == b.targets_head && a.targets_embedding == b.targets_embedding &&
+           a.form.keeps_norms == b.form.keeps_norms && a.form.projects == b.form.projects &&
+           std::equal(a.form.tensors.begin(), a.form.tensors.end(), b.form.tensors.begin(),
+                      b.form.tensors.end(), alike);
+}
+
+/// adapter_bytes_on() of one adapter after another, counted once of those that are as large: a
+/// sweep has a thousand.
+class BytesOnStage {
+  public:
+    BytesOnStage(const StagePlan& stage, const Job& job, const ModelSpec& model)
+        : stage_(stage), job_(job), model_(model) {}
+
+    std::uint64_t of(AdapterId adapter) {
+        const AdapterJob& wanted = job_.adapter(adapter);
+        const LayerRange layers = layers_of(stage_, adapter);
+        for (const Known& known : known_) {
+            if (known.layers.first == layers.first && known.layers.count == layers.count &&
+                are_as_large(job_.adapter(known.adapter), wanted)) {
+                return known.bytes;
+            }
+        }
+        known_.push_back({adapter, layers, adapter_bytes_on(stage_, adapter, job_, model_)});
+        return known_.back().bytes;
+    }
+
+  private:
+    struct Known {
+        AdapterId adapter{};
+        LayerRange layers;
+        std::uint64_t bytes = 0;
+    };
+
+    const StagePlan& stage_;
+    const Job& job_;
+    const ModelSpec& model_;
+    std::vector<Known> known_;
+};
 
 }  // namespace
 
@@ -346,9 +398,10 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
 
 std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
                                     const ModelSpec& model) {
+    BytesOnStage bytes(stage, job, model);
     std::uint64_t largest = 0;
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-        largest = std::max(largest, adapter_bytes_on(stage, static_cast<AdapterId>(a), job, model));
+        largest = std::max(largest, bytes.of(static_cast<AdapterId>(a)));
     }
     return largest;
 }
@@ -377,9 +430,8 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.host =
         static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
     memory.host_activations = offload_host_bytes(view, stage_index);
-    for (const AdapterId adapter : view.plan.first_admitted) {
-        memory.adapters += adapter_bytes_on(stage, adapter, job, model);
-    }
+    BytesOnStage bytes(stage, job, model);
+    for (const AdapterId adapter : view.plan.first_admitted) memory.adapters += bytes.of(adapter);
     memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
         static_cast<std::uint64_t>(slot_count(view, stage_index)) * slot_bytes(view, stage);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/parallel_for.h"
@@ -42,6 +43,7 @@ class Limit {
 };
 
 constexpr double most_before_merging = 1.15;
+constexpr std::size_t most_merged = 4;
 
 class Comparison {
   public:
@@ -52,7 +54,7 @@ class Comparison {
     }
 
     void run(const Relevance& relevance) {
-        least_.assign(tried_.size(), TriedPacking::too_long);
+        bounds_.resize(tried_.size());
         Limit limit(relevance);
         pack_others();
         simulate_all(false, limit);
@@ -69,6 +71,11 @@ class Comparison {
         return pipeline_load(rules_, block_, tried_[i].bins, repeats_);
     }
 
+    /// No makespan of it is below.
+    std::int64_t least(std::size_t i) const {
+        return bounds_[i] ? bounds_[i]->makespan() : TriedPacking::too_long;
+    }
+
     bool is_filled(std::size_t i) const { return tried_[i].variant.filling == Filling::filled; }
 
     std::vector<std::size_t> those(bool filled) const {
@@ -82,7 +89,7 @@ class Comparison {
     void simulate_all(bool filled, Limit& limit) {
         std::vector<std::size_t> order = those(filled);
         std::stable_sort(order.begin(), order.end(),
-                         [&](std::size_t a, std::size_t b) { return least_[a] < least_[b]; });
+                         [&](std::size_t a, std::size_t b) { return least(a) < least(b); });
         parallel_for(order.size(), rules_.threads,
                      [&](std::size_t i) { simulate(order[i], limit); });
     }
@@ -112,15 +119,29 @@ class Comparison {
         const std::int64_t most =
             any ? limit
                 : static_cast<std::int64_t>(most_before_merging * static_cast<double>(limit));
+        std::vector<std::vector<Bins>> packed(filled.size());
+        std::vector<std::int64_t> times(filled.size(), TriedPacking::too_long);
         parallel_for(filled.size(), rules_.threads, [&](std::size_t f) {
             TriedPacking& one = tried_[filled[f]];
-            const std::vector<Bins> bins =
-                pack_filled(block_, portions_.at(one.variant.groups), alone_, false);
-            one.bins = concatenate(bins);
+            packed[f] = pack_filled(block_, portions_.at(one.variant.groups), alone_, false);
+            one.bins = concatenate(packed[f]);
             const PipelineLoad load = load_of(filled[f]);
-            if (!pipeline_time_within(load, pipeline_bound(load), most)) return;
-            one.bins = merge_portions(rules_, block_, bins).bins;
-            least_[filled[f]] = pipeline_bound(load_of(filled[f])).makespan();
+            const auto time = pipeline_time_within(load, pipeline_bound(load), most);
+            if (time) times[f] = time->makespan;
+        });
+        std::vector<std::size_t> fastest;
+        for (std::size_t f = 0; f < filled.size(); ++f) {
+            if (times[f] != TriedPacking::too_long) fastest.push_back(f);
+        }
+        std::stable_sort(fastest.begin(), fastest.end(),
+                         [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
+        if (rules_.stages.size() > many_stages && fastest.size() > most_merged) {
+            fastest.resize(most_merged);
+        }
+        parallel_for(fastest.size(), rules_.threads, [&](std::size_t i) {
+            const std::size_t f = filled[fastest[i]];
+            tried_[f].bins = merge_portions(rules_, block_, packed[fastest[i]]).bins;
+            bounds_[f] = pipeline_bound(load_of(f));
         });
     }
 
@@ -137,16 +158,13 @@ class Comparison {
                 tried_[i].bins = pack_variant(alone_, block_, parts, variant);
             }
         }
-        for (std::size_t i = first; i < last; ++i) {
-            least_[i] = pipeline_bound(load_of(i)).makespan();
-        }
+        for (std::size_t i = first; i < last; ++i) bounds_[i] = pipeline_bound(load_of(i));
     }
 
     void simulate(std::size_t i, Limit& limit) {
         tried_[i].makespan = TriedPacking::too_long;
-        if (least_[i] > limit.most()) return;
-        const PipelineLoad load = load_of(i);
-        const auto time = pipeline_time_within(load, pipeline_bound(load), limit.most());
+        if (!bounds_[i] || least(i) > limit.most()) return;
+        const auto time = pipeline_time_within(load_of(i), *bounds_[i], limit.most());
         if (!time) return;
         tried_[i].makespan = time->makespan;
         limit.add(time->makespan);
@@ -158,7 +176,7 @@ class Comparison {
     int repeats_;
     std::vector<TriedPacking>& tried_;
     std::map<std::int32_t, std::vector<Portion>> portions_;  ///< by the number of groups
-    std::vector<std::int64_t> least_;                        ///< bounds of the makespans
+    std::vector<std::optional<PipelineBound>> bounds_;       ///< none: it is too long
 };
 
 }  // namespace

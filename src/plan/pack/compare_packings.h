@@ -25,9 +25,13 @@ struct Relevance {
     double factor = 1.0;
 };
 
+/// Beyond so many stages simulations take long, and less is compared.
+inline constexpr std::size_t many_stages = 16;
+
 /// Packs the block by every variant and simulates it done `repeats` times in a row. Filled ones
-/// come last: only those that are not far behind before they are merged. Those whose makespan does
-/// not matter may get too_long instead: they are given up as soon as bounds show it
+/// come last: only those that are not far behind before they are merged, of many_stages the fastest
+/// four. Those whose
+/// makespan does not matter may get too_long instead: they are given up as soon as bounds show it
 /// (pipeline_bound.h). Uses rules.threads; what matters does not depend on them.
 void compare_packings(const PackRules& rules, const BlockItems& block, int repeats,
                       const Relevance& relevance, std::vector<TriedPacking>& tried);

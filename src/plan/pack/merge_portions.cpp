@@ -10,6 +10,14 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t most_simulations = 256;
+constexpr std::size_t least_simulations = 16;
+constexpr std::size_t most_computations = 1U << 20U;  ///< in all of these
+
+/// As many as take no longer together on many stages than on few.
+std::size_t simulations_of(const PipelineLoad& load) {
+    const std::size_t count = most_computations / std::max<std::size_t>(1, load.forward.size());
+    return std::clamp(count, least_simulations, most_simulations);
+}
 
 class Merging {
   public:
@@ -22,7 +30,7 @@ class Merging {
         begun_.emplace(load_);
         makespan_ = end_of(*begun_);
         std::int32_t merges = 0;
-        const std::size_t stride = 1 + packed_.size() / most_simulations;
+        const std::size_t stride = 1 + packed_.size() / simulations_of(load_);
         for (std::size_t p = 0; p + 1 < packed_.size(); p += stride) {
             merges += merge_if_good(p, std::min(p + stride, packed_.size() - 1));
         }

@@ -74,7 +74,7 @@ class Search {
 
     BalancedPacking run() {
         const BlockItems part = first_rounds(block_);
-        std::vector<Tried> tried = variants(rules_.rough ? rough_stride : 1);
+        std::vector<Tried> tried = variants(stride());
         const bool is_all = part.items.size() == block_.items.size();
         evaluate(part, is_all ? Relevance{1, relevant()} : Relevance{kept, 1.0}, tried);
         sort(tried);
@@ -90,6 +90,12 @@ class Search {
     }
 
   private:
+    /// Of variants that are looked at; on many stages every other one.
+    std::size_t stride() const {
+        if (rules_.rough) return rough_stride;
+        return rules_.stages.size() > many_stages ? 2 : 1;
+    }
+
     bool tries_fewest() const { return rules_.packing != Packing::greedy && milp_available(); }
     /// Beyond this many times the best makespan nothing is looked at again.
     double relevant() const { return tries_fewest() ? near_best : as_good; }

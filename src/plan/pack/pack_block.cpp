@@ -1,7 +1,9 @@
 #include "plan/pack/pack_block.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <limits>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -88,13 +90,27 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
     return microbatches;
 }
 
-double block_time(const PackRules& rules, std::span<const Round> rounds) {
+std::vector<double> block_times(const PackRules& rules, std::span<const Round> rounds,
+                                std::span<const std::int32_t> depths) {
     const std::vector<Round> longer =
         pads(rules) ? padded(rounds, rules.capacity) : std::vector<Round>();
     const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
-    const Bins bins = pack(rules, block, nullptr);
-    const PipelineLoad load = pipeline_load(rules, block, bins, blocks_timed);
-    return static_cast<double>(pipeline_time(load).makespan) / blocks_timed;
+    std::vector<double> times(depths.size(), std::numeric_limits<double>::infinity());
+    for (const std::int32_t packed_for : std::set{depths.front(), depths.back()}) {
+        PackRules deep = rules;
+        deep.max_in_flight = packed_for;
+        PipelineLoad load = pipeline_load(deep, block, pack(deep, block, nullptr), blocks_timed);
+        for (std::size_t i = 0; i < depths.size(); ++i) {
+            load.max_in_flight = depths[i];
+            const auto makespan = static_cast<double>(pipeline_time(load).makespan);
+            times[i] = std::min(times[i], makespan / blocks_timed);
+        }
+    }
+    return times;
+}
+
+double block_time(const PackRules& rules, std::span<const Round> rounds) {
+    return block_times(rules, rounds, std::array{rules.max_in_flight}).front();
 }
 
 }  // namespace loratrain

@@ -70,4 +70,9 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
 /// follow each other: the mean of a few.
 double block_time(const PackRules& rules, std::span<const Round> rounds);
 
+/// The same with so many microbatches in flight instead, for each of `depths`, which ascend: of a
+/// block that is packed for the first and for the last of them, whichever takes less.
+std::vector<double> block_times(const PackRules& rules, std::span<const Round> rounds,
+                                std::span<const std::int32_t> depths);
+
 }  // namespace loratrain

@@ -87,6 +87,13 @@ Entries replicas_that_share(const Job& job, const Entries& options, const Cluste
     return {{1, 1, cluster.ranks, {}}};
 }
 
+/// One pipeline cannot use all ranks: a stage has a layer at least. The job does not say how else.
+bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster) {
+    const ParallelJob& parallel = job.parallel;
+    return parallel.deployment.empty() && !parallel.pipeline_stages && !parallel.by_workers() &&
+           cluster.ranks > model.layers;
+}
+
 InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
                          std::int64_t longest) {
     const std::string where = cat(job.path, ": parallel.deployment");
@@ -183,7 +190,9 @@ bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>
 std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,
                                                   std::span<const DatasetInfo> datasets,
                                                   const Cluster& cluster, const Plan* former) {
-    if (!job.parallel.find_deployment) return std::nullopt;
+    if (!job.parallel.find_deployment && !has_too_many_ranks(job, model, cluster)) {
+        return std::nullopt;
+    }
     const auto longest = [&] {
         return workload_of(job, model, cluster.backend, datasets).longest_sample;
     };

@@ -51,7 +51,8 @@ std::vector<ReplicaJob> deployment_of(const OptionCounts& counts,
 /// Whether replicas are cut alike, in whatever order and whatever their sizes.
 bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>& other);
 
-/// With `deployment: auto`, sets the job's deployment: that of `former`, the run that is continued,
+/// With `deployment: auto`, or without the key on more ranks than one pipeline can use, as the
+/// model has layers, sets the job's deployment: that of `former`, the run that is continued,
 /// or null, where it has as many ranks and still fits, else the fastest that is found, of those
 /// that come back then. Throws InputError where there is none; does nothing with another key.
 std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,

@@ -82,9 +82,13 @@ class Remedies {
             const bool several = entry.deployment.size() > 1 || entry.deployment[0].count > 1;
             if (added == most_deployments || !several || same_cuts(entry.deployment, own)) continue;
             ++added;
-            const char* costs = cluster_.costs ? " by built-in costs" : "";
-            add(cat(deployment_text(entry.deployment), costs), deployed(job_, entry.deployment),
-                cluster_);
+            if (!cluster_.costs) {
+                remedies_.push_back(
+                    {deployment_text(entry.deployment), cluster_.ranks, entry.prediction});
+                continue;
+            }
+            add(cat(deployment_text(entry.deployment), " by built-in costs"),
+                deployed(job_, entry.deployment), cluster_);
         }
     }
 

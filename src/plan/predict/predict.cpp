@@ -14,6 +14,8 @@ namespace loratrain {
 namespace {
 
 constexpr int most_windows = 8;
+constexpr std::int32_t enough_samples = 4096;  // of a window
+constexpr std::int32_t fewest_rounds = 4;
 
 std::int64_t tokens_of_job(const Job& job, const Plan& plan,
                            std::span<const DatasetInfo> datasets) {
@@ -117,9 +119,21 @@ class Predictor {
         return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
     }
 
+    /// As many of them as have enough samples: those of hundreds of adapters take long to pack.
+    std::int32_t rounds_with_enough(std::int32_t rounds) const {
+        std::int64_t samples = 0;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            if (!progress_.stopped[a]) samples += job_.adapters[a].global_batch_size;
+        }
+        const std::int64_t enough = enough_samples / std::max<std::int64_t>(1, samples);
+        return std::min(rounds,
+                        static_cast<std::int32_t>(std::max<std::int64_t>(fewest_rounds, enough)));
+    }
+
     /// False when nothing is left.
-    bool play(std::int32_t rounds) {
+    bool play(std::int32_t most_rounds) {
         admit_next();
+        const std::int32_t rounds = rounds_with_enough(most_rounds);
         PackedBlocks packed;
         const auto stream = stream_with(packed);
         const JointWindow joint = stream->next(rounds, true, true);
