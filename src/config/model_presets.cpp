@@ -29,6 +29,9 @@ struct Preset {
 constexpr std::array presets{
     Preset{"smollm2-135m", "llama", 49152, 576, 1536, 30, 9, 3, 100000.0, false, true},
     Preset{"tinyllama-1.1b", "llama", 32000, 2048, 5632, 22, 32, 4, 10000.0, false, false},
+    Preset{"llama-2-7b", "llama", 32000, 4096, 11008, 32, 32, 32, 10000.0, false, false},
+    Preset{"llama-2-13b", "llama", 32000, 5120, 13824, 40, 40, 40, 10000.0, false, false},
+    Preset{"llama-2-70b", "llama", 32000, 8192, 28672, 80, 64, 8, 10000.0, false, false},
     Preset{"llama-3.2-3b", "llama", 128256, 3072, 8192, 28, 24, 8, 500000.0, false, true},
     Preset{"llama-3.1-8b", "llama", 128256, 4096, 14336, 32, 32, 8, 500000.0, false, false},
     Preset{"qwen2.5-3b", "qwen2", 151936, 2048, 11008, 36, 16, 2, 1000000.0, true, true},

@@ -47,14 +47,18 @@ struct DeviceRates {
 constexpr std::string_view scaled_from_h200 =
     ", an estimate: an h200's rates, scaled by the maker's peaks";
 
-constexpr std::array<DeviceRates, 8> devices{{
+constexpr std::array<DeviceRates, 10> devices{{
     {"h200", 620e12, 850e12, 610e12, 490e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 4.8e12,
      50e9, 300e9, ""},
     {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 3.35e12,
      50e9, 300e9, ""},
     {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 2.04e12, 24e9,
      200e9, scaled_from_h200},
+    {"a100-40", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 0.81e12, 1.555e12,
+     24e9, 200e9, scaled_from_h200},
     {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 0.864e12, 24e9,
+     20e9, scaled_from_h200},
+    {"a6000", 90e12, 0.0, 95e12, 53e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.4e12, 0.768e12, 24e9,
      20e9, scaled_from_h200},
     {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 0.696e12, 24e9,
      20e9, scaled_from_h200},

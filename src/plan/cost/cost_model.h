@@ -52,7 +52,8 @@ void add_offload(double bytes_of_token, std::string_view device, CostModel& cost
 /// offload_per_token, layer_traffic and link_power.
 void take_unmeasured(const CostModel& built_in, CostModel& measured);
 
-/// The devices whose costs are built in: "h200", "h100", "a100", "l40s", "a40", "a10", "l4", "cpu".
+/// The devices whose costs are built in: "h200", "h100", "a100", "a100-40", "l40s",
+/// "a6000", "a40", "a10", "l4", "cpu".
 std::vector<std::string> device_names();
 /// Whether fp8 products with a scale per row are made there; what is not known is taken to.
 bool computes_fp8(std::string_view device);

@@ -15,14 +15,16 @@ struct Entry {
     std::uint64_t gibibytes;
 };
 
-constexpr std::array<Entry, 8> entries{{{"h200", BackendKind::cuda, 139},
-                                        {"h100", BackendKind::cuda, 78},
-                                        {"a100", BackendKind::cuda, 78},
-                                        {"l40s", BackendKind::cuda, 43},
-                                        {"a40", BackendKind::cuda, 43},
-                                        {"a10", BackendKind::cuda, 21},
-                                        {"l4", BackendKind::cuda, 21},
-                                        {"cpu", BackendKind::cpu, 0}}};
+constexpr std::array<Entry, 10> entries{{{"h200", BackendKind::cuda, 139},
+                                         {"h100", BackendKind::cuda, 78},
+                                         {"a100", BackendKind::cuda, 78},
+                                         {"a100-40", BackendKind::cuda, 38},
+                                         {"l40s", BackendKind::cuda, 43},
+                                         {"a6000", BackendKind::cuda, 46},
+                                         {"a40", BackendKind::cuda, 43},
+                                         {"a10", BackendKind::cuda, 21},
+                                         {"l4", BackendKind::cuda, 21},
+                                         {"cpu", BackendKind::cpu, 0}}};
 
 }  // namespace
 

@@ -39,7 +39,7 @@ TEST(CheckPrecision, Fp8IsForGpus) {
 
 TEST(CheckPrecision, Fp8IsForHopper) {
     const Job job = job_in(Precision::fp8);
-    for (const char* device : {"a100", "l40s", "a40", "a10", "l4"}) {
+    for (const char* device : {"a100", "a100-40", "l40s", "a6000", "a40", "a10", "l4"}) {
         const auto problems = problems_of(job, small_model(), BackendKind::cuda, device);
         ASSERT_EQ(problems.size(), 1U) << device;
         EXPECT_NE(problems[0].what.find(cat("for Hopper, not for '", device, "'")),
