@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/system.h"
@@ -36,10 +38,20 @@ constexpr std::int32_t rounds_played = 16;
 constexpr const char* dry_run_name = "dry_run";
 constexpr const char* sweep_picture_name = "sweep.svg";
 
-Cluster wanted_cluster(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
-    const ImaginedRanks ranks{command_line.ranks.value_or(mpi.size()), command_line.ranks_per_node};
-    if (!command_line.device.empty()) return imagined_cluster(command_line.device, ranks, mpi);
-    return with_ranks(describe_cluster(mpi, job.run.backend), ranks);
+/// One for each number of --ranks, or of the ranks at hand. Collective.
+std::vector<Cluster> wanted_clusters(const CommandLine& command_line, const MpiSession& mpi,
+                                     const Job& job) {
+    std::vector<int> counts = command_line.ranks;
+    if (counts.empty()) counts.push_back(mpi.size());
+    std::optional<Cluster> here;
+    if (command_line.device.empty()) here = describe_cluster(mpi, job.run.backend);
+    std::vector<Cluster> clusters;
+    for (const int count : counts) {
+        const ImaginedRanks ranks{count, command_line.ranks_per_node};
+        clusters.push_back(here ? with_ranks(*here, ranks)
+                                : imagined_cluster(command_line.device, ranks, mpi));
+    }
+    return clusters;
 }
 
 std::string output_directory(const CommandLine& command_line, const Job& job) {
@@ -47,12 +59,68 @@ std::string output_directory(const CommandLine& command_line, const Job& job) {
     return command_line.device.empty() ? "" : cat(job.run.dir, "/", dry_run_name);
 }
 
-/// What workers are predicted to take of what each is to train.
-void tell_workers(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
-                  const ReplicaJob& replica, const MetShapes& prepared) {
+/// A job as it is planned for a cluster, or for one of its workers, and what it is predicted to
+/// take.
+struct PlannedPreview {
+    Job job;
+    Cluster cluster;
+    WorkerShape workers;
+    std::optional<FoundDeployments> found;
+    PlannedJob planned;
+    MetShapes prepared;
+    Prediction prediction;
+    double planned_in = 0.0;  ///< processor seconds
+    double predicted_in = 0.0;
+
+    const Plan& plan() const { return planned.plan; }
+};
+
+/// Also says by which kept costs it is planned.
+PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession& mpi, Job job,
+                               const JobInputs& inputs, Cluster cluster) {
+    PlannedPreview result;
+    if (job.parallel.by_workers()) {
+        result.workers = shape_of_workers(job, cluster);
+        cluster.ranks = result.workers.replica.tensor * result.workers.replica.stages;
+        job = job_of_worker(std::move(job), result.workers);
+    }
+    const double start = processor_seconds();
+    const ModelSpec model = inputs.weights->spec();
+    result.found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
+    result.planned = plan_job(job, model, inputs.infos, cluster);
+    if (command_line.device.empty()) {
+        const MeasuredCosts kept = kept_costs(mpi, job, result.plan(), cluster.ranks_per_node);
+        if (kept.known() && !has_built_in_costs(result.plan())) {
+            cluster.costs = kept.of_first();
+            result.planned =
+                plan_again(result.planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
+        }
+        kept.tell(result.planned.plan);
+    }
+    const double planned_at = processor_seconds();
+    result.prepared = prepared_shapes(job, result.plan(), inputs.infos);
+    result.prediction = predict(job, result.plan(), inputs.infos, rounds_played, result.prepared);
+    result.planned_in = planned_at - start;
+    result.predicted_in = processor_seconds() - planned_at;
+    result.job = std::move(job);
+    result.cluster = std::move(cluster);
+    return result;
+}
+
+/// Of what each worker is to train.
+WorkerQueues queues_of(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
     std::vector<std::int32_t> steps;
-    for (const AdapterPlan& adapter : plan.adapters) steps.push_back(adapter.total_steps);
-    const WorkerQueues queues = queue_for_workers(job, plan, infos, steps, replica.count, prepared);
+    for (const AdapterPlan& adapter : preview.plan().adapters) {
+        steps.push_back(adapter.total_steps);
+    }
+    return queue_for_workers(preview.job, preview.plan(), infos, steps,
+                             preview.workers.replica.count, preview.prepared);
+}
+
+/// What workers are predicted to take of what each is to train.
+void tell_workers(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
+    const ReplicaJob& replica = preview.workers.replica;
+    const WorkerQueues queues = queues_of(preview, infos);
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
                            replica.stages, ", predicted ", human_duration(queues.seconds),
                            " of training; what is above is of one of them\n");
@@ -74,8 +142,9 @@ void check_is_no_place_of_a_run(const std::string& dir) {
 
 /// Tells how trials would be shared among replicas that take no part in each other's rounds, beside
 /// other ways. `dir`: of the picture; "" = none.
-void preview_sweep(const Job& job, const ModelSpec& model, const std::vector<DatasetInfo>& infos,
-                   const Cluster& cluster, const std::string& dir) {
+void compare_sweep_with_others(const Job& job, const ModelSpec& model,
+                               const std::vector<DatasetInfo>& infos, const Cluster& cluster,
+                               const std::string& dir) {
     TrialClasses trials = trial_classes(job, model, infos);
     const SweepJob& sweep = *job.sweep;
     if (sweep.scheduler == TrialScheduler::halving) {
@@ -101,70 +170,98 @@ void tell_deployments(const Job& job, const Plan& plan, const std::vector<Datase
     log::block(describe(compare_baselines(job, plan.model, datasets, cluster, found)));
 }
 
-void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, Job job,
-                      Cluster cluster) {
+/// What other policies, deployments and ways to train would take, and what leaves ranks less idle.
+/// `found`: where the job's own deployment was searched.
+void compare_with_others(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
+                         const Cluster& cluster, const Prediction& own,
+                         std::optional<FoundDeployments> found) {
+    log::block(describe(compare_policies(job, plan.model, infos, cluster, rounds_played, own),
+                        job.schedule.policy));
+    if (cluster.ranks == 1) return;
+    if (!found) found = find_deployments(job, plan.model, infos, cluster);
+    const std::vector<IdleRemedy> remedies =
+        idle_remedies(job, plan, infos, cluster, rounds_played, own, *found);
+    if (!remedies.empty()) log::block(describe(own, cluster.ranks, remedies));
+    tell_deployments(job, plan, infos, cluster, *found, own);
+}
+
+void tell(const PlannedPreview& preview, const JobInputs& inputs) {
+    const Plan& plan = preview.plan();
+    for (const std::string& text :
+         job_warnings(preview.job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
+        log::warn(text);
+    }
+    log::block("datasets\n" + describe_datasets(preview.job, inputs.files));
+    log::block(describe(preview.job, plan, preview.planned.report, inputs.infos));
+    log::block(describe(plan, preview.prediction) + describe_links(plan, preview.cluster));
+    log::block(cat("planned in  ", format_fixed(preview.planned_in, 2), " s, predicted in ",
+                   format_fixed(preview.predicted_in, 2), " s of processor time\n"));
+    if (preview.job.parallel.by_workers()) tell_workers(preview, inputs.infos);
+}
+
+void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+                      const Cluster& cluster) {
     const std::string dir = output_directory(command_line, job);
     if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
-    const Cluster all_ranks = cluster;
-    WorkerShape workers;
-    if (job.parallel.by_workers()) {
-        workers = shape_of_workers(job, cluster);
-        cluster.ranks = workers.replica.tensor * workers.replica.stages;
-        job = job_of_worker(std::move(job), workers);
-    }
-    const double start = processor_seconds();
-    const ModelSpec model = inputs.weights->spec();
-    std::optional<FoundDeployments> found =
-        settle_deployment(job, model, inputs.infos, cluster, nullptr);
-    PlannedJob planned = plan_job(job, model, inputs.infos, cluster);
-    if (command_line.device.empty()) {
-        const MeasuredCosts kept = kept_costs(mpi, job, planned.plan, cluster.ranks_per_node);
-        if (kept.known() && !has_built_in_costs(planned.plan)) {
-            cluster.costs = kept.of_first();
-            planned = plan_again(planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
+    PlannedPreview preview = planned_preview(command_line, mpi, job, inputs, cluster);
+    tell(preview, inputs);
+    if (command_line.compare) {
+        const double start = processor_seconds();
+        compare_with_others(preview.job, preview.plan(), inputs.infos, preview.cluster,
+                            preview.prediction, std::move(preview.found));
+        if (job.sweep) {
+            compare_sweep_with_others(preview.job, preview.plan().model, inputs.infos, cluster,
+                                      dir);
         }
-        kept.tell(planned.plan);
+        log::block(cat("compared in ", format_fixed(processor_seconds() - start, 2),
+                       " s of processor time\n"));
+    } else {
+        log::block(
+            "other ways  --compare predicts other policies, deployments and ways to train\n");
     }
-    const Plan& plan = planned.plan;
-    const double planned_at = processor_seconds();
-    const MetShapes prepared = prepared_shapes(job, plan, inputs.infos);
-    const Prediction prediction = predict(job, plan, inputs.infos, rounds_played, prepared);
-    const double predicted_at = processor_seconds();
-    for (const std::string& text :
-         job_warnings(job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
-        log::warn(text);
-    }
-    log::block("datasets\n" + describe_datasets(job, inputs.files));
-    log::block(describe(job, plan, planned.report, inputs.infos));
-    log::block(describe(plan, prediction) + describe_links(plan, cluster));
-    log::block(cat("planned in  ", format_fixed(planned_at - start, 2), " s, predicted in ",
-                   format_fixed(predicted_at - planned_at, 2), " s of processor time\n"));
-    log::block(
-        describe(compare_policies(job, model, inputs.infos, cluster, rounds_played, prediction),
-                 job.schedule.policy));
-    if (cluster.ranks > 1) {
-        if (!found) found = find_deployments(job, model, inputs.infos, cluster);
-        const std::vector<IdleRemedy> remedies =
-            idle_remedies(job, plan, inputs.infos, cluster, rounds_played, prediction, *found);
-        if (!remedies.empty()) log::block(describe(prediction, cluster.ranks, remedies));
-        tell_deployments(job, plan, inputs.infos, cluster, *found, prediction);
-    }
-    if (job.parallel.by_workers()) tell_workers(job, plan, inputs.infos, workers.replica, prepared);
-    if (job.sweep) preview_sweep(job, model, inputs.infos, all_ranks, dir);
-    log::block(cat("compared and advised in ", format_fixed(processor_seconds() - predicted_at, 2),
-                   " s of processor time\n"));
     if (dir.empty()) return;
-    write_pictures(dir, job, plan, prediction.start);
+    write_pictures(dir, preview.job, preview.plan(), preview.prediction.start);
     log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
+}
+
+/// What the job would take on so many ranks, or why it cannot be done there.
+RankChoice rank_choice(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+                       const JobInputs& inputs, const Cluster& cluster) {
+    RankChoice choice{cluster.ranks, {}, 0.0, 0, {}};
+    try {
+        const PlannedPreview preview = planned_preview(command_line, mpi, job, inputs, cluster);
+        const bool workers = preview.job.parallel.by_workers();
+        choice.deployment =
+            workers ? std::vector{preview.workers.replica} : deployment_of(preview.plan(), 0);
+        choice.seconds =
+            workers ? queues_of(preview, inputs.infos).seconds : preview.prediction.seconds;
+        choice.tokens = preview.prediction.tokens;
+    } catch (const InputError& error) {
+        choice.obstacle = error.problems().front().what;
+    }
+    return choice;
+}
+
+void tell_rank_choices(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+                       const std::vector<Cluster>& clusters) {
+    const JobInputs inputs = open_job_inputs(job);
+    log::block("datasets\n" + describe_datasets(job, inputs.files));
+    std::vector<RankChoice> choices;
+    for (const Cluster& cluster : clusters) {
+        choices.push_back(rank_choice(command_line, mpi, job, inputs, cluster));
+    }
+    log::block(describe(choices));
 }
 
 }  // namespace
 
 ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const Job& job) {
-    const Cluster cluster = wanted_cluster(command_line, mpi, job);
+    const std::vector<Cluster> clusters = wanted_clusters(command_line, mpi, job);
     agree(mpi, [&] {
-        if (mpi.is_root()) plan_and_predict(command_line, mpi, job, cluster);
+        if (!mpi.is_root()) return;
+        if (clusters.size() > 1) return tell_rank_choices(command_line, mpi, job, clusters);
+        plan_and_predict(command_line, mpi, job, clusters.front());
     });
     return ExitCode::done;
 }

@@ -1,7 +1,10 @@
 #include "config/command_line.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "config/bench_line.h"
@@ -19,6 +22,26 @@ std::optional<int> read_count(const Parsed& parsed, const char* name, Problems& 
     const int value = parsed.values[name].as<int>();
     if (value < 1) problems.add(cat("--", name), cat(value, " is out of range"), "give at least 1");
     return value;
+}
+
+void read_ranks(const Parsed& parsed, CommandLine& line, Problems& problems) {
+    if (parsed.values.count("ranks") == 0) return;
+    const auto& text = parsed.values["ranks"].as<std::string>();
+    std::string_view left = text;
+    for (bool more = true; more;) {
+        const std::size_t comma = left.find(',');
+        const std::string_view word = left.substr(0, comma);
+        int number = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+        if (error != std::errc() || end != word.data() + word.size() || number < 1) {
+            problems.add("--ranks", cat("'", text, "' is no number of ranks"),
+                         "give at least 1, or several as in 1,2,4,8 to compare them");
+            return;
+        }
+        line.ranks.push_back(number);
+        more = comma != std::string_view::npos;
+        if (more) left.remove_prefix(comma + 1);
+    }
 }
 
 void read_overrides(const Parsed& parsed, CommandLine& line, Problems& problems) {
@@ -92,17 +115,28 @@ void read_job_path(const Words& arguments, CommandLine& line, Problems& problems
 
 /// Options that only a dry run has.
 void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
-    line.ranks = read_count(parsed, "ranks", problems);
+    read_ranks(parsed, line, problems);
     line.ranks_per_node = read_count(parsed, "ranks-per-node", problems);
     if (parsed.values.count("device") > 0) {
         line.device = parsed.values["device"].as<std::string>();
         if (line.device.empty()) problems.add("--device", "'' names no device", see_help);
     }
-    if (line.dry_run) return;
-    if (line.ranks) {
-        problems.add("--ranks", "only goes with --dry-run",
-                     cat("to train on ", *line.ranks, " ranks: mpirun -np ", *line.ranks,
-                         " loratrain ", line.job_path));
+    if (line.dry_run) {
+        if (line.ranks.size() > 1 && (line.compare || !line.output.empty())) {
+            problems.add(line.compare ? "--compare" : "--out", "goes with one number of --ranks",
+                         "leave it out for a table of several");
+        }
+        return;
+    }
+    if (parsed.values.count("ranks") > 0) {
+        const auto& ranks = parsed.values["ranks"].as<std::string>();
+        problems.add(
+            "--ranks", "only goes with --dry-run",
+            cat("to train on ", ranks, " ranks: mpirun -np ", ranks, " loratrain ", line.job_path));
+    }
+    if (line.compare) {
+        problems.add("--compare", "only goes with --dry-run",
+                     "training uses schedule and parallel as the job has them");
     }
     for (const char* option : {"ranks-per-node", "device", "out"}) {
         if (parsed.values.count(option) == 0) continue;

@@ -32,9 +32,11 @@ struct CommandLine {
     std::string job_path;
     std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
     bool dry_run = false;                  ///< --dry-run
+    bool compare = false;                  ///< --compare, with --dry-run: beside other ways
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
-    std::optional<int> ranks;           ///< --ranks N, with --dry-run: pretend N ranks
+    /// --ranks N[,N...], with --dry-run: pretend N ranks; several: what each of them would take
+    std::vector<int> ranks;
     std::optional<int> ranks_per_node;  ///< --ranks-per-node N, with --dry-run: on hosts of N
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     std::optional<int> stop_after;  ///< --stop-after N: exit 75 at the first block end from step N

@@ -40,8 +40,13 @@ class DryRun(JobTest):
         self.assertAlmostEqual(float(idle.group(1)), sum(stages) / 4, delta=0.11)
         self.assertTrue(all(0 <= share < 100 for share in stages))
         self.assertLess(self.number(r"planned in +([\d.]+) s", text), 5)
-        self.assertEqual("what keeps ranks busier" in text, float(idle.group(1)) >= 15, text)
         self.assertIn("of capacity", text)
+
+    def check_comparison(self, text):
+        idle = self.number(r"idle +([\d.]+)% of all ranks' time", text)
+        self.assertEqual("what keeps ranks busier" in text, idle >= 15, text)
+        self.assertIn("Task-Fused", text)
+        self.assertIn("ways to cut a replica", text)
         for policy in ("sequential", "1f1b", "mlora", "balanced"):
             self.assertGreater(self.number(rf"(?m)^  {policy} +(\d+) ", text), 0)
 
@@ -76,10 +81,18 @@ class DryRun(JobTest):
     def test_llama_8b_on_four_gpus_that_are_not_here(self):
         process = self.succeed(self.preview("llama-3.1-8b", "--ranks", 4, "--device", "h200"))
         self.check_text(process.stdout)
+        for compared in ("Task-Fused", "busier", "1f1b", "compared in"):
+            self.assertNotIn(compared, process.stdout)
         self.assertEqual(sorted(path.name for path in (self.dir / "run").rglob("*")),
                          ["dry_run", "timeline.svg", "trace.json"])
         self.check_trace(self.dir / "run/dry_run/trace.json")
         self.check_picture(self.dir / "run/dry_run/timeline.svg")
+
+    def test_compared_with_other_ways(self):
+        process = self.succeed(self.preview("llama-3.1-8b", "--ranks", 4, "--device", "h200",
+                                            "--compare"))
+        self.check_text(process.stdout)
+        self.check_comparison(process.stdout)
 
     def test_llama_70b_takes_most_of_four_gpus(self):
         out = self.dir / "pictures"
@@ -140,7 +153,7 @@ class DryRun(JobTest):
     def test_faster_devices_are_predicted_faster(self):
         speeds = [self.number(r"speed +(\d+) tokens/s", self.succeed(self.preview(
             "tinyllama-1.1b", "--ranks", 2, "--device", device)).stdout)
-            for device in ("h200", "a100", "a40", "l4", "cpu")]
+            for device in ("h200", "a100", "a6000", "a40", "l4", "cpu")]
         self.assertEqual(speeds, sorted(speeds, reverse=True))
         self.assertGreater(speeds[-2], 50 * speeds[-1])
 
@@ -164,10 +177,46 @@ class DryRun(JobTest):
         process = self.preview("tinyllama-1.1b", "--device", "b200")
         self.assertEqual(process.returncode, 2)
         self.assertIn("--device: 'b200' is not known", process.stderr)
-        self.assertIn("h200, h100, a100, l40s, a40, a10, l4, cpu", process.stderr)
+        self.assertIn("h200, h100, a100, a100-40, l40s, a6000, a40, a10, l4, cpu", process.stderr)
         process = run([self.write_job(self.job_for("tinyllama-1.1b")), "--device", "h200"], 2)
         self.assertEqual(process.returncode, 2)
         self.assertIn("--device: only goes with --dry-run", process.stderr)
+
+    def test_a_table_of_several_numbers_of_ranks(self):
+        process = self.succeed(self.preview("llama-3.1-8b", "--ranks", "1,2,4", "--device", "h200"))
+        rows = re.findall(r"(?m)^ +(\d+) +(\[.*\]) +(\d+) +([\d.]+) +([\d.]+) +([\d.]+)%$",
+                          process.stdout)
+        self.assertEqual([row[0] for row in rows], ["1", "2", "4"])
+        alone = self.succeed(self.preview("llama-3.1-8b", "--ranks", 4, "--device", "h200")).stdout
+        self.assertIn(f"speed       {rows[2][2]} tokens/s\n", alone)
+        self.assertEqual(rows[0][3:], (rows[0][3], rows[0][3], "100.0"))
+        for ranks, _, speed, hours, all_hours, efficiency in rows:
+            self.assertAlmostEqual(int(ranks) * float(hours), float(all_hours), delta=0.03)
+            self.assertAlmostEqual(float(efficiency) / 100,
+                                   int(speed) / int(ranks) / int(rows[0][2]), delta=0.002)
+        self.assertEqual(list((self.dir / "run").rglob("*.svg")),
+                         [self.dir / "run/dry_run/timeline.svg"])  # of the one that is alone
+
+    def test_ranks_on_which_it_does_not_fit_are_told(self):
+        text = self.succeed(self.preview("llama-3-70b", "--ranks", "1,4", "--device", "h100", "--set",
+                                         "model.residency=all")).stdout
+        self.assertRegex(text, r"(?m)^ +1 +- +does not fit +- +- +-$")
+        self.assertRegex(text, r"(?m)^on 1 rank: rank 0 needs .* too little$")
+        self.assertRegex(text, r"(?m)^ +4 +\[\{tp: 1, pp: 4\}\] +\d+ ")
+
+    def test_more_ranks_than_layers_get_replicas(self):
+        text = self.succeed(self.preview("tinyllama-1.1b", "--ranks", 24, "--device", "h200")).stdout
+        self.assertRegex(text, r"(?m)^replica 1 +tp \d+, pp \d+ on rank")
+
+    def test_many_adapters_take_a_line_for_each_dataset(self):
+        job = self.job_for("tinyllama-1.1b")
+        job["adapters"] = [{"name": f"a{i}", "dataset": "large" if i % 3 else "small",
+                            "r": 8 + 8 * (i % 4), "max_steps": 64 + i} for i in range(101)]
+        text = self.succeed(direct(self.write_job(job), "--dry-run", "--device", "h200")).stdout
+        self.assertNotIn("a57", text)
+        self.assertRegex(text, r"(?m)^ *34 adapters +small +8-32 +160 +8 +20 +64-163 ")
+        self.assertRegex(text, r"(?m)^ *67 adapters +large +8-32 +160 +8 +20 +65-164 ")
+        self.assertLess(len(text.splitlines()), 50)
 
 
 if __name__ == "__main__":

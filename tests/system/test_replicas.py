@@ -191,7 +191,7 @@ class Example(JobTest):
         self.succeed(direct("import-hf", SOURCE / "inputs/demo_base", base))
         job = [SOURCE / "jobs/replicas_demo.yaml", "--set", f"model.weights={base}",
                "--set", f"run.dir={self.dir / 'run'}", "--set", "defaults.max_steps=6"]
-        preview = self.succeed(run([*job, "--dry-run", "--ranks", "4"])).stdout
+        preview = self.succeed(run([*job, "--dry-run", "--compare", "--ranks", "4"])).stdout
         for what in ("replica 3   tp 1", "Task-Fused", "LobRA-Sequential", "balanced"):
             self.assertIn(what, preview)
         process = self.succeed(run(job, 2))

@@ -1,6 +1,8 @@
 #include "plan/text/describe.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/text.h"
 #include "base/text_table.h"
@@ -132,24 +134,58 @@ std::string counted_samples(const AdapterPlan& adapter) {
     return cat(count, " ", unit_word(adapter.group_samples));
 }
 
+/// Of more adapters than this a line for each dataset tells what those on it have.
+constexpr std::size_t most_adapter_lines = 100;
+
+/// A line of the table of adapters: the numbers of one, or between which those of several lie.
+struct AdapterLine {
+    std::string name;
+    std::string samples;
+    std::vector<std::int64_t> least = {};
+    std::vector<std::int64_t> most = {};
+    std::int64_t adapters = 0;
+
+    void add(const AdapterPlan& adapter, const std::vector<std::int64_t>& numbers) {
+        name = ++adapters == 1 ? adapter.name : cat(adapters, " adapters");
+        samples = counted_samples(adapter);
+        if (least.empty()) least = most = numbers;
+        for (std::size_t i = 0; i < numbers.size(); ++i) {
+            least[i] = std::min(least[i], numbers[i]);
+            most[i] = std::max(most[i], numbers[i]);
+        }
+    }
+
+    TextRow row(const std::string& dataset) const {
+        TextRow cells{name, dataset};
+        for (std::size_t i = 0; i < least.size(); ++i) {
+            cells.push_back(least[i] == most[i] ? cat(least[i]) : cat(least[i], "-", most[i]));
+        }
+        cells.insert(cells.begin() + 3, samples);
+        return cells;
+    }
+};
+
 std::string adapter_table(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets) {
-    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "samples", "batch", "steps/epoch",
-                               "steps", "tokens/epoch", "targets/epoch"}};
+    const bool each = plan.adapters.size() <= most_adapter_lines;
+    std::vector<std::pair<std::int64_t, std::int64_t>> epochs(datasets.size());
+    for (std::size_t d = 0; d < datasets.size(); ++d) {
+        for (const SampleInfo& sample : datasets[d].train) {
+            epochs[d].first += sample.tokens;
+            epochs[d].second += sample.targets;
+        }
+    }
+    std::map<std::pair<std::size_t, DatasetId>, AdapterLine> lines;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         const AdapterJob& spec = job.adapters[a];
         const AdapterPlan& adapter = plan.adapters[a];
-        std::int64_t tokens = 0;
-        std::int64_t targets = 0;
-        for (const SampleInfo& sample : datasets[index(spec.dataset)].train) {
-            tokens += sample.tokens;
-            targets += sample.targets;
-        }
-        rows.push_back({adapter.name, job.dataset(spec.dataset).name, std::to_string(spec.r),
-                        counted_samples(adapter), std::to_string(spec.global_batch_size),
-                        std::to_string(adapter.steps_per_epoch),
-                        std::to_string(adapter.total_steps), std::to_string(tokens),
-                        std::to_string(targets)});
+        const auto& [tokens, targets] = epochs[index(spec.dataset)];
+        lines[{each ? a : 0, spec.dataset}].add(
+            adapter, {spec.r, spec.global_batch_size, adapter.steps_per_epoch, adapter.total_steps,
+                      tokens, targets});
     }
+    std::vector<TextRow> rows{{"adapter", "dataset", "rank", "samples", "batch", "steps/epoch",
+                               "steps", "tokens/epoch", "targets/epoch"}};
+    for (const auto& [key, line] : lines) rows.push_back(line.row(job.dataset(key.second).name));
     return text_table(rows, 2);
 }
 

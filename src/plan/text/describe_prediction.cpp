@@ -141,6 +141,30 @@ std::string describe(const Prediction& own, std::int32_t ranks,
                "more adapters do not change what each learns; another batch size does\n");
 }
 
+std::string describe(const std::vector<RankChoice>& choices) {
+    constexpr double seconds_of_hour = 3600.0;
+    std::vector<TextRow> rows{
+        {"ranks", "deployment", "tokens/s", "hours", "rank-hours", "efficiency"}};
+    double first = 0.0;  // tokens/s of a rank
+    std::string obstacles;
+    for (const RankChoice& choice : choices) {
+        if (!choice.obstacle.empty() || choice.seconds <= 0.0) {
+            rows.push_back({cat(choice.ranks), "-", "does not fit", "-", "-", "-"});
+            obstacles += cat("on ", choice.ranks,
+                             choice.ranks == 1 ? " rank: " : " ranks: ", choice.obstacle, "\n");
+            continue;
+        }
+        const double speed = static_cast<double>(choice.tokens) / choice.seconds;
+        if (first == 0.0) first = speed / choice.ranks;
+        const double hours = choice.seconds / seconds_of_hour;
+        rows.push_back({cat(choice.ranks), deployment_text(choice.deployment),
+                        format_fixed(speed, 0), format_fixed(hours, 2),
+                        format_fixed(hours * choice.ranks, 2),
+                        percent(speed / choice.ranks / first)});
+    }
+    return text_table(rows, 2) + obstacles;
+}
+
 std::string describe(const DeploymentComparison& comparison) {
     if (comparison.predictions.size() < 2) return "";
     const auto& own = comparison.predictions.front().prediction;

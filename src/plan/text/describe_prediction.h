@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,19 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
 /// each rank, idle share.
 std::string describe(const Prediction& own, std::int32_t ranks,
                      const std::vector<IdleRemedy>& remedies);
+
+/// What a job takes on so many ranks.
+struct RankChoice {
+    std::int32_t ranks = 1;
+    std::vector<ReplicaJob> deployment;
+    double seconds = 0.0;
+    std::int64_t tokens = 0;
+    std::string obstacle;  ///< why it cannot be done there; "" = it can
+};
+
+/// A line for each: deployment, tokens/s, hours, hours of all ranks together, and their tokens/s
+/// against those of as many ranks of the first; then why some cannot be.
+std::string describe(const std::vector<RankChoice>& choices);
 
 /// A line for the job's own deployment and one per other: tokens/s, time, idle share, and how much
 /// faster it is; and what was looked at to find them. "" where there is no other.

@@ -31,7 +31,7 @@ TEST(CommandLineTrain, DefaultsAreThoseOfTheStruct) {
     EXPECT_EQ(line.job_path, "tune.yaml");
     EXPECT_TRUE(line.overrides.empty());
     EXPECT_FALSE(line.dry_run);
-    EXPECT_FALSE(line.ranks);
+    EXPECT_TRUE(line.ranks.empty());
     EXPECT_EQ(line.device + line.output, "");
     EXPECT_EQ(line.restart, Restart::automatic);
     EXPECT_EQ(line.restart_path, "");
@@ -59,7 +59,7 @@ TEST(CommandLineTrain, ReadsEveryOptionInAnyPlace) {
                "defaults.learning_rate=1e-4", "--stop-after", "3", "--set=a.b=c=d", "--set", "x="});
     EXPECT_EQ(line.job_path, "tune.yaml");
     EXPECT_TRUE(line.dry_run);
-    EXPECT_EQ(line.ranks, 16);
+    EXPECT_EQ(line.ranks, std::vector<int>{16});
     EXPECT_EQ(line.stop_after, 3);
     ASSERT_EQ(line.overrides.size(), 4U);
     EXPECT_EQ(line.overrides[0].key, "run.dir");
@@ -80,6 +80,10 @@ TEST(CommandLineTrain, ADryRunTakesADeviceAndAPlaceForItsFiles) {
                 "what is there");
     expect_only(problems_of({"t.yaml", "--out", "x"}), "--out", "only goes with --dry-run",
                 "run.dir");
+    EXPECT_FALSE(line.compare);
+    EXPECT_TRUE(parse({"t.yaml", "--dry-run", "--compare"}).compare);
+    expect_only(problems_of({"t.yaml", "--compare"}), "--compare", "only goes with --dry-run",
+                "schedule and parallel");
     expect_only(problems_of({"t.yaml", "--dry-run", "--device", ""}), "--device",
                 "'' names no device", "--help");
 }
@@ -124,8 +128,16 @@ TEST(CommandLineTrain, BadUsage) {
                 "only goes with --dry-run", "training uses what is there");
     EXPECT_EQ(parse({"a.yaml", "--dry-run", "--ranks", "8", "--ranks-per-node=4"}).ranks_per_node,
               4);
-    expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", "0"}), "--ranks",
-                "0 is out of range", "at least 1");
+    for (const char* ranks : {"0", "", "-1", "2,", ",2", "1,,2", "4,x", "1.5", "99999999999"}) {
+        expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", ranks}), "--ranks",
+                    cat("'", ranks, "' is no number of ranks"), "at least 1");
+    }
+    EXPECT_EQ(parse({"a.yaml", "--dry-run", "--ranks", "1,2,8"}).ranks,
+              (std::vector<int>{1, 2, 8}));
+    expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", "1,2", "--compare"}), "--compare",
+                "goes with one number of --ranks", "leave it out");
+    expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", "1,2", "--out=x"}), "--out",
+                "goes with one number of --ranks", "leave it out");
     expect_only(problems_of({"a.yaml", "--stop-after", "-2"}), "--stop-after", "-2 is out of range",
                 "at least 1");
     expect_only(problems_of({"a.yaml", "--restart", ""}), "--restart", "'' names no checkpoint",
@@ -330,6 +342,7 @@ TEST(HelpText, NamesEveryOptionAndItsDefault) {
                                     std::string("--ranks-per-node N"),
                                     std::string("--device h200|h100|a100|..."),
                                     std::string("--out DIR"),
+                                    std::string("--compare"),
                                     std::string("--restart auto"),
                                     std::string("--restart never"),
                                     std::string("--restart PATH"),
