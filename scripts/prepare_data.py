@@ -465,6 +465,8 @@ def main(argv: list[str] | None = None) -> int:
         args.input, left_out = input_files(args.input)
         if left_out:
             problems.remarks.append(f"left out, as no data of their own: {', '.join(str(file) for file in left_out)}")
+        if twice := {path.resolve() for path in (args.output, args.eval_out) if path} & {path.resolve() for path in args.input}:
+            raise InputError(f"{min(twice)}: is input and output")
         if args.train_tokenizer:
             entries, directory = int(args.train_tokenizer[0]), Path(args.train_tokenizer[1])
             bpe = train_tokenizer(texts_for_tokenizer(args, problems), entries)
@@ -479,6 +481,8 @@ def main(argv: list[str] | None = None) -> int:
         problems.add(error)
     except OSError as error:  # a full disk
         problems.add(InputError(f"{error.filename or args.output}: {error.strerror or error}"))
+    except KeyboardInterrupt:
+        return 130
     except BrokenProcessPool:
         problems.add(InputError("a process of --workers was killed; was memory short?"))
     problems.report()

@@ -124,7 +124,8 @@ def prompt_column(record: Record, wanted: str | None) -> str | None:
         if wanted not in record.fields:
             raise InputError(f"\"{wanted}\" (--prompt-field) is missing")
         return wanted
-    names = [name for name in PROMPTS if name in record.fields]
+    names = [name for name in PROMPTS if record.fields.get(name, "") != ""] or [
+        name for name in PROMPTS if name in record.fields]
     if "instruction" in names and "input" in names:
         names.remove("input")
     for other in names[1:]:

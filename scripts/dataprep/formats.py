@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from .chat_template import ChatTemplate, Message
 from .examples import (ANSWERS, CHATS, PARAPHRASES, Prompt, detect, first_of, preference, read_prompt, unpaired)
-from .messages import from_json_text, note_keys, read_messages, read_tools, take_weights
+from .messages import from_json_text, read_messages, read_tools, take_weights
 from .records import InputError, Record, at, check_characters
 from .turns import Conversation
 
@@ -18,6 +18,7 @@ THOUGHTS = {"mask": re.compile(r"<think>(?:(?!<think>).)*?</think>\s*", re.DOTAL
             "mask-empty": re.compile(r"<think>\s*</think>\s*")}
 NOT_CHAT = "the tokenizer has a chat template, which texts are not written with; --as-chat renders them as conversations"
 BLANK = "an answer has no text; its end alone is trained"
+SAME = "both sides of the pair are the same, which teaches nothing"
 BEHIND = "messages behind the last assistant turn are left out"
 
 
@@ -162,6 +163,8 @@ def _preferred(record: Record, options: Options) -> list[Rendered]:
         with at(f"\"{name}\""):
             sample = _side(record, prompt, name, side, options)
         rendered.append(replace(sample, where=f"{record.where} ({name})", of_pair=True))
+    if rendered[0].text == rendered[1].text:
+        record.notes.append(SAME)
     return rendered
 
 
@@ -184,6 +187,7 @@ def _side(record: Record, prompt: Prompt, name: str, side: Any, options: Options
     conversation = _conversation(record, messages, options)
     turn = conversation.turn(len(messages) - 1)
     conversation.check_written(turn.text, list(range(len(messages) - 1)))
+    record.notes += [f"unused:messages[].{key}" for key in conversation.unread_keys(turn.text)]
     return Rendered(record.where, turn.text, [Span(turn.start, turn.end)], is_chat=True)
 
 
@@ -233,7 +237,6 @@ def _conversation(record: Record, messages: list[Message], options: Options) -> 
     if options.template is None:
         raise InputError("a conversation needs a chat template: use a tokenizer directory that has one, "
                          "or --chat-template FILE")
-    note_keys(record, messages, options.template.words)
     variables = from_json_text(record.get("chat_template_kwargs", {}), "\"chat_template_kwargs\"", (dict,))
     if not isinstance(variables, dict):
         raise InputError("\"chat_template_kwargs\" must be an object")
@@ -262,6 +265,7 @@ def _chat(record: Record, messages: list[Message], first: int, options: Options)
     pieces = [conversation.turn(i) for i in turns]
     full = pieces[-1].text
     conversation.check_written(full, [i for i in range(turns[-1]) if i not in turns])
+    record.notes += [f"unused:messages[].{key}" for key in conversation.unread_keys(full)]
     spans = [Span(piece.start, piece.end, weight) for piece, weight in zip(pieces, of_turns)]
     is_one_text = all(full.startswith(piece.text) for piece in pieces)
     if conversation.marks_answers and options.train_on != "all":

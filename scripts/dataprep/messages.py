@@ -15,7 +15,6 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one thing; templates read one of them
 WEIGHT_KEYS = ("weight", "training")
 WEIGHTS = (1e-30, 1e30)  # what loratrain takes, beside 0
-ALWAYS_READ = {"role", "content", "tool_calls", "from", "value", "function_call", *REASONING, *WEIGHT_KEYS}
 
 
 def read_messages(record: Record, value: Any, name: str) -> list[Message]:
@@ -102,7 +101,7 @@ def _with_calls(message: Message, place: str) -> Message:
 def _with_reasoning(message: Message, place: str) -> Message:
     """The reasoning under the names that templates read."""
     reasoning = next((message[key] for key in REASONING if key in message), None)
-    if reasoning is None:
+    if reasoning is None or message["role"] != "assistant":
         return message
     if not isinstance(reasoning, str):
         raise InputError(f"{place}: its reasoning is no text: {_short(reasoning)}")
@@ -114,12 +113,6 @@ def _with_reasoning(message: Message, place: str) -> Message:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def note_keys(record: Record, messages: list[Message], words: set[str]) -> None:
-    """Notes keys of messages that the template, which has these words, cannot read."""
-    for key in sorted({key for message in messages for key in message} - ALWAYS_READ - words):
-        record.notes.append(f"unused:messages[].{key}")
 
 
 # --- tools -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import gzip
 import json
 import lzma
 import math
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,9 @@ def input_files(names: list[str]) -> tuple[list[Path], list[Path]]:
             files.append(path)
             continue
         data = [file for file in found if _holds_data(file)]
+        if path.is_dir() and len(splits := sorted({kind for file in data if (kind := _split_of(file))})) > 1:
+            raise InputError(f"{name}: has files called {' and '.join(splits)}; give those that are to be trained, as "
+                             f"'{path}/{splits[-1]}*'")
         if not data:
             raise InputError(f"{name}: no data files here" if path.is_dir() else f"{name}: matches no file")
         files += data
@@ -113,6 +117,12 @@ def _holds_data(file: Path) -> bool:
     return not file.name.startswith(("cache-", "indices-", "tmp"))
 
 
+def _split_of(file: Path) -> str | None:
+    """By the beginning of its name: train-00000-of-00002.parquet, test.jsonl"""
+    found = re.match(r"(train|test|validation|valid|val|dev|eval)(?![a-z])", file.name)
+    return found and found[1]
+
+
 def _splits(folder: Path) -> str:
     return ", ".join(str(folder / split) for split in read_json_object(folder / "dataset_dict.json").get("splits", []))
 
@@ -120,9 +130,9 @@ def _splits(folder: Path) -> str:
 # --- JSON --------------------------------------------------------------------------------------------
 
 def parse_json(text: str | bytes) -> Any:
-    """InputError, which says what is wrong, for any text that json cannot read."""
+    """InputError, which says what is wrong, for any text that json cannot read, and for objects that name a key twice."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise InputError("not UTF-8 text") from error
     except json.JSONDecodeError as error:
@@ -132,6 +142,14 @@ def parse_json(text: str | bytes) -> Any:
         raise InputError("not read: objects and lists in it are nested too deeply") from error
     except ValueError as error:  # an integer of thousands of digits
         raise InputError(f"not read: {str(error).split(';')[0]}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise InputError(f"names \"{next(key for key in keys if keys.count(key) > 1)}\" twice in one object")
+    return fields
 
 
 def read_json_object(path: Path) -> dict:

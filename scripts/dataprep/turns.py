@@ -128,6 +128,13 @@ class Conversation:
             raise InputError(f"the chat template does not write the tools{': ' if missing else ''}{', '.join(missing)}; "
                              "leave \"tools\" out or take a template that has them")
 
+    def unread_keys(self, text: str) -> list[str]:
+        """Keys of messages that the text, which is that of all, does not depend on."""
+        keys = {key for message in self.messages for key in message
+                if not (key in ("role", "content", "tool_calls") or key in REASONING and message["role"] == "assistant")}
+        return [key for key in sorted(keys) if key not in self._template.words or not self._differs(
+            text, [{k: value for k, value in message.items() if k != key} for message in self.messages], self._tools)]
+
     def _check_content(self, text: str, index: int) -> None:
         message = self.messages[index]
         content = message.get("content", "").strip()
@@ -223,13 +230,12 @@ def _json_forms(arguments: Any) -> list[str]:
 
 
 def _ill_written(messages: list[Message], text: str) -> bool:
-    """Does the text hold arguments as a quoted JSON text, or as Python writes objects?"""
-    for message in messages:
-        for call in message.get("tool_calls", []):
-            arguments = function_of(call).get("arguments")
-            wrong = [str(arguments)] if isinstance(arguments, (dict, list)) and arguments else []
-            if isinstance(arguments, str):
-                wrong = [json.dumps(arguments, ensure_ascii=ascii) for ascii in (False, True)]
-            if any(form in text and form not in _json_forms(arguments) for form in wrong):
-                return True
+    """Are arguments written as a quoted JSON text, in two pairs of braces, as Python writes objects, or not at all?"""
+    for call in (call for message in messages for call in message.get("tool_calls", [])):
+        arguments = function_of(call).get("arguments")
+        wrong = [str(arguments)] if isinstance(arguments, (dict, list)) and arguments else []
+        if isinstance(arguments, str):
+            wrong = [*(json.dumps(arguments, ensure_ascii=ascii) for ascii in (False, True)), f"{{{arguments}}}"]
+        if arguments == "" or any(form in text and form not in _json_forms(arguments) for form in wrong):
+            return True
     return False

@@ -294,11 +294,14 @@ class Preparation(ChatCase):
     def test_arguments_are_json_however_they_are_given(self) -> None:
         writes_text = WITH_TOOLS.replace("c.function.arguments | tojson", "c.function.arguments")
         takes_objects = WITH_TOOLS.replace("c.function.arguments | tojson", "c.function.arguments.items() | list | tojson")
+        in_braces = WITH_TOOLS.replace("{{ c.function.arguments | tojson }}", "{{ '{' }}{% set a = c.function.arguments %}{% if a is string %}"
+                                       "{{ a }}{% else %}{% for k, v in a.items() %}{{ k }}:{{ v }},{% endfor %}{% endif %}{{ '}' }}")
         for given in ({"city": "Rome"}, '{"city": "Rome"}'):
             record = talk({"role": "assistant", "content": None, "tool_calls": [call(given)]})
             for template in (WITH_TOOLS, writes_text):
                 self.assertEqual(self.chat(template, record), ['[weather {"city": "Rome"}];$'])
             self.assertEqual(self.chat(takes_objects, record), ['[weather [["city", "Rome"]]];$'])
+            self.assertEqual(self.chat(in_braces, record), ['[weather {city:Rome,}];$'])
         self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": [call("")]})), ["[weather {}];$"])
         broken = talk({"role": "assistant", "tool_calls": [call('{"city": ')]})
         self.assertIn("does not write the arguments of its tool calls as JSON", self.chat_refusal(WITH_TOOLS, broken))

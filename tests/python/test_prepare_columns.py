@@ -38,6 +38,7 @@ class PreferencePrompts(ChatCase):
     def test_two_columns_that_may_be_the_prompt(self) -> None:
         record = {"prompt": "Translate.", "input": "ciao", **self.SIDES}
         self.assertIn('"prompt" and "input" may both be the prompt', self.refusal(self.write(record), "--tokenizer", "bytes"))
+        self.assertEqual(self.texts({"prompt": "", "question": "Q?", **self.SIDES})[0][0], "Q?Rome")
         same = {"prompt": "Q? ", "question": "Q?", **self.SIDES}
         self.assertEqual(self.texts(same), [("Q? Rome", "Rome", "Q? Paris", "Paris")])
 
@@ -175,7 +176,11 @@ class Told(ChatCase):
         err = self.told(record, record, options=self.template(CHATML))
         self.assertEqual(err, "prepare_data: note: not used: id (2 records), messages[].content[].cache_control (2 records), "
                               "messages[].name (2 records), messages[].value (2 records)\n")
-        self.assertNotIn("name", self.told({**record, "id": None}, options=self.template(CHATML + "{% if messages[0].name %}{% endif %}")))
+        for reads, is_told in (("{% if messages[0].name %}{% endif %}", True), ("{{ messages[0].name }}", False)):
+            err = self.told({**record, "id": None}, options=self.template(CHATML + reads))
+            self.assertEqual("messages[].name" in err, is_told)
+        self.assertIn("messages[].reasoning (1 record)", self.told(
+            {"messages": [{**TALK[1], "reasoning": "hm"}, TALK[2]]}, options=self.template(CHATML)))
 
     @needs("jinja2")
     def test_workers_tell_the_same(self) -> None:
@@ -190,6 +195,9 @@ class Told(ChatCase):
                           self.told(record, options=self.template(CHATML)))
         self.assertIn("an answer has no text", self.told({"prompt": "a", "completion": " "}))
         self.assertIn("messages behind the last assistant turn are left out", self.told({"messages": TALK[:4]}, options=self.template(CHATML)))
+
+    def test_pairs_of_equal_sides(self) -> None:
+        self.assertIn("both sides of the pair are the same", self.told({"prompt": "a", "chosen": "b", "rejected": "b"}))
 
     @needs("jinja2")
     def test_texts_beside_a_chat_template(self) -> None:

@@ -26,6 +26,7 @@ class Damaged(Case):
                                                 ('{"text": "a"} x', "not JSON: Extra data at column 15"),
                                                 ('{"text": [null]}', '"text" is not a string'),
                                                 ('{"messages": [{"role": "user", "content": [{"type": "text", "text": null}]}]}', "message 1"),
+                                                ('{"text": "a", "text": "b"}', 'names "text" twice'),
                                                 ("[1]", "not a JSON object")]):
             path = self.file(f"{number}.jsonl", '{"text": "good"}\n' + line + "\n")
             err = self.refusal(path, *BYTES)
@@ -58,6 +59,20 @@ class Damaged(Case):
     def test_empty_files(self) -> None:
         for name in ("a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz"):
             self.assertIn("no samples in the input", self.refusal(self.file(name, ""), *BYTES))
+
+    def test_folders_with_files_of_several_splits(self) -> None:
+        for name in ("train-0.jsonl", "train-1.jsonl", "trainer.jsonl", "test.jsonl"):
+            self.file(name, '{"text": "%s"}' % name)
+        self.out = self.folder / "made" / "out.jsonl"
+        self.assertRegex(self.refusal(self.folder, *BYTES), "has files called test and train; give those that are to be trained")
+        self.assertEqual(self.run_script(f"{self.folder}/train-*", "-o", self.out, *BYTES)[0], 0)
+        self.assertEqual(len(self.out.read_text().splitlines()), 2)
+
+    def test_output_that_is_input(self) -> None:
+        path = self.write({"text": "a"})
+        code, _, err = self.run_script(path, "-o", self.folder / ".." / self.folder.name / "in.jsonl", *BYTES)
+        self.assertEqual((code, path.read_text()), (2, '{"text": "a"}\n'))
+        self.assertIn("in.jsonl: is input and output", err)
 
     @needs("jinja2")
     def test_what_nobody_thought_of_is_told_with_its_place(self) -> None:
