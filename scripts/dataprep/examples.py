@@ -13,6 +13,7 @@ from .records import InputError, Record
 # Spellings, the first that a record has is taken.
 PROMPTS = ("prompt", "question", "query", "instruction", "input")
 COMPLETIONS = ("completion", "output", "response", "answer")
+CONTEXTS = ("input", "context")  # beside an instruction
 CHATS = ("messages", "conversations", "conversation")
 SYSTEMS = ("system", "system_prompt", "system_message")
 SIDES = (("chosen", "rejected"), ("preferred_output", "non_preferred_output"))  # the second are OpenAI's
@@ -31,13 +32,15 @@ ALPACA = ("Below is an instruction that describes a task{paired}. Write a respon
 @dataclass
 class Prompt:
     """What stands before an answer: `messages`, then `question` as the user's, with alpaca's `context`; of plain text
-    the question alone. `is_alpaca`: plain text has alpaca's words around it."""
+    the question alone. `is_alpaca`: plain text has alpaca's words around it. `is_dialogue`: the question is a text of
+    several turns."""
 
     system: str | None = None
     messages: list[Message] = field(default_factory=list)
     question: str | None = None
     context: str = ""
     is_alpaca: bool = False
+    is_dialogue: bool = False
 
     def plain(self, form: str | None) -> str:
         """As text; `form` is --prompt-template."""
@@ -56,6 +59,8 @@ class Prompt:
     def chat(self, form: str | None) -> list[Message]:
         """As messages."""
         messages = list(self.messages)
+        if self.is_dialogue:
+            raise InputError("is a dialogue in plain text; leave --as-chat out, or make messages of its turns")
         if self.question is not None:
             messages.append({"role": "user", "content": self._formed(form)})
         if not self.system or "{system}" in (form or ""):
@@ -99,8 +104,9 @@ def read_history(record: Record) -> list[Message]:
     return messages
 
 
-def read_prompt(record: Record, key: str | None) -> Prompt:
-    """The prompt in this column, with the system text, earlier turns and, for an instruction, the input beside it."""
+def read_prompt(record: Record, key: str | None, *, is_named: bool = False) -> Prompt:
+    """The prompt in this column, with the system text, earlier turns and, for an instruction, the input beside it.
+    `is_named`: by --prompt-field, which takes that column alone."""
     prompt = Prompt(read_system(record), read_history(record))
     if key is None:
         return prompt
@@ -113,8 +119,8 @@ def read_prompt(record: Record, key: str | None) -> Prompt:
         prompt.messages += read_messages(record, value, key)
         return prompt
     prompt.question = record.text(key)
-    if key == "instruction":
-        prompt.context, prompt.is_alpaca = record.text("input", ""), True
+    if key == "instruction" and not is_named:
+        prompt.context, prompt.is_alpaca = record.text(first_of(record, CONTEXTS) or "input", ""), True
     return prompt
 
 
@@ -156,7 +162,7 @@ def preference(record: Record, wanted: str | None) -> tuple[Prompt, dict[str, An
     are_whole = any(not isinstance(side, str) and side[:1] and side[0]["role"] != "assistant" for side in sides.values())
     if key is None and not are_whole:
         key = first_of(record, CHATS)
-    prompt = read_prompt(record, key)
+    prompt = read_prompt(record, key, is_named=bool(wanted))
     if are_whole and prompt.question is not None:  # it stands in the messages too
         if not all(prompt.question.strip() in _words(side) for side in sides.values()):
             record.notes.append(f"unused:{key}")
@@ -174,7 +180,7 @@ def _split_common(record: Record, prompt: Prompt, sides: dict[str, Any], wanted:
         common = os.path.commonprefix(texts)
         common = common[:max(common.rfind(" "), common.rfind("\n")) + 1]
         if wanted == "" or ANSWER_MARK.search(common):
-            prompt.question = common
+            prompt.question, prompt.is_dialogue = common, ANSWER_MARK.search(common) is not None
             sides.update({name: text[len(common):] for name, text in sides.items()})
             return
     if not prompt.system and not prompt.messages:
@@ -194,7 +200,7 @@ def unpaired(record: Record, wanted: str | None, completion: str | None) -> tupl
     if name is None and chat is not None:
         prompt = read_prompt(record, chat)
         return prompt, chat, [prompt.messages.pop()] if prompt.messages else [], label
-    prompt = read_prompt(record, prompt_column(record, wanted) or chat)
+    prompt = read_prompt(record, prompt_column(record, wanted) or chat, is_named=bool(wanted))
     if name is None or prompt.question is None and not prompt.messages:
         raise InputError(f"an unpaired preference needs a prompt and a completion; the columns are {', '.join(record.fields)}")
     return prompt, name, record.get(name), label
@@ -214,7 +220,7 @@ def detect(record: Record, prompt_field: str | None, completion_field: str | Non
     chat = first_of(record, CHATS)
     if not is_named and chat:
         return "unpaired" if _has_label(record, only_sure=True) else "messages" if chat == "messages" else "sharegpt"
-    if not is_named and "instruction" in keys and "output" in keys:
+    if "instruction" in keys and "output" in keys:
         return "unpaired" if _has_label(record) else "alpaca"
     if has_columns:
         return "unpaired" if _has_label(record) else "prompt-completion"

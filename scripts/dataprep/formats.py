@@ -112,15 +112,19 @@ def _render(record: Record, options: Options) -> list[Rendered]:
     if kind in ("messages", "sharegpt"):
         prompt = read_prompt(record, first_of(record, CHATS) or ("messages" if kind == "messages" else "conversations"))
         return _chat(record, prompt.chat(None), 0, options)
-    return _answered(record, options, *(("instruction", "output") if kind == "alpaca" else
-                                        (options.prompt_field or "prompt", options.completion_field or "completion")))
+    if kind == "alpaca":
+        return _answered(record, options, "instruction", "output", is_named=False)
+    return _answered(record, options, options.prompt_field or "prompt", options.completion_field or "completion",
+                     is_named=options.prompt_field is not None)
 
 
-def _answered(record: Record, options: Options, prompt_field: str, completion_field: str) -> list[Rendered]:
+def _answered(record: Record, options: Options, prompt_field: str, completion_field: str, *,
+              is_named: bool) -> list[Rendered]:
     """A prompt and its completion, each a text or messages."""
     if prompt_field not in record.fields:
         raise InputError(f"\"{prompt_field}\" is missing")
-    prompt, completion = read_prompt(record, prompt_field), record.get(completion_field)
+    prompt = read_prompt(record, prompt_field, is_named=is_named)
+    completion = record.get(completion_field)
     if not _is_chat(prompt, completion, options):
         return [_completed(record, prompt, record.text(completion_field), options)]
     earlier = prompt.chat(options.prompt_template)  # of alpaca's history the answers are trained too, of messages not
@@ -143,7 +147,7 @@ def _answer(record: Record, completion: Any, name: str) -> list[Message]:
 
 def _completed(record: Record, prompt: Prompt, completion: str, options: Options) -> Rendered:
     """Plain text."""
-    if options.template is not None:
+    if options.template is not None and not prompt.is_dialogue:
         record.notes.append(NOT_CHAT)
     if read_tools(record):
         raise InputError("\"tools\" have no place in plain text; --as-chat gives them to the chat template")

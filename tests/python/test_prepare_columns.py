@@ -26,6 +26,13 @@ class PreferencePrompts(ChatCase):
             [sample] = self.prepare({"instruction": "Add.", **keys, "output": "Rome"})
             self.assertEqual((text, trained), (bytes(i for i in sample["input_ids"] if i < 256).decode(), "Rome"))
 
+        self.assertEqual(self.texts({"instruction": "Add.", "context": "1 2", **self.SIDES}),
+                         self.texts({"instruction": "Add.", "input": "1 2", **self.SIDES}))
+        named = ("--tokenizer", "bytes", "--prompt-field", "instruction")  # that column, as it is
+        self.assertEqual(self.texts({"instruction": "Add.", "input": "1 2", **self.SIDES}, options=named)[0][0], "Add.Rome")
+        [sample] = self.prepare({"instruction": "Add.", "input": "1 2", "response": "3"}, options=(*named, "--completion-field", "response"))
+        self.assertEqual(bytes(i for i in sample["input_ids"] if i < 256), b"Add.3")
+
     def test_no_prompt_is_refused_with_the_option(self) -> None:
         for record in (self.SIDES, {**self.SIDES, "ask": "Q?"}, {"chosen": "It is Rome.", "rejected": "It is Paris."},
                        {"chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]},
@@ -71,6 +78,8 @@ class PreferencePrompts(ChatCase):
                 self.assertEqual(bytes(i for i in line["chosen_input_ids"] if i < 256).decode(), expected[0])
             else:
                 self.assertEqual(self.texts(record, options=options), [expected], record)
+        dialogue = {side: f"Human: hi\n\nAssistant: it {answer}" for side, answer in self.SIDES.items()}
+        self.assertIn("dialogue in plain text; leave --as-chat out", self.chat_refusal(CHATML, dialogue, "--as-chat"))
         history = self.texts({"instruction": "2+2?", "history": [["a", "b"]], **self.SIDES}, options=options)[0][0]
         self.assertIn("user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\n2+2?", history)
 
