@@ -116,7 +116,7 @@ class Encoder:
         for number, record in records:
             try:
                 rendered += [(number, one) for one in self._render(record)]
-                notes.add(record.where, [*record.notes, *(f"{Notes.UNUSED}{key}" for key in record.unused())])
+                notes.add(record.where, record.notes, record.unused())
             except TooSlow:
                 raise
             except InputError as error:

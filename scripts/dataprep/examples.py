@@ -113,7 +113,7 @@ def read_prompt(record: Record, key: str | None, *, is_named: bool = False) -> P
     value = record.get(key)
     if isinstance(value, dict) and "messages" in value:  # OpenAI's, with the tools in it
         record.fields.setdefault("tools", value.get("tools"))
-        record.notes += [f"unused:{key}.{name}" for name in value if name not in ("messages", "tools")]
+        record.left_out += [f"{key}.{name}" for name in value if name not in ("messages", "tools")]
         value = value["messages"]
     if isinstance(value, (list, dict)) or key in CHATS:
         prompt.messages += read_messages(record, value, key)
@@ -165,7 +165,7 @@ def preference(record: Record, wanted: str | None) -> tuple[Prompt, dict[str, An
     prompt = read_prompt(record, key, is_named=bool(wanted))
     if are_whole and prompt.question is not None:  # it stands in the messages too
         if not all(prompt.question.strip() in _words(side) for side in sides.values()):
-            record.notes.append(f"unused:{key}")
+            record.left_out.append(key)
         prompt.question = None
     elif key is None and not are_whole:
         _split_common(record, prompt, sides, wanted)

@@ -191,7 +191,7 @@ def _side(record: Record, prompt: Prompt, name: str, side: Any, options: Options
     conversation = _conversation(record, messages, options)
     turn = conversation.turn(len(messages) - 1)
     conversation.check_written(turn.text, list(range(len(messages) - 1)))
-    record.notes += [f"unused:messages[].{key}" for key in conversation.unread_keys(turn.text)]
+    record.left_out += [f"messages[].{key}" for key in conversation.unread_keys(turn.text)]
     return Rendered(record.where, turn.text, [Span(turn.start, turn.end)], is_chat=True)
 
 
@@ -232,6 +232,7 @@ def _paraphrased(record: Record, options: Options) -> list[Rendered]:
         both += _render(own, replace(options, format="alpaca" if as_alpaca else "prompt-completion"))
         record.used |= own.used
         record.notes += own.notes
+        record.left_out += own.left_out
     return [replace(one, of_pair=True) for one in both]
 
 
@@ -269,7 +270,7 @@ def _chat(record: Record, messages: list[Message], first: int, options: Options)
     pieces = [conversation.turn(i) for i in turns]
     full = pieces[-1].text
     conversation.check_written(full, [i for i in range(turns[-1]) if i not in turns])
-    record.notes += [f"unused:messages[].{key}" for key in conversation.unread_keys(full)]
+    record.left_out += [f"messages[].{key}" for key in conversation.unread_keys(full)]
     spans = [Span(piece.start, piece.end, weight) for piece, weight in zip(pieces, of_turns)]
     is_one_text = all(full.startswith(piece.text) for piece in pieces)
     if conversation.marks_answers and options.train_on != "all":

@@ -23,11 +23,11 @@ def read_messages(record: Record, value: Any, name: str) -> list[Message]:
     value = [value] if isinstance(value, dict) else value
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise InputError(f"\"{name}\" must be a list of objects with a role")
-    record.notes += [f"unused:{name}[].{key}" for message in value for key, other in (("from", "role"), ("value", "content"))
-                     if message.get(key) is not None and message.get(other) is not None]
+    record.left_out += [f"{name}[].{key}" for message in value for key, other in (("from", "role"), ("value", "content"))
+                        if message.get(key) is not None and message.get(other) is not None]
     parts = [part for message in value if isinstance(content := message.get("content", message.get("value")), list)
              for part in content if isinstance(part, dict)]
-    record.notes += [f"unused:{name}[].content[].{key}" for part in parts for key in part if key not in ("type", "text")]
+    record.left_out += [f"{name}[].content[].{key}" for part in parts for key in part if key not in ("type", "text")]
     return [_message(raw, f"\"{name}\": message {number}", name) for number, raw in enumerate(value, 1)]
 
 

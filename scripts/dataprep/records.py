@@ -35,13 +35,14 @@ def at(where: str) -> Iterator[None]:
 @dataclass
 class Record:
     """One object of a data file; `where` is "file:line" (or "file:#n" in a JSON array or a table, from 1). `fields`:
-    its columns without those that are null. Who reads a column through get() has used it; `notes` are told to the
-    user, each once with the number of records."""
+    its columns without those that are null. Who reads a column through get() has used it. `notes`, and what nothing is
+    made of (columns that are not used, and `left_out`), are told to the user, each once with the number of records."""
 
     where: str
     fields: dict[str, Any]
     used: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.fields = {key: value for key, value in self.fields.items() if not _is_null(value)}
@@ -57,7 +58,7 @@ class Record:
         return value
 
     def unused(self) -> list[str]:
-        return [key for key in self.fields if key not in self.used]
+        return [key for key in self.fields if key not in self.used] + self.left_out
 
 
 def _is_null(value: Any) -> bool:

@@ -63,29 +63,28 @@ def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
 
 
 class Notes:
-    """How many records each note is of. A note "unused:NAME" is of a column that nothing was made of."""
-
-    UNUSED = "unused:"
+    """How many records each note is of, and each column or key that nothing was made of."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._unused: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 
-    def add(self, where: str, notes: Iterable[str]) -> None:
-        for note in set(notes):
+    def add(self, where: str, notes: Iterable[str], unused: Iterable[str] = ()) -> None:
+        self._unused.update(set(unused))
+        for note in dict.fromkeys(notes):
             self._counts[note] += 1
             self._first.setdefault(note, where)
 
     def merge(self, other: Notes) -> None:
         self._counts += other._counts
+        self._unused += other._unused
         self._first = {**other._first, **self._first}
 
     def lines(self) -> list[str]:
-        unused = [f"{note.removeprefix(self.UNUSED)} ({_records(count)})" for note, count in self._counts.items()
-                  if note.startswith(self.UNUSED)]
-        lines = [f"not used: {', '.join(sorted(unused))}"] if unused else []
-        return lines + [f"{_records(count)}, first {self._first[note]}: {note}" for note, count in self._counts.items()
-                        if not note.startswith(self.UNUSED)]
+        unused = [f"{name} ({_records(count)})" for name, count in sorted(self._unused.items())]
+        lines = [f"not used: {', '.join(unused)}"] if unused else []
+        return lines + [f"{_records(count)}, first {self._first[note]}: {note}" for note, count in self._counts.items()]
 
 
 def _records(count: int) -> str:

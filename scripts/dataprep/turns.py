@@ -12,6 +12,9 @@ from .messages import REASONING, function_of
 from .records import InputError, parse_json
 
 
+SHORT = 24  # characters of a text that may stand elsewhere by chance
+
+
 @dataclass(frozen=True)
 class Turn:
     """The text of a conversation up to the end of an assistant turn, and [start, end) of what is its own."""
@@ -62,13 +65,12 @@ class Conversation:
     def turn(self, index: int) -> Turn:
         """The assistant turn messages[index]."""
         messages = self.messages[:index + 1]
-        message, earlier = messages[-1], messages[:-1]
+        earlier = messages[:-1]
         prompt, base = self.render(earlier, generation_prompt=True), self.render(earlier)
         text = self.render(messages)
         start = self._start(text, prompt, base, messages)
-        content = message.get("content")
-        if isinstance(content, str) and prompt == base:
-            start = max(start, text.find(content.strip(), start))  # no generation prompt: skip the role's header
+        if prompt == base:  # no generation prompt: skip the role's header
+            start = max(start, self._begin_of_saying(text, messages))
         stripped = text.rstrip()
         end = len(stripped) if any(stripped.endswith(token) for token in self._end_tokens) else len(text)
         turn = Turn(text, start, end)
@@ -88,10 +90,14 @@ class Conversation:
         header = prompt[len(os.path.commonprefix([prompt, base])):]
         behind = os.path.commonprefix([text[::-1], self.render([*messages[:-2], _changed(messages[-2]), messages[-1]])[::-1]])
         begin = len(text) - len(behind)
-        until = len(os.path.commonprefix([text, self.render([*messages[:-1], _begun_otherwise(messages[-1])])]))
+        until = self._begin_of_saying(text, messages)
         common = [len(os.path.commonprefix([header, text[at:until]])) for at in range(begin, until + 1)] or [0]
         longest = max(common)
         return begin + common.index(longest) + longest
+
+    def _begin_of_saying(self, text: str, messages: list[Message]) -> int:
+        """Where what the last message says begins in its text."""
+        return len(os.path.commonprefix([text, self.render([*messages[:-1], _begun_otherwise(messages[-1])])]))
 
     # --- nothing may be missing ---
 
@@ -113,7 +119,8 @@ class Conversation:
             arguments = function_of(call).get("arguments")
             if arguments and not any(form in turn.own for form in _json_forms(arguments)):
                 self._check_change(turn.text, index, _change_arguments(message, call), f"the arguments of {place}")
-        self._check_content(turn.text, index)
+        if content.strip() not in turn.own:
+            self._check_content(turn.text, index)
 
     def check_written(self, text: str, indices: list[int]) -> None:
         """The tools, and what these messages say, are in the text."""
@@ -138,7 +145,7 @@ class Conversation:
     def _check_content(self, text: str, index: int) -> None:
         message = self.messages[index]
         content = message.get("content", "").strip()
-        if content and content not in text:
+        if content and (len(content) < SHORT or content not in text):
             self._check_change(text, index, _changed(message), f"message {index + 1} ({message['role']})"
                                + ("; call it system" if message["role"] == "developer" else ""))
 
@@ -176,11 +183,9 @@ def _changed(message: Message) -> Message:
 
 
 def _begun_otherwise(message: Message) -> Message:
-    """The message with a character in front of what it says."""
-    texts = {key: "X" + message[key] for key in ("content", *REASONING) if key in message}
-    calls = [{**call, "function": {**call["function"], "name": "X" + call["function"]["name"]}} if "function" in call else
-             {**call, "name": "X" + call["name"]} for call in message.get("tool_calls", [])]
-    return {**message, **texts, **({"tool_calls": calls} if calls else {})}
+    """The message without reasoning and calls, and with a first character that nobody writes."""
+    return {**{key: value for key, value in message.items() if key not in ("tool_calls", *REASONING)},
+            "content": "\N{DAGGER}" + message.get("content", "")}
 
 
 # --- arguments ---------------------------------------------------------------------------------------

@@ -35,6 +35,11 @@ class ChatWithBytes(ChatCase):
     def test_template_without_generation_prompt(self) -> None:
         plain = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
         self.assertEqual(self.chat(plain, {"messages": TALK[1:3]}), ["4\n$"])
+        thinking = ("{% for m in messages %}[{{ m.role }}] {% if m.thinking %}({{ m.thinking }}) {% endif %}{{ m.content }}"
+                    "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %}\n{% endfor %}")
+        for message, trained in (({"content": "X4"}, "X4"), ({"content": "4", "reasoning": "Xhm"}, "(Xhm) 4"), ({"content": "  "}, "  "),
+                                 ({"tool_calls": [call({})]}, "<weather>"), ({"content": "so", "tool_calls": [call({})]}, "so<weather>")):
+            self.assertEqual(self.chat(thinking, talk({"role": "assistant", **message})), [trained + "$"])
 
     def test_generation_prompt_with_more_than_the_turn_has(self) -> None:
         thinking = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
@@ -346,6 +351,8 @@ class NothingIsMissing(ChatCase):
             record = {"messages": [{"role": role, "content": "Be brief."}, *TALK[1:3]]}
             self.assertIn(f"in.jsonl:1: the chat template does not write message 1 ({role})", self.chat_refusal(template, record))
             self.assertEqual(self.chat(CHATML, record), ["4<|im_end|>\n$"])
+        short = {"messages": [{"role": "system", "content": "u"}, *TALK[1:3]]}  # stands elsewhere by chance
+        self.assertIn("does not write message 1 (system)", self.chat_refusal(template, short))
         pair = {"prompt": [TALK[0], TALK[1]], "chosen": [TALK[2]], "rejected": [TALK[4]]}
         self.assertIn("does not write message 1 (system)", self.chat_refusal(template, pair))
 
