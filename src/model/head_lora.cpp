@@ -14,6 +14,7 @@ bool HeadLora::gather(const LayerRows& rows, const std::vector<LoraSegment>& seg
     for (std::size_t i = 0; i < rows.adapters.size(); ++i) {
         slots_.push_back(bank_.slot(rows.adapters[i], layers_, Linear::head));
         slots_.back().column = rows.columns[i];
+        slots_.back().scale *= scale_;
     }
     return true;
 }

@@ -69,8 +69,9 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     sums_.sample_nll = doubles(samples);
     sums_.sample_wrong = doubles(samples);
     if (stage_.has_head) {
-        head_ = std::make_unique<Head>(view, weights_, workspace_, backend, lanes,
-                                       HeadLora(bank_, workspace_, stage_.layer_count, backend));
+        head_ = std::make_unique<Head>(
+            view, weights_, workspace_, backend, lanes,
+            HeadLora(bank_, workspace_, view.lane_model, stage_.layer_count, backend));
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }

@@ -1,5 +1,5 @@
 """Reference trajectories of other forms of adapters than plain LoRA, by Hugging Face transformers + PEFT in float64.
-usage: make_forms.py GOLDEN_DIR [NAME...]    all of them, or these
+usage: make_forms.py GOLDEN_DIR [NAME...]    all of them, or these; FAMILY/NAME: of one family
 Beside make_golden.py's families, whose bases it takes: <family>/forms.json as golden.json, with the keys of the job (`keys`), and
 <family>/adapters/<name>/ as there."""
 import json, math, os, sys, torch
@@ -15,6 +15,7 @@ PATTERNS = dict(target_modules=["q_proj", "v_proj", "0.mlp.up_proj", "mlp.down_p
 REGEX = dict(target_modules=r"model\.layers\.\d+\.(self_attn\.[kv]_proj|mlp\.gate_proj)", exclude_modules=r".*\.2\..*k_proj",
              rank_pattern={"v_proj": 20}, alpha_pattern={"v_proj": 3})
 PLAIN = dict(use_rslora=False, global_batch_size=4, learning_rate=5e-3, lr_scheduler_type="cosine", weight_decay=0.01, max_grad_norm=1.0)
+FEW = dict(PLAIN, global_batch_size=3)
 VERA = {**{k: v for k, v in PLAIN.items() if k != "use_rslora"}, "peft_type": "vera"}
 FORMS = {
     "llama": {
@@ -41,13 +42,20 @@ FORMS = {
               "f_embed": dict(PLAIN, r=4, lora_alpha=2, target_modules=["embed_tokens"], use_rslora=True, lr_scheduler_type="linear")},
     "smollm3": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
-                "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"])},
+                "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"]),
+                "f_head": dict(FEW, r=4, lora_alpha=8, target_modules=["o_proj", "lm_head"], rank_pattern={"lm_head": 3})},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "phi3": {"f_dora_fused": dict(PLAIN, r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], use_dora=True)},
     "qwen3_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                   "f_experts_down": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "down_proj"], use_rslora=True, weight_decay=0.1,
                                          lr_scheduler_type="linear", loraplus_lr_ratio=4.0)},
+    "gemma2": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["lm_head"], lr_scheduler_type="constant"),
+               "f_embed": dict(FEW, r=3, lora_alpha=2, target_modules=["v_proj", "embed_tokens", "lm_head"], use_rslora=True)},
+    "gemma3_text": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["k_proj", "embed_tokens", "lm_head"], alpha_pattern={"lm_head": 5})},
+    "gemma3": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["embed_tokens", "lm_head"], rank_pattern={"embed_tokens": 2})},
 }
+# Those that were added to the table later have numbers of their own.
+SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25}
 DIFFERENCES = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
@@ -114,11 +122,19 @@ def batch_of(samples):
     return ids, labels, mask
 
 
-def draw_samples(count, vocabulary, generator):
+def batches_of(samples, model):
+    """A window may hide all keys from rows that pad a batch, which are NaN then: no such rows there."""
+    alone = getattr(model.config.get_text_config(), "sliding_window", None) is not None
+    return [batch_of([sample]) for sample in samples] if alone else [batch_of(samples)]
+
+
+def draw_samples(count, model, generator):
+    vocabulary = model.config.get_text_config().vocab_size
+    first = 6 if model.config.model_type == "gemma3" else 0  # behind the tokens of pictures
     samples = []
     for _ in range(count):
         length = int(torch.randint(3, 41, (1,), generator=generator))
-        ids = torch.randint(0, vocabulary, (length,), generator=generator).tolist()
+        ids = torch.randint(first, vocabulary, (length,), generator=generator).tolist()
         prompt = int(torch.randint(0, max(1, length - 2), (1,), generator=generator))
         samples.append((ids, [-100] * prompt + ids[prompt:]))
     return samples
@@ -186,6 +202,12 @@ def optimizer_of(model, keys):
     return torch.optim.AdamW(trained, lr=keys["learning_rate"], betas=(0.9, 0.999), eps=1e-8, weight_decay=decay)
 
 
+def sum_of_losses(model, ids, labels, mask):
+    logits = model(input_ids=ids, attention_mask=mask).logits
+    return torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1), ignore_index=-100,
+                                             reduction="sum")
+
+
 def train(model, keys, samples, folder):
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = optimizer_of(model, keys)
@@ -197,12 +219,9 @@ def train(model, keys, samples, folder):
     facts = dict(keys=dict(keys, warmup_steps=warmup), loss=[], grad_norm=[], lr=[], target_tokens=[])
     size = keys["global_batch_size"]
     for step in range(STEPS):
-        ids, labels, mask = batch_of(samples[step * size:(step + 1) * size])
-        logits = model(input_ids=ids, attention_mask=mask).logits
-        targets = labels[:, 1:]
-        count = (targets != -100).sum()
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=-100,
-                                                 reduction="sum") / count
+        parts = batches_of(samples[step * size:(step + 1) * size], model)
+        count = sum((labels[:, 1:] != -100).sum() for _, labels, _ in parts)
+        loss = sum(sum_of_losses(model, *part) for part in parts) / count
         optimizer.zero_grad()
         loss.backward()
         norm = torch.sqrt(sum((p.grad ** 2).sum() for p in trained)).item()
@@ -222,26 +241,26 @@ def main():
     generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16), ("experts", 17))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
-        if wanted and not wanted & adapters.keys(): continue
+        if wanted and not any(name in wanted or f"{family}/{name}" in wanted for name in adapters): continue
         report = json.load(open(path))["adapters"] if wanted and os.path.exists(path) else {}
         for name, keys in adapters.items():
-            if wanted and name not in wanted: continue
+            if wanted and name not in wanted and f"{family}/{name}" not in wanted: continue
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
             difference = keys.get("init_lora_weights") in DIFFERENCES
             generator = generators[kind_of(keys)]
+            if (family, name) in SEEDS: generator = torch.Generator().manual_seed(SEEDS[family, name])
             model = peft_model(f"{golden}/{family}/base", keys, generator)
             init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
             if not starts_by_keys(keys): save(model, f"{folder}/init")
-            samples = draw_samples(keys["global_batch_size"] * STEPS, model.config.vocab_size, generator)
+            samples = draw_samples(keys["global_batch_size"] * STEPS, model, generator)
             with open(f"{folder}/data.jsonl", "w") as f:
                 for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
             report[name] = train(model, keys, samples, folder)
             if difference: save_difference(model, f"{folder}/final", init)
             else: save(model, f"{folder}/final")
-            ids, _, mask = batch_of(samples[:3])
-            with torch.no_grad(): logits = model(input_ids=ids, attention_mask=mask).logits
-            save_file({f"sample{i}": logits[i, :len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
+            with torch.no_grad(): logits = [row for ids, _, mask in batches_of(samples[:3], model) for row in model(input_ids=ids, attention_mask=mask).logits]
+            save_file({f"sample{i}": logits[i][:len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
                       f"{folder}/eval_logits.safetensors")
             print(family, name, [round(x, 5) for x in report[name]["loss"]], [round(x, 4) for x in report[name]["grad_norm"]], flush=True)
         with open(path, "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)

@@ -37,7 +37,8 @@ NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),
                 "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head", "f_embed"), "smollm3": ("f_dora",),
-                "granite": ("f_dora", "f_embed"), "olmo2": ("f_dora",), "phi3": ("f_dora_fused",),
+                "granite": ("f_dora", "f_embed", "f_head"), "olmo2": ("f_dora",), "phi3": ("f_dora_fused",),
+                "gemma2": ("f_head", "f_embed"), "gemma3_text": ("f_embed",), "gemma3": ("f_embed",),
                 "qwen3_moe": ("f_experts", "f_experts_down")}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
