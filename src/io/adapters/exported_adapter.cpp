@@ -136,7 +136,7 @@ void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>
     for (std::int64_t layer = 0; layer < model.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) fold_module(layer, static_cast<Linear>(i));
     }
-    fold_module(model.layers, Linear::head);
+    for (const Linear linear : outer_linears) fold_module(outer_layer(model, linear), linear);
 }
 
 void round_to_bf16(std::vector<NamedTensor>& tensors) {

@@ -118,6 +118,31 @@ TEST(ExportedAdapter, PlainFactorsArePaddedAndRescaled) {
     EXPECT_EQ(exported[3].values, (std::vector<float>{6, 0, 9, 0}));  // 3 / 1 beside 4 / 2
 }
 
+// The embedding and the head are modules like others.
+TEST(ExportedAdapter, PlainHasWhatIsBesideTheLayers) {
+    AdapterJob adapter;
+    adapter.r = 2;
+    adapter.lora_alpha = 4.0;
+    adapter.targets_head = true;
+    adapter.targets_embedding = true;
+    ModuleKeys keys;
+    keys.rank_pattern = {{"embed_tokens", 1}};
+    keys.alpha_pattern = {{"embed_tokens", 3.0}, {"lm_head", 8.0}};
+    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    const std::string embedding = "base_model.model.model.embed_tokens";
+    const std::string head = "base_model.model.lm_head";
+    const std::vector<NamedTensor> exported =
+        exported_tensors(plain_job(adapter), one_layer(),
+                         {{embedding + ".lora_embedding_A", {1, 3}, {1, 2, 3}},
+                          {embedding + ".lora_embedding_B", {2, 1}, {4, 6}},
+                          {head + ".lora_A.weight", {2, 2}, {1, 2, 3, 4}},
+                          {head + ".lora_B.weight", {1, 2}, {1, 2}}});
+    EXPECT_EQ(exported[0].values, (std::vector<float>{1, 2, 3, 0, 0, 0}));
+    EXPECT_EQ(exported[1].values, (std::vector<float>{6, 0, 9, 0}));  // 3 / 1 beside 4 / 2
+    EXPECT_EQ(exported[2].values, (std::vector<float>{1, 2, 3, 4}));
+    EXPECT_EQ(exported[3].values, (std::vector<float>{2, 4}));  // 8 / 2 beside 4 / 2
+}
+
 TEST(ExportedAdapter, NamesFollowTheModelAround) {
     ModelSpec model = one_layer();
     model.wrapper = "gemma3";
