@@ -13,6 +13,9 @@ namespace loratrain {
 namespace {
 
 std::string verdict_text(const LoaderVerdict& verdict) {
+    if (!verdict.unknown.empty()) {
+        return cat(verdict.loader, ": cannot be told: ", verdict.unknown);
+    }
     std::string text = cat(verdict.loader, ": ",
                            verdict.loads() ? "loads it" : "does not load it as it was trained");
     for (const std::string& obstacle : verdict.obstacles) text += cat("\n  because: ", obstacle);

@@ -103,7 +103,8 @@ JobInputs open_job_inputs(const Job& job) {
         if (!inputs.weights) continue;
         for (const std::string& directory : adapter.directories()) {
             collect(problems, [&] {
-                AdapterFile(directory, adapter, inputs.weights->spec()).check_values();
+                AdapterFile(directory, adapter, inputs.weights->spec())
+                    .check_values(inputs.weights.get());
             });
         }
     }

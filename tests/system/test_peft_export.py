@@ -16,12 +16,16 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
                       "f_olora", "f_vera", "f_vera_fresh", "f_head", "f_embed"],
             "qwen2": ["b_r8_attn", "f_dora", "f_pissa", "f_vera", "f_head", "f_embed"],
             "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"], "smollm3": ["a_r4_all"],
-            "granite": ["a_r4_all", "f_embed"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
+            "granite": ["a_r4_all", "f_embed", "f_head"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
-            "gemma2": ["a_r4_all"], "gemma3_text": ["a_r4_all"], "ministral3": ["a_r4_all"],
-            "gemma3": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
+            "gemma2": ["a_r4_all", "f_head", "f_embed"], "gemma3_text": ["a_r4_all", "f_embed"],
+            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
             "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"]}
+
+PLAIN = {"llama": ["b_r8_attn", "f_patterns", "f_dora", "f_dora_plus", "f_olora", "f_head", "f_embed"],
+         "qwen2": ["f_embed"], "granite": ["f_head"], "gemma2": ["f_embed"], "gemma3_text": ["f_embed"],
+         "gemma3": ["f_embed"], "qwen3_moe": ["f_experts_down"]}
 
 
 def setUpModule():
@@ -72,16 +76,14 @@ print(worst)
 
 
 class PeftExport(JobTest):
-    def test_logits_of_every_family(self):
+    def check_logits(self, folders):
+        """Exported adapters in PEFT beside golden logits; `folders`: (family, adapter, folder) each."""
         lines = []
-        for family, names in ADAPTERS.items():
-            run_dir = f"run-{family}"
-            self.succeed(run([self.write_job(self.golden_job(family, run_dir, 64, names))]))
-            for name in names:
-                golden = GOLDEN / family / "adapters" / name
-                lines.append(json.dumps(list(map(str, (
-                    GOLDEN / family / "base", self.dir / run_dir / "adapters" / name,
-                    golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl")))))
+        for family, name, folder in folders:
+            golden = GOLDEN / family / "adapters" / name
+            lines.append(json.dumps(list(map(str, (
+                GOLDEN / family / "base", folder, golden / "eval_logits.safetensors", "--samples",
+                golden / "data.jsonl")))))
         process = self.succeed(subprocess.run(
             [PYTHON, "-c", CHECK_ALL, SOURCE / "scripts"], input="\n".join(lines),
             capture_output=True, text=True, check=False))
@@ -91,23 +93,49 @@ class PeftExport(JobTest):
             with self.subTest(adapter=line):
                 self.assertEqual(text.count("sample"), 3, text)
 
+    def test_logits_of_every_family(self):
+        folders = []
+        for family, names in ADAPTERS.items():
+            run_dir = f"run-{family}"
+            self.succeed(run([self.write_job(self.golden_job(family, run_dir, 64, names))]))
+            folders += [(family, name, self.dir / run_dir / "adapters" / name) for name in names]
+        self.check_logits(folders)
+
     def test_plain_scaling(self):
-        """The same logits without use_rslora and patterns."""
-        for name in ("b_r8_attn", "f_patterns", "f_dora"):
-            job = self.golden_job("llama", f"run-{name}", 64, [name])
+        """The same logits without use_rslora and patterns, of whatever has a scaling."""
+        folders = []
+        for family, names in PLAIN.items():
+            job = self.golden_job(family, f"run-{family}", 64, names)
             job["export"] = {"scaling": "plain"}
             self.succeed(run([self.write_job(job)]))
-            folder = self.dir / f"run-{name}" / "adapters" / name
-            with open(folder / "adapter_config.json", encoding="utf-8") as file:
-                config = json.load(file)
-            self.assertEqual([config[key] for key in ("use_rslora", "rank_pattern", "alpha_pattern")],
-                             [False, {}, {}])
-            golden = GOLDEN / "llama" / "adapters" / name
-            process = self.succeed(subprocess.run(
-                [PYTHON, SOURCE / "scripts/check_peft_export.py", GOLDEN / "llama" / "base", folder,
-                 golden / "eval_logits.safetensors", "--samples", golden / "data.jsonl"],
-                capture_output=True, text=True, check=False))
-            self.assertEqual(process.stdout.count("sample"), 3, process.stdout)
+            for name in names:
+                folder = self.dir / f"run-{family}" / "adapters" / name
+                with open(folder / "adapter_config.json", encoding="utf-8") as file:
+                    config = json.load(file)
+                self.assertEqual(
+                    [config[key] for key in ("use_rslora", "rank_pattern", "alpha_pattern")],
+                    [False, {}, {}])
+                folders.append((family, name, folder))
+        self.check_logits(folders)
+
+    def test_every_key_of_peft_is_known(self):
+        """Of the newest LoraConfig that is installed: what a new one means is to be decided."""
+        folder = self.dir / "adapter"
+        shutil.copytree(GOLDEN / "llama/adapters/a_r4_all/final", folder)
+        code = ("import dataclasses; from peft import LoraConfig, VeraConfig; "
+                "print(*(f.name for c in (LoraConfig, VeraConfig) for f in dataclasses.fields(c)))")
+        names = self.succeed(subprocess.run([PYTHON, "-c", code], capture_output=True, text=True,
+                                            check=False)).stdout.split()
+        self.assertIn("init_lora_weights", names)
+        path = folder / "adapter_config.json"
+        config = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps({**{name: {"set": 1} for name in [*names, "no_such_key"]}, **{
+            key: config[key] for key in ("peft_type", "r", "lora_alpha", "target_modules")}}))
+        self.succeed(run(["import-hf", GOLDEN / "llama/base", self.dir / "base.h5"]))
+        process = self.succeed(run(["check-export", folder, "--base", self.dir / "base.h5"]))
+        unknown = [line.split()[0] for line in (process.stdout + process.stderr).splitlines()
+                   if "is no key of PEFT" in line]
+        self.assertEqual(set(unknown), {"no_such_key"})
 
     def test_bf16_beside_the_tokenizer(self):
         """export.dtype, what is copied of the base's folder, and that the run continues from it."""
@@ -136,7 +164,7 @@ class PeftExport(JobTest):
 
     def test_merged_folder(self):
         """transformers computes with it as PEFT with the adapter."""
-        for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn")):
+        for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn"), ("llama", "f_head")):
             golden = GOLDEN / family / "adapters" / name
             self.succeed(run(["import-hf", GOLDEN / family / "base", self.dir / f"{family}.h5"]))
             merged = self.dir / f"merged-{family}"

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "io/adapters/exported_adapter.h"
+#include "io/adapters/own_weights.h"
 #include "io/adapters/peft_config.h"
 #include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
@@ -22,11 +23,6 @@ namespace loratrain {
 namespace {
 
 constexpr const char* config_name = "/adapter_config.json";
-
-constexpr const char* outer_tensors[] = {"base_model.model.lm_head.weight",
-                                         "base_model.model.lm_head.base_layer.weight",
-                                         "base_model.model.model.embed_tokens.weight",
-                                         "base_model.model.model.embed_tokens.base_layer.weight"};
 
 void check_tensor(const SafetensorsFile& file, const std::string& name,
                   const std::vector<std::int64_t>& shape, CappedProblems& problems) {
@@ -48,15 +44,15 @@ void check_tensor(const SafetensorsFile& file, const std::string& name,
     }
 }
 
-/// PEFT writes the base's own too where the head or the embedding is a target; they are not read.
+/// PEFT writes the base's own too where the head or the embedding is a target.
 void check_base_tensors(const SafetensorsFile& file, const ModelSpec& model,
                         std::set<std::string>& known, CappedProblems& problems) {
     const std::vector<std::int64_t> shape{model.vocab_size, model.hidden_size};
-    for (const char* name : outer_tensors) {
-        known.insert(name);
-        const auto found = file.entries().find(name);
+    for (const OwnWeight& own : own_weights(model)) {
+        known.insert(own.tensor);
+        const auto found = file.entries().find(own.tensor);
         if (found == file.entries().end() || found->second.shape == shape) continue;
-        problems.add(cat(file.path(), ":", name),
+        problems.add(cat(file.path(), ":", own.tensor),
                      cat("has shape ", shape_text(found->second.shape), ", that of the base is ",
                          shape_text(shape)),
                      "it was resized: import a base that has the new vocabulary");
@@ -175,8 +171,13 @@ std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, const Fo
     return read_finite(peft_tensor_name(layer, linear, tensor, expert));
 }
 
-void AdapterFile::check_values() const {
+void AdapterFile::check_values(const WeightSource* base) const {
     CappedProblems problems(file_.path());
+    for (const OwnWeight& own : own_weights(model_)) {
+        if (base == nullptr || !file_.entries().contains(own.tensor)) continue;
+        if (is_of_base(file_, own, *base)) continue;
+        problems.add(cat(file_.path(), ":", own.tensor), not_of_base, not_of_base_hint);
+    }
     for (const auto& [name, entry] : file_.entries()) {
         try {
             read_finite(name);

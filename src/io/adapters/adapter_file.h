@@ -5,6 +5,7 @@
 
 #include "config/job.h"
 #include "io/safetensors.h"
+#include "io/weights/base_weights.h"
 
 namespace loratrain {
 
@@ -27,15 +28,16 @@ std::string adapter_checksum(const std::string& dir);
 class AdapterFile {
   public:
     /// Checks adapter_config.json and all tensors against the adapter and the model: r, lora_alpha,
-    /// use_rslora, targets, form and shapes must agree, no modules_to_save, no
-    /// rank_pattern/alpha_pattern; all problems at once (InputError).
+    /// use_rslora, patterns, targets, form and shapes must agree, and there is no variant
+    /// (adapter_config.h); all problems at once (InputError).
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
     /// A nan or an infinity is an InputError.
     std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor,
                             std::int32_t expert = no_expert) const;
-    /// Reads every tensor; the values that read() would refuse, and projections that are not those
-    /// of projection_prng_key, all at once.
-    void check_values() const;
+    /// Reads every tensor; the values that read() would refuse, projections that are not those of
+    /// projection_prng_key, and where `base` is given a head or an embedding that is not its own
+    /// (own_weights.h), all at once.
+    void check_values(const WeightSource* base = nullptr) const;
 
   private:
     std::vector<float> read_finite(const std::string& name) const;

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
-#include "io/files.h"
 #include "io/json_text.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
@@ -19,35 +20,68 @@ namespace {
 
 constexpr const char* lora_a = "lora_A.weight";
 constexpr const char* lora_b = "lora_B.weight";
+/// Of PEFT 0.21, beside LORA and VERA.
+constexpr std::string_view peft_types[] = {"PROMPT_TUNING",
+                                           "MULTITASK_PROMPT_TUNING",
+                                           "P_TUNING",
+                                           "PREFIX_TUNING",
+                                           "ADALORA",
+                                           "ADAMSS",
+                                           "BOFT",
+                                           "ADAPTION_PROMPT",
+                                           "IA3",
+                                           "BEFT",
+                                           "LILY",
+                                           "LOHA",
+                                           "LOKR",
+                                           "OFT",
+                                           "POLY",
+                                           "LN_TUNING",
+                                           "FROD",
+                                           "PVERA",
+                                           "FOURIERFT",
+                                           "GLORA",
+                                           "XLORA",
+                                           "HRA",
+                                           "VBLORA",
+                                           "UNILORA",
+                                           "CPT",
+                                           "MISS",
+                                           "RANDLORA",
+                                           "ROAD",
+                                           "TRAINABLE_TOKENS",
+                                           "HIRA",
+                                           "SHIRA",
+                                           "C3A",
+                                           "WAVEFT",
+                                           "OSF",
+                                           "DELORA",
+                                           "GRALORA",
+                                           "CARTRIDGE",
+                                           "TINYLORA",
+                                           "PSOFT",
+                                           "PEANUT",
+                                           "SHADOW",
+                                           "SUPERTUNING",
+                                           "DEFT"};
 constexpr std::array<std::int64_t, 9> vllm_ranks{1, 8, 16, 32, 64, 128, 256, 320, 512};
 constexpr std::int64_t vllm_default_rank = 16;
 /// Whose model in vLLM names embedding_modules.
 constexpr std::array<std::string_view, 5> vllm_embedding_families{"llama", "qwen3", "qwen3_moe",
                                                                   "granite", "apertus"};
-/// What only says how A and B began; other texts change the base.
-constexpr std::array<std::string_view, 5> vllm_starts{"gaussian", "eva", "orthogonal", "mica",
-                                                      "lora_ga"};
-
 using Texts = std::vector<std::string>;
-
-bool is_off(const Json& value) {
-    return value.is_null() || value == false || value == "none" ||
-           (value.is_structured() && value.empty());
-}
 
 /// An adapter as its files tell it.
 struct Export {
-    Json config;
+    AdapterConfig config;
+    std::vector<ConfigVariant> variants;
+    std::optional<AdapterJob> job;  ///< what the config says of modules, where it can be read
     std::map<std::string, SafetensorsEntry> tensors;
     std::map<std::string, std::int64_t> ranks;  ///< of modules with lora_A, by name in the base
     std::set<std::string> linears;              ///< "q_proj", ... that have LoRA
 
-    const Json& get(const char* key) const {
-        static const Json none;
-        const auto found = config.find(key);
-        return found == config.end() ? none : *found;
-    }
-    bool has(const char* key) const { return !is_off(get(key)); }
+    const Json& get(const char* key) const { return config.get(key); }
+    bool has(const char* key) const { return config.has(key); }
     bool is_lora() const { return get("peft_type") == "LORA"; }
     std::int64_t largest_rank() const {
         std::int64_t largest = 0;
@@ -78,14 +112,11 @@ std::string module_of(const std::string& name, const std::string& suffix) {
     return name.substr(base.size(), name.size() - base.size() - suffix.size() - 1);
 }
 
-Export read_export(const std::string& dir) {
-    const std::string path = dir + "/adapter_config.json";
-    Export found;
-    found.config = parse_json(read_text(path), path);
-    if (!found.config.is_object()) {
-        throw InputError(path, "holds " + json_kind(found.config) + ", must be an object",
-                         "give a directory that PEFT or loratrain has written");
-    }
+Export read_export(const std::string& dir, const ModelSpec& model) {
+    Export found{AdapterConfig(dir + "/adapter_config.json", model), {}, {}, {}, {}, {}};
+    if (found.is_lora()) found.variants = found.config.variants(lora_form());
+    Problems problems;
+    found.job = found.config.modules(problems);
     found.tensors = SafetensorsFile(cat(dir, "/", adapter_weights_name)).entries();
     for (const auto& [name, entry] : found.tensors) {
         const std::string module = module_of(name, lora_a);
@@ -102,14 +133,94 @@ void add_limited(Texts& texts, const Texts& more) {
     if (more.size() > most) texts.push_back(cat("and ", more.size() - most, " more like these"));
 }
 
-/// What no program can do anything with: names and shapes of another base model.
-Texts faults_of_tensors(const Export& of, const ModelSpec& model) {
+bool has_shape(const Export& of, const std::string& module, const char* suffix,
+               const std::vector<std::int64_t>& wanted) {
+    const auto found = of.tensors.find(cat("base_model.model.", module, ".", suffix));
+    return found != of.tensors.end() && found->second.shape == wanted;
+}
+
+/// LoRA of PEFT on the two tensors that all experts of a layer are in transformers 5: "X.experts"
+/// and, of the one that it wraps first, "X.experts.base_layer". A and B of all experts are one
+/// behind another.
+bool is_on_tensors_of_experts(const Export& of, const std::string& module, const ModelSpec& model) {
+    if (!model.has_experts()) return false;
+    constexpr std::string_view inner = ".base_layer";
+    const std::string block =
+        module.ends_with(inner) ? module.substr(0, module.size() - inner.size()) : module;
+    const std::int64_t layer = layer_in_name(block);
+    if (layer < 0 || layer >= model.layers) return false;
+    if (block != cat("model.layers.", layer, ".mlp.experts")) return false;
+    const std::int64_t rank = of.ranks.at(module);
+    const auto is_of = [&](std::int64_t in, std::int64_t out) {
+        return has_shape(of, module, lora_a, {rank, in}) &&
+               has_shape(of, module, lora_b, {out, rank});
+    };
+    const std::int64_t hidden = model.hidden_size;
+    const std::int64_t size = model.experts.size;
+    return rank % model.experts.count == 0 && (is_of(hidden, 2 * size) || is_of(size, hidden));
+}
+
+/// One of the two is block-diagonal, of use_bdlora.
+bool is_block_diagonal(const Export& of, const std::string& module, LinearShape shape) {
+    const Json& config = of.get("use_bdlora");
+    if (!config.is_object() || !config.contains("nblocks")) return false;
+    if (!config["nblocks"].is_number_integer()) return false;
+    const auto blocks = config["nblocks"].get<std::int64_t>();
+    const std::int64_t rank = of.ranks.at(module);
+    if (blocks < 1 || shape.in % blocks != 0 || rank % blocks != 0) return false;
+    return (has_shape(of, module, lora_a, {rank, shape.in / blocks}) &&
+            has_shape(of, module, lora_b, {shape.out, rank})) ||
+           (has_shape(of, module, lora_a, {rank, shape.in}) &&
+            has_shape(of, module, lora_b, {shape.out, rank / blocks}));
+}
+
+/// What adapter_config.json says of a module that tensors are there for.
+void compare_rank(const Export& of, const std::string& module, Linear linear, Loader loader,
+                  const ModelSpec& model, Texts& faults) {
+    // A regular expression is for names with the other parts of the model.
+    if (!of.job || (!model.wrapper.empty() && of.get("target_modules").is_string())) return;
+    const bool outer = linear == Linear::head || linear == Linear::embedding;
+    const std::int64_t rank = of.ranks.at(module);
+    const int said =
+        of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);
+    if (said == 0 && loader == Loader::peft) {
+        faults.push_back(cat(module, " is none of target_modules: it would be left out"));
+    } else if (said > 0 && said != rank) {
+        faults.push_back(cat(module, " has rank ", rank, ", adapter_config.json says ", said));
+    }
+}
+
+/// The same of LoRA on the embedding, of a model that is in no other.
+Texts faults_of_embedding(const Export& of, const ModelSpec& model) {
+    const std::string path = cat("base_model.model.", module_path(0, Linear::embedding));
+    const auto a = of.tensors.find(path + ".lora_embedding_A");
+    const auto b = of.tensors.find(path + ".lora_embedding_B");
+    if (a == of.tensors.end() && b == of.tensors.end()) return {};
+    if (!of.job) return {};
+    const LinearShape shape = linear_shape(model, Linear::embedding);
+    const int said = of.job->rank(outer_layer(model, Linear::embedding), Linear::embedding);
+    if (said == 0) return {cat(module_path(0, Linear::embedding), " is none of target_modules")};
+    const bool fits = a != of.tensors.end() && b != of.tensors.end() &&
+                      a->second.shape == std::vector<std::int64_t>{said, shape.in} &&
+                      b->second.shape == std::vector<std::int64_t>{shape.out, said};
+    if (fits) return {};
+    return {cat(module_path(0, Linear::embedding), " has no A [", said, ", ", shape.in, "] and B [",
+                shape.out, ", ", said, "], as adapter_config.json and the base say")};
+}
+
+/// Names and shapes that the loader can do nothing with, as those of another base model.
+Texts faults_of_tensors(const Export& of, Loader loader, const ModelSpec& model) {
     Texts faults;
+    const bool wrapped = !model.wrapper.empty();
     for (const auto& [module, rank] : of.ranks) {
-        const bool wrapped = !model.wrapper.empty();
         const std::string text = wrapped ? name_in_text_model(module) : module;
         const bool spelled = !wrapped || module_path_in_wrapper(text) == module;
         const std::optional<Linear> linear = linear_of(text, model);
+        if (!linear && is_on_tensors_of_experts(of, text, model)) {
+            if (loader == Loader::peft) continue;
+            faults.push_back(cat(module, " is LoRA on the tensors of all experts"));
+            continue;
+        }
         if (!linear || !spelled) {
             faults.push_back(cat(module, " is no module of the base (",
                                  wrapped ? model.wrapper : model.family,
@@ -117,30 +228,47 @@ Texts faults_of_tensors(const Export& of, const ModelSpec& model) {
             continue;
         }
         const LinearShape shape = target_shape(model, *linear);
-        const auto fits = [&](const char* suffix, const std::vector<std::int64_t>& wanted) {
-            const auto found = of.tensors.find(cat("base_model.model.", module, ".", suffix));
-            return found != of.tensors.end() && found->second.shape == wanted;
-        };
-        if (!fits(lora_a, {rank, shape.in}) || !fits(lora_b, {shape.out, rank})) {
+        const bool fits = has_shape(of, module, lora_a, {rank, shape.in}) &&
+                          has_shape(of, module, lora_b, {shape.out, rank});
+        if (!fits && (loader != Loader::peft || !is_block_diagonal(of, module, shape))) {
             faults.push_back(cat(module, " has no A [", rank, ", ", shape.in, "] and B [",
                                  shape.out, ", ", rank, "], which the base needs"));
         }
+        if (!wrapped) compare_rank(of, module, *linear, loader, model, faults);
     }
     const bool has_a = std::any_of(of.tensors.begin(), of.tensors.end(), [](const auto& tensor) {
         return tensor.first.find(".lora_A.") != std::string::npos ||
                tensor.first.ends_with(".lora_embedding_A");
     });
     if (of.is_lora() && !has_a) faults.emplace_back("it has no lora_A tensors");
+    const Texts embedding = faults_of_embedding(of, model);
+    faults.insert(faults.end(), embedding.begin(), embedding.end());
     return faults;
+}
+
+/// The base's own, which PEFT writes beside LoRA on the head or the embedding.
+bool is_tensor_of_base(const std::string& name) {
+    return name.ends_with("lm_head.base_layer.weight") ||
+           name.ends_with(".embed_tokens.base_layer.weight");
 }
 
 Texts other_tensors(const Export& of) {
     Texts others;
     for (const auto& [name, entry] : of.tensors) {
         if (!module_of(name, lora_a).empty() || !module_of(name, lora_b).empty()) continue;
+        if (is_tensor_of_base(name)) continue;
         others.push_back(cat("tensor ", name, " is neither lora_A nor lora_B"));
     }
     return others;
+}
+
+/// Of adapter_config.json, for programs that read it: what they do not do as it was trained.
+void judge_variants(const Export& of, Loader loader, LoaderVerdict& verdict) {
+    for (const ConfigVariant& variant : of.variants) {
+        const std::string text = of.config.text(variant);
+        if (!variant.loads_in(loader)) verdict.obstacles.push_back(text);
+        if (!variant.known) verdict.advice.push_back(text + "; it is read past");
+    }
 }
 
 /// The rules that vLLM and SGLang share.
@@ -195,14 +323,44 @@ void judge_experts(const Export& of, LoaderVerdict& verdict) {
     verdict.advice.emplace_back("LoRA in experts was tried with PEFT 0.21 and transformers 5.24");
 }
 
-LoaderVerdict peft(const Export& of, const Texts& faults) {
-    LoaderVerdict verdict{"PEFT", {}, {}};
-    add_limited(verdict.obstacles, faults);
-    if (has_lora_in_experts(of)) judge_experts(of, verdict);
+/// The base's own head or embedding, which PEFT loads into it.
+bool is_outer_weight(const std::string& name) {
+    return name == cat("base_model.model.", head_name) ||
+           name == cat("base_model.model.", embedding_name);
+}
+
+/// Tensors that PEFT has no place for in plain LoRA.
+Texts left_out(const Export& of) {
+    if (!of.is_lora() || !of.variants.empty()) return {};
+    Texts texts;
+    for (const auto& [name, entry] : of.tensors) {
+        const bool known = !module_of(name, lora_a).empty() || !module_of(name, lora_b).empty() ||
+                           name.find(".lora_embedding_") != std::string::npos ||
+                           is_tensor_of_base(name) || is_outer_weight(name);
+        if (!known) texts.push_back(cat("tensor ", name, " would be left out"));
+    }
+    return texts;
+}
+
+LoaderVerdict peft(const Export& of, const ModelSpec& model) {
+    LoaderVerdict verdict{"PEFT", {}, {}, {}};
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
-        verdict.obstacles.push_back("peft_type is " + json_text(type) + ", not LORA or VERA");
+        const bool known =
+            type.is_string() && std::find(std::begin(peft_types), std::end(peft_types),
+                                          type.get<std::string>()) != std::end(peft_types);
+        const std::string text = "peft_type is " + json_text(type);
+        if (known) {
+            verdict.unknown = text + ", whose tensors are not checked here";
+        } else {
+            verdict.obstacles.push_back(text + ", which PEFT 0.21 does not know");
+        }
+        return verdict;
     }
+    judge_variants(of, Loader::peft, verdict);
+    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::peft, model));
+    add_limited(verdict.obstacles, left_out(of));
+    if (has_lora_in_experts(of)) judge_experts(of, verdict);
     return verdict;
 }
 
@@ -221,22 +379,13 @@ Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
     return texts;
 }
 
-LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model) {
-    LoaderVerdict verdict{"vLLM", {}, {}};
+LoaderVerdict vllm(const Export& of, const ModelSpec& model) {
+    LoaderVerdict verdict{"vLLM", {}, {}, {}};
     Texts& no = verdict.obstacles;
     if (!of.is_lora()) no.emplace_back("it reads peft_type LORA alone");
-    add_limited(no, faults);
+    judge_variants(of, Loader::vllm, verdict);
+    add_limited(no, faults_of_tensors(of, Loader::vllm, model));
     add_limited(no, missing_keys(of));
-    for (const char* key : {"modules_to_save", "use_dora", "lora_bias", "bias"}) {
-        if (of.has(key)) no.push_back(cat(key, " is ", json_text(of.get(key))));
-    }
-    const Json& init = of.get("init_lora_weights");
-    const bool changes_base =
-        init.is_string() && std::find(vllm_starts.begin(), vllm_starts.end(),
-                                      init.get<std::string>()) == vllm_starts.end();
-    if (changes_base) {
-        no.push_back(cat("init_lora_weights is ", json_text(init), ", which changes the base"));
-    }
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
     if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
         no.emplace_back(
@@ -258,10 +407,11 @@ LoaderVerdict vllm(const Export& of, const Texts& faults, const ModelSpec& model
     return verdict;
 }
 
-LoaderVerdict sglang(const Export& of, const Texts& faults) {
-    LoaderVerdict verdict{"SGLang", {}, {}};
+LoaderVerdict sglang(const Export& of, const ModelSpec& model) {
+    LoaderVerdict verdict{"SGLang", {}, {}, {}};
     if (!of.is_lora()) verdict.obstacles.emplace_back("it reads peft_type LORA alone");
-    add_limited(verdict.obstacles, faults);
+    judge_variants(of, Loader::sglang, verdict);
+    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::sglang, model));
     add_limited(verdict.obstacles, missing_keys(of));
     if (of.is_lora()) add_limited(verdict.obstacles, other_tensors(of));
     const bool key = of.linears.contains("k_proj") || of.linears.contains("v_proj");
@@ -273,10 +423,11 @@ LoaderVerdict sglang(const Export& of, const Texts& faults) {
     return verdict;
 }
 
-LoaderVerdict llama_cpp(const Export& of, const Texts& faults, const ModelSpec& model) {
-    LoaderVerdict verdict{"llama.cpp", {}, {}};
+LoaderVerdict llama_cpp(const Export& of, const ModelSpec& model) {
+    LoaderVerdict verdict{"llama.cpp", {}, {}, {}};
     if (!of.is_lora()) verdict.obstacles.emplace_back("it reads peft_type LORA alone");
-    add_limited(verdict.obstacles, faults);
+    judge_variants(of, Loader::llama_cpp, verdict);
+    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::llama_cpp, model));
     add_limited(verdict.obstacles, other_scales(of));
     if (of.is_lora()) add_limited(verdict.obstacles, other_tensors(of));
     if (model.tie_word_embeddings && of.linears.contains("lm_head")) {
@@ -290,10 +441,8 @@ LoaderVerdict llama_cpp(const Export& of, const Texts& faults, const ModelSpec& 
 }  // namespace
 
 std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model) {
-    const Export found = read_export(dir);
-    const Texts faults = faults_of_tensors(found, model);
-    return {peft(found, faults), vllm(found, faults, model), sglang(found, faults),
-            llama_cpp(found, faults, model)};
+    const Export found = read_export(dir, model);
+    return {peft(found, model), vllm(found, model), sglang(found, model), llama_cpp(found, model)};
 }
 
 }  // namespace loratrain

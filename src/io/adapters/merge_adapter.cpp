@@ -12,10 +12,13 @@
 #include "base/parallel_for.h"
 #include "base/shape.h"
 #include "base/task_progress.h"
+#include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
-#include "io/adapters/peft_modules.h"
+#include "io/adapters/own_weights.h"
 #include "io/adapters/tokenizer_files.h"
+#include "io/capped_problems.h"
 #include "io/files.h"
+#include "io/float_convert.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
 #include "io/tensor_names.h"
@@ -50,22 +53,25 @@ struct Piece {
 
 class AdapterProducts {
   public:
-    AdapterProducts(const std::string& dir, const ModelSpec& model)
-        : path_(dir + "/adapter_config.json"),
-          document_(parse_json(read_text(path_), path_)),
+    AdapterProducts(const std::string& dir, const WeightSource& base)
+        : config_(dir + "/adapter_config.json", base.spec()),
           file_(cat(dir, "/", adapter_weights_name)),
-          model_(model) {
-        JsonReader config(document_, path_, "", problems_);
-        refuse(config);
-        const std::optional<AdapterJob> job = modules_of_config(config);
-        if (job) read(*job);
-        for (const auto& [name, entry] : file_.entries()) {
-            if (known_.count(name) > 0) continue;
-            problems_.add(cat(file_.path(), ":", name), "cannot be merged into the base",
-                          "only lora_A and lora_B of its linears can");
+          base_(base),
+          model_(base.spec()),
+          faults_(file_.path(), CappedProblems::default_limit, CappedProblems::alike_lines) {
+        // Of what the config says tensors would tell again.
+        check_config().throw_if_any();
+        Problems problems;
+        const std::optional<AdapterJob> job = config_.modules(problems);
+        problems.throw_if_any();
+        read(*job);
+        check_own_weights();
+        check_other_tensors();
+        faults_.throw_if_any();
+        if (products_.empty()) {
+            throw InputError(dir, "has no LoRA of this model's linears",
+                             "was the adapter trained on this base model?");
         }
-        if (products_.empty()) problems_.add(dir, "has no LoRA of this model's linears");
-        problems_.throw_if_any();
     }
 
     /// Null where the weight has none.
@@ -76,17 +82,23 @@ class AdapterProducts {
     std::int64_t count() const { return std::ssize(products_); }
 
   private:
-    void refuse(JsonReader& config) {
+    Problems check_config() const {
+        Problems problems;
+        JsonReader config = config_.reader(problems);
         if (config.text("peft_type") != "LORA") {
             config.wrong("peft_type", "only LORA can be merged here", peft_hint);
+            return problems;
         }
-        for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "use_qalora"}) {
-            if (config.get(key) == true) config.wrong(key, "cannot be merged here", peft_hint);
+        for (const ConfigVariant& variant : config_.variants(lora_form())) {
+            const char* hint = variant.merges ? peft_hint : "PEFT cannot merge it either";
+            config.wrong(variant.key.c_str(), variant.meaning + ": it cannot be merged here",
+                         variant.hint.empty() ? hint : variant.hint);
         }
-        if (model_.wrapper.empty()) return;
+        if (model_.wrapper.empty()) return problems;
         config.add(cat("the base is the text model of a ", model_.wrapper,
                        ", whose other parts are not in it"),
                    peft_hint);
+        return problems;
     }
 
     void read(const AdapterJob& job) {
@@ -110,27 +122,68 @@ class AdapterProducts {
         known_.insert({a, b});
         const LinearShape shape = target_shape(model_, linear);
         const int rank = job.rank(layer, linear);
-        const auto fits = [&](const std::string& name, const std::vector<std::int64_t>& wanted) {
-            const auto found = file_.entries().find(name);
-            const bool there = found != file_.entries().end();
-            if (there && found->second.shape == wanted) return true;
-            problems_.add(cat(file_.path(), ":", name),
-                          cat(there ? "has shape " + shape_text(found->second.shape) : "is missing",
-                              ", the base and r want ", shape_text(wanted)));
-            return false;
-        };
+        if (rank == 0) {
+            add(a, "is of no module that target_modules of adapter_config.json names",
+                "PEFT leaves it out");
+            return;
+        }
         if (!fits(a, {rank, shape.in}) || !fits(b, {shape.out, rank})) return;
-        Product product{rank, file_.read_floats(a), file_.read_floats(b)};
+        Product product{rank, read_finite(a), read_finite(b)};
         const auto scaling = static_cast<float>(job.scaling(layer, linear));
         for (float& value : product.b) value *= scaling;
         products_.emplace(path + ".weight", std::move(product));
     }
 
-    std::string path_;
-    Json document_;
+    bool fits(const std::string& name, const std::vector<std::int64_t>& wanted) {
+        const auto found = file_.entries().find(name);
+        const bool there = found != file_.entries().end();
+        if (there && found->second.shape == wanted) return true;
+        add(name, cat(there ? "has shape " + shape_text(found->second.shape) : "is missing",
+                      ", the base and r want ", shape_text(wanted)));
+        return false;
+    }
+
+    std::vector<float> read_finite(const std::string& name) {
+        std::vector<float> values = file_.read_floats(name);
+        try {
+            check_finite(FloatFormat::f32, values.data(), std::ssize(values), 0, where(name));
+        } catch (const InputError& error) {
+            faults_.add(error);
+        }
+        return values;
+    }
+
+    void check_own_weights() {
+        for (const OwnWeight& own : own_weights(model_)) {
+            if (file_.entries().count(own.tensor) == 0) continue;
+            known_.insert(own.tensor);
+            if (!fits(own.tensor, {model_.vocab_size, model_.hidden_size})) continue;
+            if (!is_of_base(file_, own, base_)) add(own.tensor, not_of_base, not_of_base_hint);
+        }
+    }
+
+    void check_other_tensors() {
+        for (const auto& [name, entry] : file_.entries()) {
+            if (known_.count(name) > 0) continue;
+            const bool tied = model_.tie_word_embeddings && name.starts_with(head_lora);
+            add(name, "cannot be merged into the base",
+                tied ? "the head is the embedding matrix: LoRA on it alone is no weight of the base"
+                     : "only lora_A and lora_B of its linears can");
+        }
+    }
+
+    std::string where(const std::string& name) const { return cat(file_.path(), ":", name); }
+    void add(const std::string& name, const std::string& what, const std::string& hint = "") {
+        faults_.add(where(name), what, hint);
+    }
+
+    static constexpr const char* head_lora = "base_model.model.lm_head.lora_";
+
+    AdapterConfig config_;
     SafetensorsFile file_;
+    const WeightSource& base_;
     const ModelSpec& model_;
-    Problems problems_;
+    CappedProblems faults_;
     std::set<std::string> known_;
     std::map<std::string, Product> products_;
 };
@@ -182,7 +235,11 @@ void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file)
         const TensorView view =
             matrix(block.data(), DType::f32, std::min(at_once, rows - first), cols);
         if (!piece.constant) base.read_rows(piece.name, first, view);
-        if (piece.product != nullptr) add_product(*piece.product, first, view);
+        if (piece.product != nullptr) {
+            add_product(*piece.product, first, view);
+            check_finite(FloatFormat::f32, block.data(), view.rows * cols, first * cols,
+                         piece.name + " with the adapter");
+        }
         write_rows(view, piece.dtype, file);
     }
 }
@@ -266,13 +323,18 @@ void write_config(const std::string& dir, const WeightSource& base) {
 MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                           const std::string& output, std::uint64_t shard_bytes) {
     if (fs::exists(output)) throw InputError(output, "exists already", "choose another folder");
-    const AdapterProducts products(dir, base.spec());
+    const AdapterProducts products(dir, base);
     MergeReport report;
     report.modules = products.count();
     const std::string temporary = output + ".tmp";
     fs::remove_all(temporary);
     make_directory(temporary);
-    write_weights(temporary, shards_of(pieces_of(base, products), shard_bytes), base, report);
+    try {
+        write_weights(temporary, shards_of(pieces_of(base, products), shard_bytes), base, report);
+    } catch (const InputError&) {
+        fs::remove_all(temporary);
+        throw;
+    }
     write_config(temporary, base);
     copy_tokenizer_files(base.base_model_name(), temporary);
     fs::rename(temporary, output);

@@ -22,8 +22,9 @@ inline constexpr std::uint64_t usual_shard_bytes = 5'000'000'000;
 /// Tensors keep the type that the base has them in (quantised ones bf16, or fp32 where they came
 /// from it); sums are fp32. Tensors are read and written in parts of some MB. The folder appears
 /// when it is complete. InputError where it is there already, where the adapter does not fit the
-/// base, and of what a weight cannot take: DoRA, VeRA, a tied head or an embedding, a text model
-/// inside of another (ModelSpec::wrapper).
+/// base or is not finite, of every variant of LoRA (adapter_config.h), of VeRA, of LoRA on a tied
+/// head or an embedding, and of a text model inside of another (ModelSpec::wrapper). The base's own
+/// head and embedding, which PEFT writes beside LoRA on the head, must be those of `base`.
 MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                           const std::string& output, std::uint64_t shard_bytes = usual_shard_bytes);
 

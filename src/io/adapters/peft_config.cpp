@@ -1,17 +1,13 @@
 #include "io/adapters/peft_config.h"
 
-#include <strings.h>
-
 #include <algorithm>
-#include <cmath>
-#include <cstring>
+#include <iterator>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "io/adapters/adapter_config.h"
 #include "io/adapters/peft_modules.h"
-#include "io/files.h"
-#include "io/json_reader.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {
@@ -43,43 +39,12 @@ std::string list_text(const Names& names) {
     return cat("[", join({names.begin(), names.end()}, ", "), "]");
 }
 
-bool is_unset(const Json& value) {
-    return value.is_null() || value == false || value == "none" ||
-           (value.is_structured() && value.empty());
-}
-
-bool switches_on(const AdapterForm& form, const std::string& key) {
-    return std::count(form.peft_switches.begin(), form.peft_switches.end(), key) > 0;
-}
-
-bool is_list_of_texts(const Json& value) {
-    return value.is_array() && std::all_of(value.begin(), value.end(),
-                                           [](const Json& name) { return name.is_string(); });
-}
-
-/// Settings that change what an adapter computes beyond its form.
-void refuse_variants(JsonReader& config, const AdapterForm& form) {
-    static constexpr const char* keys[] = {"use_dora",
-                                           "lora_bias",
-                                           "modules_to_save",
-                                           "layer_replication",
-                                           "bias",
-                                           "fan_in_fan_out",
-                                           "use_qalora",
-                                           "use_bdlora",
-                                           "trainable_token_indices",
-                                           "target_parameters",
-                                           "alora_invocation_tokens"};
-    for (const char* key : keys) {
-        if (is_unset(config.get(key)) || switches_on(form, key)) continue;
-        config.wrong(key, "which is not supported", "only plain LoRA adapters can be continued");
-    }
-    const Json& init = config.get("init_lora_weights");
-    const std::string name = init.is_string() ? init.get<std::string>() : "";
-    for (const char* method : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
-        if (::strncasecmp(name.c_str(), method, std::strlen(method)) != 0) continue;
-        config.wrong("init_lora_weights", "which changes the base weights",
-                     "convert it to a plain LoRA adapter with PEFT first");
+/// What changes what an adapter computes beyond its form.
+void refuse_variants(const AdapterConfig& file, const AdapterForm& form, JsonReader& config) {
+    for (const ConfigVariant& variant : file.variants(form)) {
+        config.wrong(
+            variant.key.c_str(), variant.meaning,
+            variant.hint.empty() ? "only plain LoRA adapters can be continued" : variant.hint);
     }
 }
 
@@ -138,8 +103,9 @@ void check_projection_key(JsonReader& config, const AdapterJob& adapter) {
 }
 
 /// Module by module, whatever the keys that say it.
-void check_modules(JsonReader& config, const AdapterJob& adapter, const ModelSpec& model) {
-    const std::optional<AdapterJob> found = modules_of_config(config);
+void check_modules(const AdapterConfig& file, const AdapterJob& adapter, const ModelSpec& model,
+                   JsonReader& config) {
+    const std::optional<AdapterJob> found = file.modules(config.problems());
     if (!found) return;
     const auto text = [](int rank, double alpha) {
         return rank == 0 ? std::string("no LoRA")
@@ -176,43 +142,11 @@ bool lists_paths(JsonReader& config) {
            });
 }
 
-bool has_module_keys(JsonReader& config) {
-    for (const char* key : {"rank_pattern", "alpha_pattern", "layers_to_transform",
-                            "exclude_modules", "layers_pattern"}) {
-        if (!is_unset(config.get(key))) return true;
-    }
-    return false;
-}
-
-/// A regular expression for whole names.
-constexpr const char* other_parts = ".*(vision_tower|multi_modal_projector).*";
-
-/// Names in a list, or keys of a pattern, as `path_of` makes them of these.
-template <class PathOf>
-Json renamed(const Json& names, const PathOf& path_of) {
-    Json result = names.is_object() ? Json::object() : Json::array();
-    for (const auto& [key, value] : names.items()) {
-        if (names.is_object()) {
-            result[path_of(key)] = value;
-        } else {
-            result.push_back(path_of(value.template get<std::string>()));
-        }
-    }
-    return result;
-}
-
-/// adapter_config.json of a text model inside of another, as that of the text model alone.
-void leave_wrapper(Json& config) {
-    for (const char* key : {"target_modules", "rank_pattern", "alpha_pattern"}) {
-        const Json& names = config[key];
-        const bool patterns = names.is_object();
-        if (!patterns && !is_list_of_texts(names)) continue;
-        config[key] = renamed(names, [](const std::string& path) {
-            const std::string text = name_in_text_model(path);
-            return text.empty() ? path : text;
-        });
-    }
-    if (config["exclude_modules"] == other_parts) config.erase("exclude_modules");
+bool has_module_keys(const AdapterConfig& file) {
+    constexpr const char* keys[] = {"rank_pattern", "alpha_pattern", "layers_to_transform",
+                                    "exclude_modules", "layers_pattern"};
+    return std::any_of(std::begin(keys), std::end(keys),
+                       [&](const char* key) { return file.has(key); });
 }
 
 Json keys_of_lora(const AdapterJob& adapter, const PeftModules& modules) {
@@ -262,31 +196,26 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
                    {"task_type", "CAUSAL_LM"}};
     config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
-    if (in_wrapper) config["exclude_modules"] = other_parts;
+    if (in_wrapper) config["exclude_modules"] = other_parts_regex;
     return dump_json(config, 2) + "\n";
 }
 
 void check_peft_config(const std::string& path, const AdapterJob& adapter, const ModelSpec& model,
                        CappedProblems& problems) {
     try {
-        Json document = parse_json(read_text(path), path);
-        if (!document.is_object()) {
-            throw InputError(path, "holds " + json_kind(document) + ", must be an object",
-                             "give a directory that PEFT or loratrain has written");
-        }
-        if (!model.wrapper.empty()) leave_wrapper(document);
+        const AdapterConfig file(path, model);
         Problems found;
-        JsonReader config(document, path, "", found);
+        JsonReader config = file.reader(found);
         check_form(config, adapter.form);
         check_rslora(config, adapter);
         if (adapter.is_vera()) check_projection_key(config, adapter);
-        if (adapter.modules || has_module_keys(config) || lists_paths(config)) {
-            check_modules(config, adapter, model);
+        if (adapter.modules || has_module_keys(file) || lists_paths(config)) {
+            check_modules(file, adapter, model, config);
         } else {
             check_scale(config, adapter);
             check_targets(config, adapter, model);
         }
-        refuse_variants(config, adapter.form);
+        refuse_variants(file, adapter.form, config);
         found.throw_if_any();
     } catch (const InputError& error) {
         problems.add(error);

@@ -106,43 +106,6 @@ Json pattern_of(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
     return pattern;
 }
 
-bool read_names(const Json& value, std::vector<std::string>& names, std::string& regex) {
-    if (value.is_string()) {
-        regex = value.get<std::string>();
-        return regex_problem(regex).empty();
-    }
-    if (value.is_null()) return true;
-    const bool texts =
-        value.is_array() &&
-        std::all_of(value.begin(), value.end(), [](const Json& name) { return name.is_string(); });
-    if (texts) names = value.get<std::vector<std::string>>();
-    return texts;
-}
-
-bool read_layers(const Json& value, std::vector<std::int64_t>& layers) {
-    const Json list = value.is_array() ? value : Json::array({value});
-    for (const Json& layer : list) {
-        if (layer.is_null()) continue;
-        if (!layer.is_number_integer()) return false;
-        layers.push_back(layer.get<std::int64_t>());
-    }
-    return true;
-}
-
-template <class T>
-bool read_pattern(const Json& value, std::vector<std::pair<std::string, T>>& pattern) {
-    if (value.is_null()) return true;
-    if (!value.is_object()) return false;
-    for (const auto& [key, number] : value.items()) {
-        const bool fits = std::is_integral_v<T> ? number.is_number_integer() : number.is_number();
-        if (!fits || !regex_problem(key).empty()) return false;
-        const T of_modules = number.template get<T>();
-        if (!(of_modules > 0)) return false;
-        pattern.emplace_back(key, of_modules);
-    }
-    return true;
-}
-
 }  // namespace
 
 Json whole_or_real(double value) {
@@ -165,63 +128,6 @@ PeftModules peft_modules(const AdapterJob& adapter, const ModelSpec& model, std:
         },
         adapter.lora_alpha, whole_or_real);
     return result;
-}
-
-std::optional<AdapterJob> modules_of_config(JsonReader& config) {
-    AdapterJob adapter;
-    ModuleKeys keys;
-    std::vector<std::string> lists;
-    std::string list_regex;
-    const Json& r = config.get("r");
-    const Json& alpha = config.get("lora_alpha");
-    const bool vera = config.get("peft_type") == vera_form(0.0).peft_type;
-    const auto require = [&](bool fits, const char* key) {
-        if (!fits) config.wrong(key, "which cannot be read");
-        return fits;
-    };
-    bool fits =
-        require(r.is_number_integer(), "r") && (vera || require(alpha.is_number(), "lora_alpha"));
-    fits = require(read_names(config.get("target_modules"), keys.target_modules, keys.target_regex),
-                   "target_modules") &&
-           fits;
-    fits =
-        require(read_names(config.get("exclude_modules"), keys.exclude_modules, keys.exclude_regex),
-                "exclude_modules") &&
-        fits;
-    fits = require(read_layers(config.get("layers_to_transform"), keys.layers_to_transform),
-                   "layers_to_transform") &&
-           fits;
-    fits = require(read_names(config.get("layers_pattern"), lists, list_regex), "layers_pattern") &&
-           fits;
-    fits = require(read_pattern(config.get("rank_pattern"), keys.rank_pattern), "rank_pattern") &&
-           fits;
-    fits =
-        require(read_pattern(config.get("alpha_pattern"), keys.alpha_pattern), "alpha_pattern") &&
-        fits;
-    if (!fits) return std::nullopt;
-    if (!list_regex.empty()) lists.push_back(list_regex);
-    for (const std::string& list : lists) {
-        if (!require(regex_problem(list).empty(), "layers_pattern")) return std::nullopt;
-    }
-    keys.layers_pattern = lists;
-    if (keys.target_regex == "all-linear") keys.target_regex.clear();
-    adapter.r = r.get<int>();
-    if (vera) {
-        adapter.peft_type = PeftType::vera;
-    } else {
-        adapter.lora_alpha = alpha.get<double>();
-    }
-    adapter.use_rslora = config.flag("use_rslora");
-    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
-    for (const Linear linear : outer_linears) {
-        const std::string name = module_path(0, linear);
-        const bool is_listed =
-            std::any_of(keys.target_modules.begin(), keys.target_modules.end(),
-                        [&](const std::string& end) { return is_name_end(name, end); });
-        adapter.targets_outer(linear) = (is_listed && !adapter.modules->is_excluded(name)) ||
-                                        adapter.modules->regex_targets(name);
-    }
-    return adapter;
 }
 
 }  // namespace loratrain

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "config/job.h"
-#include "io/json_reader.h"
+#include "io/json_text.h"
 
 namespace loratrain {
 
@@ -22,9 +21,5 @@ struct PeftModules {
 };
 /// `layers`: the first so many of the model that have all of the adapter's targets.
 PeftModules peft_modules(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers);
-
-/// An adapter with the modules, ranks and alphas of an adapter_config.json; none and a problem
-/// where they cannot be read.
-std::optional<AdapterJob> modules_of_config(JsonReader& config);
 
 }  // namespace loratrain

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/files.h"
+#include "io/safetensors.h"
 #include "io/weights/hf_config.h"
 #include "support/files.h"
 #include "support/golden_path.h"
@@ -85,8 +86,8 @@ TEST_F(LoaderRulesTest, ScalesThatOneDoesNotKnow) {
 
 TEST_F(LoaderRulesTest, FormsThatOnlyPeftKnows) {
     const std::string dora = check("llama/adapters/f_dora/final", base_of("llama"));
-    EXPECT_TRUE(has(dora, "PEFT loads\nvLLM does not\nuse_dora is true\ntensor "));
-    EXPECT_TRUE(has(dora, "llama.cpp does not\ntensor "));
+    EXPECT_TRUE(has(dora, "PEFT loads\nvLLM does not\nuse_dora is true, which gives "));
+    EXPECT_TRUE(has(dora, "llama.cpp does not\nuse_dora is true, which gives "));
     const std::string vera = check("llama/adapters/f_vera/final", base_of("llama"));
     EXPECT_TRUE(has(vera, "PEFT loads\nvLLM does not\nit reads peft_type LORA alone"));
 }
@@ -133,7 +134,83 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
     EXPECT_TRUE(
         has(check(plain, llama, {{"init_lora_weights", "pissa"}}), "which changes the base"));
     EXPECT_TRUE(has(check(plain, llama, {{"init_lora_weights", "orthogonal"}}), "vLLM loads"));
-    EXPECT_TRUE(has(check(plain, llama, {{"peft_type", "IA3"}}), "not LORA or VERA"));
+    EXPECT_TRUE(has(check(plain, llama, {{"peft_type", "IA4"}}), "which PEFT 0.21 does not know"));
+    EXPECT_TRUE(has(check(plain, llama, {{"r", 8}}), "has rank 4, adapter_config.json says 8"));
+    EXPECT_TRUE(has(check(plain, llama, {{"target_modules", {"q_proj"}}}),
+                    "PEFT does not\nmodel.layers.0.mlp.down_proj is none of target_modules"));
+}
+
+/// What no rule is written for is not called unloadable.
+TEST_F(LoaderRulesTest, OtherTypesOfPeft) {
+    check("llama/adapters/a_r4_all/final", base_of("llama"), {{"peft_type", "IA3"}});
+    const LoaderVerdict peft = check_loaders(folder_.file("adapter"), base_of("llama"))[0];
+    EXPECT_TRUE(peft.obstacles.empty());
+    EXPECT_TRUE(has(peft.unknown, "peft_type is \"IA3\""));
+}
+
+/// Tried with PEFT 0.21: what it repeats when it loads, and what it cannot.
+TEST_F(LoaderRulesTest, VariantsThatPeftLoads) {
+    const auto llama = base_of("llama");
+    const std::string plain = "llama/adapters/a_r4_all/final";
+    constexpr const char* peft_alone = "PEFT loads\nvLLM does not\ninit_lora_weights is ";
+    for (const char* start : {"pissa", "olora"}) {
+        const std::string text = check(plain, llama, {{"init_lora_weights", start}});
+        EXPECT_TRUE(has(text, peft_alone));
+        EXPECT_TRUE(has(text, "SGLang does not"));
+        EXPECT_TRUE(has(text, "llama.cpp does not"));
+    }
+    for (const char* start : {"corda", "lora_ga", "PiSSA", "new"}) {
+        EXPECT_TRUE(has(check(plain, llama, {{"init_lora_weights", start}}), "PEFT does not"));
+    }
+    const std::string alora = check(plain, llama, {{"alora_invocation_tokens", {5, 6}}});
+    EXPECT_TRUE(has(alora, "PEFT loads\nvLLM does not\nalora_invocation_tokens is [5,6], with"));
+    EXPECT_TRUE(has(alora, "SGLang does not"));
+    EXPECT_TRUE(has(alora, "llama.cpp loads"));
+    EXPECT_TRUE(has(check(plain, llama, {{"layer_replication", {{0, 2}, {1, 4}}}}),
+                    "llama.cpp does not\nlayer_replication"));
+    EXPECT_EQ(check(plain, llama, {{"new_config", 3}}), all);
+    EXPECT_TRUE(has(advice_, "new_config is 3, which is no key of PEFT 0.21"));
+}
+
+/// As PEFT 0.21 writes LoRA on the tensors of all experts, and block-diagonal LoRA.
+TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
+    const ModelSpec base = base_of("qwen3_moe");
+    const std::string from = "qwen3_moe/adapters/a_r4_all/final";
+    const auto zeros = [](const std::string& name, std::int64_t rows, std::int64_t cols) {
+        return NamedTensor{"base_model.model." + name,
+                           {rows, cols},
+                           std::vector<float>(static_cast<std::size_t>(rows * cols))};
+    };
+    const auto check_tensors = [&](const std::vector<NamedTensor>& tensors, const json& changes) {
+        check(from, base, changes);
+        write_safetensors(folder_.file("adapter/adapter_model.safetensors"), tensors);
+        return check_loaders(folder_.file("adapter"), base);
+    };
+    const std::string experts = "model.layers.1.mlp.experts";
+    const std::int64_t all_ranks = base.experts.count * 4;
+    const std::int64_t hidden = base.hidden_size;
+    const std::int64_t size = base.experts.size;
+    std::vector<NamedTensor> tensors{
+        zeros(experts + ".base_layer.lora_A.weight", all_ranks, hidden),
+        zeros(experts + ".base_layer.lora_B.weight", 2 * size, all_ranks),
+        zeros(experts + ".lora_A.weight", all_ranks, size),
+        zeros(experts + ".lora_B.weight", hidden, all_ranks)};
+    const json parameters{
+        {"target_modules", json::array()},
+        {"target_parameters", {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}};
+    for (const LoaderVerdict& verdict : check_tensors(tensors, parameters)) {
+        EXPECT_EQ(verdict.loads(), verdict.loader == "PEFT") << verdict.loader;
+    }
+    tensors[2] = zeros(experts + ".lora_A.weight", all_ranks, size + 1);
+    EXPECT_FALSE(check_tensors(tensors, parameters)[0].loads());
+    const std::string q = "model.layers.1.self_attn.q_proj";
+    tensors = {zeros(q + ".lora_A.weight", 4, hidden / 2),
+               zeros(q + ".lora_B.weight", base.q_size(), 4)};
+    const json blocks{{"use_bdlora", {{"nblocks", 2}, {"target_modules_bd_a", {"q_proj"}}}}};
+    for (const LoaderVerdict& verdict : check_tensors(tensors, blocks)) {
+        EXPECT_EQ(verdict.loads(), verdict.loader == "PEFT") << verdict.loader;
+    }
+    EXPECT_FALSE(check_tensors(tensors, {})[0].loads());
 }
 
 }  // namespace

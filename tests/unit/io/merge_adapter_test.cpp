@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +23,7 @@ using nlohmann::json;
 using test::golden_path;
 using test::has;
 using test::problem_text;
+using test::problems_of;
 
 class MergeAdapterTest : public testing::Test {
   protected:
@@ -54,6 +57,31 @@ class MergeAdapterTest : public testing::Test {
     }
     static std::string adapter_dir(const std::string& family, const std::string& adapter) {
         return golden_path(family + "/adapters/" + adapter + "/final");
+    }
+
+    /// A copy of a golden adapter with these changes of its config and of its tensors.
+    std::string changed(const std::string& family, const std::string& adapter, const json& config,
+                        const std::function<void(std::vector<NamedTensor>&)>& change = {}) {
+        const std::string from = adapter_dir(family, adapter);
+        const std::string dir = folder_.file("adapter");
+        std::filesystem::create_directories(dir);
+        json document = json::parse(read_text(from + "/adapter_config.json"));
+        if (!config.is_null()) document.merge_patch(config);
+        write_text_atomic(dir + "/adapter_config.json", document.dump());
+        const SafetensorsFile file(from + "/adapter_model.safetensors");
+        std::vector<NamedTensor> tensors;
+        for (const auto& [name, entry] : file.entries()) {
+            tensors.push_back({name, entry.shape, file.read_floats(name)});
+        }
+        if (change) change(tensors);
+        write_safetensors(dir + "/adapter_model.safetensors", tensors);
+        return dir;
+    }
+    std::string refusal_of(const std::string& dir, const WeightSource& weights) {
+        const std::string text = problem_text([&] { merge_adapter(dir, weights, out()); });
+        EXPECT_FALSE(std::filesystem::exists(out()));
+        EXPECT_FALSE(std::filesystem::exists(out() + ".tmp"));
+        return text;
     }
 
     test::TempDir folder_;
@@ -170,9 +198,12 @@ TEST_F(MergeAdapterTest, RefusesWhatAWeightCannotTake) {
         EXPECT_FALSE(std::filesystem::exists(out()));
         return text;
     };
-    EXPECT_TRUE(has(refusal("f_dora"), "use_dora is true, cannot be merged here"));
+    EXPECT_TRUE(has(refusal("f_dora"), "use_dora is true, which gives rows of W"));
     EXPECT_TRUE(has(refusal("f_vera"), "peft_type is \"VERA\""));
     EXPECT_TRUE(has(refusal("f_embed"), "embed_tokens.lora_embedding_A: cannot be merged"));
+    EXPECT_EQ(
+        problems_of([&] { merge_adapter(adapter_dir("llama", "f_dora"), *weights, out()); }).size(),
+        1U);
     const auto other = base("phi3");
     EXPECT_TRUE(
         has(problem_text([&] { merge_adapter(adapter_dir("llama", "a_r4_all"), *other, out()); }),
@@ -181,6 +212,63 @@ TEST_F(MergeAdapterTest, RefusesWhatAWeightCannotTake) {
     EXPECT_TRUE(
         has(problem_text([&] { merge_adapter(adapter_dir("llama", "a_r4_all"), *weights, out()); }),
             "exists already"));
+}
+
+TEST_F(MergeAdapterTest, RefusesVariants) {
+    const auto weights = base("llama");
+    const auto refusal = [&](const json& config) {
+        return refusal_of(changed("llama", "c_r3_qv", config), *weights);
+    };
+    EXPECT_TRUE(has(refusal({{"init_lora_weights", "pissa"}}), "which changes the base weights"));
+    EXPECT_TRUE(has(refusal({{"init_lora_weights", "lora_ga"}}), "which changes the base weights"));
+    EXPECT_TRUE(has(refusal({{"alora_invocation_tokens", {5, 6}}}), "PEFT cannot merge it either"));
+    EXPECT_TRUE(has(refusal({{"layer_replication", {{0, 2}, {1, 4}}}}), "repeats layers"));
+    EXPECT_TRUE(has(refusal({{"kasa_config", {{"beta", 1}}}}), "merge_and_unload()"));
+    EXPECT_TRUE(has(refusal({{"new_key", 1}}), "new_key is 1, which is no key of PEFT"));
+    EXPECT_TRUE(has(refusal({{"target_modules", {"q_proj"}}}),
+                    "v_proj.lora_A.weight: is of no module that target_modules"));
+}
+
+TEST_F(MergeAdapterTest, RefusesNumbersThatAreNotFinite) {
+    const auto weights = base("llama");
+    const auto refusal = [&](float value) {
+        return refusal_of(changed("llama", "c_r3_qv", {},
+                                  [&](std::vector<NamedTensor>& tensors) {
+                                      for (NamedTensor& tensor : tensors) tensor.values[5] = value;
+                                  }),
+                          *weights);
+    };
+    EXPECT_TRUE(has(refusal(std::numeric_limits<float>::quiet_NaN()), "element 5 is nan"));
+    EXPECT_TRUE(has(refusal(-std::numeric_limits<float>::infinity()), "element 5 is -inf"));
+    EXPECT_TRUE(has(refusal(3e38F), "self_attn.q_proj.weight with the adapter: element "));
+}
+
+/// PEFT writes the base's own head beside LoRA on it.
+TEST_F(MergeAdapterTest, ReadsPastTheBasesOwnHead) {
+    const auto weights = base("llama");
+    const SafetensorsFile own(golden_path("llama/base/model.safetensors"));
+    float change = 0.0F;
+    const auto with_head = [&](std::vector<NamedTensor>& tensors) {
+        NamedTensor head{"base_model.model.lm_head.base_layer.weight",
+                         own.entry("lm_head.weight").shape, own.read_floats("lm_head.weight")};
+        head.values.back() += change;
+        tensors.push_back(head);
+    };
+    merge_adapter(changed("llama", "f_head", {}, with_head), *weights, out());
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const std::vector<double> wanted = expected("llama", "f_head", "lm_head", 10.0 / 3.0);
+    const std::vector<float> values = merged.read_floats("lm_head.weight");
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], wanted[i], 1e-6);
+    std::filesystem::remove_all(out());
+    change = 0.01F;
+    EXPECT_TRUE(has(refusal_of(changed("llama", "f_head", {}, with_head), *weights),
+                    "lm_head.base_layer.weight: is another than the base's own"));
+}
+
+TEST_F(MergeAdapterTest, RefusesLoraOnATiedHead) {
+    const auto weights = base("qwen2");
+    EXPECT_TRUE(has(refusal_of(adapter_dir("qwen2", "f_head"), *weights),
+                    "the head is the embedding matrix"));
 }
 
 }  // namespace
