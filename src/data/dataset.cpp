@@ -181,10 +181,9 @@ class Survey {
         }
     }
 
-    /// Of the first samples; one problem for the file.
+    /// One problem for all samples.
     void check_shift(const std::string& where, const TokenSample& sample) {
-        constexpr std::int64_t looked_at = 16;
-        if (is_shifted_ || report_.samples >= looked_at || !are_labels_shifted(sample)) return;
+        if (is_shifted_ || !are_labels_shifted(sample)) return;
         is_shifted_ = true;
         problems_.add(where, "labels are shifted by one: each is the id of the next token",
                       "training shifts labels itself: write each token's own id, or -100");
