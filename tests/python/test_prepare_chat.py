@@ -307,7 +307,11 @@ class Preparation(ChatCase):
                 self.assertEqual(self.chat(template, record), ['[weather {"city": "Rome"}];$'])
             self.assertEqual(self.chat(takes_objects, record), ['[weather [["city", "Rome"]]];$'])
             self.assertEqual(self.chat(in_braces, record), ['[weather {city:Rome,}];$'])
-        self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": [call("")]})), ["[weather {}];$"])
+        for function in ({"arguments": ""}, {"arguments": None}, {}, {"parameters": {}}, {"arguments": {}}):
+            calls = [{"function": {"name": "weather", **function}}]
+            self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": calls})), ["[weather {}];$"])
+        llama = [{"function": {"name": "weather", "parameters": {"a": 1}}}]
+        self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": llama})), ['[weather {"a": 1}];$'])
         broken = talk({"role": "assistant", "tool_calls": [call('{"city": ')]})
         self.assertIn("does not write the arguments of its tool calls as JSON", self.chat_refusal(WITH_TOOLS, broken))
 
