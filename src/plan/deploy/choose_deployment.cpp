@@ -83,8 +83,11 @@ class Chooser {
                            candidate.replica.recompute);
     }
 
+    /// On the first ranks: which hosts lanes are on counts.
     std::vector<StagePlan> split(const AdapterLoads& loads, Recompute recompute) const {
-        return split_of(in_, in_.stages, loads, recompute);
+        std::vector<StagePlan> stages = split_of(in_, in_.stages, loads, recompute);
+        for (StagePlan& stage : stages) stage.rank *= in_.tensor;
+        return stages;
     }
 
     std::vector<StagePlan> former_stages() const { return as_job_says(alike_->stages, job_); }

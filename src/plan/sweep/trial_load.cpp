@@ -182,4 +182,13 @@ TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datas
     return classes_of_loads(rising);
 }
 
+TrialClasses expected_trials(const Job& job, const ModelSpec& model,
+                             std::span<const DatasetInfo> datasets) {
+    const TrialClasses trials = trial_classes(job, model, datasets);
+    if (!job.sweep || job.sweep->scheduler != TrialScheduler::halving) return trials;
+    const SweepJob& sweep = *job.sweep;
+    return expected_halving(job, datasets, trials,
+                            {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
+}
+
 }  // namespace loratrain
