@@ -375,6 +375,11 @@ class Limits(ChatCase):
         self.assertEqual(err.count("\n"), 1)
         self.assertRegex(err, "in.jsonl:1: .*template.jinja: rendering takes longer than 0.2 s")
 
+    def test_a_text_that_does_not_end(self) -> None:
+        with mock.patch("dataprep.chat_template.LONGEST", 10**6):
+            err = self.chat_refusal(self.ENDLESS.replace("%}{% endfor", "%}aaaaaaaa{% endfor", 1), talk("A"))
+        self.assertRegex(err, "in.jsonl:1: .*template.jinja: the text is longer than 1000000 characters")
+
     def test_a_template_that_asks_for_too_much(self) -> None:
         for source in ("{{ 'a' * 10 ** 12 }}", "{{ 9 ** (9 ** 9) }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 1 / 0 }}",
                        "{{ messages[9].content }}", "{{ undefined.x }}"):
