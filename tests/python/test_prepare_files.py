@@ -181,7 +181,9 @@ class TokenizerFiles(Case):
 
     CASES = ({"added_tokens.json": {"<tool>": 0}}, {"tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "<tool>", "special": True}}}},
              {"tokenizer_config.json": {"additional_special_tokens": ["<tool>"]}}, {"tokenizer_config.json": {"extra_special_tokens": {"tool": "<tool>"}}},
-             {"tokenizer_config.json": {"pad_token": "<tool>"}}, {"special_tokens_map.json": {"additional_special_tokens": ["<tool>"]}})
+             {"tokenizer_config.json": {"pad_token": "<tool>"}}, {"tokenizer_config.json": {"eos_token": "<tool>"}},
+             {"tokenizer_config.json": {"pad_token": {"__type": "AddedToken", "content": "<tool>", "lstrip": True, "rstrip": True,
+                                                     "single_word": False, "normalized": False}}}, {"special_tokens_map.json": {"additional_special_tokens": ["<tool>"]}})
 
     def numbered(self, content: dict) -> dict:
         """With the number of the first token behind the vocabulary."""
@@ -204,9 +206,18 @@ class TokenizerFiles(Case):
         self.lay({})
         self.assertNotIn(self.size, self.ids("is <tool> fine"))
 
+    def test_a_piece_of_the_vocabulary_that_is_named(self) -> None:
+        self.lay({"tokenizer_config.json": {"pad_token": "e"}})
+        self.assertEqual(self.library_tokens("wer"), ["w", "e", "r"])
+
+    def library_tokens(self, text: str) -> list[str]:
+        from tokenizers import Tokenizer
+        library = Tokenizer.from_file(str(self.tokenizer / "tokenizer.json"))
+        return [library.id_to_token(i) for i in self.ids(text)[:-1]]
+
     @needs("transformers")
     def test_tokens_agree_with_transformers(self) -> None:
-        for files in (*self.CASES, {}):
+        for files in (*self.CASES, {"tokenizer_config.json": {"pad_token": "e"}}, {}):
             self.lay(files)
             self.assertEqual(self.ids("is <tool> fine")[:-1], self.reference("is <tool> fine"), files)
 
@@ -214,7 +225,8 @@ class TokenizerFiles(Case):
         for name, content in (("added_tokens.json", {"<tool>": self.size + 5}), ("added_tokens.json", {"<tool>": 3}),
                               ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": {"content": "<tool>"}}}),
                               ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"x": {"content": "<tool>"}}}),
-                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": 3}})):
+                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": 3}}),
+                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": [3]})):
             self.lay({})
             self.place(name, content)
             self.assertIn(f"{self.tokenizer / name}: ", self.refusal(self.write({"text": "a"}), "--tokenizer", self.tokenizer))
