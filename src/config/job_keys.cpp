@@ -168,7 +168,9 @@ constexpr JobKey keys[] = {
     {"adapters", "loss_type", "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`; of `sft`: `nll`, `dft`",
      "sigmoid; nll"},
     {"adapters", "beta", "scale of rewards; of `orpo` weight of the odds ratio", "0.1"},
-    {"adapters", "label_smoothing", "of `simpo`, and of `sigmoid`: share of pairs that are wrong",
+    {"adapters", "label_smoothing",
+     "of `simpo`, and of `sigmoid`: share of pairs that are wrong; of `dpo` that is cDPO (TRL 1.16 "
+     "takes the key there and does nothing with it)",
      "0"},
     {"adapters", "simpo_gamma", "of `simpo`: the margin of rewards that it aims at", "0.5"},
     {"adapters", "cpo_alpha", "of `cpo`, `simpo`: weight of the chosen samples' cross-entropy",
