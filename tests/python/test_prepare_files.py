@@ -51,6 +51,20 @@ class Damaged(Case):
             self.assertRegex(self.refusal(self.file(f"c.jsonl.{packed}", b"no such file"), *BYTES), f"c.jsonl.{packed}: ")
         self.assertIn("unpack it", self.refusal(self.file("a.jsonl.zst", b"x"), *BYTES))
 
+    def test_control_characters_are_not_passed_on(self) -> None:
+        """To the terminal; data keep theirs."""
+        samples = self.prepare({"prompt": "a\x1b[31m", "completion": "b\x07"})
+        self.assertIn(27, samples[0]["input_ids"])
+        path = self.write({"prompt": "a\x1b[31m", "completion": "b\u202e\x9bc\u00e9"})
+        code, out, _ = self.run_script(path, "--show", 1, "--tokenizer", "bytes")
+        self.assertEqual(code, 0)
+        self.assertIn("a\\x1b[31m", out)
+        self.assertIn("b\\u202e\\x9bc\u00e9", out)
+        code, _, err = self.run_script(self.folder / "no\x1b[31m.jsonl", "-o", self.out, "--tokenizer", "bytes")
+        self.assertEqual(code, 2)
+        self.assertIn("no\\x1b[31m.jsonl", err)
+        self.assertNotIn("\x1b", out + err)
+
     def test_csv(self) -> None:
         self.assertIn('a.csv:1: names the column "text" twice', self.refusal(self.file("a.csv", "text,text\na,b\n"), *BYTES))
         code, _, err = self.run_script(self.file("b.csv", "text\n" + "x" * 200000 + "\n"), "-o", self.out, *BYTES)
