@@ -2,10 +2,14 @@
 
 import json
 import re
+import sys
 import unittest
 import xml.etree.ElementTree
 
-from harness import JobTest, direct, run, write_samples
+from harness import SOURCE, JobTest, direct, run, write_samples
+
+sys.path.insert(0, str(SOURCE / "scripts"))
+import paper_tables
 
 ADAPTERS = ("short", "medium", "long", "longer")
 
@@ -255,6 +259,44 @@ class DryRun(JobTest):
         self.assertRegex(text, r"(?m)^ *34 adapters +small +8-32 +160 +8 +20 +64-163 ")
         self.assertRegex(text, r"(?m)^ *67 adapters +large +8-32 +160 +8 +20 +65-164 ")
         self.assertLess(len(text.splitlines()), 50)
+
+
+class JobsOfPapers(JobTest):
+    """Of a small model, on few ranks: that they can be read, and the script reads what is printed."""
+
+    def setUp(self):
+        super().setUp()
+        paper_tables.write_data(self.dir / "runs/papers")
+        (self.dir / "jobs/papers").mkdir(parents=True)
+        for path in paper_tables.JOBS.glob("*.yaml"):
+            (self.dir / "jobs/papers" / path.name).write_text(path.read_text())
+
+    def text(self, job, *options):
+        return self.succeed(direct(self.dir / f"jobs/papers/{job}.yaml", "--dry-run", "--device", "a6000",
+                                   "--set", "model.synthetic=tinyllama-1.1b", *options)).stdout
+
+    def figures(self, text):
+        """Dry runs of the script, all of which have come to this."""
+        runs = paper_tables.DryRuns("none")
+        runs.text = lambda run: text
+        return runs
+
+    def test_all_can_be_read(self):
+        for path in sorted(paper_tables.JOBS.glob("*.yaml")):
+            with self.subTest(path.name):
+                ranks = "2" if "scaling" not in path.name else "1,2"
+                runs = self.figures(self.text(path.stem, "--ranks", ranks))
+                speed = runs.speed(None) if ranks == "2" else runs.speed_on(None, 2)
+                self.assertGreater(speed, 100)
+
+    def test_comparisons_are_read(self):
+        runs = self.figures(self.text("lobra_7b", "--ranks", 2, "--compare"))
+        for way in ("Task-Fused", "LobRA-Sequential", "length-based", "balanced"):
+            self.assertGreater(runs.rank_seconds(None, way), 0)
+        runs = self.figures(self.text("plora", "--ranks", 2, "--compare", "--set",
+                                       "sweep.space.learning_rate=[2.0e-4]"))
+        self.assertGreater(runs.gain(None, "best plan, refilled"), 1)
+        self.assertLess(runs.gain(None, "eager PEFT, each trial alone"), 1)
 
 
 if __name__ == "__main__":
