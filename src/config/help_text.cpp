@@ -18,8 +18,7 @@ Usage:
 
 Options for training:
   --set KEY=VALUE     override any key (--keys); paths count from the job file, as in it
-  --dry-run           print plan and speed; --compare  --ranks N[,N..] (of one host, or:)
-    --ranks-per-node N  put N on each host (links between them: cluster.between_hosts)
+  --dry-run           print plan and speed; --compare  --ranks N[,N..]  --ranks-per-node N
     --device h200|h100|a100|... (timeline in <run.dir>/dry_run)  --out DIR
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew; what is there goes to <run.dir>/before-TIME

@@ -103,8 +103,7 @@ bool grows(const std::string& before, const std::string& now) {
 
 bool all_keys_harmless(const std::string& section) {
     return section == "logging" || section == "checkpoint" || section == "parallel" ||
-           section == "cluster" || section == "schedule" || section == "eval" ||
-           section == "export";
+           section == "schedule" || section == "eval" || section == "export";
 }
 
 bool is_length(const std::string& key) {
@@ -190,8 +189,7 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {
-            auto& lines = may_change(setting, "") ? difference.harmless : difference.harmful;
-            lines.push_back(setting.name() + ": " + setting.value + " -> not set");
+            difference.harmful.push_back(setting.name() + ": " + setting.value + " -> not set");
         }
     }
     for (const Setting& setting : new_job.settings) {

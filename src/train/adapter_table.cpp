@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "plan/rungs.h"
-#include "plan/warmup.h"
 
 namespace loratrain {
 
@@ -107,8 +106,7 @@ std::int32_t AdapterTable::next_rung(AdapterId adapter) const {
     if (!searched) return total;
     const AdapterState& state = rows_[index(adapter)].state;
     const auto evaluated = static_cast<int>(state.rungs.size());
-    return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated),
-                     warmup_steps(job_.adapter(adapter), total));
+    return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated));
 }
 
 std::int32_t AdapterTable::next_stop(AdapterId adapter) const {

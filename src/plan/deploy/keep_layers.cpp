@@ -6,6 +6,7 @@
 
 #include "base/bisect.h"
 #include "plan/cost/cost_model.h"
+#include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
@@ -33,12 +34,6 @@ std::int32_t most_kept_layers(const Job& job, const ReplicaView& view, std::size
         last_that_holds(0, view.replica.stages[s].layer_count + 1, fits));
 }
 
-MicrobatchLoad scaled_to(const MicrobatchLoad& load, std::int64_t tokens) {
-    const double factor = static_cast<double>(tokens) / static_cast<double>(load.tokens);
-    return {tokens, load.squares * factor,
-            std::llround(static_cast<double>(load.targets) * factor)};
-}
-
 }  // namespace
 
 bool keeps_what_fits(const ParallelJob& parallel) {
@@ -56,6 +51,8 @@ std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job
     }
     return stages;
 }
+
+namespace {
 
 void keep_what_fits(const Job& job, const ReplicaView& view, ReplicaPlan& replica) {
     for (std::size_t s = 0; s < replica.stages.size(); ++s) {
@@ -88,30 +85,17 @@ void offload_what_gains(const Job& job, const ReplicaView& view, const CostModel
     }
 }
 
-std::int64_t fastest_recomputing(const Job& job, const ReplicaView& view, const CostModel& costs,
-                                 const MicrobatchLoad& usual, std::int64_t longest,
-                                 std::int64_t most) {
-    const auto seconds_of_token = [&](std::int64_t tokens) {
-        ReplicaPlan trial = view.replica;
-        trial.microbatch_tokens = tokens;
-        trial.recompute = Recompute::layer;
-        keep_what_fits(job, view.with(trial), trial);
-        return slowest_seconds(costs, trial.stages, scaled_to(usual, tokens), trial.recompute) /
-               static_cast<double>(tokens);
-    };
-    if (usual.tokens == 0) return most;
-    std::int64_t best = most;
-    double fastest = seconds_of_token(most);
-    for (const std::int64_t share : {6, 4, 3, 2, 1}) {
-        const std::int64_t tokens =
-            std::max(most * share / 8, longest + token_granule - 1) / token_granule * token_granule;
-        if (tokens >= best) continue;
-        const double seconds = seconds_of_token(tokens);
-        if (seconds * worthwhile_gain > fastest) continue;
-        fastest = seconds;
-        best = tokens;
-    }
-    return best;
+}  // namespace
+
+void keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
+                 const MicrobatchLoad& usual, std::uint64_t host_bytes, ReplicaPlan& replica) {
+    const bool keeps = keeps_what_fits(job.parallel);
+    const bool offloads = job.parallel.offload.kind == Offload::Kind::automatic;
+    if (view.replica.recompute != Recompute::layer || !(keeps || offloads)) return;
+    ReplicaPlan kept = view.replica;
+    if (keeps) keep_what_fits(job, view, kept);
+    if (offloads) offload_what_gains(job, view, costs, usual, host_bytes, keeps, kept);
+    replica = kept;
 }
 
 }  // namespace loratrain

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/cost/host_links.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_host_memory.h"
@@ -22,6 +21,7 @@
 #include "plan/deploy/memory_hints.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/plan_streaming.h"
+#include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/holders.h"
@@ -101,8 +101,14 @@ class Planner {
             constants.fp8_one_order = true;
             planned = planned_with(constants, work);
         }
-        if (auto streaming = with_streaming(problems_.empty())) return *streaming;
+        const bool fits = problems_.empty();
+        const bool goes_on = former_ != nullptr && streams(*former_);
+        if (auto streaming = with_streaming(fits && !goes_on)) return *streaming;
         problems_.throw_if_any();
+        if (former_ == nullptr && may_gain_by_streaming(job_, planned.plan)) {
+            auto streaming = with_streaming(false);
+            if (streaming && speed(streaming->plan) > speed(planned.plan)) return *streaming;
+        }
         return planned;
     }
 
@@ -153,6 +159,16 @@ class Planner {
         return plan_streaming({job_, datasets_, cluster_, former_, plan, costs}, fits);
     }
 
+    /// Tokens a second of the whole job, by built-in costs.
+    double speed(Plan plan) const {
+        CostModel costs = built_in_of(job_, plan, plan.replicas.front().tensor);
+        costs.layer_transfer = plan.costs.layer_transfer;
+        costs.layer_traffic = plan.costs.layer_traffic;
+        costs.link_power = plan.costs.link_power;
+        plan.costs = costs;
+        return whole_job_speed(job_, plan, datasets_);
+    }
+
     void set_memory(Plan& plan) const {
         plan.memory.assign(ranks_in_order(plan).size(), {});
         for (const ReplicaPlan& replica : plan.replicas) {
@@ -178,7 +194,8 @@ class Planner {
             }
             planners.push_back(std::make_shared<const ReplicaPlanner>(ReplicaTask{
                 job_, constants, datasets_, work, costs_of_lanes(constants, shapes[r].tensor),
-                lora_width(job_, cluster_.backend), former, shapes[r], shapes.size() > 1}));
+                lora_width(job_, cluster_.backend), former, shapes[r], shapes.size() > 1,
+                host_room(cluster_), sizes_ != Sizes::tried}));
         }
         return assembled(constants, planners);
     }
@@ -233,7 +250,6 @@ class Planner {
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
         add_dora(job, model_, costs);
         add_transfers(job, constants, device_of(cluster_), tensor, costs);
-        add_hosts(job, cluster_, costs);
         if (job.parallel.offload.kind != Offload::Kind::none) {
             ReplicaPlan replica;
             replica.tensor = tensor;
@@ -372,23 +388,14 @@ class Planner {
     }
 
     void keep_layers(const Planners& planners, Plan& plan) const {
-        bool any = false;
         for (std::size_t r = 0; r < planners.size(); ++r) {
-            ReplicaPlan& replica = plan.replicas[r];
-            const ParallelJob& parallel = planners[r]->job().parallel;
-            const bool keeps = keeps_what_fits(parallel);
-            const bool offloads = parallel.offload.kind == Offload::Kind::automatic;
-            if (replica.recompute != Recompute::layer || !(keeps || offloads)) continue;
-            ReplicaPlan kept = replica;
-            if (keeps) keep_what_fits(planners[r]->job(), view_of(plan, replica), kept);
-            if (offloads) {
-                offload_what_gains(planners[r]->job(), view_of(plan, replica), planners[r]->costs(),
-                                   planners[r]->usual_load(), host_room(cluster_), keeps, kept);
-            }
-            replica = kept;
-            any = true;
+            ReplicaPlan kept = plan.replicas[r];
+            loratrain::keep_layers(planners[r]->job(), view_of(plan, plan.replicas[r]),
+                                   planners[r]->costs(), planners[r]->usual_load(),
+                                   host_room(cluster_), kept);
+            plan.replicas[r] = kept;
         }
-        if (any) set_memory(plan);
+        set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.

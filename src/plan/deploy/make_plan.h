@@ -28,9 +28,11 @@ struct PlannedJob {
 ///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
 /// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA (on one GPU
 ///   up to 32768, usual_tokens_of_one_gpu), largest round in tokens, what fits in memory));
-///   recompute auto = none where that fits (fit_memory.h has both rules). A pipeline takes another
-///   size, and with it another number of adapters at once, where that is faster by simulation
-///   (search_layout.h).
+///   recompute auto = none where that fits (fit_memory.h has both rules). A pipeline, and a GPU
+///   whose memory asks for recomputation, takes another size, with the recomputation and the number
+///   of adapters at once that go with it, where that is faster by simulation (search_layout.h).
+///   Where the fastest recomputes, layers stream instead if that is faster still
+///   (plan_streaming.h).
 /// - neighbouring stages share the layer between them where every adapter trains from the start,
 ///   both fit in memory with it and it is faster (share_layers.h).
 /// - max_in_flight = number of stages, or with policy balanced or mlora more (search_layout.h).

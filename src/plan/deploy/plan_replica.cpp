@@ -31,9 +31,18 @@ ReplicaPlanner::ReplicaPlanner(const ReplicaTask& task)
 DeploymentInputs ReplicaPlanner::inputs() const {
     const std::span<const DatasetInfo> datasets =
         shortened_.empty() ? task_.datasets : std::span<const DatasetInfo>(shortened_);
-    return {
-        job_,         constants_,         datasets,           work_,           task_.costs.built_in,
-        task_.former, task_.shape.tensor, task_.shape.stages, task_.width.pad, task_.width.saved};
+    return {job_,
+            constants_,
+            datasets,
+            work_,
+            task_.costs.built_in,
+            task_.former,
+            task_.shape.tensor,
+            task_.shape.stages,
+            task_.width.pad,
+            task_.width.saved,
+            task_.host_bytes,
+            task_.searches};
 }
 
 /// To what a microbatch of the given size holds.

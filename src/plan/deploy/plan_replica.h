@@ -30,6 +30,8 @@ struct ReplicaTask {
     const ReplicaPlan* former;  ///< whose sizes it has, or null
     ReplicaJob shape;           ///< of one
     bool one_of_several;
+    std::uint64_t host_bytes = 0;  ///< as keep_layers() has it
+    bool searches = true;          ///< as DeploymentInputs'
 };
 
 /// Plans one replica by the rules of choose_deployment.h. One of several need not take the longest

@@ -172,6 +172,18 @@ std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits) {
     return StreamingPlanner(task).run(fits);
 }
 
+bool streams(const Plan& plan) {
+    return std::any_of(plan.replicas.begin(), plan.replicas.end(), [](const ReplicaPlan& replica) {
+        return std::any_of(replica.stages.begin(), replica.stages.end(),
+                           [](const StagePlan& stage) { return streamed_layers(stage) > 0; });
+    });
+}
+
+bool may_gain_by_streaming(const Job& job, const Plan& plan) {
+    return job.model.residency.kind == Residency::Kind::automatic && plan.replicas.size() == 1 &&
+           may_use(job, Recompute::none) && plan.replicas.front().recompute == Recompute::layer;
+}
+
 std::optional<std::int64_t> wide_enough_to_hide(const Job& job, const Plan& plan,
                                                 const Cluster& cluster,
                                                 std::span<const ReplicaJob> replicas,

@@ -31,6 +31,13 @@ struct StreamingTask {
 /// size of microbatches is chosen with it. None where nothing is to be chosen, or nothing fits.
 std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits);
 
+/// Whether layers of some replica of the plan stream.
+bool streams(const Plan& plan);
+
+/// Whether the plan's only replica recomputes, though neither the job nor memory asks for it where
+/// layers stream.
+bool may_gain_by_streaming(const Job& job, const Plan& plan);
+
 /// Tokens of microbatches that are not given, for a job whose layers stream: at least `usual`, or
 /// those behind which layers come. `plan`: its model and formats. `replicas`: as they are asked
 /// for.

@@ -1,11 +1,19 @@
 #include "plan/deploy/search_layout.h"
 
 #include <algorithm>
-#include <map>
+#include <functional>
+#include <set>
+#include <utility>
 
+#include "base/alignment.h"
+#include "base/bisect.h"
+#include "plan/cost/cost_model.h"
+#include "plan/deploy/keep_layers.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/pack/pack_block.h"
+#include "plan/memory/memory_model.h"
 #include "plan/pack/rounds_at_start.h"
+#include "plan/predict/predict.h"
+#include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/schedule_stream.h"
 
@@ -15,9 +23,16 @@ namespace {
 
 constexpr std::int64_t fewest_tokens_cuda = 2048;
 constexpr std::int64_t fewest_tokens_cpu = 512;
-constexpr std::int64_t parts_of_usual = 8;
-constexpr std::int64_t fewest_parts = 2;
-constexpr double least_gain = 0.02;
+constexpr std::int64_t coarse_parts = 8;  ///< of the usual size, that are looked at first
+constexpr std::int64_t finest_parts = 64;
+constexpr std::size_t refined = 2;  ///< sizes around which finer parts are looked at
+constexpr std::size_t finalists = 8;
+constexpr std::size_t finalists_of_large = 2;
+constexpr std::size_t deepened = 4;  ///< finalists whose depths are looked at
+/// Samples of a prediction's first rounds times stages, up to which finalists are predicted.
+constexpr std::int64_t most_predicted = 1 << 14;
+constexpr std::int32_t rounds_predicted = 16;
+constexpr double least_gain_cpu = 0.02;
 constexpr double depth_tolerance = 0.01;
 constexpr std::int32_t spare_part = 2;
 constexpr std::int32_t spare_depths_cuda = 2;
@@ -27,197 +42,406 @@ constexpr std::size_t most_samples_balanced = 1024;
 constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
 constexpr std::int32_t most_rounds = 32;
 
+std::int64_t tokens_played(std::span<const Round> rounds) {
+    std::int64_t tokens = 0;
+    for (const Round& round : rounds) {
+        for (const PendingBatch& batch : round) {
+            for (const SampleRef& sample : batch.samples) tokens += sample.tokens;
+        }
+    }
+    return tokens;
+}
+
 class LayoutSearch {
   public:
-    LayoutSearch(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                 const CostModel& costs)
-        : job_(job), plan_(plan), view_(only_replica(plan)), datasets_(datasets) {
-        order_ = admission_order(job, std::vector<AdapterClaim>(job.adapters.size()));
-        order_.resize(std::min(order_.size(), most_admitted(job)));
-        rules_.policy = job.schedule.policy;
-        rules_.packing =
-            job.schedule.packing == Packing::milp ? Packing::greedy : job.schedule.packing;
-        rules_.stages = view_.replica.stages;
-        rules_.max_in_flight = view_.replica.max_in_flight;
-        rules_.span = AttentionSpan(view_.plan.model);
-        rules_.costs = costs;
-        rules_.recompute = view_.replica.recompute;
-    }
+    LayoutSearch(const DeploymentInputs& inputs, const Candidates& candidates)
+        : in_(inputs),
+          job_(inputs.job),
+          candidates_(candidates),
+          player_(inputs.job, inputs.datasets, inputs.built_in) {}
 
-    std::vector<LayoutTrial> run(std::int64_t usual, std::int64_t longest) {
-        std::vector<LayoutTrial> trials;
-        if (view_.replica.stages.size() == 1) return trials;
-        for (const std::int64_t size : candidates(usual, longest)) {
-            const std::size_t adapters = adapters_beside(size);
-            if (adapters > 0) trials.push_back(play(size, adapters, true));
+    FoundLayout run(const Candidate& first) {
+        cuda_ = in_.constants.backend == BackendKind::cuda;
+        first_ = first;
+        predicts_ = cuda_ && is_quickly_predicted(first);
+        finalists_ = predicts_ ? finalists : finalists_of_large;
+        usual_ = std::max(in_.work.wanted_tokens(), in_.work.longest_sample);
+        if (has_no_choice(first)) return {laid_out(first), {}};
+        for (const std::int64_t size : coarse_sizes(first)) add(size);
+        for (std::int64_t parts = 2 * coarse_parts; parts <= finest_parts && cuda_ && !is_given();
+             parts *= 2) {
+            play_worthwhile();
+            for (const std::int64_t size : sizes_near_best(usual_ / parts)) add(size);
         }
-        if (trials.empty()) return trials;
-        trials.insert(trials.begin(),
-                      play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), true));
-        choose(trials);
-        return trials;
+        play_worthwhile();
+        if (layouts_.empty()) return {laid_out(first), {}};
+        if (layouts_.size() == 1) return {in_depth(layouts_.front().candidate), {}};
+        return chosen();
     }
 
-    double speed() {
-        return play(view_.replica.microbatch_tokens, plan_.first_admitted.size(), false)
-            .tokens_per_second;
-    }
-
-    std::int32_t depth() {
-        const std::int32_t least = view_.replica.max_in_flight;
-        const std::int32_t apart = depths_apart(least);
-        std::vector<std::int32_t> depths;
-        for (std::int32_t depth = least; depth <= 2 * least && fits_with(depth); depth += apart) {
-            depths.push_back(depth);
-        }
-        if (depths.empty()) return least;
-        rules_.capacity = view_.replica.microbatch_tokens;
-        rules_.rough = false;
-        const std::vector<double> times =
-            block_times(rules_, rounds_of(plan_.first_admitted.size()), depths);
-        const double wanted =
-            *std::min_element(times.begin(), times.end()) / (1.0 - depth_tolerance);
-        const auto enough =
-            std::find_if(times.begin(), times.end(), [&](double time) { return time <= wanted; });
-        return with_spare(depths[static_cast<std::size_t>(enough - times.begin())]);
+    /// Shared layers or whole ones, whichever is faster, and its depth.
+    Candidate laid_out(const Candidate& whole) {
+        const Candidate shared = candidates_.with_shared_layers(whole);
+        const bool taken = candidates_.alike() != nullptr || !costs_memory(whole, shared) ||
+                           speed_of(shared) > speed_of(whole);
+        return in_depth(taken ? shared : whole);
     }
 
   private:
-    /// For what is not played here: messages take time, computations now and then more than usual,
-    /// and rounds get fewer adapters, of which the last ones fill a pipeline worst.
-    std::int32_t with_spare(std::int32_t depth) const {
-        const std::int32_t least = view_.replica.max_in_flight;
-        if (depth == least && order_.size() == 1) return depth;
-        const bool cuda = plan_.backend == BackendKind::cuda;
-        const std::int32_t spare = cuda ? spare_depths_cuda : spare_depths_cpu;
-        std::int32_t deeper = std::max(depth + depth / spare_part, spare * least);
-        while (deeper > depth && !is_roomy_with(deeper)) --deeper;
-        return deeper;
+    struct Layout {
+        Candidate candidate;  ///< not completed
+        double most = 0.0;    ///< tokens a second, if its slowest stage never waited
+        double speed = 0.0;   ///< played; 0 = not yet
+    };
+
+    bool is_given() const { return job_.parallel.microbatch_tokens.has_value(); }
+
+    bool has_no_choice(const Candidate& first) const {
+        const bool recomputes = first.replica.recompute == Recompute::layer;
+        if (is_given()) return !cuda_ || !recomputes || !may_use(job_, Recompute::none);
+        return in_.stages == 1 && !recomputes;
     }
 
-    /// Half of every rank's memory is left; false where it is not known.
-    bool is_roomy_with(std::int32_t depth) const {
-        const bool known = plan_.bytes_per_rank > 0;
-        return known && view_.replica.recompute != Recompute::layer && fits_with(depth, 2);
+    /// Whether shared layers leave less memory to keep activations in.
+    static bool costs_memory(const Candidate& whole, const Candidate& shared) {
+        return whole.replica.recompute == Recompute::layer &&
+               !same_layers(shared.replica, whole.replica);
     }
 
-    /// In one of so many parts of every rank's memory.
-    bool fits_with(std::int32_t depth, std::uint64_t parts = 1) const {
-        Plan trial = plan_;
-        trial.bytes_per_rank /= parts;
-        trial.replicas.front().max_in_flight = depth;
-        return fits_memory(job_, only_replica(trial), view_.replica.microbatch_tokens,
-                           view_.replica.recompute);
+    std::vector<std::int64_t> coarse_sizes(const Candidate& first) const {
+        if (is_given()) return {*job_.parallel.microbatch_tokens};
+        const std::int64_t fewest = least_size();
+        std::set<std::int64_t> sizes{first.replica.microbatch_tokens};
+        for (std::int64_t parts = 1; parts <= coarse_parts; ++parts) {
+            const std::int64_t size = usual_ * parts / coarse_parts;
+            if (size >= fewest) sizes.insert(size);
+        }
+        if (const std::int64_t most = most_without(fewest); most > 0) sizes.insert(most);
+        return {sizes.rbegin(), sizes.rend()};
     }
 
-    std::vector<std::int64_t> candidates(std::int64_t usual, std::int64_t longest) const {
-        const bool cuda = plan_.backend == BackendKind::cuda;
-        const std::int64_t fewest =
-            std::max(longest, cuda ? fewest_tokens_cuda : fewest_tokens_cpu);
+    /// The largest size in whole granules that needs no recomputation; 0 = not even the fewest.
+    std::int64_t most_without(std::int64_t fewest) const {
+        if (!cuda_ || fewest > usual_ || !may_use(job_, Recompute::none)) return 0;
+        Job sizes = job_;
+        sizes.parallel.recompute = Recompute::none;
+        const auto fits = [&](std::int64_t granules) {
+            sizes.parallel.microbatch_tokens = granules * token_granule;
+            return candidates_.hold_all(sizes);
+        };
+        const std::int64_t least = ceil_div(fewest, token_granule);
+        if (!fits(least)) return 0;
+        return token_granule * last_that_holds(least, usual_ / token_granule + 1, fits);
+    }
+
+    /// On the CPU memory is seldom short, and recomputation is what the usual size needs.
+    bool is_open(Recompute recompute) const {
+        return may_use(job_, recompute) && (cuda_ || recompute == first_.replica.recompute);
+    }
+
+    /// Of one stage it gains nothing that fewer adapters train at once.
+    bool makes_wait(const Candidate& candidate) const {
+        return in_.stages == 1 && candidate.first_admitted.size() < first_.first_admitted.size();
+    }
+
+    /// With each recomputation that is open and may be the fastest.
+    void add(std::int64_t size) {
+        if (!sizes_.insert(size).second) return;
+        for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+            if (!is_open(recompute)) continue;
+            Job sizes = job_;
+            sizes.parallel.microbatch_tokens = size;
+            sizes.parallel.recompute = recompute;
+            const Attempt attempt = candidates_.admitted(sizes);
+            if (!attempt.fits || makes_wait(attempt.candidate)) continue;
+            const Candidate shared = candidates_.with_shared_layers(attempt.candidate);
+            add(shared);
+            if (costs_memory(attempt.candidate, shared)) add(attempt.candidate);
+            if (attempt.is_full) break;
+        }
+    }
+
+    void add(const Candidate& candidate) {
+        const ReplicaPlan replica = candidates_.completed(candidate).replica;
+        const AdapterLoads load = scaled_to(in_.work.usual, replica.microbatch_tokens);
+        const double most = static_cast<double>(replica.microbatch_tokens) /
+                            slowest_seconds(in_.built_in, replica.stages, load, replica.recompute);
+        layouts_.push_back({candidate, most});
+    }
+
+    /// Those that may come to be finalists.
+    void play_worthwhile() {
+        std::stable_sort(layouts_.begin(), layouts_.end(),
+                         [](const auto& a, const auto& b) { return a.most > b.most; });
+        for (Layout& layout : layouts_) {
+            if (layout.speed == 0.0 && layout.most > speed_to_reach()) {
+                layout.speed = speed_of(layout.candidate, !predicts_);
+            }
+        }
+        sort_by_speed();
+    }
+
+    double speed_to_reach() const {
+        std::vector<double> speeds;
+        for (const Layout& layout : layouts_) speeds.push_back(layout.speed);
+        if (speeds.size() < finalists_) return 0.0;
+        const auto last = speeds.begin() + static_cast<std::ptrdiff_t>(finalists_) - 1;
+        std::nth_element(speeds.begin(), last, speeds.end(), std::greater<>());
+        return *last;
+    }
+
+    std::vector<std::int64_t> sizes_near_best(std::int64_t step) const {
         std::vector<std::int64_t> sizes;
-        for (std::int64_t parts = parts_of_usual; parts >= fewest_parts; --parts) {
-            const std::int64_t size = usual * parts / parts_of_usual;
-            if (size >= fewest && size != view_.replica.microbatch_tokens) sizes.push_back(size);
+        for (std::size_t i = 0; i < std::min(refined, layouts_.size()); ++i) {
+            const std::int64_t size = layouts_[i].candidate.replica.microbatch_tokens;
+            for (const std::int64_t near : {size - step, size + step}) {
+                const std::int64_t whole = near / token_granule * token_granule;
+                if (whole >= least_size() && whole <= usual_) sizes.push_back(whole);
+            }
         }
         return sizes;
     }
 
-    std::size_t adapters_beside(std::int64_t tokens) const {
-        Plan trial = plan_;
-        trial.first_admitted = order_;
-        while (!trial.first_admitted.empty() &&
-               !fits_memory(job_, only_replica(trial), tokens, view_.replica.recompute)) {
-            trial.first_admitted.pop_back();
+    std::int64_t least_size() const {
+        std::int64_t fewest = cuda_ ? fewest_tokens_cuda : fewest_tokens_cpu;
+        if (in_.stages == 1) fewest = usual_ / coarse_parts;
+        return std::max(in_.work.longest_sample, fewest);
+    }
+
+    /// Those that may be the fastest get their depths, the best first.
+    FoundLayout chosen() {
+        if (cuda_) layouts_.resize(std::min(finalists_, layouts_.size()));
+        for (Layout& layout : layouts_) layout.speed = final_speed(layout.candidate);
+        sort_by_speed();
+        std::size_t taken = 0;
+        for (std::size_t i = 0; i < std::min(deepened, layouts_.size()); ++i) {
+            Layout& layout = layouts_[i];
+            layout.candidate = in_depth(layout.candidate);
+            layout.speed = final_speed(layout.candidate);
+            if (layout.speed > layouts_[taken].speed) taken = i;
         }
-        return trial.first_admitted.size();
+        if (!cuda_) taken = unless_usual(taken);
+        FoundLayout found{layouts_[taken].candidate, {}};
+        if (!is_given()) found.trials = trials(taken);
+        return found;
     }
 
-    LayoutTrial play(std::int64_t tokens, std::size_t adapters, bool rough) {
-        const std::vector<Round>& rounds = rounds_of(adapters);
-        rules_.capacity = tokens;
-        rules_.rough = rough;
-        const double seconds = 1e-9 * block_time(rules_, rounds);
-        return {tokens, static_cast<std::int32_t>(adapters),
-                static_cast<double>(tokens_of(rounds)) / seconds};
+    /// On the CPU times vary: the usual size, where no other is at least 2% faster.
+    std::size_t unless_usual(std::size_t taken) {
+        const auto usual = std::find_if(layouts_.begin(), layouts_.end(), [&](const Layout& one) {
+            return one.candidate.replica.microbatch_tokens == first_.replica.microbatch_tokens;
+        });
+        if (usual == layouts_.end()) return taken;
+        usual->candidate = in_depth(usual->candidate);
+        usual->speed = final_speed(usual->candidate);
+        const bool gains = layouts_[taken].speed >= (1.0 + least_gain_cpu) * usual->speed;
+        return gains ? taken : static_cast<std::size_t>(usual - layouts_.begin());
     }
 
-    /// The fastest one first, if it keeps its lead when all packings are compared.
-    void choose(std::vector<LayoutTrial>& trials) {
-        LayoutTrial& usual = trials.front();
-        const auto fastest = std::max_element(
-            trials.begin(), trials.end(),
-            [](const auto& a, const auto& b) { return a.tokens_per_second < b.tokens_per_second; });
-        for (const bool rough : {true, false}) {
-            if (!rough) {
-                usual = again(usual);
-                *fastest = again(*fastest);
-            }
-            const double wanted = (1.0 + least_gain) * usual.tokens_per_second;
-            if (fastest->tokens_per_second < wanted) return;
+    double final_speed(const Candidate& candidate) {
+        return predicts_ ? predicted_speed(candidate) : speed_of(candidate);
+    }
+
+    void sort_by_speed() {
+        std::stable_sort(layouts_.begin(), layouts_.end(),
+                         [](const auto& a, const auto& b) { return a.speed > b.speed; });
+    }
+
+    /// Per size that was played its fastest layout.
+    std::vector<LayoutTrial> trials(std::size_t taken) const {
+        std::vector<LayoutTrial> trials;
+        std::set<std::int64_t> told;
+        const auto tell = [&](const Layout& layout) {
+            const std::int64_t size = layout.candidate.replica.microbatch_tokens;
+            if (layout.speed == 0.0 || !told.insert(size).second) return;
+            const auto adapters = std::ssize(layout.candidate.first_admitted);
+            trials.push_back({size, static_cast<std::int32_t>(adapters), layout.speed});
+        };
+        tell(layouts_[taken]);
+        for (const Layout& layout : layouts_) tell(layout);
+        std::stable_sort(trials.begin() + 1, trials.end(), [](const auto& a, const auto& b) {
+            return a.microbatch_tokens > b.microbatch_tokens;
+        });
+        return trials.size() > 1 ? trials : std::vector<LayoutTrial>();
+    }
+
+    double speed_of(const Candidate& candidate, bool rough = false) {
+        return player_.speed(plan_with(in_.constants, candidates_.completed(candidate)), rough);
+    }
+
+    /// Whole jobs of one replica alone.
+    bool is_quickly_predicted(const Candidate& first) const {
+        if (in_.constants.joint) return false;
+        std::int64_t samples = 0;
+        for (const AdapterId id : first.first_admitted) {
+            samples += job_.adapters[index(id)].global_batch_size;
         }
-        std::rotate(trials.begin(), fastest, fastest + 1);
+        return samples * rounds_predicted * in_.stages <= most_predicted;
     }
 
-    LayoutTrial again(const LayoutTrial& trial) {
-        return play(trial.microbatch_tokens, static_cast<std::size_t>(trial.adapters), false);
-    }
-
-    /// The first rounds of the first `adapters` ones.
-    const std::vector<Round>& rounds_of(std::size_t adapters) {
-        const auto [known, fresh] = rounds_.try_emplace(adapters);
-        if (!fresh) return known->second;
-        const std::size_t most = job_.schedule.policy == SchedulePolicy::balanced
-                                     ? most_samples_balanced
-                                     : most_samples_quick;
-        known->second = rounds_at_start(
-            job_, plan_, datasets_,
-            {order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(adapters)},
-            {most_rounds, most});
-        return known->second;
-    }
-
-    static std::int64_t tokens_of(const std::vector<Round>& rounds) {
-        std::int64_t tokens = 0;
-        for (const Round& round : rounds) {
-            for (const PendingBatch& batch : round) {
-                for (const SampleRef& sample : batch.samples) tokens += sample.tokens;
-            }
+    double predicted_speed(const Candidate& candidate) const {
+        Plan plan = plan_with(in_.constants, candidates_.completed(candidate));
+        plan.costs = in_.built_in;
+        ReplicaPlan& replica = plan.replicas.front();
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            replica.stages[s].rank = static_cast<std::int32_t>(s) * replica.tensor;
         }
-        return tokens;
+        const ReplicaView view = only_replica(plan);
+        for (std::size_t s = 0; s < replica.stages.size(); ++s) {
+            plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
+                               stage_memory(job_, view, s));
+        }
+        return whole_job_speed(job_, plan, in_.datasets);
     }
 
+    static bool same_layers(const ReplicaPlan& one, const ReplicaPlan& other) {
+        return std::equal(one.stages.begin(), one.stages.end(), other.stages.begin(),
+                          other.stages.end(), [](const StagePlan& a, const StagePlan& b) {
+                              return a.first_layer == b.first_layer &&
+                                     a.layer_count == b.layer_count;
+                          });
+    }
+
+    /// Sequential and 1F1B are defined by as many microbatches in flight as stages.
+    bool has_free_depth() const {
+        const SchedulePolicy policy = job_.schedule.policy;
+        const bool free = policy == SchedulePolicy::balanced || policy == SchedulePolicy::mlora;
+        return free && in_.stages > 1;
+    }
+
+    Candidate in_depth(Candidate candidate) {
+        candidate.replica.max_in_flight = in_.stages;
+        if (!has_free_depth() || !candidates_.fits(candidate)) return candidate;
+        const ReplicaPlan* alike = candidates_.alike();
+        if (alike != nullptr && alike->max_in_flight >= in_.stages) {
+            Candidate other = candidate;
+            other.replica.max_in_flight = alike->max_in_flight;
+            if (candidates_.fits(other)) return other;
+        }
+        candidate.replica.max_in_flight = with_spare(candidate, fastest_depth(candidate));
+        return candidate;
+    }
+
+    std::int32_t fastest_depth(Candidate candidate) {
+        std::vector<Plan> plans;
+        std::int32_t& depth = candidate.replica.max_in_flight;
+        for (; depth <= 2 * in_.stages && candidates_.fits(candidate);
+             depth += depths_apart(in_.stages)) {
+            plans.push_back(plan_with(in_.constants, candidates_.completed(candidate)));
+        }
+        const std::vector<double> speeds = player_.speeds(plans);
+        const double wanted =
+            (1.0 - depth_tolerance) * *std::max_element(speeds.begin(), speeds.end());
+        const auto enough = std::find_if(speeds.begin(), speeds.end(),
+                                         [&](double speed) { return speed >= wanted; });
+        return plans[static_cast<std::size_t>(enough - speeds.begin())]
+            .replicas.front()
+            .max_in_flight;
+    }
+
+    /// For what is not played here: messages take time, computations now and then more than usual,
+    /// and rounds get fewer adapters, of which the last ones fill a pipeline worst.
+    std::int32_t with_spare(const Candidate& candidate, std::int32_t depth) const {
+        const std::size_t at_once = std::min(job_.adapters.size(), most_admitted(job_));
+        if (depth == in_.stages && at_once == 1) return depth;
+        const bool cuda = in_.constants.backend == BackendKind::cuda;
+        const std::int32_t spare = cuda ? spare_depths_cuda : spare_depths_cpu;
+        std::int32_t deeper = std::max(depth + depth / spare_part, spare * in_.stages);
+        while (deeper > depth && !is_roomy_with(candidate, deeper)) --deeper;
+        return deeper;
+    }
+
+    /// Half of every rank's memory is left; false where it is not known.
+    bool is_roomy_with(Candidate candidate, std::int32_t depth) const {
+        candidate.replica.max_in_flight = depth;
+        return in_.constants.bytes_per_rank > 0 &&
+               candidate.replica.recompute != Recompute::layer && candidates_.fits(candidate, 2);
+    }
+
+    const DeploymentInputs& in_;
     const Job& job_;
-    const Plan& plan_;
-    ReplicaView view_;
-    std::span<const DatasetInfo> datasets_;
-    std::vector<AdapterId> order_;  ///< that may train at once
-    PackRules rules_;
-    std::map<std::size_t, std::vector<Round>> rounds_;
+    const Candidates& candidates_;
+    LayoutPlayer player_;
+    Candidate first_;
+    bool cuda_ = false;
+    std::int64_t usual_ = 0;
+    bool predicts_ = true;
+    std::size_t finalists_ = finalists;
+    std::set<std::int64_t> sizes_;  ///< that were looked at
+    std::vector<Layout> layouts_;   ///< that fit
 };
 
 }  // namespace
 
-std::vector<LayoutTrial> search_layout(const Job& job, const Plan& plan,
-                                       std::span<const DatasetInfo> datasets,
-                                       const CostModel& costs, std::int64_t usual,
-                                       std::int64_t longest) {
-    return LayoutSearch(job, plan, datasets, costs).run(usual, longest);
+double LayoutPlayer::speed(const Plan& plan, bool rough) {
+    return speeds(std::span(&plan, 1), rough).front();
+}
+
+std::vector<double> LayoutPlayer::speeds(std::span<const Plan> plans, bool rough) {
+    const Plan& first_plan = plans.front();
+    const std::vector<Round>& rounds = rounds_of(first_plan);
+    PackRules packed = pack_rules(job_, only_replica(first_plan), 1);
+    if (packed.packing == Packing::milp) packed.packing = Packing::greedy;
+    packed.changes_per_item = 0;
+    packed.rough = rough;
+    std::vector<PackRules> timed(plans.size(), packed);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+        const ReplicaPlan& replica = plans[i].replicas.front();
+        timed[i].stages = replica.stages;
+        timed[i].costs = costs_;
+        timed[i].recompute = replica.recompute;
+        timed[i].max_in_flight = replica.max_in_flight;
+    }
+    const auto block = static_cast<std::size_t>(
+        rounds_per_block(job_, first_plan, datasets_, first_plan.first_admitted));
+    std::vector<double> seconds(plans.size(), 0.0);
+    std::int64_t tokens = 0;
+    for (std::size_t first = 0; first < rounds.size(); first += block) {
+        const std::size_t count = std::min(block, rounds.size() - first);
+        if (count < block && first > 0) break;
+        const std::span<const Round> part = std::span(rounds).subspan(first, count);
+        const std::vector<double> times = block_times(packed, timed, part);
+        for (std::size_t i = 0; i < times.size(); ++i) seconds[i] += 1e-9 * times[i];
+        tokens += tokens_played(part);
+    }
+    for (double& value : seconds) value = static_cast<double>(tokens) / value;
+    return seconds;
+}
+
+const std::vector<Round>& LayoutPlayer::rounds_of(const Plan& plan) {
+    const auto [known, fresh] = rounds_.try_emplace(plan.first_admitted);
+    if (!fresh) return known->second;
+    const std::size_t most = job_.schedule.policy == SchedulePolicy::balanced
+                                 ? most_samples_balanced
+                                 : most_samples_quick;
+    known->second =
+        rounds_at_start(job_, plan, datasets_, plan.first_admitted, {most_rounds, most});
+    return known->second;
 }
 
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                     const CostModel& costs) {
-    return LayoutSearch(job, plan, datasets, costs).speed();
+    return LayoutPlayer(job, datasets, costs).speed(plan, false);
+}
+
+double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
+    plan.costs.host.new_rows = {};
+    plan.costs.host.new_targets = {};
+    return predict(job, plan, datasets, rounds_predicted).tokens_per_second();
+}
+
+FoundLayout search_layout(const DeploymentInputs& inputs, const Candidates& candidates,
+                          const Candidate& first) {
+    return LayoutSearch(inputs, candidates).run(first);
+}
+
+Candidate laid_out(const DeploymentInputs& inputs, const Candidates& candidates,
+                   const Candidate& sized) {
+    return LayoutSearch(inputs, candidates).laid_out(sized);
 }
 
 std::int32_t depths_apart(std::int32_t stages) {
     return std::max(1, stages / most_depths);
-}
-
-std::int32_t search_depth(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                          const CostModel& costs) {
-    const ReplicaPlan& replica = only_replica(plan).replica;
-    if (replica.stages.size() == 1) return replica.max_in_flight;
-    return LayoutSearch(job, plan, datasets, costs).depth();
 }
 
 }  // namespace loratrain

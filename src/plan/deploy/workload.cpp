@@ -84,6 +84,26 @@ std::set<DatasetId> used_datasets(const Job& job) {
     return used;
 }
 
+MicrobatchLoad scaled_to(const MicrobatchLoad& load, std::int64_t tokens) {
+    if (load.tokens == 0) return load;
+    const double factor = static_cast<double>(tokens) / static_cast<double>(load.tokens);
+    return {tokens, load.squares * factor,
+            std::llround(static_cast<double>(load.targets) * factor)};
+}
+
+AdapterLoads scaled_to(const AdapterLoads& loads, std::int64_t tokens) {
+    if (loads.total.tokens == 0) return loads;
+    const double factor = static_cast<double>(tokens) / static_cast<double>(loads.total.tokens);
+    AdapterLoads scaled;
+    for (const AdapterLoads::Part& part : loads.parts) {
+        scaled.add(
+            part.adapter,
+            scaled_to(part.load, std::llround(static_cast<double>(part.load.tokens) * factor)));
+    }
+    if (loads.parts.empty()) scaled.total = scaled_to(loads.total, tokens);
+    return scaled;
+}
+
 std::int64_t Workload::wanted_tokens() const {
     return std::min(usual_tokens, largest_round);
 }

@@ -36,6 +36,10 @@ Workload workload_of(const Job& job, const ModelSpec& model, BackendKind backend
                      std::span<const DatasetInfo> datasets,
                      std::optional<std::int64_t> usual_tokens = {});
 
+/// The same mix of samples in a microbatch of another size.
+MicrobatchLoad scaled_to(const MicrobatchLoad& load, std::int64_t tokens);
+AdapterLoads scaled_to(const AdapterLoads& loads, std::int64_t tokens);
+
 /// Of a GPU that has the whole model to itself: 8192, or with hidden sizes below 2048 as many as
 /// make 2^24 elements of a layer's input, at most 32768. Kernels of fewer end before they are well
 /// under way.

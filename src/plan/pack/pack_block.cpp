@@ -1,7 +1,6 @@
 #include "plan/pack/pack_block.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
 #include <utility>
@@ -90,27 +89,24 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
     return microbatches;
 }
 
-std::vector<double> block_times(const PackRules& rules, std::span<const Round> rounds,
-                                std::span<const std::int32_t> depths) {
+std::vector<double> block_times(const PackRules& rules, std::span<const PackRules> timed,
+                                std::span<const Round> rounds) {
     const std::vector<Round> longer =
         pads(rules) ? padded(rounds, rules.capacity) : std::vector<Round>();
     const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
-    std::vector<double> times(depths.size(), std::numeric_limits<double>::infinity());
-    for (const std::int32_t packed_for : std::set{depths.front(), depths.back()}) {
-        PackRules deep = rules;
-        deep.max_in_flight = packed_for;
-        PipelineLoad load = pipeline_load(deep, block, pack(deep, block, nullptr), blocks_timed);
-        for (std::size_t i = 0; i < depths.size(); ++i) {
-            load.max_in_flight = depths[i];
+    std::vector<double> times(timed.size(), std::numeric_limits<double>::infinity());
+    for (const std::int32_t depth :
+         std::set{timed.front().max_in_flight, timed.back().max_in_flight}) {
+        PackRules packed_for = rules;
+        packed_for.max_in_flight = depth;
+        const Bins bins = pack(packed_for, block, nullptr);
+        for (std::size_t i = 0; i < timed.size(); ++i) {
+            const PipelineLoad load = pipeline_load(timed[i], block, bins, blocks_timed);
             const auto makespan = static_cast<double>(pipeline_time(load).makespan);
             times[i] = std::min(times[i], makespan / blocks_timed);
         }
     }
     return times;
-}
-
-double block_time(const PackRules& rules, std::span<const Round> rounds) {
-    return block_times(rules, rounds, std::array{rules.max_in_flight}).front();
 }
 
 }  // namespace loratrain

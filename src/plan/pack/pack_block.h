@@ -67,12 +67,10 @@ std::vector<Microbatch> pack_block(const PackRules& rules, std::span<const Round
                                    FillingCounts* fillings = nullptr);
 
 /// Simulated nanoseconds that pack_block's microbatches take (pipeline_time.h), where such blocks
-/// follow each other: the mean of a few.
-double block_time(const PackRules& rules, std::span<const Round> rounds);
-
-/// The same with so many microbatches in flight instead, for each of `depths`, which ascend: of a
-/// block that is packed for the first and for the last of them, whichever takes less.
-std::vector<double> block_times(const PackRules& rules, std::span<const Round> rounds,
-                                std::span<const std::int32_t> depths);
+/// follow each other: the mean of a few. For each of `timed`, of one replica in depths that ascend,
+/// by its stages, costs, recomputation and microbatches in flight: of a block that is packed for
+/// the first and for the last of these depths, whichever takes less.
+std::vector<double> block_times(const PackRules& rules, std::span<const PackRules> timed,
+                                std::span<const Round> rounds);
 
 }  // namespace loratrain

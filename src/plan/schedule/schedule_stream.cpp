@@ -46,11 +46,19 @@ std::int32_t distance_to_multiple(std::int32_t round, std::int32_t every) {
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets) {
     if (plan.replicas.size() > 1) return 1;
+    const std::vector<AdapterClaim> claims(job.adapters.size());
+    return rounds_per_block(job, plan, datasets, admit(job, plan, claims));
+}
+
+std::int32_t rounds_per_block(const Job& job, const Plan& plan,
+                              std::span<const DatasetInfo> datasets,
+                              std::span<const AdapterId> admitted) {
+    if (plan.replicas.size() > 1) return 1;
     const ReplicaPlan& replica = only_replica(plan).replica;
     const auto stages = static_cast<std::int64_t>(replica.stages.size());
     if (stages == 1 || job.schedule.policy != SchedulePolicy::balanced) return 1;
     std::int64_t tokens = 0;
-    for (const AdapterId a : admit(job, plan, std::vector<AdapterClaim>(job.adapters.size()))) {
+    for (const AdapterId a : admitted) {
         tokens += mean_step_tokens(job, plan, datasets, index(a));
     }
     const std::int64_t microbatches = std::max<std::int64_t>(1, tokens / replica.microbatch_tokens);

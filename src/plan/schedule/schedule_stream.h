@@ -102,5 +102,9 @@ PackRules dispatch_rules_of(const Job& job, const ReplicaView& view);
 /// are admitted from the start (admission.h), those added since included.
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets);
+/// The same where these adapters are admitted, of a plan without memory.
+std::int32_t rounds_per_block(const Job& job, const Plan& plan,
+                              std::span<const DatasetInfo> datasets,
+                              std::span<const AdapterId> admitted);
 
 }  // namespace loratrain

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "plan/warmup.h"
-
 namespace loratrain {
 namespace {
 
