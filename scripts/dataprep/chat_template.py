@@ -14,8 +14,8 @@ from typing import Any
 from .records import InputError, read_json_object
 
 Message = dict[str, Any]
-SECONDS = 10.0       # that one rendering may take
-LONGEST = 1 << 28    # characters of a repeated text
+SECONDS = 10.0       # of processor time that one rendering may take
+LONGEST = 1 << 26    # characters of a text
 
 
 class TooSlow(InputError):
@@ -66,8 +66,10 @@ class ChatTemplate:
                 for part in template.generate(messages=messages, add_generation_prompt=generation_prompt, tools=tools,
                                               documents=None, **{**self._special_tokens, **(variables or {})}):
                     marks.add(part)
+        except TooSlow as error:
+            raise TooSlow(f"{self._name}: {error}") from None
         except _Expired:
-            raise TooSlow(f"{self._name}: rendering takes longer than {SECONDS:g} s") from None
+            raise TooSlow(f"{self._name}: rendering takes longer than {SECONDS:g} s of processor time") from None
         except Exception as error:  # whatever code of a stranger raises
             raise InputError(f"{self._name}: {_first_line(error)}") from error
         return "".join(marks.parts), marks.spans
@@ -86,7 +88,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises _Expired in the block when it takes longer (in a main thread, on systems with such timers)."""
+    """Raises _Expired in the block when it takes more processor time (in a main thread, on systems with such timers)."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,13 +96,13 @@ def _time_limit(seconds: float) -> Iterator[None]:
     def expire(_signal: int, _frame: Any) -> None:
         raise _Expired
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, expire)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 class _Marks:
@@ -114,6 +116,8 @@ class _Marks:
     def add(self, part: str) -> None:
         self.parts.append(part)
         self._length += len(part)
+        if self._length > LONGEST:
+            raise TooSlow(f"the text is longer than {LONGEST} characters")
 
     def mark(self, text: str) -> None:
         if text:

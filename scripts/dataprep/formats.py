@@ -34,8 +34,9 @@ class Span(NamedTuple):
 class Rendered:
     """Text of one sample. `spans`: ascending. `is_chat`: the template wrote all special tokens, so the
     tokenizer must add none in front. `of_pair`: the chosen one of a pair, or the rejected one, which
-    comes next; or an instruction with its answer, and its paraphrase. `end_weight`: of an EOS behind the text. `label`:
-    of an unpaired preference, whether it is desirable. `is_raw`: text without a prompt. `turns`: where the assistant turns of a conversation end."""
+    comes next; or an instruction with its answer, and its paraphrase. `end_weight`: of an EOS behind the
+    text. `label`: of an unpaired preference, whether it is desirable. `is_raw`: text without a prompt.
+    `turns`: where the assistant turns of a conversation end."""
 
     where: str
     text: str

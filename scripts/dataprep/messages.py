@@ -95,7 +95,16 @@ def _with_calls(message: Message, place: str) -> Message:
             raise InputError(f"{place}: a tool call has no function with a name: {_short(call)}")
     if message["role"] != "assistant":
         raise InputError(f"{place} has tool calls; only an assistant can")
-    return {**message, "tool_calls": calls}
+    return {**message, "tool_calls": [_with_arguments(call) for call in calls]}
+
+
+def _with_arguments(call: dict) -> dict:
+    """A call that has "arguments": none are {}, and Llama's "parameters" are arguments too."""
+    function = dict(function_of(call))
+    arguments = function.pop("arguments", None)
+    arguments = function.pop("parameters", None) if arguments is None else arguments
+    function["arguments"] = {} if arguments in (None, "") else arguments
+    return {**call, "function": function} if "function" in call else function
 
 
 def _with_reasoning(message: Message, place: str) -> Message:

@@ -12,6 +12,15 @@ from .records import InputError
 from .tokenizer import IGNORE, Sample, Tokenizer
 
 PROBLEMS_SHOWN = 10
+# Control characters but tabs and newlines, ends of lines and turns of the direction: what a terminal would obey.
+HIDDEN = [*range(9), *range(11, 32), *range(0x7f, 0xa0), *range(0x2028, 0x202f), *range(0x2066, 0x206a)]
+ESCAPES = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in HIDDEN}
+
+
+def printable(text: str) -> str:
+    """As a terminal may be given it."""
+    return text.translate(ESCAPES)
+
 
 def say(text: str) -> None:
     """Prints. Once nobody reads any more, as with `| head`, output goes nowhere and the run goes on."""
@@ -54,7 +63,7 @@ def shown(sample: Sample, tokenizer: Tokenizer, colour: bool) -> str:
                for label, weight in zip(sample.labels, sample.weights or [1] * len(sample.labels))]
     for i in range(1, len(weights) + 1):
         if i == len(weights) or weights[i] != weights[begin]:
-            part = tokenizer.decode(sample.input_ids[begin:i])
+            part = printable(tokenizer.decode(sample.input_ids[begin:i]))
             weight = f"(x{weights[begin]:g})" if weights[begin] != 1 else ""
             text += opening + part + closing + weight if weights[begin] else part
             begin = i
@@ -118,8 +127,8 @@ class Problems:
 
     def report(self) -> None:
         for line in [*self.remarks, *self.notes.lines()]:
-            print(f"prepare_data: note: {line}", file=sys.stderr)
+            print(printable(f"prepare_data: note: {line}"), file=sys.stderr)
         for line in self.lines[:PROBLEMS_SHOWN]:
-            print(f"prepare_data: {line}", file=sys.stderr)
+            print(printable(f"prepare_data: {line}"), file=sys.stderr)
         if len(self.lines) > PROBLEMS_SHOWN:
             print(f"prepare_data: ... and {len(self.lines) - PROBLEMS_SHOWN} more problems", file=sys.stderr)

@@ -204,34 +204,37 @@ class NamedTokens:
         if decoder is None:
             config |= read_json_object(directory / "special_tokens_map.json")
         extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
-        if isinstance(extra, dict):
+        if isinstance(extra, dict):  # by name
             config, extra = {**config, **{f"{key.removesuffix('_token')}_token": text for key, text in extra.items()}}, []
         self.special = {key: text for key, value in config.items()
                         if key.endswith("_token") and isinstance(text := _content(value), str)}
-        self._unnumbered = [*self.special.values(), *(_content(token) for token in extra)]
+        self._unnumbered = [*(config[key] for key in self.special), *(extra if isinstance(extra, list) else [])]
         if decoder is None:
             self._place = directory / "added_tokens.json"
-            named = set(map(str, self._unnumbered))
+            named = {_content(token) for token in self._unnumbered if isinstance(_content(token), str)}
             decoder = {number: {"content": text, "special": text in named, "normalized": text not in named}
                        for text, number in read_json_object(self._place).items()}
         with at(f"{self._place}"):
-            self._numbered = sorted((_number(number), token) for number, token in decoder.items())
+            if not isinstance(decoder, dict):
+                raise InputError("\"added_tokens_decoder\" must be an object")
+            self._numbered = sorted(((_number(number), token) for number, token in decoder.items()), key=lambda one: one[0])
 
     def add_to(self, tokenizer: Any, added_token: type) -> None:
         """Gives the tokenizer those that it lacks. InputError where one would get another number than it has here."""
-        tokens = [(number, token if isinstance(token, dict) else {"content": token}) for number, token in self._numbered]
-        if bad := [number for number, token in tokens if not isinstance(token.get("content"), str)]:
+        def made(token: Any, **flags: bool) -> Any:
+            given = {flag: token[flag] for flag in self.FLAGS if flag in token} if isinstance(token, dict) else {}
+            return added_token(_content(token), **{**given, **flags})
+
+        if bad := [number for number, token in self._numbered if not isinstance(_content(token), str)]:
             raise InputError(f"{self._place}: token {bad[0]} has no content")
-        tokenizer.add_tokens([added_token(token["content"], **{flag: token[flag] for flag in self.FLAGS if flag in token})
-                              for _, token in tokens])
-        for number, token in tokens:
-            if (found := tokenizer.token_to_id(token["content"])) != number:
-                raise InputError(f"{self._place}: {token['content']!r} has the number {number}, with tokenizer.json it "
+        tokenizer.add_tokens([made(token) for _, token in self._numbered])
+        for number, token in self._numbered:
+            if (found := tokenizer.token_to_id(_content(token))) != number:
+                raise InputError(f"{self._place}: {_content(token)!r} has the number {number}, with tokenizer.json it "
                                  f"would be {found}; these files are not of one model")
-        for text in self._unnumbered:
-            if isinstance(text, str) and text and text not in (self.special.get("eos_token"), self.special.get("bos_token")):
-                if tokenizer.token_to_id(text) is None:
-                    tokenizer.add_tokens([added_token(text, special=True, normalized=False)])
+        present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        tokenizer.add_tokens([made(token, special=True) for token in self._unnumbered
+                              if isinstance(_content(token), str) and _content(token) and _content(token) not in present])
 
 
 def _content(token: Any) -> Any:

@@ -213,11 +213,11 @@ def _change_arguments(message: Message, call: dict) -> Message:
 
 
 def _as_object(arguments: Any) -> Any:
-    """JSON text of an object as an object; no text as one without arguments."""
+    """JSON text of an object as an object."""
     if not isinstance(arguments, str):
         return arguments
     try:
-        parsed = parse_json(arguments) if arguments.strip() else {}
+        parsed = parse_json(arguments)
     except InputError:
         return arguments
     return parsed if isinstance(parsed, dict) else arguments
@@ -235,12 +235,12 @@ def _json_forms(arguments: Any) -> list[str]:
 
 
 def _ill_written(messages: list[Message], text: str) -> bool:
-    """Are arguments written as a quoted JSON text, in two pairs of braces, as Python writes objects, or not at all?"""
+    """Are arguments written as a quoted JSON text, in two pairs of braces, or as Python writes objects?"""
     for call in (call for message in messages for call in message.get("tool_calls", [])):
         arguments = function_of(call).get("arguments")
         wrong = [str(arguments)] if isinstance(arguments, (dict, list)) and arguments else []
         if isinstance(arguments, str):
             wrong = [*(json.dumps(arguments, ensure_ascii=ascii) for ascii in (False, True)), f"{{{arguments}}}"]
-        if arguments == "" or any(form in text and form not in _json_forms(arguments) for form in wrong):
+        if any(form in text and form not in _json_forms(arguments) for form in wrong):
             return True
     return False

@@ -32,6 +32,11 @@ ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) 
                           "modules as in ",
                           report.wrapper));
         }
+        if (!report.renamed.empty()) {
+            log::info(cat("names of tensors are not as transformers writes them: ", report.renamed,
+                          ", and the others alike"));
+        }
+        for (const std::string& note : report.notes) log::warn(note);
         log::info(
             cat("adapters trained on it will name ", report.base_model_name, " as their base model",
                 command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));

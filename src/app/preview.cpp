@@ -13,8 +13,10 @@
 #include "measure/measured_costs.h"
 #include "measure/profile_tasks.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/place.h"
 #include "plan/predict/compare_deployments.h"
 #include "plan/predict/predict.h"
+#include "plan/predict/usual_way.h"
 #include "plan/replica_view.h"
 #include "plan/sweep/worker_queues.h"
 #include "plan/text/describe.h"
@@ -79,14 +81,20 @@ struct PlannedPreview {
 PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession& mpi, Job job,
                                const JobInputs& inputs, Cluster cluster) {
     PlannedPreview result;
+    const double start = processor_seconds();
+    const ModelSpec model = inputs.weights->spec();
+    if (job.parallel.deployment_open) {
+        UsualWay way = usual_way(job, model, inputs.infos, cluster);
+        job = settled(std::move(job), way);
+        if (!job.parallel.by_workers()) result.found = std::move(way.found);
+    }
     if (job.parallel.by_workers()) {
         result.workers = shape_of_workers(job, cluster);
         cluster.ranks = result.workers.replica.tensor * result.workers.replica.stages;
         job = job_of_worker(std::move(job), result.workers);
     }
-    const double start = processor_seconds();
-    const ModelSpec model = inputs.weights->spec();
-    result.found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
+    auto found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
+    if (found) result.found = std::move(found);
     result.planned = plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
         const MeasuredCosts kept = kept_costs(mpi, job, result.plan(), cluster.ranks_per_node);
@@ -145,12 +153,7 @@ void check_is_no_place_of_a_run(const std::string& dir) {
 void compare_sweep_with_others(const Job& job, const ModelSpec& model,
                                const std::vector<DatasetInfo>& infos, const Cluster& cluster,
                                const std::string& dir) {
-    TrialClasses trials = trial_classes(job, model, infos);
-    const SweepJob& sweep = *job.sweep;
-    if (sweep.scheduler == TrialScheduler::halving) {
-        trials = expected_halving(job, infos, trials,
-                                  {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
-    }
+    const TrialClasses trials = expected_trials(job, model, infos);
     const SweepComparison comparison = compare_sweep({job, model, infos, cluster, trials});
     log::block(describe(comparison));
     if (dir.empty()) return;
@@ -185,15 +188,23 @@ void compare_with_others(const Job& job, const Plan& plan, const std::vector<Dat
     tell_deployments(job, plan, infos, cluster, *found, own);
 }
 
+void warn_of_lanes_over_hosts(const Plan& plan, const Cluster& cluster) {
+    std::vector<std::string> names;
+    for (const std::int32_t host : hosts_of(cluster)) names.push_back(std::to_string(host));
+    for (const std::string& text : stages_over_hosts(plan, names)) log::warn(text);
+}
+
 void tell(const PlannedPreview& preview, const JobInputs& inputs) {
     const Plan& plan = preview.plan();
     for (const std::string& text :
          job_warnings(preview.job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
         log::warn(text);
     }
+    warn_of_lanes_over_hosts(plan, preview.cluster);
     log::block("datasets\n" + describe_datasets(preview.job, inputs.files));
     log::block(describe(preview.job, plan, preview.planned.report, inputs.infos));
-    log::block(describe(plan, preview.prediction) + describe_links(plan, preview.cluster));
+    log::block(describe(plan, preview.prediction) +
+               describe_links(preview.job, plan, preview.cluster));
     log::block(cat("planned in  ", format_fixed(preview.planned_in, 2), " s, predicted in ",
                    format_fixed(preview.predicted_in, 2), " s of processor time\n"));
     if (preview.job.parallel.by_workers()) tell_workers(preview, inputs.infos);

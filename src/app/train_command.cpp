@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "session/job_of_run.h"
+#include "session/run_way.h"
 #include "session/session.h"
 #include "train/orders/stop_request.h"
 
@@ -34,6 +35,12 @@ ExitCode train(const MpiSession& mpi, Session& session) {
     return session.train();
 }
 
+Job job_to_train(const CommandLine& command_line, const MpiSession& mpi) {
+    Job job = read_job_of_run(command_line, mpi);
+    settle_run_way(command_line, mpi, job);
+    return job;
+}
+
 /// On all ranks together; a run that is to be deployed anew goes on in a session of its own.
 ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, Job job) {
     CommandLine again = command_line;
@@ -41,7 +48,7 @@ ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, J
     std::optional<Job> next = std::move(job);
     std::optional<FormerSession> former;
     for (const CommandLine* line = &command_line;; line = &again) {
-        if (former) next = read_job_of_run(again, mpi);
+        if (former) next = job_to_train(again, mpi);
         std::optional<Session> session;
         session.emplace(mpi, *line, std::exchange(next, std::nullopt).value(),
                         std::exchange(former, std::nullopt));
@@ -54,10 +61,10 @@ ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, J
 }  // namespace
 
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
-    Job job = read_job_of_run(command_line, mpi);
-    if (command_line.dry_run) return preview(command_line, mpi, job);
+    if (command_line.dry_run) return preview(command_line, mpi, read_job_of_run(command_line, mpi));
 
     give_back_large_blocks();
+    Job job = job_to_train(command_line, mpi);
     if (!job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(job));
     const WorkerGroup group(mpi, shape_of_workers(mpi, job));
     Session session(group, command_line, std::move(job));

@@ -11,6 +11,7 @@ Job job_of_best(const Job& job, const std::vector<AdapterId>& best, const std::s
         result.parallel.assignment = Assignment::joint;
         result.parallel.pipeline_stages.reset();
         result.parallel.deployment.clear();
+        result.parallel.deployment_open = result.parallel.assignment_open = true;
     }
     for (const AdapterId a : best) result.adapters.push_back(job.adapter(a));
     return result;

@@ -44,7 +44,7 @@ Exit codes:
 
 Examples:
   loratrain import-hf models/Llama-3.2-1B base.h5
-  loratrain tune.yaml --dry-run --ranks 8 --device h200
+  loratrain tune.yaml --dry-run --ranks 8 --ranks-per-node 4 --device h200    (two hosts)
   mpirun -np 8 loratrain tune.yaml --set run.dir=runs/b --set adapters.math-r8.r=32
 )";
 }

@@ -154,12 +154,30 @@ struct ParallelJob {
     bool find_deployment = false;
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
+    /// Not given, nor is pipeline_stages: one pipeline, unless another way gains enough
+    /// (plan/predict/usual_way.h). Both false once that is settled.
+    bool deployment_open = false;
+    bool assignment_open = false;
+    std::string settled{};  ///< no key: what came of that and why, for people
     /// auto: a deployment that was found makes way for a faster one, where that pays, as adapters
     /// end or come (plan/predict/redeploy.h).
     Redeploy redeploy = Redeploy::automatic;
 
     /// Adapters train on workers (train/workers/).
     bool by_workers() const { return assignment != Assignment::joint; }
+};
+
+/// What a message takes on its way; what is not given is built in for the device
+/// (plan/cost/host_links.h).
+struct LinkJob {
+    std::optional<double> gigabytes_per_second;  ///< of 10^9 bytes, from one rank to another
+    std::optional<double> microseconds;          ///< latency
+};
+
+/// The machine that plans are made for, where it is not asked.
+struct ClusterJob {
+    LinkJob between_hosts{};
+    bool any() const { return between_hosts.gigabytes_per_second || between_hosts.microseconds; }
 };
 
 /// How rank 0 plans (plan/).
@@ -408,6 +426,7 @@ struct Job {
     ModelJob model;
     RunJob run;
     ParallelJob parallel;
+    ClusterJob cluster;
     ScheduleJob schedule;
     std::vector<DatasetJob> datasets;
     std::vector<AdapterJob> adapters;

@@ -103,7 +103,8 @@ bool grows(const std::string& before, const std::string& now) {
 
 bool all_keys_harmless(const std::string& section) {
     return section == "logging" || section == "checkpoint" || section == "parallel" ||
-           section == "schedule" || section == "eval" || section == "export";
+           section == "cluster" || section == "schedule" || section == "eval" ||
+           section == "export";
 }
 
 bool is_length(const std::string& key) {
@@ -189,7 +190,8 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {
-            difference.harmful.push_back(setting.name() + ": " + setting.value + " -> not set");
+            auto& lines = may_change(setting, "") ? difference.harmless : difference.harmful;
+            lines.push_back(setting.name() + ": " + setting.value + " -> not set");
         }
     }
     for (const Setting& setting : new_job.settings) {

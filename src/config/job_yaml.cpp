@@ -171,6 +171,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
     const auto is_word = [&](const char* word) {
         return node->kind == YamlNode::Kind::scalar && node->text == word;
     };
+    parallel.deployment_open = node == nullptr && !parallel.pipeline_stages;
     if (node == nullptr || is_word(pipeline_word)) return;
     parallel.find_deployment = is_word(auto_word);
     const bool has_entries = node->kind == YamlNode::Kind::list && !node->children.empty();
@@ -202,7 +203,9 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
 void read_sharing(SectionReader& section, ParallelJob& parallel) {
     section.read_word("dispatch", parallel.dispatch, dispatch_words);
     section.read_word("redeploy", parallel.redeploy, redeploy_words);
+    parallel.assignment_open = parallel.deployment_open && !section.has("assignment");
     section.read_word("assignment", parallel.assignment, assignment_words);
+    if (parallel.by_workers()) parallel.deployment_open = false;
     if (!parallel.by_workers()) return;
     const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();
     if (parallel.assignment == Assignment::automatic && cut) {
@@ -230,6 +233,23 @@ ParallelJob read_parallel(SectionReader& top, const Residency& residency, Proble
     read_sharing(section, parallel);
     section.finish();
     return parallel;
+}
+
+ClusterJob read_cluster(SectionReader& top) {
+    ClusterJob cluster;
+    SectionReader section = top.section("cluster");
+    SectionReader link = section.section("between_hosts");
+    const auto read = [&](const char* key, std::optional<double>& value, const Limits& limits) {
+        double number = 0.0;
+        if (!link.has(key)) return;
+        link.read(key, number, limits);
+        value = number;
+    };
+    read("gigabytes_per_second", cluster.between_hosts.gigabytes_per_second, above(0.0));
+    read("microseconds", cluster.between_hosts.microseconds, at_least(0.0));
+    link.finish();
+    section.finish();
+    return cluster;
 }
 
 ScheduleJob read_schedule(SectionReader& top) {
@@ -370,6 +390,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.model = read_model(top, folder, log);
     job.run = read_run(top, folder);
     job.parallel = read_parallel(top, job.model.residency, log);
+    job.cluster = read_cluster(top);
     job.schedule = read_schedule(top);
     job.datasets = read_datasets(top, folder, log);
     std::optional<SweepSpace> space;

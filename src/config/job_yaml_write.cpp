@@ -171,13 +171,28 @@ void write_parallel(Writer& out, const ParallelJob& parallel) {
     out.begin_section("parallel");
     out.begin_map();
     out.put("pipeline_stages", parallel.pipeline_stages);
-    out.put_deployment("deployment", parallel);
+    const bool is_open = parallel.deployment_open && parallel.deployment.empty();
+    if (!is_open) out.put_deployment("deployment", parallel);
     out.put("microbatch_tokens", parallel.microbatch_tokens);
     out.put_recompute(parallel);
     out.put_layers("offload", parallel.offload, offload_words, "layers");
     out.put("dispatch", word_of(dispatch_words, parallel.dispatch));
-    out.put("assignment", word_of(assignment_words, parallel.assignment));
+    if (!parallel.assignment_open) {
+        out.put("assignment", word_of(assignment_words, parallel.assignment));
+    }
     out.put("redeploy", word_of(redeploy_words, parallel.redeploy));
+    out.end_map();
+}
+
+void write_cluster(Writer& out, const ClusterJob& cluster) {
+    const LinkJob& link = cluster.between_hosts;
+    out.begin_section("cluster");
+    out.begin_map();
+    out.begin_section("between_hosts");
+    out.begin_map();
+    if (link.gigabytes_per_second) out.put("gigabytes_per_second", *link.gigabytes_per_second);
+    if (link.microseconds) out.put("microseconds", *link.microseconds);
+    out.end_map();
     out.end_map();
 }
 
@@ -429,6 +444,7 @@ std::string to_yaml(const Job& job) {
     write_model(out, job.model);
     write_run(out, job.run);
     write_parallel(out, job.parallel);
+    if (job.cluster.any()) write_cluster(out, job.cluster);
     write_schedule(out, job.schedule);
     out.begin_section("datasets");
     out.begin_map();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/dead_rules.h"
 
 namespace loratrain {
 
@@ -16,23 +17,12 @@ using Kind = YamlNode::Kind;
 constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
     "a regular expression must match whole names, as in .*\\.(q_proj|v_proj)";
+constexpr const char* dead_rule_hint =
+    "name modules of the model, rank_pattern and alpha_pattern targets of the adapter: q_proj, or "
+    "layers.0.self_attn.q_proj";
 constexpr const char* not_supported_hint =
     "whole modules and norms stay frozen: use target_modules: all-linear, which is every linear of "
     "the layers, or a list of these with lm_head or embed_tokens";
-
-/// Modules of the model that are no linears of its layers; layers by the first one.
-constexpr const char* other_modules[] = {"model",
-                                         "model.layers",
-                                         "model.layers.0",
-                                         "model.layers.0.self_attn",
-                                         "model.layers.0.self_attn.q_norm",
-                                         "model.layers.0.self_attn.k_norm",
-                                         "model.layers.0.mlp",
-                                         "model.layers.0.mlp.act_fn",
-                                         "model.layers.0.input_layernorm",
-                                         "model.layers.0.post_attention_layernorm",
-                                         "model.norm",
-                                         "model.rotary_emb"};
 
 std::vector<std::string> all_linear_names() {
     std::vector<std::string> names;
@@ -113,7 +103,8 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
     const std::size_t outer = outer_target(item);
     const bool is_outer = outer < outer_linears.size();
     if (!is_outer && (item.kind != Kind::scalar || found == names.end() || !any_module(ends))) {
-        const bool other = std::any_of(std::begin(other_modules), std::end(other_modules),
+        const auto others = other_modules();
+        const bool other = std::any_of(others.begin(), others.end(),
                                        [&](const char* name) { return is_name_end(name, last); });
         section.problem(
             item.place, "target_modules", cat("'", item.text, "' is not a target"),
@@ -300,6 +291,18 @@ void settle_outer(const Draft& draft, AdapterJob& job) {
     }
 }
 
+/// What matches nothing, of any model.
+void check_dead_rules(SectionReader& section, const AdapterJob& job) {
+    const std::vector<std::int64_t>& listed = job.modules->keys().layers_to_transform;
+    std::int64_t layers = layers_compared;  // whether the model has them, its plan tells
+    for (const std::int64_t layer : listed) layers = std::max(layers, layer + 1);
+    std::vector<Linear> linears;
+    for (int i = 0; i < linear_count; ++i) linears.push_back(static_cast<Linear>(i));
+    for (const DeadRule& rule : dead_rules(job, layers, linears)) {
+        section.problem(place_of(section, rule.key), rule.key, rule.what, dead_rule_hint);
+    }
+}
+
 }  // namespace
 
 void read_modules(SectionReader& section, AdapterJob& job) {
@@ -358,14 +361,14 @@ void check_modules(SectionReader& section, const AdapterJob& job) {
         section.problem(place_of(section, "layers_pattern"), "layers_pattern",
                         "is given without layers_to_transform", "give both, or neither");
     }
-    for (const char* other : other_modules) {
+    for (const char* other : other_modules()) {
         if (!job.modules->regex_targets(other)) continue;
         section.problem(place_of(section, "target_modules"), "target_modules",
                         cat("'", keys.target_regex, "' matches ", other, " too"),
                         not_supported_hint);
         return;
     }
-    if (targets_any(job)) return;
+    if (targets_any(job)) return check_dead_rules(section, job);
     section.problem(place_of(section, "target_modules"), "target_modules",
                     "nothing is left of them",
                     "compare with exclude_modules, layers_to_transform and layers_pattern");

@@ -5,29 +5,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/name_regex.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr std::size_t longest_pattern = 1000;
-/// Of the layers' list without its number.
-constexpr const char* layer_list = "model.layers";
-
-/// Without backtracking, whose time may double with every letter.
-std::regex compiled(const std::string& pattern) {
-#ifdef __GLIBCXX__
-    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
-#else
-    return std::regex(pattern, std::regex::ECMAScript);
-#endif
-}
-
-/// For names or their ends behind a dot, as get_pattern_key.
-std::string for_ends(const std::string& pattern) {
-    return cat("(?:.*\\.)?(?:", pattern, ")");
-}
-
 bool is_listed(const std::vector<std::string>& ends, const std::string& name) {
     return std::any_of(ends.begin(), ends.end(),
                        [&](const std::string& end) { return is_name_end(name, end); });
@@ -36,7 +20,7 @@ bool is_listed(const std::vector<std::string>& ends, const std::string& name) {
 std::vector<std::regex> compiled_for_ends(const std::vector<std::string>& patterns) {
     std::vector<std::regex> result;
     result.reserve(patterns.size());
-    for (const std::string& pattern : patterns) result.push_back(compiled(for_ends(pattern)));
+    for (const std::string& pattern : patterns) result.push_back(name_end_regex(pattern));
     return result;
 }
 
@@ -44,7 +28,7 @@ template <class T>
 std::vector<std::regex> compiled_keys(const std::vector<std::pair<std::string, T>>& patterns) {
     std::vector<std::regex> result;
     result.reserve(patterns.size());
-    for (const auto& [pattern, value] : patterns) result.push_back(compiled(for_ends(pattern)));
+    for (const auto& [pattern, value] : patterns) result.push_back(name_end_regex(pattern));
     return result;
 }
 
@@ -62,8 +46,8 @@ std::optional<T> first_match(const std::vector<std::regex>& patterns,
 
 struct ModuleTable::Patterns {
     explicit Patterns(const ModuleKeys& keys)
-        : target(compiled(keys.target_regex)),
-          exclude(compiled(keys.exclude_regex)),
+        : target(name_regex(keys.target_regex)),
+          exclude(name_regex(keys.exclude_regex)),
           ranks(compiled_keys(keys.rank_pattern)),
           alphas(compiled_keys(keys.alpha_pattern)) {
         const std::vector<std::regex> lists = compiled_for_ends(keys.layers_pattern);
@@ -89,8 +73,8 @@ std::string regex_problem(const std::string& pattern) {
         return cat("uses ", python_only, ", which regular expressions here do not have");
     }
     try {
-        compiled(for_ends(pattern));
-        compiled(pattern);
+        name_end_regex(pattern);
+        name_regex(pattern);
     } catch (const std::regex_error& error) {
         return cat("is no regular expression that can be used: ", error.what());
     }

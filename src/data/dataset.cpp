@@ -12,6 +12,20 @@ namespace loratrain {
 
 namespace {
 
+/// Is every label that is trained, two at least, the id of the next token, and not always of its
+/// own? So they lie where a program shifts labels itself, before the model.
+bool are_labels_shifted(const TokenSample& sample) {
+    int trained = 0;
+    bool differs = false;
+    for (std::size_t t = 0; t + 1 < sample.input_ids.size(); ++t) {
+        if (sample.labels[t] == no_target) continue;
+        if (sample.labels[t] != sample.input_ids[t + 1]) return false;
+        differs |= sample.labels[t] != sample.input_ids[t];
+        ++trained;
+    }
+    return differs && trained > 1;
+}
+
 /// What one pass over a file gathers, sample by sample.
 class Survey {
   public:
@@ -24,6 +38,7 @@ class Survey {
         if (!sample.weights.empty()) ++report_.weighted;
         add_to_checksum(sample);
         check_ids(where, sample);
+        check_shift(where, sample);
         if (sample.label && !is_example(where, sample)) return;
         const std::int64_t position = report_.samples++;
         if (tokens <= job_.max_seq_len) return keep(position, sample, tokens);
@@ -166,6 +181,14 @@ class Survey {
         }
     }
 
+    /// One problem for all samples.
+    void check_shift(const std::string& where, const TokenSample& sample) {
+        if (is_shifted_ || !are_labels_shifted(sample)) return;
+        is_shifted_ = true;
+        problems_.add(where, "labels are shifted by one: each is the id of the next token",
+                      "training shifts labels itself: write each token's own id, or -100");
+    }
+
     void keep(std::int64_t position, const TokenSample& sample, std::int64_t tokens) {
         // Labels shift by one: the first is nobody's target.
         if (sample.label) examples.push_back(example_of("", sample));
@@ -197,6 +220,7 @@ class Survey {
     CappedProblems problems_;
     LengthReport report_;
     Checksum checksum_;
+    bool is_shifted_ = false;
     std::int64_t too_long_ = 0;
     std::int64_t first_too_long_ = 0;
     std::int64_t longest_ = 0;

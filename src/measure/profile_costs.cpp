@@ -61,7 +61,7 @@ class CostProfile {
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
-          sums_(lane_sums(plan.model, plan.compute, plan.device, view_.replica.tensor)),
+          sums_(lane_sums(plan.model, plan.compute, lane_link(plan.device), view_.replica.tensor)),
           prior_(plan.costs),
           streams_(may_stream(only_replica(plan).replica) && !has_holders(plan)),
           backend_(backend),

@@ -83,7 +83,9 @@ std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std
             if (different.size() == 1) continue;
             texts.push_back(cat("ranks ", first, "-", first + replica.tensor - 1, " (replica ", r,
                                 ", stage ", s, ") are on hosts ",
-                                join({different.begin(), different.end()}, " and ")));
+                                join({different.begin(), different.end()}, " and "),
+                                ": lanes sum in every layer, over the network there; start as many "
+                                "ranks on each host as lanes can share evenly"));
         }
     }
     return texts;

@@ -39,8 +39,9 @@ Place place_of(const Plan& plan, int rank);
 /// The ranks that exchange messages, the lower one first: each lane with that of the next stage.
 std::vector<std::pair<int, int>> neighbours_in(const Plan& plan);
 
-/// Stages whose lanes are not on one host, as "ranks 2-3 (replica 1, stage 0) are on hosts a and
-/// b": the sums of every layer go from host to host there. `hosts`: of the ranks.
+/// A warning for each stage whose lanes are not on one host, as "ranks 2-3 (replica 1, stage 0) are
+/// on hosts a and b: ...": the sums of every layer go from host to host there. `hosts`: of the
+/// ranks.
 std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std::string> hosts);
 
 }  // namespace loratrain

@@ -71,7 +71,7 @@ std::vector<std::int64_t> tokens_of_groups(const std::vector<SampleInfo>& sample
 /// The machine that a plan is made for.
 struct Cluster {
     int ranks = 1;
-    int ranks_per_node = 1;
+    int ranks_per_node = std::numeric_limits<int>::max();  ///< all on one host
     /// A number of each rank's host; empty = of `ranks_per_node` each, in order (hosts_of()).
     std::vector<std::int32_t> hosts = {};
     std::uint64_t bytes_per_rank = 0;  ///< memory one rank may use; 0 = unknown, not checked

@@ -42,11 +42,13 @@ std::vector<Arrival> arrivals_at(int rung, std::span<const TrialRecord> trials,
 
 }  // namespace
 
-std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung) {
+std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung,
+                       std::int32_t warmup) {
     double steps = total_steps;
     for (int k = rung + 1; k < sweep.rungs; ++k) steps /= sweep.reduction_factor;
     constexpr double rounding = 1e-9;  // thirds of multiples of three are whole
-    return std::clamp(static_cast<std::int32_t>(std::ceil(steps - rounding)), 1, total_steps);
+    const auto whole = static_cast<std::int32_t>(std::ceil(steps - rounding));
+    return std::min(std::max(whole, warmup + 1), total_steps);
 }
 
 std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials) {

@@ -14,8 +14,11 @@ namespace loratrain {
 /// not finite are last.
 
 /// Optimizer steps at which a trial of `total_steps` is at a rung: eta^(rung + 1 - rungs) of them,
-/// rounded up, so that trials of all batch sizes have seen the same data (Li et al., Hyperband).
-std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung);
+/// rounded up, so that trials of all batch sizes have seen the same data (Li et al., Hyperband);
+/// but one more than `warmup` at least, where the learning rate has been what the trial asks for:
+/// before that trials are alike.
+std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung,
+                       std::int32_t warmup = 0);
 
 /// What the search knows of a trial.
 struct TrialRecord {

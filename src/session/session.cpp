@@ -146,9 +146,7 @@ void Session::settle_plan() {
             log::warn(text);
         }
         for (const std::string& text : stages_over_hosts(plan_, mpi_.hosts())) {
-            log::warn(text +
-                      ": lanes sum in every layer, over the network there; start as many "
-                      "ranks on each host as lanes can share evenly");
+            log::warn(text);
         }
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));

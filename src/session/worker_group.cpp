@@ -44,15 +44,6 @@ Recompute fastest_recompute(const SweepTask& task, const ReplicaJob& replica) {
     return recompute;
 }
 
-TrialClasses expected_trials(const Job& job, const ModelSpec& model,
-                             const std::vector<DatasetInfo>& infos) {
-    const TrialClasses trials = trial_classes(job, model, infos);
-    if (!job.sweep || job.sweep->scheduler != TrialScheduler::halving) return trials;
-    const SweepJob& sweep = *job.sweep;
-    return expected_halving(job, infos, trials,
-                            {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
-}
-
 }  // namespace
 
 WorkerGroup::WorkerGroup(const MpiSession& world, const WorkerShape& shape)

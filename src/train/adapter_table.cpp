@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "plan/rungs.h"
+#include "plan/warmup.h"
 
 namespace loratrain {
 
@@ -106,7 +107,8 @@ std::int32_t AdapterTable::next_rung(AdapterId adapter) const {
     if (!searched) return total;
     const AdapterState& state = rows_[index(adapter)].state;
     const auto evaluated = static_cast<int>(state.rungs.size());
-    return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated));
+    return rung_step(*job_.sweep, total, std::max(state.promoted, evaluated),
+                     warmup_steps(job_.adapter(adapter), total));
 }
 
 std::int32_t AdapterTable::next_stop(AdapterId adapter) const {

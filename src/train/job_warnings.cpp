@@ -1,10 +1,17 @@
 #include "train/job_warnings.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/some_of.h"
+#include "io/weights/hf_notes.h"
+#include "plan/pack/batch_source.h"
+#include "plan/pack/sample_order.h"
+#include "plan/rungs.h"
+#include "plan/warmup.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {
@@ -31,14 +38,92 @@ void check_warmups(const Job& job, const Plan& plan, std::size_t first,
     for (std::size_t i = first; i < job.adapters.size(); ++i) {
         const AdapterJob& adapter = job.adapters[i];
         const int steps = plan.adapters[i].total_steps;
-        const bool constant = adapter.lr_scheduler_type == LrSchedule::constant;
-        if (constant || warmup_steps(adapter, steps) < steps) continue;
+        if (warmup_steps(adapter, steps) < steps) continue;
         names.push_back(cat(adapter.name, " (", warmup_steps(adapter, steps), " of ", steps, ")"));
     }
     if (names.empty()) return;
     warnings.push_back(cat("warmup_steps take the whole training of ", some_of(names, most_named),
                            ": the learning rate never gets there; give fewer, or a fraction, as "
                            "in warmup_steps: 0.1"));
+}
+
+void check_rungs(const Job& job, const Plan& plan, std::size_t first,
+                 std::vector<std::string>& warnings) {
+    if (!job.sweep || job.sweep->scheduler == TrialScheduler::none || job.sweep->rungs < 2) return;
+    std::vector<std::string> names;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const std::int32_t steps = plan.adapters[i].total_steps;
+        const std::int32_t warmup = warmup_steps(job.adapters[i], steps);
+        const std::int32_t by_share = rung_step(*job.sweep, steps, 0);
+        const std::int32_t moved = rung_step(*job.sweep, steps, 0, warmup);
+        if (!job.adapters[i].trial || moved == by_share) continue;
+        names.push_back(
+            cat(job.adapters[i].name, " (from step ", by_share, " to ", moved, " of ", steps, ")"));
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("the first rung of ", names.size(),
+                           names.size() == 1 ? " trial" : " trials",
+                           " lies in the warm-up, where trials are alike, and is moved behind it: ",
+                           some_of(names, most_named),
+                           "; give fewer warmup_steps, fewer sweep.rungs or more steps to have it "
+                           "elsewhere"));
+}
+
+void check_smoothing(const Job& job, std::size_t first, std::vector<std::string>& warnings) {
+    std::vector<std::string> names;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const LossJob& loss = job.adapters[i].loss;
+        const bool smoothed = loss.has_label_smoothing() && loss.label_smoothing > 0.0;
+        if (loss.loss == Loss::dpo && smoothed) names.push_back(job.adapters[i].name);
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("label_smoothing of dpo is that of cDPO here (",
+                           some_of(names, most_named),
+                           "); TRL 1.16 takes the key and does nothing with it: leave it out to "
+                           "compare with TRL"));
+}
+
+/// Optimizer steps of an adapter whose batches have no target, of all that it takes.
+std::int32_t batches_without_target(const Job& job, const Plan& plan, AdapterId adapter,
+                                    const std::vector<SampleInfo>& samples, SampleOrders& orders) {
+    BatchSource source(job, plan, adapter, orders);
+    std::int32_t without = 0;
+    for (std::int32_t step = 0; step < plan.adapters[index(adapter)].total_steps; ++step) {
+        const std::vector<std::int32_t> batch = source.samples(step);
+        without += std::all_of(batch.begin(), batch.end(), [&](std::int32_t sample) {
+            return samples[static_cast<std::size_t>(sample)].targets == 0;
+        });
+    }
+    return without;
+}
+
+void check_batches(const Job& job, const Plan& plan, const DatasetFiles& files, std::size_t first,
+                   std::vector<std::string>& warnings) {
+    using Draw = std::tuple<DatasetId, std::uint64_t, std::int32_t, std::int32_t>;
+    std::map<Draw, std::int32_t> counted;  // trials draw alike
+    std::vector<std::string> names;
+    SampleOrders orders;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        const std::vector<SampleInfo>& samples = files.train[index(adapter.dataset)].infos();
+        const bool all_train = std::all_of(samples.begin(), samples.end(),
+                                           [](const SampleInfo& s) { return s.targets > 0; });
+        if (adapter.ended || adapter.loss.loss != Loss::sft || all_train) continue;
+        const std::int32_t steps = plan.adapters[i].total_steps;
+        const Draw draw{adapter.dataset, adapter.seed, adapter.global_batch_size, steps};
+        const auto [entry, fresh] = counted.emplace(draw, 0);
+        if (fresh) {
+            entry->second =
+                batches_without_target(job, plan, static_cast<AdapterId>(i), samples, orders);
+        }
+        if (entry->second == 0) continue;
+        names.push_back(cat(adapter.name, " (", entry->second, " of ", steps, ")"));
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("batches without any label to train on: ", some_of(names, most_named),
+                           "; each counts as an optimizer step of loss 0, for the learning rate "
+                           "too: leave out samples without labels, or take a larger "
+                           "global_batch_size"));
 }
 
 /// "k_proj [8, 32]": the first target whose smaller side is below the adapter's rank there.
@@ -138,15 +223,22 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
 }  // namespace
 
 BaseFacts BaseFacts::of(const WeightSource& weights) {
-    return {weights.max_positions(), weights.tokenizer(), weights.end_tokens()};
+    return {weights.max_positions(), weights.tokenizer(), weights.end_tokens(),
+            base_dropout_note(weights.config())};
 }
 
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
                                       const BaseFacts& base, const JobTail& tail) {
     std::vector<std::string> warnings;
     if (tail.first_adapter == 0) check_evaluations(job, warnings);
+    if (tail.first_adapter == 0 && !base.dropout_note.empty()) {
+        warnings.push_back(base.dropout_note);
+    }
     check_warmups(job, plan, tail.first_adapter, warnings);
+    check_rungs(job, plan, tail.first_adapter, warnings);
     check_ranks(job, plan, tail.first_adapter, warnings);
+    check_smoothing(job, tail.first_adapter, warnings);
+    check_batches(job, plan, files, tail.first_adapter, warnings);
     for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {
         check_bytes(job.datasets[i], plan.model.vocab_size, warnings);
         const Dataset& data = files.train[i];

@@ -22,6 +22,7 @@ struct BaseFacts {
     std::string tokenizer;       ///< "" = not known
     /// Its eos_token_id: where generate() of transformers ends.
     std::vector<std::int32_t> end_tokens{};
+    std::string dropout_note{};  ///< hf_notes.h; "" = none
 
     static BaseFacts of(const WeightSource& weights);
 };
@@ -29,8 +30,9 @@ struct BaseFacts {
 /// What a job asks for and will hardly want, each with what to do about it: evaluations without
 /// data, a warm-up as long as the training, a rank above what a target has, text as bytes for a
 /// model with another tokenizer, token files of another tokenizer.json than the base came with,
-/// samples longer than the model's positions, samples that train on every token. With a tail, what
-/// is new with it.
+/// samples longer than the model's positions, samples that train on every token, batches that train
+/// on none, rungs of a sweep in a warm-up, dropout that the base has in transformers, a
+/// label_smoothing that TRL reads otherwise. With a tail, what is new with it.
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
                                       const BaseFacts& base, const JobTail& tail = {});
 

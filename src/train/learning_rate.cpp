@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "plan/warmup.h"
+
 namespace loratrain {
 
 namespace {
@@ -81,11 +83,6 @@ double factor_after_warmup(const AdapterJob& adapter, int warmup, int total, int
 }
 
 }  // namespace
-
-int warmup_steps(const AdapterJob& adapter, int total_steps) {
-    const double warmup = adapter.warmup_steps;
-    return static_cast<int>(warmup < 1.0 ? std::ceil(total_steps * warmup) : warmup);
-}
 
 double learning_rate(const AdapterJob& adapter, int total_steps, int step) {
     const double rate = adapter.learning_rate;

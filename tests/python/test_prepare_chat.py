@@ -307,7 +307,11 @@ class Preparation(ChatCase):
                 self.assertEqual(self.chat(template, record), ['[weather {"city": "Rome"}];$'])
             self.assertEqual(self.chat(takes_objects, record), ['[weather [["city", "Rome"]]];$'])
             self.assertEqual(self.chat(in_braces, record), ['[weather {city:Rome,}];$'])
-        self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": [call("")]})), ["[weather {}];$"])
+        for function in ({"arguments": ""}, {"arguments": None}, {}, {"parameters": {}}, {"arguments": {}}):
+            calls = [{"function": {"name": "weather", **function}}]
+            self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": calls})), ["[weather {}];$"])
+        llama = [{"function": {"name": "weather", "parameters": {"a": 1}}}]
+        self.assertEqual(self.chat(WITH_TOOLS, talk({"role": "assistant", "tool_calls": llama})), ['[weather {"a": 1}];$'])
         broken = talk({"role": "assistant", "tool_calls": [call('{"city": ')]})
         self.assertIn("does not write the arguments of its tool calls as JSON", self.chat_refusal(WITH_TOOLS, broken))
 
@@ -370,6 +374,11 @@ class Limits(ChatCase):
             err = self.chat_refusal(self.ENDLESS, talk("A"))
         self.assertEqual(err.count("\n"), 1)
         self.assertRegex(err, "in.jsonl:1: .*template.jinja: rendering takes longer than 0.2 s")
+
+    def test_a_text_that_does_not_end(self) -> None:
+        with mock.patch("dataprep.chat_template.LONGEST", 10**6):
+            err = self.chat_refusal(self.ENDLESS.replace("%}{% endfor", "%}aaaaaaaa{% endfor", 1), talk("A"))
+        self.assertRegex(err, "in.jsonl:1: .*template.jinja: the text is longer than 1000000 characters")
 
     def test_a_template_that_asks_for_too_much(self) -> None:
         for source in ("{{ 'a' * 10 ** 12 }}", "{{ 9 ** (9 ** 9) }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{{ 1 / 0 }}",

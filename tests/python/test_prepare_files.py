@@ -51,6 +51,20 @@ class Damaged(Case):
             self.assertRegex(self.refusal(self.file(f"c.jsonl.{packed}", b"no such file"), *BYTES), f"c.jsonl.{packed}: ")
         self.assertIn("unpack it", self.refusal(self.file("a.jsonl.zst", b"x"), *BYTES))
 
+    def test_control_characters_are_not_passed_on(self) -> None:
+        """To the terminal; data keep theirs."""
+        samples = self.prepare({"prompt": "a\x1b[31m", "completion": "b\x07"})
+        self.assertIn(27, samples[0]["input_ids"])
+        path = self.write({"prompt": "a\x1b[31m", "completion": "b\u202e\x9bc\u00e9"})
+        code, out, _ = self.run_script(path, "--show", 1, "--tokenizer", "bytes")
+        self.assertEqual(code, 0)
+        self.assertIn("a\\x1b[31m", out)
+        self.assertIn("b\\u202e\\x9bc\u00e9", out)
+        code, _, err = self.run_script(self.folder / "no\x1b[31m.jsonl", "-o", self.out, "--tokenizer", "bytes")
+        self.assertEqual(code, 2)
+        self.assertIn("no\\x1b[31m.jsonl", err)
+        self.assertNotIn("\x1b", out + err)
+
     def test_csv(self) -> None:
         self.assertIn('a.csv:1: names the column "text" twice', self.refusal(self.file("a.csv", "text,text\na,b\n"), *BYTES))
         code, _, err = self.run_script(self.file("b.csv", "text\n" + "x" * 200000 + "\n"), "-o", self.out, *BYTES)
@@ -181,7 +195,9 @@ class TokenizerFiles(Case):
 
     CASES = ({"added_tokens.json": {"<tool>": 0}}, {"tokenizer_config.json": {"added_tokens_decoder": {"0": {"content": "<tool>", "special": True}}}},
              {"tokenizer_config.json": {"additional_special_tokens": ["<tool>"]}}, {"tokenizer_config.json": {"extra_special_tokens": {"tool": "<tool>"}}},
-             {"tokenizer_config.json": {"pad_token": "<tool>"}}, {"special_tokens_map.json": {"additional_special_tokens": ["<tool>"]}})
+             {"tokenizer_config.json": {"pad_token": "<tool>"}}, {"tokenizer_config.json": {"eos_token": "<tool>"}},
+             {"tokenizer_config.json": {"pad_token": {"__type": "AddedToken", "content": "<tool>", "lstrip": True, "rstrip": True,
+                                                     "single_word": False, "normalized": False}}}, {"special_tokens_map.json": {"additional_special_tokens": ["<tool>"]}})
 
     def numbered(self, content: dict) -> dict:
         """With the number of the first token behind the vocabulary."""
@@ -204,9 +220,18 @@ class TokenizerFiles(Case):
         self.lay({})
         self.assertNotIn(self.size, self.ids("is <tool> fine"))
 
+    def test_a_piece_of_the_vocabulary_that_is_named(self) -> None:
+        self.lay({"tokenizer_config.json": {"pad_token": "e"}})
+        self.assertEqual(self.library_tokens("wer"), ["w", "e", "r"])
+
+    def library_tokens(self, text: str) -> list[str]:
+        from tokenizers import Tokenizer
+        library = Tokenizer.from_file(str(self.tokenizer / "tokenizer.json"))
+        return [library.id_to_token(i) for i in self.ids(text)[:-1]]
+
     @needs("transformers")
     def test_tokens_agree_with_transformers(self) -> None:
-        for files in (*self.CASES, {}):
+        for files in (*self.CASES, {"tokenizer_config.json": {"pad_token": "e"}}, {}):
             self.lay(files)
             self.assertEqual(self.ids("is <tool> fine")[:-1], self.reference("is <tool> fine"), files)
 
@@ -214,7 +239,8 @@ class TokenizerFiles(Case):
         for name, content in (("added_tokens.json", {"<tool>": self.size + 5}), ("added_tokens.json", {"<tool>": 3}),
                               ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": {"content": "<tool>"}}}),
                               ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"x": {"content": "<tool>"}}}),
-                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": 3}})):
+                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": {"2": 3}}),
+                              ("tokenizer_config.json", {**self.config, "added_tokens_decoder": [3]})):
             self.lay({})
             self.place(name, content)
             self.assertIn(f"{self.tokenizer / name}: ", self.refusal(self.write({"text": "a"}), "--tokenizer", self.tokenizer))

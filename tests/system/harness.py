@@ -461,7 +461,7 @@ class JobTest(unittest.TestCase):
         facts = golden_facts(family)
         job = {"model": {"weights": str(self.import_golden(family))},
                "run": {"dir": str(self.dir / run_dir)},
-               "parallel": {"microbatch_tokens": microbatch_tokens},
+               "parallel": {"microbatch_tokens": microbatch_tokens, "deployment": "pipeline"},
                "datasets": {}, "adapters": []}
         for name in adapters or golden_names(family):
             job["datasets"][name] = {
@@ -542,7 +542,7 @@ class JobTest(unittest.TestCase):
         sizes = {"a": 23, "b": 17, "c": 31}
         job = {"model": {"weights": str(self.import_golden(family))},
                "run": {"dir": str(self.dir / run_dir), "seed": 7},
-               "parallel": {"microbatch_tokens": 64}, "datasets": {},
+               "parallel": {"microbatch_tokens": 64, "deployment": "pipeline"}, "datasets": {},
                "defaults": {"r": 4, "lora_alpha": 8, "learning_rate": 1e-3, "warmup_steps": 2,
                             "global_batch_size": 4, **defaults}, "adapters": []}
         for seed, (name, size) in enumerate(sizes.items()):

@@ -394,9 +394,10 @@ class Import(BadInputTest):
         self.change(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0})
         self.refused_import("dynamic")
 
-    def test_yarn_without_the_length_before(self):
-        self.change(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0})
-        self.refused_import("rope_parameters.original_max_position_embeddings")
+    def test_rotary_settings_that_contradict_each_other(self):
+        yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}
+        self.change(rope_parameters=yarn, rope_scaling={**yarn, "rope_theta": 1e6})
+        self.refused_import("rope_parameters and rope_scaling contradict each other: rope_theta is 10000 and 1e+06")
 
     def test_target_exists(self):
         target = pathlib.Path(self.job["model"]["weights"])

@@ -2,10 +2,14 @@
 
 import json
 import re
+import sys
 import unittest
 import xml.etree.ElementTree
 
-from harness import JobTest, direct, run, write_samples
+from harness import SOURCE, JobTest, direct, run, write_samples
+
+sys.path.insert(0, str(SOURCE / "scripts"))
+import paper_tables
 
 ADAPTERS = ("short", "medium", "long", "longer")
 
@@ -18,7 +22,7 @@ class DryRun(JobTest):
             write_samples(path, 160, 3, shortest=100, longest=longest)
             datasets[name] = {"path": str(path), "max_seq_len": 4096}
         return {"model": {"synthetic": model}, "run": {"dir": str(self.dir / "run")},
-                "datasets": datasets, "defaults": {"r": 16, "global_batch_size": 8, "max_steps": 64},
+                "parallel": {"deployment": "pipeline"}, "datasets": datasets, "defaults": {"r": 16, "global_batch_size": 8, "max_steps": 64},
                 "adapters": [{"name": name, "dataset": "large" if "long" in name else "small"}
                              for name in ADAPTERS]}
 
@@ -157,6 +161,44 @@ class DryRun(JobTest):
         self.assertEqual(speeds, sorted(speeds, reverse=True))
         self.assertGreater(speeds[-2], 50 * speeds[-1])
 
+    def speed_on_hosts(self, of_host, *settings):
+        options = [word for setting in settings for word in ("--set", setting)]
+        process = self.succeed(self.preview("tinyllama-1.1b", "--device", "h100", "--ranks", 8,
+                                            "--ranks-per-node", of_host, *options))
+        return self.number(r"speed +(\d+) tokens/s", process.stdout), process.stdout + process.stderr
+
+    def test_more_hosts_are_slower(self):
+        """Eight GPUs of one host and of eight; lanes mind most."""
+        for parallel, times in (("pipeline", 1.0), ("[{tp: 8}]", 1.3)):
+            setting = f"parallel.deployment={parallel}"
+            near, text = self.speed_on_hosts(8, setting)
+            self.assertNotIn("messages ", text)
+            apart, text = self.speed_on_hosts(1, setting)
+            self.assertGreater(near, times * apart, parallel)
+            self.assertEqual("lanes sum in every layer, over the network" in text, "tp" in parallel, text)
+        self.assertIn("between 8 hosts 40.00 GB/s, 30 us, built in; cluster.between_hosts says otherwise", text)
+        given, text = self.speed_on_hosts(1, setting, "cluster.between_hosts.gigabytes_per_second=1")
+        self.assertIn("between 8 hosts 1.00 GB/s, 30 us, as cluster.between_hosts says", text)
+        self.assertLess(given, apart)
+
+    def test_what_is_left_open_is_chosen_where_that_gains(self):
+        """One pipeline elsewhere: on CPU ranks nobody knows."""
+        job = self.job_for("tinyllama-1.1b")
+        del job["parallel"], job["adapters"][1:]
+        path = self.write_job(job)
+
+        def speed(*options):
+            text = self.succeed(direct(path, "--dry-run", "--ranks", 4, *options)).stdout
+            return self.number(r"speed +(\d+) tokens/s", text), text
+        joint = ("--device", "a40", "--set", "parallel.assignment=joint")
+        pipeline, text = speed(*joint, "--set", "parallel.deployment=pipeline")
+        self.assertNotIn("chosen ", text)
+        chosen, text = speed(*joint)
+        gain = self.number(r"chosen +parallel.deployment: \[.*\], ([\d.]+) x as fast as one pipeline", text)
+        self.assertGreaterEqual(gain, 1.03)
+        self.assertAlmostEqual(chosen / pipeline, gain, delta=0.02)
+        self.assertNotIn("chosen ", speed("--device", "cpu")[1])
+
     def test_devices_that_nobody_measured_are_estimates(self):
         for device in ("h100", "l40s"):
             text = self.succeed(self.preview("tinyllama-1.1b", "--device", device)).stdout
@@ -217,6 +259,44 @@ class DryRun(JobTest):
         self.assertRegex(text, r"(?m)^ *34 adapters +small +8-32 +160 +8 +20 +64-163 ")
         self.assertRegex(text, r"(?m)^ *67 adapters +large +8-32 +160 +8 +20 +65-164 ")
         self.assertLess(len(text.splitlines()), 50)
+
+
+class JobsOfPapers(JobTest):
+    """Of a small model, on few ranks: that they can be read, and the script reads what is printed."""
+
+    def setUp(self):
+        super().setUp()
+        paper_tables.write_data(self.dir / "runs/papers")
+        (self.dir / "jobs/papers").mkdir(parents=True)
+        for path in paper_tables.JOBS.glob("*.yaml"):
+            (self.dir / "jobs/papers" / path.name).write_text(path.read_text())
+
+    def text(self, job, *options):
+        return self.succeed(direct(self.dir / f"jobs/papers/{job}.yaml", "--dry-run", "--device", "a6000",
+                                   "--set", "model.synthetic=tinyllama-1.1b", *options)).stdout
+
+    def figures(self, text):
+        """Dry runs of the script, all of which have come to this."""
+        runs = paper_tables.DryRuns("none")
+        runs.text = lambda run: text
+        return runs
+
+    def test_all_can_be_read(self):
+        for path in sorted(paper_tables.JOBS.glob("*.yaml")):
+            with self.subTest(path.name):
+                ranks = "2" if "scaling" not in path.name else "1,2"
+                runs = self.figures(self.text(path.stem, "--ranks", ranks))
+                speed = runs.speed(None) if ranks == "2" else runs.speed_on(None, 2)
+                self.assertGreater(speed, 100)
+
+    def test_comparisons_are_read(self):
+        runs = self.figures(self.text("lobra_7b", "--ranks", 2, "--compare"))
+        for way in ("Task-Fused", "LobRA-Sequential", "length-based", "balanced"):
+            self.assertGreater(runs.rank_seconds(None, way), 0)
+        runs = self.figures(self.text("plora", "--ranks", 2, "--compare", "--set",
+                                       "sweep.space.learning_rate=[2.0e-4]"))
+        self.assertGreater(runs.gain(None, "best plan, refilled"), 1)
+        self.assertLess(runs.gain(None, "eager PEFT, each trial alone"), 1)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,42 @@ class FirstUse(JobTest):
         self.assertIn("warmup_steps take the whole training of one (6 of 6)", text)
         self.assertNotIn("warmup", self.dry_run(self.job(defaults={"warmup_steps": 0.5})))
 
+    def test_batches_without_a_label(self):
+        samples = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"input_ids": [4, 5, 6], "labels": [-100] * 3}]
+        (self.dir / "mixed.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+        job = self.job(datasets={"a": {"path": str(self.dir / "mixed.jsonl"), "shuffle": False}},
+                       defaults={"global_batch_size": 1})
+        text = self.dry_run(job)
+        self.assertIn("batches without any label to train on: one (3 of 6); each counts as an optimizer step of "
+                      "loss 0", text)
+        job["defaults"]["global_batch_size"] = 2
+        self.assertNotIn("batches without", self.dry_run(job))
+
+    def test_rungs_in_the_warmup(self):
+        job = self.job(defaults={"max_steps": 9, "warmup_steps": 0.1, "dataset": "a"}, eval={"split": 0.2})
+        job.pop("adapters")
+        job["sweep"] = {"space": {"learning_rate": [1e-3, 1e-2, 1e-1]}, "scheduler": "halving"}
+        text = self.dry_run(job)
+        self.assertIn("the first rung of 3 trials lies in the warm-up, where trials are alike, and is moved behind it: ",
+                      text)
+        self.assertIn("(from step 1 to 2 of 9)", text)
+        job["defaults"]["warmup_steps"] = 0
+        self.assertNotIn("warm-up", self.dry_run(job))
+
+    def test_dropout_of_the_base(self):
+        folder = self.dir / "hf"
+        shutil.copytree(GOLDEN / "seed_oss/base", folder)
+        config = json.loads((folder / "config.json").read_text())
+        for key in ("attention_dropout", "residual_dropout"):
+            config.pop(key)
+        (folder / "config.json").write_text(json.dumps(config))
+        imported = self.succeed(direct("import-hf", str(folder), str(self.dir / "seed.h5")))
+        told = "the base has attention_dropout 0.1 (the family's default) and residual_dropout 0.1 (the family's default)"
+        self.assertIn(told, imported.stderr)
+        for name in "abc":
+            write_samples(self.dir / f"{name}.jsonl", 10, 1, vocabulary=200)
+        self.assertIn(told, self.dry_run(self.job(model={"weights": str(self.dir / "seed.h5")})))
+
     def test_bytes_for_a_model_with_another_tokenizer(self):
         text = self.dir / "text.jsonl"
         text.write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")

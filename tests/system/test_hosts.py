@@ -170,7 +170,7 @@ class TwoHosts(HostsTest):
         self.assertEqual((len(costs["between_hosts"]), costs["host"][1]), (2, 2))
         preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node", 2))
         self.assertRegex(preview.stdout, f"(?m)^messages +inside a host {RATE}; "
-                                         f"between hosts {RATE}$")
+                                         f"between 2 hosts {RATE}, measured$")
 
     def run_here(self, run_dir, steps):
         command, environment = mpirun_command([self.job(run_dir, steps)], 4)

@@ -73,6 +73,20 @@ class Company(InvarianceTest):
             worst = max(worst, self.compare("together", f"alone-{name}", [name]))
         self.report("alone and together", worst)
 
+    def test_another_adapter_leaves_the_bits(self):
+        """Where microbatches are an adapter's own, also at a rate at which rounding would show."""
+        adapters = {"one": {"max_steps": 12}, "two": {"max_steps": 9, "lora_dropout": 0.1}}
+        for name, ranks, parallel in (("rank", 1, {}), ("lanes", 2, {"deployment": [{"tp": 2}]}),
+                                      ("workers", 2, {"assignment": "each"})):
+            with self.subTest(name):
+                for run_dir, company in (("two", {}), ("three", {"three": {"max_steps": 10, "r": 8}})):
+                    self.train(f"{name}-{run_dir}", {**adapters, **company}, ranks, parallel=parallel,
+                               schedule={"policy": "mlora"}, keys={"learning_rate": 1e-2})
+                self.assert_same_bits(f"{name}-three", f"{name}-two", adapters)
+        for run_dir, company in (("two", {}), ("three", {"three": {"max_steps": 10, "r": 8}})):
+            self.train(f"shared-{run_dir}", {**adapters, **company}, keys={"learning_rate": 1e-2})
+        self.report("beside another in one microbatch", self.compare("shared-three", "shared-two", adapters))
+
     def test_segmented_path(self):
         """Ranks beyond the pad of the augmented matrix, together on one rank, against alone."""
         many = {f"a{i}": {"r": 16, "max_steps": 4, "lora_dropout": 0.2 if i % 4 == 3 else 0.0,

@@ -28,6 +28,7 @@ struct ConfigKey {
     std::string_view meaning{};
     std::array<bool, 4> loads{};  ///< as ConfigVariant has it
     bool merges = true;
+    bool empty_is_set = false;  ///< {} is a variant with its defaults
 };
 
 constexpr std::array<bool, 4> nobody{};
@@ -62,7 +63,7 @@ constexpr ConfigKey config_keys[] = {
     {"layers_pattern", KeyUse::read},
     {"rank_pattern", KeyUse::read},
     {"alpha_pattern", KeyUse::read},
-    {"megatron_config", KeyUse::variant, "which is of linears of Megatron", nobody, false},
+    {"megatron_config", KeyUse::variant, "which is of linears of Megatron", nobody, false, true},
     {"megatron_core"},
     {"trainable_token_indices", KeyUse::variant, "which trains rows of the embedding", peft_alone},
     {"loftq_config"},  // this and the next three: with init_lora_weights alone
@@ -71,21 +72,26 @@ constexpr ConfigKey config_keys[] = {
     {"lora_ga_config"},
     {"use_dora", KeyUse::variant, "which gives rows of W + scaling B A other lengths (DoRA)",
      peft_alone},
-    {"velora_config", KeyUse::variant, "which changes gradients of A (VeLoRA)", everybody},
+    {"velora_config", KeyUse::variant, "which changes gradients of A (VeLoRA)", everybody, true,
+     true},
     {"alora_invocation_tokens", KeyUse::variant,
      "with which A and B work behind these tokens alone (aLoRA)", peft_and_llama_cpp, false},
     {"use_qalora", KeyUse::variant, "which sums groups of inputs before A (QA-LoRA)", peft_alone},
     {"qalora_group_size"},
-    {"monteclora_config", KeyUse::variant, "which draws A at random (MonteCLoRA)", peft_alone},
+    {"monteclora_config", KeyUse::variant, "which draws A at random (MonteCLoRA)", peft_alone, true,
+     true},
     {"layer_replication", KeyUse::variant, "which repeats layers of the base", peft_alone, false},
     {"runtime_config"},
     {"lora_bias", KeyUse::variant, "which gives B a bias", peft_alone, false},
     {"target_parameters", KeyUse::variant,
      "which puts LoRA on tensors of modules, as on those of all experts", peft_alone},
-    {"use_bdlora", KeyUse::variant, "with which A or B is block-diagonal (BD-LoRA)", peft_alone},
-    {"arrow_config", KeyUse::variant, "which chooses among other adapters (Arrow)", nobody, false},
+    {"use_bdlora", KeyUse::variant, "with which A or B is block-diagonal (BD-LoRA)", peft_alone,
+     true, true},
+    {"arrow_config", KeyUse::variant, "which chooses among other adapters (Arrow)", nobody, false,
+     true},
     {"kasa_config", KeyUse::variant,
-     "which takes the smallest singular values off the base weights (KaSA)", peft_alone},
+     "which takes the smallest singular values off the base weights (KaSA)", peft_alone, true,
+     true},
     {"ensure_weight_tying", KeyUse::variant,
      "which gives the head that is tied to the embedding the embedding's A and B", peft_alone,
      false},
@@ -257,7 +263,9 @@ bool AdapterConfig::ties_its_head() const {
 std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) const {
     std::vector<ConfigVariant> found;
     for (const ConfigKey& key : config_keys) {
-        if (key.use != KeyUse::variant || !has(key.name.data())) continue;
+        if (key.use != KeyUse::variant) continue;
+        const bool defaults = key.empty_is_set && get(key.name.data()) == Json::object();
+        if (!has(key.name.data()) && !defaults) continue;
         if (switches_on(form, key.name)) continue;
         if (key.name == "ensure_weight_tying" && !ties_its_head()) continue;
         found.push_back({std::string(key.name), std::string(key.meaning), key.loads, key.merges});

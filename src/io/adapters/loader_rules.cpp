@@ -160,18 +160,24 @@ bool is_on_tensors_of_experts(const Export& of, const std::string& module, const
     return rank % model.experts.count == 0 && (is_of(hidden, 2 * size) || is_of(size, hidden));
 }
 
-/// One of the two is block-diagonal, of use_bdlora.
+/// A or B has the blocks of use_bdlora alone, which names the modules of either.
 bool is_block_diagonal(const Export& of, const std::string& module, LinearShape shape) {
     const Json& config = of.get("use_bdlora");
     if (!config.is_object() || !config.contains("nblocks")) return false;
     if (!config["nblocks"].is_number_integer()) return false;
     const auto blocks = config["nblocks"].get<std::int64_t>();
+    const auto names_it = [&](const char* list) {
+        if (!config.contains(list) || !is_list_of_texts(config[list])) return false;
+        return std::any_of(config[list].begin(), config[list].end(), [&](const Json& name) {
+            return is_name_end(module, name.get<std::string>());
+        });
+    };
     const std::int64_t rank = of.ranks.at(module);
+    const bool in_a = names_it("target_modules_bd_a");
+    const bool in_b = !in_a && names_it("target_modules_bd_b");
     if (blocks < 1 || shape.in % blocks != 0 || rank % blocks != 0) return false;
-    return (has_shape(of, module, lora_a, {rank, shape.in / blocks}) &&
-            has_shape(of, module, lora_b, {shape.out, rank})) ||
-           (has_shape(of, module, lora_a, {rank, shape.in}) &&
-            has_shape(of, module, lora_b, {shape.out, rank / blocks}));
+    return has_shape(of, module, lora_a, {rank, in_a ? shape.in / blocks : shape.in}) &&
+           has_shape(of, module, lora_b, {shape.out, in_b ? rank / blocks : rank});
 }
 
 /// What adapter_config.json says of a module that tensors are there for.
@@ -183,7 +189,9 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
     const std::int64_t rank = of.ranks.at(module);
     const int said =
         of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);
-    if (said == 0 && loader == Loader::peft) {
+    // ensure_weight_tying takes the head out of target_modules and gives it LoRA all the same.
+    const bool tied = linear == Linear::head && of.has("ensure_weight_tying");
+    if (said == 0 && loader == Loader::peft && !tied) {
         faults.push_back(cat(module, " is none of target_modules: it would be left out"));
     } else if (said > 0 && said != rank) {
         faults.push_back(cat(module, " has rank ", rank, ", adapter_config.json says ", said));
@@ -228,9 +236,11 @@ Texts faults_of_tensors(const Export& of, Loader loader, const ModelSpec& model)
             continue;
         }
         const LinearShape shape = target_shape(model, *linear);
-        const bool fits = has_shape(of, module, lora_a, {rank, shape.in}) &&
-                          has_shape(of, module, lora_b, {shape.out, rank});
-        if (!fits && (loader != Loader::peft || !is_block_diagonal(of, module, shape))) {
+        const bool blocks = loader == Loader::peft && of.get("use_bdlora").is_object();
+        const bool fits = blocks ? is_block_diagonal(of, module, shape)
+                                 : has_shape(of, module, lora_a, {rank, shape.in}) &&
+                                       has_shape(of, module, lora_b, {shape.out, rank});
+        if (!fits) {
             faults.push_back(cat(module, " has no A [", rank, ", ", shape.in, "] and B [",
                                  shape.out, ", ", rank, "], which the base needs"));
         }
@@ -342,6 +352,23 @@ Texts left_out(const Export& of) {
     return texts;
 }
 
+/// Keys that LoraConfig does not take together.
+Texts refused_configs(const Export& of) {
+    Texts texts;
+    const bool layers = !of.get("layers_to_transform").is_null();
+    if (of.get("target_modules").is_string() && (layers || of.has("layers_pattern"))) {
+        texts.emplace_back(
+            "target_modules is a text, beside layers_to_transform or layers_pattern");
+    }
+    if (of.has("layers_pattern") && !layers) {
+        texts.emplace_back("layers_pattern is there without layers_to_transform");
+    }
+    if (of.get("init_lora_weights") == "loftq" && !of.has("loftq_config")) {
+        texts.emplace_back("init_lora_weights is \"loftq\" without loftq_config");
+    }
+    return texts;
+}
+
 LoaderVerdict peft(const Export& of, const ModelSpec& model) {
     LoaderVerdict verdict{"PEFT", {}, {}, {}};
     const Json& type = of.get("peft_type");
@@ -358,6 +385,7 @@ LoaderVerdict peft(const Export& of, const ModelSpec& model) {
         return verdict;
     }
     judge_variants(of, Loader::peft, verdict);
+    add_limited(verdict.obstacles, refused_configs(of));
     add_limited(verdict.obstacles, faults_of_tensors(of, Loader::peft, model));
     add_limited(verdict.obstacles, left_out(of));
     if (has_lora_in_experts(of)) judge_experts(of, verdict);

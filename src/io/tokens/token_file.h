@@ -61,8 +61,9 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 /// {"prompt","chosen","rejected"}; or samples with a "label" of true or false beside their labels,
 /// or completion. All problems of a file at once, with file:line (at most 20 listed, then a count):
 /// not JSON, wrong types, labels, weights and ids of different length, empty sample, negative ids,
-/// bad weights, a mask without labels, an attention_mask with zeros. A blank last line is fine; an
-/// empty file is a problem.
+/// bad weights, unknown keys, a mask without labels or against them, an attention_mask with zeros,
+/// position_ids and the like that mark several documents (line_keys.h). A blank last line is fine;
+/// an empty file is a problem.
 ///
 /// `visit` (may be empty) spares a caller that must see all tokens a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,

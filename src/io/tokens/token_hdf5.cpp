@@ -6,6 +6,7 @@
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
+#include "io/tokens/line_keys.h"
 #include "io/tokens/token_formats.h"
 #include "io/tokens/token_weights.h"
 
@@ -77,7 +78,8 @@ class TokenHdf5 final : public TokenFile {
             if (name == "tokens" || name == "labels" || name == "offsets" || name == "weights") {
                 continue;
             }
-            problems.add(cat(path_, ":", name), "is not known in a token file", layout_hint);
+            problems.add(cat(path_, ":", name), "is not known in a token file",
+                         marks_documents(name) ? one_document_hint : layout_hint);
         }
     }
 

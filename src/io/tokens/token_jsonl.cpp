@@ -9,6 +9,7 @@
 #include "io/capped_problems.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
+#include "io/tokens/line_keys.h"
 #include "io/tokens/plain_token_line.h"
 #include "io/tokens/token_formats.h"
 #include "io/tokens/token_weights.h"
@@ -20,12 +21,6 @@ namespace {
 constexpr std::size_t scan_bytes = 4U << 20U;
 constexpr std::size_t longest_line = 256U << 20U;  // of which a Line's numbers hold every count
 constexpr const char* prepare_hint = "make the file with scripts/prepare_data.py";
-
-/// What is wrong with one line.
-struct LineProblem {
-    std::string what;
-    std::string hint;
-};
 
 /// A line's: one, or the two of a pair.
 using Samples = std::vector<TokenSample>;
@@ -59,11 +54,6 @@ std::vector<std::int32_t> read_ids(const Json& line, const std::string& key,
 
 /// `weights` where there are any.
 void read_weights(const Json& line, TokenSample& sample) {
-    for (const char* other : {"weight", "token_weights", "label_weights", "loss_weights"}) {
-        if (line.contains(other) && line[other].is_array()) {
-            throw LineProblem{cat("unknown key '", other, "'"), "did you mean 'weights'?"};
-        }
-    }
     const auto found = line.find("weights");
     if (found == line.end()) return;
     if (!found->is_array()) {
@@ -85,33 +75,6 @@ void read_weights(const Json& line, TokenSample& sample) {
     settle_weights(sample);
 }
 
-/// A key that says what to train on as `labels` does: training on everything would go unseen.
-void refuse_other_labels(const Json& line) {
-    for (const char* mask : {"assistant_mask", "assistant_masks", "completion_mask", "loss_mask"}) {
-        if (line.contains(mask)) {
-            throw LineProblem{cat("has '", mask, "' but no 'labels'"),
-                              "write labels: the ids, and -100 where the mask is 0"};
-        }
-    }
-    for (const auto& [key, value] : line.items()) {
-        if (!nearest(key, {"labels"}).empty() || key == "label_ids" || key == "targets") {
-            throw LineProblem{"unknown key '" + key + "'", "did you mean 'labels'?"};
-        }
-    }
-}
-
-/// Zeros mean padding, which would be trained like any token.
-void check_attention_mask(const Json& line) {
-    const auto mask = line.find("attention_mask");
-    if (mask == line.end()) return;
-    const auto is_one = [](const Json& value) {
-        return value.is_boolean() ? value.get<bool>() : value == 1;
-    };
-    if (mask->is_array() && std::all_of(mask->begin(), mask->end(), is_one)) return;
-    throw LineProblem{"'attention_mask' is not all ones: padding inside a sample is not supported",
-                      "leave padding tokens and the mask out"};
-}
-
 /// input_ids and labels, whose keys begin with `prefix`.
 TokenSample read_labelled(const Json& line, const std::string& prefix) {
     TokenSample sample{read_ids(line, prefix + "input_ids", 0),
@@ -125,11 +88,13 @@ TokenSample read_labelled(const Json& line, const std::string& prefix) {
     return sample;
 }
 
-/// Only true and false are for us; data have a "label" of other kinds too.
 std::optional<bool> label_of(const Json& line) {
     const auto label = line.find("label");
-    if (label == line.end() || !label->is_boolean()) return std::nullopt;
-    return label->get<bool>();
+    if (label == line.end()) return std::nullopt;
+    if (label->is_boolean()) return label->get<bool>();
+    throw LineProblem{
+        cat("'label' is ", json_text(*label), ", must be true or false"),
+        "it says whether a completion is desirable (loss: kto); leave it out elsewhere"};
 }
 
 bool is_pair(const Json& line) {
@@ -151,6 +116,25 @@ void refuse_weights(const Json& line, const char* what) {
                       "weights are of single samples of tokens: input_ids, labels, weights"};
 }
 
+constexpr const char* pair_prefixes[] = {"chosen_", "rejected_"};
+
+std::vector<std::string> pair_keys() {
+    std::vector<std::string> keys;
+    for (const char* prefix : pair_prefixes) {
+        for (const char* key : {"input_ids", "labels", "attention_mask"}) {
+            keys.push_back(cat(prefix, key));
+        }
+    }
+    return keys;
+}
+
+std::vector<std::string> token_keys(bool labelled) {
+    std::vector<std::string> keys = spare_keys();
+    keys.insert(keys.begin(), {"input_ids", "labels", "weights"});
+    if (labelled) keys.emplace_back("label");
+    return keys;
+}
+
 Samples read_token_line(const Json& line) {
     if (is_pair(line)) {
         refuse_weights(line, "a pair");
@@ -159,7 +143,11 @@ Samples read_token_line(const Json& line) {
                      line.contains("prompt") ? std::string("text must become tokens first: ") +
                                                    prepare_hint + ", or set tokenizer: bytes"
                                              : prepare_hint);
-        return {read_labelled(line, "chosen_"), read_labelled(line, "rejected_")};
+        check_line_keys(line, pair_keys());
+        for (const char* prefix : pair_prefixes) {
+            check_attention_mask(line, cat(prefix, "attention_mask"));
+        }
+        return {read_labelled(line, pair_prefixes[0]), read_labelled(line, pair_prefixes[1])};
     }
     if (!line.contains("input_ids")) {
         const bool text = line.contains("text") || line.contains("prompt");
@@ -168,17 +156,18 @@ Samples read_token_line(const Json& line) {
                                      ", or set tokenizer: bytes"
                                : prepare_hint};
     }
-    check_attention_mask(line);
+    const bool labelled = line.contains("labels");
+    check_line_keys(line, token_keys(labelled));
     TokenSample sample;
-    if (line.contains("labels")) {
+    if (labelled) {
         sample = read_labelled(line, "");
         sample.label = label_of(line);
     } else {
         sample.input_ids = read_ids(line, "input_ids", 0);
         if (sample.input_ids.empty()) throw LineProblem{"sample is empty", "remove the line"};
-        refuse_other_labels(line);
         sample.labels = sample.input_ids;
     }
+    check_spare_keys(line, sample);
     read_weights(line, sample);
     if (sample.label && !sample.weights.empty()) {
         throw LineProblem{"has weights and a label", "kto knows no weights: leave one of them out"};
@@ -199,6 +188,7 @@ Samples read_text_line(const Json& line) {
                      line.contains("chosen_input_ids") ? "it holds tokens: remove tokenizer: bytes"
                                                        : R"(write {"prompt": ..., "chosen": ..., )"
                                                          R"("rejected": ...})");
+        check_line_keys(line, {"prompt", "chosen", "rejected"});
         const std::string prompt = read_text_field(line, "prompt");
         return {tokenize_bytes(prompt, read_text_field(line, "chosen")),
                 tokenize_bytes(prompt, read_text_field(line, "rejected"))};
@@ -213,11 +203,13 @@ Samples read_text_line(const Json& line) {
                               : "write {\"prompt\": ..., \"completion\": ...}"};
     }
     if (completed) {
+        check_line_keys(line, {"prompt", "completion", "label"});
         TokenSample sample =
             tokenize_bytes(read_text_field(line, "prompt"), read_text_field(line, "completion"));
         sample.label = label_of(line);
         return {sample};
     }
+    check_line_keys(line, {"text"});
     const std::string content = read_text_field(line, "text");
     if (content.empty()) throw LineProblem{"sample is empty", "remove the line"};
     return {tokenize_bytes("", content)};

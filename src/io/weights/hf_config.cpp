@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/json_reader.h"
+#include "io/weights/hf_document.h"
 #include "io/weights/hf_experts.h"
 #include "io/weights/hf_family.h"
 #include "io/weights/hf_layers.h"
@@ -50,14 +51,12 @@ void read_activation(JsonReader& config, const Family& family, ModelSpec& spec) 
 }
 
 void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) {
-    spec.vocab_size = config.required_count("vocab_size");
-    spec.hidden_size = config.required_count("hidden_size");
-    spec.intermediate_size = config.required_count("intermediate_size");
-    spec.layers = config.required_count("num_hidden_layers");
+    for (const FamilySize& size : family_sizes(family)) {
+        spec.*size.field = config.has(size.key) ? config.required_count(size.key) : size.missing;
+    }
     if (spec.layers > most_layers) {
         config.wrong("num_hidden_layers", cat("must be at most ", most_layers));
     }
-    spec.heads = config.required_count("num_attention_heads");
     // A null means one key-value head per head, a missing key the family's default.
     const bool named = config.has("num_key_value_heads");
     const bool null = !named && config.contains("num_key_value_heads");
@@ -110,6 +109,7 @@ void read_family_switches(JsonReader& config, const Family& family, ModelSpec& s
     spec.norm_plus_one = family.norm_plus_one;
     spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
     spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(family.eps);
+    if (!config.contains("pad_token_id")) spec.pad_token = family.sizes.pad_token;
     const Json& pad = config.get("pad_token_id");
     if (pad.is_number_integer()) spec.pad_token = pad.get<std::int64_t>();
 }
@@ -132,34 +132,10 @@ void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& 
     const auto cap = [&](const char* key, double missing) {
         return config.contains(key) ? config.positive(key).value_or(0.0) : missing;
     };
-    spec.attention_soft_cap = cap("attn_logit_softcapping", family.attention_soft_cap);
+    if (family.attention_soft_cap > 0.0) {
+        spec.attention_soft_cap = cap("attn_logit_softcapping", family.attention_soft_cap);
+    }
     spec.logits_soft_cap = cap("final_logit_softcapping", family.logits_soft_cap);
-}
-
-const Wrapper* wrapper_of(const Json& document) {
-    const auto type = document.find("model_type");
-    for (const Wrapper& wrapper : model_wrappers()) {
-        if (type != document.end() && *type == wrapper.name) return &wrapper;
-    }
-    return nullptr;
-}
-
-/// text_config with what the config around it says of it. Tied embeddings are the wrapper's, which
-/// has them where it does not say.
-Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where) {
-    const auto found = document.find("text_config");
-    if (found == document.end() || !found->is_object()) {
-        throw InputError(where, cat("has no text_config, which a ", wrapper.name, " has"),
-                         "give the config.json of the whole model");
-    }
-    Json text = *found;
-    text.erase("architectures");
-    const auto outer = document.find("tie_word_embeddings");
-    if (outer != document.end()) text["tie_word_embeddings"] = *outer;
-    if (!text.contains("tie_word_embeddings")) text["tie_word_embeddings"] = true;
-    const auto quantization = document.find("quantization_config");
-    if (quantization != document.end()) text["quantization_config"] = *quantization;
-    return text;
 }
 
 ModelSpec parse_text_model(const Json& document, const std::string& where, Problems& problems) {
@@ -191,10 +167,7 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
 }  // namespace
 
 std::int64_t max_positions_of(const std::string& json_text) {
-    Json config = parse_json(json_text, "config.json");
-    if (const Wrapper* wrapper = wrapper_of(config)) {
-        config = text_config(config, *wrapper, "config.json");
-    }
+    const Json config = text_document(parse_json(json_text, "config.json"), "config.json");
     const auto found = config.find("max_position_embeddings");
     const bool told = found != config.end() && found->is_number_integer();
     return told ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
@@ -202,8 +175,7 @@ std::int64_t max_positions_of(const std::string& json_text) {
 
 std::vector<std::int32_t> end_tokens_of(const std::string& json_text) {
     const Json config = parse_json(json_text, "config.json");
-    const Wrapper* wrapper = wrapper_of(config);
-    const Json of_text = wrapper != nullptr ? text_config(config, *wrapper, "config.json") : config;
+    const Json of_text = text_document(config, "config.json");
     const bool outside = of_text.value("eos_token_id", Json()).is_null();
     const Json told = (outside ? config : of_text).value("eos_token_id", Json());
     std::vector<std::int32_t> tokens;
@@ -231,6 +203,7 @@ ModelSpec parse_hf_config(const std::string& json_text, const std::string& where
     ModelSpec spec =
         parse_text_model(text_config(document, *wrapper, where), where + ":text_config", problems);
     spec.wrapper = wrapper->name;
+    spec.logits_soft_cap = 0.0;  // the classes of wrappers have none
     problems.throw_if_any();
     return spec;
 }

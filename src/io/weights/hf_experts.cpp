@@ -57,6 +57,10 @@ void read_experts(JsonReader& config, const Family& family, ModelSpec& spec) {
     refuse_other_parts(config);
     // The defaults of transformers.
     const char* key = config.has("num_experts") ? "num_experts" : "num_local_experts";
+    const Json& other = config.get("num_local_experts");
+    if (!other.is_null() && other != config.get(key)) {
+        config.wrong(key, cat("but num_local_experts is ", json_text(other)), "remove one of them");
+    }
     const auto count = [&](const char* of, std::int64_t missing) {
         return config.has(of) ? config.required_count(of) : missing;
     };

@@ -9,69 +9,97 @@ namespace loratrain {
 
 namespace {
 
+constexpr const char* ministral_rope =
+    R"({"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "mscale": 1.0,)"
+    R"("original_max_position_embeddings": 16384, "mscale_all_dim": 1.0,)"
+    R"("llama_4_scaling_beta": 0.1})";
+constexpr const char* apertus_rope =
+    R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,)"
+    R"("original_max_position_embeddings": 8192, "high_freq_factor": 4.0})";
+
 // The defaults of the configuration classes in HF transformers.
 constexpr Family families[] = {
     {.name = "llama",
      .architecture = "LlamaForCausalLM",
+     .sizes = {32000, 4096, 11008, 32, 32},
      .reads_attention_bias = true,
-     .reads_mlp_bias = true},
+     .reads_mlp_bias = true,
+     .rope = {.positions = 2048}},
     {.name = "mistral",
      .architecture = "MistralForCausalLM",
+     .sizes = {32000, 4096, 14336, 32, 32},
      .kv_heads = 8,
+     .rope = {.positions = 131072},
      .windows = Windows::on_every_layer},
     {.name = "qwen2",
      .architecture = "Qwen2ForCausalLM",
+     .sizes = {151936, 4096, 22016, 32, 32},
      .kv_heads = 32,
      .qkv_bias = true,
+     .rope = {.positions = 32768},
      .windows = Windows::on_last_layers},
     {.name = "qwen3",
      .architecture = "Qwen3ForCausalLM",
+     .sizes = {151936, 4096, 22016, 32, 32},
      .head_dim = 128,
      .kv_heads = 32,
      .reads_attention_bias = true,
      .qk_norm = true,
+     .rope = {.positions = 32768},
      .windows = Windows::on_last_layers},
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
+     .sizes = {128256, 2048, 11008, 36, 16, 128004},
      .kv_heads = 4,
      .reads_attention_bias = true,
      .reads_mlp_bias = true,
      .has_layers_without_rope = true,
      .tied = true,
-     .rope = {.theta = 2000000.0},
+     .rope = {.positions = 32768, .theta = 2000000.0},
      .windows = Windows::on_layers_without_rope,
      .window = 0},
     {.name = "granite",
      .architecture = "GraniteForCausalLM",
+     .sizes = {32000, 4096, 11008, 32, 32},
      .reads_attention_bias = true,
      .reads_mlp_bias = true,
-     .reads_multipliers = true},
+     .reads_multipliers = true,
+     .rope = {.positions = 2048}},
     {.name = "seed_oss",
      .architecture = "SeedOssForCausalLM",
+     .sizes = {155136, 4096, 27648, 64, 80, 1},
      .head_dim = 128,
      .kv_heads = 8,
      .reads_out_bias = true,
-     .reads_mlp_bias = true},
+     .reads_mlp_bias = true,
+     .rope = {.positions = 524288},
+     .attention_dropout = {"attention_dropout", 0.1},
+     .residual_dropout = {"residual_dropout", 0.1}},
     {.name = "ministral3",
      .architecture = "Ministral3ForCausalLM",
+     .sizes = {131072, 4096, 14336, 34, 32, 11},
      .head_dim = 128,
      .kv_heads = 8,
-     .rope = {.theta = 1000000.0, .scales_queries = true, .must_be_told = true},
+     .rope = {.positions = 262144, .scales_queries = true, .settings = ministral_rope},
      .windows = Windows::on_every_layer,
      .window = 0,
      .eps = 1e-5},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
+     .sizes = {50304, 4096, 11008, 32, 32, 1},
      .reads_attention_bias = true,
      .qk_norm = true,
+     .rope = {.positions = 2048},
      .eps = 1e-5,
      .qk_norm_whole = true,
      .norms = NormPlacement::after},
     {.name = "olmo3",
      .architecture = "Olmo3ForCausalLM",
+     .sizes = {50304, 4096, 11008, 32, 32, 1},
      .reads_attention_bias = true,
      .qk_norm = true,
-     .rope = {.theta = 500000.0, .by_layer_type = true, .window_theta = 500000.0},
+     .rope =
+         {.positions = 2048, .theta = 500000.0, .by_layer_type = true, .window_theta = 500000.0},
      .windows = Windows::between_full_layers,
      .window_interval = 4,
      .eps = 1e-5,
@@ -79,10 +107,12 @@ constexpr Family families[] = {
      .norms = NormPlacement::after},
     {.name = "gemma2",
      .architecture = "Gemma2ForCausalLM",
+     .sizes = {256000, 2304, 9216, 26, 8, 0},
      .head_dim = 256,
      .kv_heads = 4,
      .reads_attention_bias = true,
      .tied = true,
+     .rope = {.positions = 8192},
      .windows = Windows::between_full_layers,
      .window_interval = 2,
      .norms = NormPlacement::both,
@@ -94,14 +124,20 @@ constexpr Family families[] = {
      .logits_soft_cap = 30.0},
     {.name = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
+     .sizes = {262208, 2304, 9216, 26, 8, 0},
      .head_dim = 256,
      .kv_heads = 4,
      .reads_attention_bias = true,
      .qk_norm = true,
      .tied = true,
-     .rope = {.theta = 1000000.0, .by_layer_type = true, .window_theta = 10000.0},
+     .rope = {.positions = 131072,
+              .theta = 1000000.0,
+              .by_layer_type = true,
+              .window_theta = 10000.0,
+              .window_theta_key = "rope_local_base_freq"},
      .windows = Windows::between_full_layers,
      .window_interval = 6,
+     .window_interval_key = "sliding_window_pattern",
      .norms = NormPlacement::both,
      .norm_plus_one = true,
      .activation_key = "hidden_activation",
@@ -109,40 +145,46 @@ constexpr Family families[] = {
      .query_scalar = 256},
     {.name = "glm4",
      .architecture = "Glm4ForCausalLM",
+     .sizes = {151552, 4096, 13696, 40, 32, 151329},
      .head_dim = 128,
      .kv_heads = 2,
      .reads_qkv_bias = true,
-     .rope = {.rotated = 0.5, .interleaved = true},
+     .rope = {.positions = 131072, .rotated = 0.5, .interleaved = true},
      .eps = 1.5625e-7,
      .norms = NormPlacement::both,
      .norm_names = NormNames::glm4,
      .fused_gate_up = true},
     {.name = "phi3",
      .architecture = "Phi3ForCausalLM",
-     .rope = {.rotated = 1.0, .longrope = true},
+     .sizes = {32064, 3072, 8192, 32, 32, 32000},
+     .rope = {.positions = 4096, .rotated = 1.0, .longrope = true, .original_positions = 4096},
      .windows = Windows::on_every_layer,
      .window = 0,
      .eps = 1e-5,
      .fused_qkv = true,
-     .fused_gate_up = true},
+     .fused_gate_up = true,
+     .residual_dropout = {"resid_pdrop", 0.0}},
     {.name = "apertus",
      .architecture = "ApertusForCausalLM",
+     .sizes = {131072, 4096, 14336, 32, 32, 3},
      .reads_attention_bias = true,
      .qk_norm = true,
-     .rope = {.theta = 12000000.0, .must_be_told = true},
+     .rope = {.positions = 65536, .theta = 12000000.0, .settings = apertus_rope},
      .eps = 1e-5,
      .norm_names = NormNames::apertus,
      .activation = "xielu"},
     {.name = "qwen3_moe",
      .architecture = "Qwen3MoeForCausalLM",
+     .sizes = {151936, 2048, 6144, 24, 32},
      .kv_heads = 4,
      .reads_attention_bias = true,
      .qk_norm = true,
+     .rope = {.positions = 32768},
      .has_experts = true},
 };
 
-constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration"},
-                                {"mistral3", "Mistral3ForConditionalGeneration"}};
+constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
+                                {"mistral3", "Mistral3ForConditionalGeneration", "mistral", false}};
 
 std::vector<std::string> family_names() {
     std::vector<std::string> names;
@@ -161,11 +203,16 @@ std::span<const Wrapper> model_wrappers() {
     return wrappers;
 }
 
+const Family* family_named(const std::string& name) {
+    for (const Family& family : families) {
+        if (name == family.name) return &family;
+    }
+    return nullptr;
+}
+
 const Family* find_family(JsonReader& config) {
     const std::string type = config.text("model_type");
-    for (const Family& family : families) {
-        if (type == family.name) return &family;
-    }
+    if (const Family* family = family_named(type)) return family;
     const std::string known = "model families that can be trained: " + join(family_names(), ", ");
     if (!config.has("model_type")) {
         config.add("'model_type' is missing", known);
@@ -173,6 +220,14 @@ const Family* find_family(JsonReader& config) {
         config.wrong("model_type", "which is not supported", known);
     }
     return nullptr;
+}
+
+std::array<FamilySize, 5> family_sizes(const Family& family) {
+    return {{{"vocab_size", &ModelSpec::vocab_size, family.sizes.vocabulary},
+             {"hidden_size", &ModelSpec::hidden_size, family.sizes.hidden},
+             {"intermediate_size", &ModelSpec::intermediate_size, family.sizes.intermediate},
+             {"num_hidden_layers", &ModelSpec::layers, family.sizes.layers},
+             {"num_attention_heads", &ModelSpec::heads, family.sizes.heads}}};
 }
 
 }  // namespace loratrain

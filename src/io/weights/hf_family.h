@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "config/model_spec.h"
 #include "io/json_reader.h"
@@ -16,13 +18,30 @@ enum class Windows : std::uint8_t {
     on_every_layer,
     on_last_layers,
     on_layers_without_rope,
-    between_full_layers,  ///< but on every window_interval-th, or sliding_window_pattern-th
+    between_full_layers,  ///< but on every window_interval-th
+};
+
+/// What the family's class of transformers has where config.json says nothing.
+struct ClassSizes {
+    std::int64_t vocabulary = 0;
+    std::int64_t hidden = 0;
+    std::int64_t intermediate = 0;
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t pad_token = -1;  ///< -1: none
+};
+
+/// Dropout that transformers applies to the base in training mode.
+struct Dropout {
+    const char* key = "";  ///< "" = none
+    double missing = 0.0;  ///< where config.json does not say
 };
 
 /// What config.json leaves to the family.
 struct Family {
     const char* name = "";
     const char* architecture = "";
+    ClassSizes sizes = {};
     std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
     std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
     bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
@@ -39,7 +58,8 @@ struct Family {
     Windows windows = Windows::never;
     std::int64_t window = 4096;  ///< sliding_window where config.json has none; 0 = no window
     std::int64_t window_interval = 0;
-    double eps = 1e-6;  ///< rms_norm_eps where config.json has none
+    const char* window_interval_key = "";  ///< that says it; "" = none
+    double eps = 1e-6;                     ///< rms_norm_eps where config.json has none
     bool qk_norm_whole = false;
     NormPlacement norms = NormPlacement::before;
     NormNames norm_names = NormNames::usual;
@@ -51,8 +71,12 @@ struct Family {
     /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
     /// sqrt(hidden_size); 0: a family without.
     std::int64_t query_scalar = 0;
-    double attention_soft_cap = 0.0;  ///< where config.json has no key; 0 = none
+    /// Where config.json has no key; 0 = none. A family without one has the key too (gemma3), and
+    /// transformers does not use it there.
+    double attention_soft_cap = 0.0;
     double logits_soft_cap = 0.0;
+    Dropout attention_dropout = {"attention_dropout", 0.0};
+    Dropout residual_dropout = {};
     bool has_experts = false;  ///< in every layer (hf_experts.h)
 };
 
@@ -60,11 +84,23 @@ struct Family {
 std::span<const Family> model_families();
 /// That of model_type; null with a problem where it is none of them.
 const Family* find_family(JsonReader& config);
+/// Of the name; null where there is none.
+const Family* family_named(const std::string& name);
+
+/// A size of ModelSpec, its key, and what it is where config.json has none.
+struct FamilySize {
+    const char* key;
+    std::int64_t ModelSpec::*field;
+    std::int64_t missing;
+};
+std::array<FamilySize, 5> family_sizes(const Family& family);
 
 /// Configs around a text model, which is their text_config.
 struct Wrapper {
     const char* name = "";
     const char* architecture = "";
+    const char* inner = "";  ///< model_type of a text_config that does not say
+    bool tied = false;       ///< where neither config says
 };
 
 std::span<const Wrapper> model_wrappers();

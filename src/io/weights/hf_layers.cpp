@@ -23,7 +23,7 @@ bool has_window_by_rule(JsonReader& config, const Family& family, const ModelSpe
                         std::int64_t layer) {
     if (family.windows == Windows::on_layers_without_rope) return !spec.layer(layer).rope;
     if (family.windows == Windows::between_full_layers) {
-        const Json& pattern = config.get("sliding_window_pattern");
+        const Json& pattern = config.get(family.window_interval_key);
         const std::int64_t interval = pattern.is_number_unsigned() && pattern != 0
                                           ? pattern.get<std::int64_t>()
                                           : family.window_interval;

@@ -1,6 +1,9 @@
 #include "io/weights/hf_shards.h"
 
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "io/capped_problems.h"
@@ -43,6 +46,56 @@ ShardMap read_weight_map(const std::string& index_path) {
     return shards;
 }
 
+/// What names of tensors have in front of those that transformers writes.
+struct NamePrefixes {
+    std::string embedding;  ///< its name as it is written; "" = not found, or more than once
+    std::string model;      ///< before what is model.* usually: "_orig_mod.model.", ""
+    std::string usual_model;
+    std::string head;  ///< before lm_head.*
+
+    bool usual() const { return embedding.empty() || (model == usual_model && head.empty()); }
+    std::string usual_name(const std::string& name) const {
+        constexpr std::string_view of_head = "lm_head.";
+        if (name.starts_with(head) && name.substr(head.size()).starts_with(of_head)) {
+            return name.substr(head.size());
+        }
+        return name.starts_with(model) ? usual_model + name.substr(model.size()) : name;
+    }
+};
+
+/// What stands in front of `end`, where one name alone ends with it.
+std::optional<std::string> prefix_of(const std::vector<std::string>& names, std::string_view end) {
+    std::optional<std::string> found;
+    for (const std::string& name : names) {
+        const bool fits = name.ends_with(end) &&
+                          (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+        if (!fits) continue;
+        if (found) return std::nullopt;
+        found = name.substr(0, name.size() - end.size());
+    }
+    return found;
+}
+
+/// By the embedding and the head: of a model around a text model by the usual names of these.
+NamePrefixes find_prefixes(const std::vector<std::string>& names, bool text_only) {
+    constexpr std::string_view embedding = "embed_tokens.weight";
+    NamePrefixes found;
+    found.head = prefix_of(names, head_name).value_or("");
+    const std::vector<std::string> usual =
+        text_only ? std::vector<std::string>{"language_model.model.", "model.language_model."}
+                  : std::vector<std::string>{""};
+    for (const std::string& model : usual) {
+        const auto prefix = prefix_of(names, cat(model, embedding));
+        if (!prefix) continue;
+        found.model = *prefix;
+        found.usual_model = text_only ? "" : "model.";
+        found.embedding = cat(*prefix, model, embedding);
+        if (text_only && found.head == "language_model.") found.head = "";
+        return found;
+    }
+    return found;
+}
+
 InputError no_weights(const std::string& dir) {
     std::string hint = "give the directory of a Hugging Face model with safetensors weights";
     if (fs::exists(dir + "/pytorch_model.bin") ||
@@ -64,17 +117,34 @@ HfShards::HfShards(const std::string& dir, bool text_only) {
     } else {
         throw no_weights(dir);
     }
+    settle_prefixes(text_only);
     if (text_only) keep_text_model();
+}
+
+void HfShards::rename(const std::function<std::string(const std::string&)>& name_of) {
+    tensors_.clear();
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+        files_[i].rename(name_of);
+        for (const auto& [name, entry] : files_[i].entries()) tensors_.emplace(name, i);
+    }
 }
 
 void HfShards::keep_text_model() {
     const auto all = std::ssize(tensors_);
-    tensors_.clear();
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-        files_[i].rename(name_in_text_model);
-        for (const auto& [name, entry] : files_[i].entries()) tensors_.emplace(name, i);
-    }
+    rename(name_in_text_model);
     ignored_ = all - std::ssize(tensors_);
+}
+
+void HfShards::settle_prefixes(bool text_only) {
+    std::vector<std::string> names;
+    for (const auto& [name, file] : tensors_) names.push_back(name);
+    const NamePrefixes prefixes = find_prefixes(names, text_only);
+    if (prefixes.usual()) return;
+    std::set<std::string> settled;
+    for (const std::string& name : names) settled.insert(prefixes.usual_name(name));
+    if (settled.size() != names.size()) return;  // two of them would be one
+    renamed_ = cat(prefixes.embedding, " is read as ", prefixes.usual_name(prefixes.embedding));
+    rename([&](const std::string& name) { return prefixes.usual_name(name); });
 }
 
 void HfShards::add_file(const std::string& path) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,10 +16,14 @@ namespace loratrain {
 class HfShards {
   public:
     /// `text_only`: of a text model inside of another (name_in_text_model), under the names that
-    /// these have without; the others are `ignored()`.
+    /// these have without; the others are `ignored()`. Where the embedding's name has other words
+    /// in front than transformers writes ("_orig_mod.", "base_model.model.", none), names are read
+    /// as if they were its; told by `renamed()`.
     explicit HfShards(const std::string& dir, bool text_only = false);
 
     std::int64_t ignored() const { return ignored_; }
+    /// "_orig_mod.model.embed_tokens.weight is read as model.embed_tokens.weight"; "" = as written.
+    const std::string& renamed() const { return renamed_; }
 
     /// Tensor name -> position of its file.
     const std::map<std::string, std::size_t>& tensors() const { return tensors_; }
@@ -31,11 +36,14 @@ class HfShards {
   private:
     void open_index(const std::string& dir, const std::string& index_path);
     void keep_text_model();
+    void settle_prefixes(bool text_only);
+    void rename(const std::function<std::string(const std::string&)>& name_of);
     void add_file(const std::string& path);
 
     std::vector<SafetensorsFile> files_;
     std::map<std::string, std::size_t> tensors_;
     std::int64_t ignored_ = 0;
+    std::string renamed_;
 };
 
 }  // namespace loratrain

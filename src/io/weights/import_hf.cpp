@@ -20,6 +20,7 @@
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
+#include "io/weights/hf_notes.h"
 #include "io/weights/hf_quantized_linears.h"
 #include "io/weights/hf_shards.h"
 #include "io/weights/quantize_linears.h"
@@ -103,6 +104,12 @@ struct Import {
     std::optional<Quantization> quantization;
 };
 
+/// As PEFT names what it puts beside and around the linears of a model.
+bool is_of_adapter(const std::string& name) {
+    return name.find(".lora_") != std::string::npos ||
+           name.find(".base_layer.") != std::string::npos;
+}
+
 void check_names(const Import& import, const ModelSpec& spec, CappedProblems& problems) {
     std::vector<std::string> expected;
     for (const auto* tensors : {&import.dense, &import.linears}) {
@@ -119,7 +126,9 @@ void check_names(const Import& import, const ModelSpec& spec, CappedProblems& pr
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(import.shards.where(name),
                          "is no tensor of a " + spec.family + " model with this config.json",
-                         "this variant of the model is not supported");
+                         is_of_adapter(name) ? "it belongs to an adapter: merge it into the model "
+                                               "(PEFT: merge_and_unload), or give the base alone"
+                                             : "this variant of the model is not supported");
         }
     }
 }
@@ -130,8 +139,11 @@ void check_sources(const HfShards& shards, const std::vector<BaseTensor>& tensor
         if (shards.has(tensor.name)) {
             check_source_tensor(shards, tensor, problems);
         } else {
-            problems.add(dir + ":" + tensor.name, "tensor is missing",
-                         "the download is incomplete, or config.json belongs to another model");
+            const bool head = tensor.name == head_name;
+            problems.add(
+                dir + ":" + tensor.name, "tensor is missing",
+                cat("the download is incomplete, or config.json belongs to another model",
+                    head ? "; if the head is the embedding, set tie_word_embeddings to true" : ""));
         }
     }
 }
@@ -300,6 +312,8 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     report.family = spec.family;
     report.wrapper = spec.wrapper;
     report.ignored = shards.ignored();
+    report.renamed = shards.renamed();
+    report.notes = hf_config_notes(config);
     report.quantization = import.quantization;
     name_base(hf_dir, config, options, import, report);
     write_file_atomic(output, [&](const std::string& temporary) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/weight_format.h"
 
@@ -20,8 +21,10 @@ struct ImportReport {
     std::int64_t tensors = 0;
     std::uint64_t bytes = 0;  ///< of tensor data written
     std::string family;
-    std::string wrapper;       ///< ModelSpec::wrapper
-    std::int64_t ignored = 0;  ///< tensors of a wrapper that are not the text model's
+    std::string wrapper;             ///< ModelSpec::wrapper
+    std::int64_t ignored = 0;        ///< tensors of a wrapper that are not the text model's
+    std::string renamed;             ///< HfShards::renamed()
+    std::vector<std::string> notes;  ///< hf_config_notes()
     std::string base_model_name;
     /// That is a folder quantised before, of which nothing tells what it was made of.
     bool base_is_quantized = false;
@@ -33,7 +36,8 @@ struct ImportReport {
 /// size (at most 64 MiB held). Checks names, shapes and dtypes against config.json before writing:
 /// all problems at once. F16 is converted to F32 unless bf16 is asked for. A tied head that is
 /// stored all the same must equal the embedding or is refused. Unknown tensors are refused, except
-/// rotary inv_freq buffers, and of a wrapper what is not its text model's, which is left out; so
+/// rotary inv_freq buffers, and of a wrapper what is not its text model's, which is left out (other
+/// words in front of all names are not minded: HfShards); so
 /// are weights with a nan or an infinity. A folder that is quantised already keeps its codes and
 /// scales, and cannot be quantised again. Written to a temporary name and renamed; nothing is left
 /// behind on failure.

@@ -26,6 +26,8 @@ namespace {
 /// those kernels, 574 and 340 TFLOP/s: dense bf16 (989.4 TFLOP/s; A100 312 as an SXM module, L40S
 /// 362, A40 150, A10 125, L4 121), memory (`memory_peak`) for what `matrix` takes beside the head's
 /// plain products and for optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
+/// Between hosts 0.8 of the network adapter that such a device usually has for itself: 400 Gbit/s,
+/// A100 200, L40S and A40 100, A10 and L4 25, a processor 10.
 struct DeviceRates {
     std::string_view name;
     double matrix;     ///< linears with their adapters, norms and elementwise work
@@ -36,6 +38,8 @@ struct DeviceRates {
     double lost_tokens;  ///< a microbatch's GEMMs take longer by so many: unfilled tiles and waves
     double message_fixed;
     double message_bytes;    ///< per second
+    double between_fixed;    ///< of a message between hosts; an estimate of all, as the next
+    double between_bytes;    ///< per second, from one rank to another
     double sum_bytes;        ///< per second, of a sum over lanes, sent and received
     double memory_bytes;     ///< per second, of an optimizer step
     double memory_peak;      ///< of a GPU, bytes per second
@@ -48,25 +52,25 @@ constexpr std::string_view scaled_from_h200 =
     ", an estimate: an h200's rates, scaled by the maker's peaks";
 
 constexpr std::array<DeviceRates, 10> devices{{
-    {"h200", 620e12, 850e12, 610e12, 490e12, 60e-6, 400.0, 20e-6, 200e9, 320e9, 2.5e12, 4.8e12,
-     50e9, 300e9, ""},
-    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 320e9, 1.74e12, 3.35e12,
-     50e9, 300e9, ""},
-    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 1.06e12, 2.04e12, 24e9,
-     200e9, scaled_from_h200},
-    {"a100-40", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 213e9, 0.81e12, 1.555e12,
-     24e9, 200e9, scaled_from_h200},
-    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.45e12, 0.864e12, 24e9,
-     20e9, scaled_from_h200},
-    {"a6000", 90e12, 0.0, 95e12, 53e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.4e12, 0.768e12, 24e9,
-     20e9, scaled_from_h200},
-    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.36e12, 0.696e12, 24e9,
-     20e9, scaled_from_h200},
-    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.31e12, 0.6e12, 24e9, 20e9,
-     scaled_from_h200},
-    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 23e9, 0.16e12, 0.3e12, 24e9, 20e9,
-     scaled_from_h200},
-    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 5e9, 10e9, 0.0, 5e9, 5e9,
+    {"h200", 620e12, 850e12, 610e12, 490e12, 60e-6, 400.0, 20e-6, 200e9, 30e-6, 40e9, 320e9, 2.5e12,
+     4.8e12, 50e9, 300e9, ""},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 30e-6, 40e9, 320e9,
+     1.74e12, 3.35e12, 50e9, 300e9, ""},
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 30e-6, 20e9, 213e9, 1.06e12,
+     2.04e12, 24e9, 200e9, scaled_from_h200},
+    {"a100-40", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 30e-6, 20e9, 213e9,
+     0.81e12, 1.555e12, 24e9, 200e9, scaled_from_h200},
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.45e12,
+     0.864e12, 24e9, 20e9, scaled_from_h200},
+    {"a6000", 90e12, 0.0, 95e12, 53e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.4e12,
+     0.768e12, 24e9, 20e9, scaled_from_h200},
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.36e12,
+     0.696e12, 24e9, 20e9, scaled_from_h200},
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 50e-6, 2.5e9, 23e9, 0.31e12,
+     0.6e12, 24e9, 20e9, scaled_from_h200},
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 50e-6, 2.5e9, 23e9, 0.16e12, 0.3e12,
+     24e9, 20e9, scaled_from_h200},
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 30e-6, 1e9, 5e9, 10e9, 0.0, 5e9, 5e9,
      ", an estimate: processors differ"},
 }};
 
@@ -105,15 +109,23 @@ double hidden(double transfers, double stage, double stage_without) {
 
 }  // namespace
 
-CostLine lane_sums(const ModelSpec& model, DType compute, std::string_view device,
+CostLine lane_sums(const ModelSpec& model, DType compute, const LinkCost& link,
                    std::int32_t tensor) {
     if (tensor == 1) return {};
-    const DeviceRates& rates = rates_of(device);
     const double row =
         static_cast<double>(model.hidden_size) * static_cast<double>(size_of(compute));
     const double travelled = 2.0 * (tensor - 1) / tensor;
-    return {sums_of_a_pass * rates.message_fixed,
-            sums_of_a_pass * travelled * row / rates.sum_bytes, 0.0};
+    return {sums_of_a_pass * link.fixed, sums_of_a_pass * travelled * row * link.per_byte, 0.0};
+}
+
+LinkCost lane_link(std::string_view device) {
+    const DeviceRates& rates = rates_of(device);
+    return {rates.message_fixed, 1.0 / rates.sum_bytes};
+}
+
+LinkCost link_between_hosts(std::string_view device) {
+    const DeviceRates& rates = rates_of(device);
+    return {rates.between_fixed, 1.0 / rates.between_bytes};
 }
 
 void add_to_layers(const CostLine& line, double times, CostModel& costs) {
@@ -153,7 +165,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.step_fixed = rates.layer_fixed;
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
     costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
-    add_to_layers(lane_sums(model, compute, rates.name, tensor), 1.0, costs);
+    add_to_layers(lane_sums(model, compute, lane_link(device), tensor), 1.0, costs);
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
             known ? std::string() : cat(", an estimate, as '", device, "' is not known"));
@@ -214,6 +226,9 @@ void take_unmeasured(const CostModel& built_in, CostModel& measured) {
     measured.offload_per_token = built_in.offload_per_token;
     measured.layer_traffic = built_in.layer_traffic;
     measured.link_power = built_in.link_power;
+    if (measured.between_hosts || !built_in.between_hosts) return;
+    measured.between_hosts = built_in.between_hosts;
+    measured.ranks_per_host = built_in.ranks_per_host;
 }
 
 std::vector<std::string> device_names() {

@@ -22,9 +22,14 @@ namespace loratrain {
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 
-/// What a layer's forward, and likewise its backward, takes in built-in costs for sums over lanes.
-CostLine lane_sums(const ModelSpec& model, DType compute, std::string_view device,
+/// What a layer's forward, and likewise its backward, takes for sums over lanes, each of which
+/// sends and receives 2 (tensor - 1) / tensor of [T, hidden size] for a sum, over such a link.
+CostLine lane_sums(const ModelSpec& model, DType compute, const LinkCost& link,
                    std::int32_t tensor);
+/// Of lanes on one host, built in: a sum's fixed seconds, and what a byte takes.
+LinkCost lane_link(std::string_view device);
+/// Of messages between ranks of two hosts, built in: an estimate for all devices.
+LinkCost link_between_hosts(std::string_view device);
 /// Adds so many times that line's fixed and per_token to a layer's forward and backward, down to 0.
 void add_to_layers(const CostLine& line, double times, CostModel& costs);
 
@@ -49,7 +54,7 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
 void add_offload(double bytes_of_token, std::string_view device, CostModel& costs);
 
 /// Gives measured costs what no profile measures, of built-in ones of the same job:
-/// offload_per_token, layer_traffic and link_power.
+/// offload_per_token, layer_traffic and link_power; between_hosts where no run has measured it.
 void take_unmeasured(const CostModel& built_in, CostModel& measured);
 
 /// The devices whose costs are built in: "h200", "h100", "a100", "a100-40", "l40s",

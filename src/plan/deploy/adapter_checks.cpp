@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/dead_rules.h"
 #include "config/job_words.h"
 #include "plan/deploy/workload.h"
 
@@ -234,13 +235,27 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
     }
 }
 
+void AdapterChecks::rules(const AdapterJob& adapter) {
+    std::vector<Linear> linears;
+    for (int i = 0; i < linear_count; ++i) {
+        if (has_linear(model_, static_cast<Linear>(i))) linears.push_back(static_cast<Linear>(i));
+    }
+    for (const DeadRule& rule : dead_rules(adapter, model_.layers, linears)) {
+        problems_.add(where(cat("adapters.", adapter.name, ".", rule.key)),
+                      cat(rule.what, " of this ", model_.family, " model"),
+                      cat("it has ", join(linear_names(model_), ", "), " in layers 0 to ",
+                          model_.layers - 1));
+    }
+}
+
 void AdapterChecks::targets(const AdapterJob& adapter) {
     named_targets(adapter);
-    if (!adapter.modules || adapter.targets_outer()) return;
+    if (!adapter.modules || targets_experts(adapter, model_)) return;
+    if (adapter.targets_outer()) return rules(adapter);
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
-            if (target_rank(adapter, model_, layer, linear) > 0) return;
+            if (target_rank(adapter, model_, layer, linear) > 0) return rules(adapter);
         }
     }
     problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),

@@ -33,6 +33,8 @@ class AdapterChecks {
     void start(const AdapterJob& adapter);
     /// The model has the linears that it names.
     void named_targets(const AdapterJob& adapter);
+    /// Patterns, layers and names that it gives match something in this model.
+    void rules(const AdapterJob& adapter);
     /// What LoRA in experts goes with.
     void experts(const AdapterJob& adapter);
     /// The dataset is of the kind that its loss takes, and its batches are whole groups.

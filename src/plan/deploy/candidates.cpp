@@ -89,11 +89,15 @@ bool Candidates::fits(const Candidate& candidate, std::uint64_t parts) const {
                        candidate.replica.recompute);
 }
 
+/// On the first ranks: which hosts lanes are on counts.
 std::vector<StagePlan> Candidates::split(std::int32_t stages, const AdapterLoads& loads,
                                          Recompute recompute) const {
-    return as_job_says(choose_split(static_cast<std::int32_t>(in_.constants.model.layers), stages,
-                                    in_.built_in, in_.constants.costs, loads, recompute),
-                       job_);
+    std::vector<StagePlan> split =
+        as_job_says(choose_split(static_cast<std::int32_t>(in_.constants.model.layers), stages,
+                                 in_.built_in, in_.constants.costs, loads, recompute),
+                    job_);
+    for (StagePlan& stage : split) stage.rank *= in_.tensor;
+    return split;
 }
 
 /// Of whole layers.

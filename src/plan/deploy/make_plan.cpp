@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/cost/host_links.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
 #include "plan/deploy/check_host_memory.h"
@@ -250,6 +251,7 @@ class Planner {
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
         add_dora(job, model_, costs);
         add_transfers(job, constants, device_of(cluster_), tensor, costs);
+        add_hosts(job, cluster_, costs);
         if (job.parallel.offload.kind != Offload::Kind::none) {
             ReplicaPlan replica;
             replica.tensor = tensor;

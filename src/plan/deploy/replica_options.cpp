@@ -4,16 +4,20 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/cost/exchange_cost.h"
+#include "plan/cost/host_links.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
+#include "plan/memory/memory_model.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
@@ -67,10 +71,11 @@ class OptionList {
             if (!may_have(tensor)) continue;
             for (std::int32_t n = 1; n <= most_stages(tensor); ++n) cuts.push_back({tensor, n});
         }
-        std::stable_sort(cuts.begin(), cuts.end(), [](const auto& a, const auto& b) {
-            return std::pair(a.tensor * a.stages, a.stages) <
-                   std::pair(b.tensor * b.stages, b.stages);
-        });
+        const auto rank_of = [&](const ReplicaJob& cut) {
+            return std::tuple(cut.tensor * cut.stages, hosts_of_lanes(cut.tensor), cut.stages);
+        };
+        std::stable_sort(cuts.begin(), cuts.end(),
+                         [&](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
         for (const ReplicaJob& cut : cuts) {
             const Plan plan = plan_of(cut.tensor, cut.stages, costs_of_lanes(cut.tensor));
             const ReplicaView view = view_of(plan, plan.replicas.front());
@@ -86,6 +91,8 @@ class OptionList {
 
     DeploymentOptions run() {
         found_.task.ranks = cluster_.ranks;
+        found_.task.adapters =
+            static_cast<double>(std::max<std::size_t>(1, plan_.first_admitted.size()));
         for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
             if (may_have(tensor)) add_stages_of(tensor);
         }
@@ -96,7 +103,7 @@ class OptionList {
   private:
     bool may_have(std::int32_t tensor) const {
         if (tensor > 1 && has_coded_states(job_)) return false;
-        return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks_per_node &&
+        return (tensor & (tensor - 1)) == 0 && tensor <= cluster_.ranks &&
                (!plan_.fp8_linears || takes_fp8(lane_model(plan_.model, tensor)));
     }
 
@@ -104,12 +111,17 @@ class OptionList {
         return std::min(static_cast<std::int32_t>(plan_.model.layers), cluster_.ranks / tensor);
     }
 
+    std::int32_t hosts_of_lanes(std::int32_t tensor) const {
+        return (tensor - 1) / std::max(1, cluster_.ranks_per_node) + 1;
+    }
+
     CostModel costs_of_lanes(std::int32_t tensor) const {
         CostModel costs = built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
                                          plan_.fp8_linears);
         add_dora(job_, plan_.model, costs);
         add_transfers(job_, plan_, device_of(cluster_), tensor, costs);
-        return costs;
+        add_hosts(job_, cluster_, costs);
+        return over_hosts(plan_, tensor, hosts_of_lanes(tensor), costs);
     }
 
     std::int64_t most_tokens(const FittingTokens& fitting) const {
@@ -231,11 +243,28 @@ class OptionList {
         for (std::size_t i = 0; i < rules_.size(); ++i) add_seconds(i, buckets);
     }
 
+    /// As if all other replicas were on other hosts. On one host sums take next to nothing.
+    double exchange_of(const PackRules& rules) const {
+        const auto stages = static_cast<std::int32_t>(rules.stages.size());
+        if (!rules.costs.between_hosts || rules.tensor * stages == cluster_.ranks) return 0.0;
+        const ModelSpec lane = lane_model(plan_.model, rules.tensor);
+        std::int32_t layers = 0;
+        for (const StagePlan& stage : rules.stages) layers = std::max(layers, stage.layer_count);
+        double seconds = 0.0;
+        for (const AdapterId a : plan_.first_admitted) {
+            const auto parameters =
+                static_cast<double>(adapter_parameters(job_.adapter(a), lane, layers));
+            seconds += exchange_seconds(rules.costs.link(false), parameters);
+        }
+        return seconds;
+    }
+
     void add_seconds(std::size_t i, const std::map<std::int32_t, LengthBucket>& buckets) {
         const PackRules& rules = rules_[i];
         ReplicaOption& option = found_.task.options.emplace_back();
         option.ranks = found_.replicas[i].tensor * found_.replicas[i].stages;
         option.filling = filling_seconds(rules);
+        option.exchange = exchange_of(rules);
         for (const auto& [end, bucket] : buckets) {
             if (end > rules.capacity) break;
             const std::vector<SampleRef> longest{{0, end, end}};

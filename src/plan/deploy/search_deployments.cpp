@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +19,7 @@ constexpr double worth_solving = 1.15;
 constexpr std::size_t least_solved = 8;
 constexpr std::size_t most_kept = 512;
 constexpr int greedy_parts = 64;  // of a bucket
+constexpr double long_exchange = 0.1;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 bool holds(const ReplicaOption& option, std::size_t bucket) {
@@ -31,6 +33,7 @@ double rank_seconds(const ReplicaOption& option, std::size_t bucket) {
 bool dominates(const ReplicaOption& one, const ReplicaOption& other, double long_sample) {
     if (other.ranks % one.ranks != 0 || one.seconds.size() < other.seconds.size()) return false;
     if (one.filling > other.filling) return false;
+    if (one.exchange > std::max(long_exchange * long_sample, other.exchange)) return false;
     for (std::size_t j = 0; j < other.seconds.size(); ++j) {
         if (rank_seconds(one, j) > rank_seconds(other, j)) return false;
         if (one.seconds[j] > std::max(long_sample, other.seconds[j])) return false;
@@ -177,8 +180,9 @@ class MultisetSearch {
     }
 
     double solved_seconds(const OptionCounts& counts) const {
-        return task_.rounds.empty() ? balanced_round_seconds(task_, counts.replicas)
-                                    : dispatched_seconds(task_, counts.replicas);
+        return with_exchange(task_, counts.replicas,
+                             task_.rounds.empty() ? balanced_round_seconds(task_, counts.replicas)
+                                                  : dispatched_seconds(task_, counts.replicas));
     }
 
     void solve() {
@@ -327,6 +331,16 @@ double balanced_round_seconds(const DeploymentTask& task,
     const auto solution =
         solve_milp(dispatch_milp(dispatch_task(task, replicas), greedy, task.samples.size()), {});
     return solution ? std::min(greedy, solution->objective * greedy) : greedy;
+}
+
+double with_exchange(const DeploymentTask& task, const std::vector<std::int32_t>& replicas,
+                     double seconds) {
+    if (std::accumulate(replicas.begin(), replicas.end(), 0) < 2) return seconds;
+    double exchange = 0.0;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        if (replicas[i] > 0) exchange = std::max(exchange, task.options[i].exchange);
+    }
+    return std::max(seconds + exchange / task.adapters, exchange + seconds / task.adapters);
 }
 
 double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {

@@ -15,6 +15,8 @@ struct ReplicaOption {
     std::vector<double> seconds;
     double filling =
         0.0;  ///< seconds of a round in which its last stage waits for the first sample
+    /// Beside other replicas, seconds of a round in which its ranks sum gradients with theirs.
+    double exchange = 0.0;
 };
 
 /// Replicas for so many ranks and rounds with so many samples of each length bucket, the shortest
@@ -25,13 +27,16 @@ struct DeploymentTask {
     std::vector<ReplicaOption> options;
     /// Per round the samples of each bucket, where more is known than the mean, `samples`.
     std::vector<std::vector<std::int32_t>> rounds = {};
+    /// Adapters that train at once: the sums of each go beside what is computed of the others.
+    double adapters = 1.0;
 };
 
 /// Replicas of each option, and what a round takes with them.
 struct OptionCounts {
     std::vector<std::int32_t> replicas;  ///< per option
     double bound = 0.0;                  ///< seconds; no dispatch is faster (least_round_seconds)
-    double seconds = 0.0;                ///< dispatched_seconds, or without rounds balanced_...
+    /// dispatched_seconds, or without rounds balanced_..., and sums (with_exchange).
+    double seconds = 0.0;
 };
 
 struct DeploymentSearch {
@@ -65,7 +70,8 @@ DeploymentSearch search_deployments(const DeploymentTask& task);
 /// Per option whether another one, replicas of which can take its place rank by rank, holds as much
 /// and takes no more rank-seconds in any bucket, nor longer to fill. Of equal options the first
 /// stays. Samples are not cut: where one takes the other option more than `long_sample` seconds, it
-/// must take this one no less.
+/// must take this one no less; and where sums take it more than a tenth of that, they must take the
+/// other one no less.
 std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options,
                                     double long_sample = std::numeric_limits<double>::infinity());
 
@@ -78,6 +84,11 @@ double least_round_seconds(const DeploymentTask& task, const std::vector<std::in
 /// Some replica holds the last bucket.
 double balanced_round_seconds(const DeploymentTask& task,
                               const std::vector<std::int32_t>& replicas);
+
+/// What a round takes that computes for so many seconds, with the sums over its replicas: the last
+/// adapter's come behind all computation, computation of the first before all sums.
+double with_exchange(const DeploymentTask& task, const std::vector<std::int32_t>& replicas,
+                     double seconds);
 
 /// The greedy one: an upper bound.
 double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);

@@ -46,19 +46,6 @@ double predicted_speed(const DeploymentPrediction& entry) {
     return entry.prediction ? entry.prediction->tokens_per_second() : 0.0;
 }
 
-DeploymentPrediction predicted(const Job& job, const Entries& deployment, const ModelSpec& model,
-                               std::span<const DatasetInfo> datasets, const Cluster& cluster,
-                               std::int32_t rounds) {
-    DeploymentPrediction entry{deployment, std::nullopt};
-    const Job its = deployed(job, deployment);
-    try {
-        entry.prediction = predict(its, make_plan(its, model, datasets, cluster), datasets, rounds);
-    } catch (const InputError&) {
-        return entry;
-    }
-    return entry;
-}
-
 /// Whether the run that is continued can go on as it was.
 bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                 const Cluster& cluster, const Plan& former) {
@@ -112,6 +99,21 @@ InputError nothing_found(const Job& job, const FoundDeployments& found, const Cl
 
 }  // namespace
 
+DeploymentPrediction predict_deployment(const Job& job, const Entries& deployment,
+                                        const ModelSpec& model,
+                                        std::span<const DatasetInfo> datasets, Cluster cluster,
+                                        std::int32_t rounds) {
+    cluster.costs.reset();
+    DeploymentPrediction entry{deployment, std::nullopt};
+    const Job its = deployed(job, deployment);
+    try {
+        entry.prediction = predict(its, make_plan(its, model, datasets, cluster), datasets, rounds);
+    } catch (const InputError&) {
+        return entry;
+    }
+    return entry;
+}
+
 Job deployed(const Job& job, const Entries& deployment) {
     Job result = job;
     result.parallel.pipeline_stages.reset();
@@ -164,13 +166,14 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
     found.search = search_deployments(options.task);
     for (const OptionCounts& counts : found.search.solved) {
         if (found.fastest.size() >= most) break;
-        DeploymentPrediction entry = predicted(job, deployment_of(counts, options.replicas), model,
-                                               datasets, unmeasured, rounds);
+        DeploymentPrediction entry = predict_deployment(
+            job, deployment_of(counts, options.replicas), model, datasets, unmeasured, rounds);
         if (entry.prediction) found.fastest.push_back(std::move(entry));
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);
     if (!sharing.empty() && most > 0) {
-        DeploymentPrediction entry = predicted(job, sharing, model, datasets, unmeasured, rounds);
+        DeploymentPrediction entry =
+            predict_deployment(job, sharing, model, datasets, unmeasured, rounds);
         if (entry.prediction) found.fastest.push_back(std::move(entry));
     }
     std::stable_sort(found.fastest.begin(), found.fastest.end(), [](const auto& a, const auto& b) {
@@ -193,6 +196,7 @@ std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& mod
     if (!job.parallel.find_deployment && !has_too_many_ranks(job, model, cluster)) {
         return std::nullopt;
     }
+    if (former == nullptr && !job.parallel.deployment.empty()) return std::nullopt;
     const auto longest = [&] {
         return workload_of(job, model, cluster.backend, datasets).longest_sample;
     };

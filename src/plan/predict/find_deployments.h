@@ -36,6 +36,13 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster,
                                   std::int32_t rounds = 16, std::size_t most = 4);
 
+/// What this deployment would do, planned and predicted from `rounds` rounds with built-in costs;
+/// an empty one is one pipeline of all ranks.
+DeploymentPrediction predict_deployment(const Job& job, const std::vector<ReplicaJob>& deployment,
+                                        const ModelSpec& model,
+                                        std::span<const DatasetInfo> datasets, Cluster cluster,
+                                        std::int32_t rounds = 16);
+
 /// The job with this deployment.
 Job deployed(const Job& job, const std::vector<ReplicaJob>& deployment);
 
@@ -54,7 +61,8 @@ bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>
 /// With `deployment: auto`, or without the key on more ranks than one pipeline can use, as the
 /// model has layers, sets the job's deployment: that of `former`, the run that is continued,
 /// or null, where it has as many ranks and still fits, else the fastest that is found, of those
-/// that come back then. Throws InputError where there is none; does nothing with another key.
+/// that come back then. Throws InputError where there is none; does nothing with another key, nor
+/// for a new run whose deployment is found already (usual_way.h).
 std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,
                                                   std::span<const DatasetInfo> datasets,
                                                   const Cluster& cluster, const Plan* former);

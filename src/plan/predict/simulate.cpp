@@ -8,6 +8,7 @@
 #include "plan/action_traits.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/exchange_cost.h"
+#include "plan/cost/host_links.h"
 #include "plan/memory/memory_model.h"
 #include "plan/stage_layers.h"
 
@@ -73,13 +74,14 @@ Simulator::Simulator(const Job& job, const ReplicaView& view, const CostModel& c
 }
 
 void Simulator::add_replica(const ReplicaView& view, const CostModel& costs) {
-    replicas_.push_back({view, costs, stages_.size(), {}});
+    replicas_.push_back({view, stages_.size(), {}});
     for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
         StageState& stage = stages_.emplace_back();
         stage.replica = replicas_.size() - 1;
         stage.of_replica = s;
         const std::int32_t host = view.replica.stages[s].rank / std::max(1, costs.ranks_per_host);
         stage.host = static_cast<std::size_t>(host);
+        stage.costs = costs_of_stage(view, view.replica.stages[s], costs);
         computing_.resize(std::max(computing_.size(), stage.host + 1));
     }
     timeline_.stages.resize(stages_.size());
@@ -138,7 +140,7 @@ void Simulator::queue_actions(Replica& replica, const Window& window) {
 
 void Simulator::reduce(std::size_t stage, const Action& action) {
     Sum& sum = sums_[action.batch];
-    const CostModel& costs = replica_of(stage).costs;
+    const CostModel& costs = stages_[stage].costs;
     sum.seconds = std::max(sum.seconds, exchange_seconds(costs.link(on_one_host()),
                                                          parameters_of(stage, action.batch)));
     if (++sum.stages < stages_.size()) return;
@@ -218,7 +220,7 @@ bool Simulator::next_event() {
 
 double Simulator::speed(std::size_t host) const {
     const double computing = computing_[host];
-    const double most = replicas_.front().costs.full_speed_ranks;
+    const double most = stages_.front().costs.full_speed_ranks;
     return most > 0.0 && computing > most ? most / computing : 1.0;
 }
 
@@ -265,7 +267,7 @@ void Simulator::compute(std::size_t stage, const Action& action) {
 }
 
 void Simulator::send(std::size_t stage, std::size_t other, Link& link, const Action& action) {
-    const LinkCost cost = replica_of(stage).costs.link(stages_[stage].host == stages_[other].host);
+    const LinkCost cost = stages_[stage].costs.link(stages_[stage].host == stages_[other].host);
     link.free_at = std::max(now_, link.free_at) + cost.per_byte * bytes_of(stage, action);
     link.under_way.push_back(
         {traits_of(action.kind).channel, number_of(action), link.free_at + cost.fixed});
@@ -294,7 +296,8 @@ double Simulator::parameters_of(std::size_t stage, std::int32_t batch) const {
 }
 
 double Simulator::seconds_of(std::size_t stage, const Action& action) const {
-    const auto& [view, costs, first_stage, places] = replica_of(stage);
+    const ReplicaView& view = replica_of(stage).view;
+    const CostModel& costs = stages_[stage].costs;
     const StagePlan& part = view.replica.stages[stages_[stage].of_replica];
     if (action.kind == ActionKind::step) {
         return costs.step_fixed + costs.step_per_parameter * parameters_of(stage, action.batch);
@@ -311,7 +314,7 @@ double Simulator::stall_of(std::size_t stage, const Action& action) {
     if (met_shapes_ == nullptr || action.kind != ActionKind::forward) return 0.0;
     const Replica& replica = replica_of(stage);
     const StagePlan& part = replica.view.replica.stages[stages_[stage].of_replica];
-    return met_shapes_->meet(meeting_stage(stage, replica.view, part), replica.costs.host,
+    return met_shapes_->meet(meeting_stage(stage, replica.view, part), stages_[stage].costs.host,
                              item(timeline_.microbatches, number(action.microbatch)));
 }
 

@@ -93,7 +93,6 @@ class Simulator {
     };
     struct Replica {
         ReplicaView view;
-        CostModel costs;
         std::size_t first_stage = 0;
         std::vector<MicrobatchId> places;  ///< of the stream's microbatches, in the timeline
     };
@@ -101,6 +100,7 @@ class Simulator {
         std::size_t replica = 0;
         std::size_t of_replica = 0;  ///< which stage of it
         std::size_t host = 0;
+        CostModel costs;  ///< the replica's, with its lanes' sums between hosts
         std::deque<Action> actions;
         bool computing = false;
         double left = 0.0;   ///< seconds at full speed of what is being computed

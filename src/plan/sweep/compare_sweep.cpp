@@ -1,10 +1,21 @@
 #include "plan/sweep/compare_sweep.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace loratrain {
 
 namespace {
+
+/// The cut of most lanes that are on one host.
+std::pair<std::int32_t, std::int32_t> most_lanes(
+    const SweepTask& task, const std::vector<std::pair<std::int32_t, std::int32_t>>& cuts) {
+    auto chosen = cuts.front();
+    for (const auto& cut : cuts) {
+        if (cut.first <= task.cluster.ranks_per_node) chosen = cut;
+    }
+    return chosen;
+}
 
 /// Per degree, by falling ranks, the replica of most lanes with its `size`th microbatch.
 std::vector<SweepReplica> sweep_degrees(const SweepTask& task, SweepShapes& shapes,
@@ -13,8 +24,8 @@ std::vector<SweepReplica> sweep_degrees(const SweepTask& task, SweepShapes& shap
     for (std::int32_t ranks = 1; ranks <= task.cluster.ranks; ranks *= 2) {
         const auto cuts = shapes.cuts(ranks);
         if (cuts.empty()) continue;
-        const std::vector<SweepReplica> sizes =
-            shapes.replicas(cuts.back().first, cuts.back().second);
+        const auto [tensor, stages] = most_lanes(task, cuts);
+        const std::vector<SweepReplica> sizes = shapes.replicas(tensor, stages);
         if (!sizes.empty()) degrees.push_back(sizes[std::min(size, sizes.size() - 1)]);
     }
     std::reverse(degrees.begin(), degrees.end());

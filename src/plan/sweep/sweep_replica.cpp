@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
+#include "plan/cost/host_links.h"
 #include "plan/memory/memory_model.h"
 #include "plan/replica_view.h"
 
@@ -80,7 +81,7 @@ class ReplicaNumbers {
             const bool whole =
                 stage.first_layer_adapters.is_all() && stage.last_layer_adapters.is_all();
             LORATRAIN_CHECK(whole, "stages of a sweep's replica share no layers");
-            const CostModel of_rows = costs_of_rows(costs_);
+            const CostModel of_rows = costs_of_rows(costs_of_stage(view_, stage, costs_));
             training_.push_back(slopes_of([&](const MicrobatchLoad& load) {
                 return stage_seconds(of_rows, stage, load, replica.recompute);
             }));
@@ -89,13 +90,27 @@ class ReplicaNumbers {
             result_.fixed.push_back(training_.back().fixed);
             result_.host.push_back(host_line(costs_.host, stage));
         }
-        result_.messages = 2.0 * (result_.stages - 1) * costs_.message.fixed;
+        result_.messages = message_seconds();
         find_room();
         for (std::size_t c = 0; c < trials_.size(); ++c) add(c);
         return std::move(result_);
     }
 
   private:
+    /// Of a microbatch on its way up and down; what it has in bytes counts between hosts alone.
+    double message_seconds() const {
+        const std::vector<StagePlan>& stages = view_.replica.stages;
+        const std::int32_t size = std::max(1, costs_.ranks_per_host);
+        const double bytes = static_cast<double>(boundary_bytes(view_));
+        double seconds = 0.0;
+        for (std::size_t s = 1; s < stages.size(); ++s) {
+            const bool apart =
+                costs_.between_hosts && stages[s].rank / size != stages[s - 1].rank / size;
+            seconds += apart ? costs_.link(false).seconds(bytes) : costs_.message.fixed;
+        }
+        return 2.0 * seconds;
+    }
+
     /// Trials take memory by layers: the stage counts that has the least for each of its own.
     void find_room() {
         if (plan_.bytes_per_rank == 0) return;

@@ -54,8 +54,7 @@ SweepShapes::SweepShapes(const SweepTask& task)
 std::vector<std::pair<std::int32_t, std::int32_t>> SweepShapes::cuts(std::int32_t ranks) const {
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts;
     for (const std::int32_t tensor : tensor_degrees(task_.model)) {
-        const bool possible = is_power_of_two(tensor) && ranks % tensor == 0 &&
-                              tensor <= task_.cluster.ranks_per_node;
+        const bool possible = is_power_of_two(tensor) && ranks % tensor == 0;
         if (possible && ranks / tensor <= task_.model.layers) {
             cuts.emplace_back(tensor, ranks / tensor);
         }

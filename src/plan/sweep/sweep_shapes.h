@@ -31,7 +31,7 @@ class SweepShapes {
     explicit SweepShapes(const SweepTask& task);
 
     /// Lanes and stages of replicas on so many ranks, fewest lanes first: powers of two of lanes
-    /// that can share the model on one host.
+    /// that can share the model.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts(std::int32_t ranks) const;
     /// Those of all numbers of ranks that divide the cluster's, fewest ranks first.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts() const;

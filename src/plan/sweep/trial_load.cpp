@@ -13,6 +13,7 @@
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/memory_model.h"
+#include "plan/warmup.h"
 
 namespace loratrain {
 
@@ -48,12 +49,14 @@ TrialClasses classes_of_loads(std::map<TrialLoad, std::vector<AdapterId>>& risin
 }
 
 /// Steps of a trial at its rungs, the last one all of them; each at least one more than before.
-std::vector<std::int32_t> steps_at_rungs(const HalvingRule& rule, std::int32_t steps) {
+std::vector<std::int32_t> steps_at_rungs(const HalvingRule& rule, std::int32_t steps,
+                                         std::int32_t warmup) {
     std::vector<std::int32_t> rungs{steps};
     double share = 1.0;
     for (int k = 1; k < rule.rungs; ++k) {
         share /= rule.reduction_factor;
-        const auto step = static_cast<std::int32_t>(std::ceil(share * steps - 1e-9));
+        const auto share_of_steps = static_cast<std::int32_t>(std::ceil(share * steps - 1e-9));
+        const std::int32_t step = std::max(share_of_steps, warmup + 1);
         if (step < rungs.front()) rungs.insert(rungs.begin(), step);
     }
     return rungs;
@@ -167,7 +170,8 @@ TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datas
     for (std::size_t c = 0; c < trials.size(); ++c) {
         for (const AdapterId id : trials.members[c]) {
             TrialLoad load = trials.loads[c];
-            load.rungs = steps_at_rungs(rule, load.steps);
+            load.rungs =
+                steps_at_rungs(rule, load.steps, warmup_steps(job.adapter(id), load.steps));
             load.rungs.resize(std::min(load.rungs.size(), passed[id] + 1));
             load.steps = load.rungs.back();
             load.rungs.pop_back();
@@ -180,6 +184,15 @@ TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datas
         }
     }
     return classes_of_loads(rising);
+}
+
+TrialClasses expected_trials(const Job& job, const ModelSpec& model,
+                             std::span<const DatasetInfo> datasets) {
+    const TrialClasses trials = trial_classes(job, model, datasets);
+    if (!job.sweep || job.sweep->scheduler != TrialScheduler::halving) return trials;
+    const SweepJob& sweep = *job.sweep;
+    return expected_halving(job, datasets, trials,
+                            {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
 }
 
 }  // namespace loratrain

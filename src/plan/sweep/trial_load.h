@@ -63,4 +63,8 @@ TrialClasses remaining_trials(const TrialClasses& trials, std::span<const std::i
 TrialClasses trial_classes(const Job& job, const ModelSpec& model,
                            std::span<const DatasetInfo> datasets);
 
+/// The same as the job's sweep may be expected to end them.
+TrialClasses expected_trials(const Job& job, const ModelSpec& model,
+                             std::span<const DatasetInfo> datasets);
+
 }  // namespace loratrain

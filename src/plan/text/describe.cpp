@@ -367,12 +367,13 @@ std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets) {
     const JointWindow round = plan_joint_window(job, plan, datasets, at_start(plan), 1);
-    return summary(plan) + replicas_summary(plan) + lanes_summary(plan) +
-           microbatch_summary(plan, round) + streamed_summary(plan, round) +
-           offloaded_summary(plan, round) + packing_summary(job, plan) + trials_summary(report) +
-           recompute_summary(job, plan) + fitting_summary(plan, report.fitting) +
-           admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
-           adapter_table(job, plan, datasets);
+    const std::string& way = job.parallel.settled;
+    return summary(plan) + (way.empty() ? way : cat("chosen      ", way, "\n")) +
+           replicas_summary(plan) + lanes_summary(plan) + microbatch_summary(plan, round) +
+           streamed_summary(plan, round) + offloaded_summary(plan, round) +
+           packing_summary(job, plan) + trials_summary(report) + recompute_summary(job, plan) +
+           fitting_summary(plan, report.fitting) + admission_summary(job, plan) + "\n" +
+           stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

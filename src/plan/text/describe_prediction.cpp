@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "config/job_words.h"
+#include "plan/cost/host_links.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -95,18 +96,21 @@ std::string to_text(const LinkCost& link) {
                latency);
 }
 
-std::string describe_links(const Plan& plan, const Cluster& cluster) {
-    if (cluster.ranks <= cluster.ranks_per_node) return "";
+std::string describe_links(const Job& job, const Plan& plan, const Cluster& cluster) {
     const std::vector<ReplicaView> replicas = views_of(plan);
     const CostModel& costs = predicted_costs_of(replicas.front());
-    const std::string inside = to_text(costs.link(true));
-    if (!costs.between_hosts) {
-        return cat("messages    ", inside, "; between hosts taken for as fast: ",
-                   "no run on several of them has measured it\n");
-    }
-    const std::string between = to_text(*costs.between_hosts);
-    if (cluster.ranks_per_node == 1) return cat("messages    between hosts ", between, "\n");
-    return cat("messages    inside a host ", inside, "; between hosts ", between, "\n");
+    const std::int32_t hosts = host_count(cluster);
+    if (hosts == 1 || !costs.between_hosts) return "";
+    const LinkCost taken = between_hosts_of(job, cluster);
+    const LinkCost& link = *costs.between_hosts;
+    const bool measured = link.fixed != taken.fixed || link.per_byte != taken.per_byte;
+    const std::string source = measured ? ", measured"
+                               : job.cluster.any()
+                                   ? ", as cluster.between_hosts says"
+                                   : ", built in; cluster.between_hosts says otherwise";
+    const std::string inside =
+        hosts < cluster.ranks ? cat("inside a host ", to_text(costs.message), "; ") : "";
+    return cat("messages    ", inside, "between ", hosts, " hosts ", to_text(link), source, "\n");
 }
 
 std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePolicy chosen) {

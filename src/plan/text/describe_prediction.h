@@ -17,9 +17,9 @@ std::string describe(const Plan& plan, const Prediction& prediction);
 /// "1.18 GB/s, 24 us"; latency alone where bytes cost nothing.
 std::string to_text(const LinkCost& link);
 
-/// On several hosts, a line of what messages were predicted with inside a host and between two, or
-/// that they are taken for as fast; "" on one host.
-std::string describe_links(const Plan& plan, const Cluster& cluster);
+/// On several hosts, a line of what messages were predicted with inside a host and between two, and
+/// where that is from; "" on one host.
+std::string describe_links(const Job& job, const Plan& plan, const Cluster& cluster);
 
 /// A line per policy, and for mlora one more with its published rule where that differs: tokens/s,
 /// time, idle share, and the gain over it of `chosen`.

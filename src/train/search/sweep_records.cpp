@@ -37,6 +37,16 @@ std::string last_evaluation(const AdapterState& state) {
     return evaluation_text(state.last_eval_loss, state.last_exact_match);
 }
 
+/// Where the next trial is as good: that the order of trials decided.
+std::string tie_of_next(const std::vector<TrialStanding>& trials, std::size_t place) {
+    if (place + 1 >= trials.size()) return "";
+    const TrialStanding& one = trials[place];
+    const TrialStanding& next = trials[place + 1];
+    const bool tie = one.stage == next.stage && compared(one.value) == compared(next.value) &&
+                     (one.stage == TrialStage::complete || one.rungs == next.rungs);
+    return tie ? " (the next is as good; the order of trials decided)" : "";
+}
+
 std::string board_of(const Job& job, const AdapterTable& adapters, DatasetId dataset) {
     const std::vector<TrialStanding> trials = standings(job, adapters, dataset);
     if (trials.empty()) return "";
@@ -55,9 +65,9 @@ std::string board_of(const Job& job, const AdapterTable& adapters, DatasetId dat
         const AdapterState& state = adapters[trials[i].trial].state;
         if (!std::isfinite(trials[i].value)) break;
         const bool complete = trials[i].stage == TrialStage::complete;
-        text +=
-            cat("  ", i + 1, ". ", job.adapter(trials[i].trial).name, ": ", last_evaluation(state),
-                complete ? "" : cat(", after ", state.steps, " steps"), "\n");
+        text += cat("  ", i + 1, ". ", job.adapter(trials[i].trial).name, ": ",
+                    last_evaluation(state), complete ? "" : cat(", after ", state.steps, " steps"),
+                    tie_of_next(trials, i), "\n");
     }
     return text;
 }

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/rungs.h"
 
 namespace loratrain {
 
@@ -104,6 +103,23 @@ void TrialSearch::judge() {
     for (std::size_t d = 0; d < job_.datasets.size(); ++d) judge_dataset(static_cast<DatasetId>(d));
 }
 
+/// Where another one has come to the same value and goes on: that the order of trials decided.
+std::string TrialSearch::tie_text(const std::vector<AdapterId>& trials,
+                                  const std::vector<TrialRecord>& records,
+                                  const std::vector<Verdict>& verdicts, std::size_t pruned) const {
+    const int rung = records[pruned].promoted;
+    const auto at = static_cast<std::size_t>(rung);
+    for (std::size_t t = 0; t < trials.size(); ++t) {
+        const TrialRecord& other = records[t];
+        const bool now = other.promoted == rung && verdicts[t] == Verdict::promote;
+        if ((other.promoted <= rung && !now) || other.values.size() <= at) continue;
+        if (compared(other.values[at]) != compared(records[pruned].values[at])) continue;
+        return cat("; ", job_.adapter(trials[t]).name,
+                   " came to the same value, and the order of trials decided");
+    }
+    return "";
+}
+
 void TrialSearch::judge_dataset(DatasetId dataset) {
     const std::vector<AdapterId> trials = trials_of(dataset);
     std::vector<TrialRecord> records;
@@ -124,7 +140,8 @@ void TrialSearch::judge_dataset(DatasetId dataset) {
         const int rung = state.promoted + 1;
         if (verdicts[t] == Verdict::promote) promote(trials[t]);
         if (verdicts[t] == Verdict::prune) {
-            prune(trials[t], cat("pruned at rung ", rung, ": others hold all places of the next"));
+            prune(trials[t], cat("pruned at rung ", rung, ": others hold all places of the next",
+                                 tie_text(trials, records, verdicts, t)));
         }
         again = again || (verdicts[t] == Verdict::promote && is_unjudged(state));
     }

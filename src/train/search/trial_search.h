@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plan/rank_trials.h"
+#include "plan/rungs.h"
 #include "train/adapter_table.h"
 
 namespace loratrain {
@@ -43,6 +44,9 @@ class TrialSearch {
   private:
     void note_value(AdapterId trial, double value);
     void judge_dataset(DatasetId dataset);
+    std::string tie_text(const std::vector<AdapterId>& trials,
+                         const std::vector<TrialRecord>& records,
+                         const std::vector<Verdict>& verdicts, std::size_t pruned) const;
     void promote(AdapterId trial);
     void prune(AdapterId trial, const std::string& why);
     std::vector<AdapterId> trials_of(DatasetId dataset) const;

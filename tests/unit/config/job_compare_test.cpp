@@ -137,6 +137,11 @@ TEST(JobCompare, AutoIsTheBackendThatItComesTo) {
     EXPECT_EQ(harmful(by_itself, cpu, {}), Lines{"run.backend: auto -> cpu"});
 }
 
+TEST(JobCompare, LinksMayComeAndGo) {
+    expect_harmless([](Job& job) { job.cluster.between_hosts.microseconds = 5.0; },
+                    {"cluster.between_hosts: not set -> {microseconds: 5}"});
+}
+
 TEST(JobCompare, StepsInPlaceOfEpochsAreHarmful) {
     expect_harmful(
         [](Job& job) { job.adapters[0].max_steps = 100; },

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "base/text.h"
 #include "unit/config/job_files.h"
 
 namespace loratrain {
@@ -188,6 +189,35 @@ TEST_F(JobWrite, AnyDoubleComesBackExactly) {
     }
 }
 
+/// What a job leaves open is not there until it is settled, and stays open.
+TEST_F(JobWrite, WhatIsOpenStaysOpen) {
+    Job job = read(minimal_job);
+    EXPECT_TRUE(job.parallel.deployment_open && job.parallel.assignment_open);
+    for (const char* key : {"deployment:", "assignment:"}) {
+        EXPECT_EQ(to_yaml(job).find(key), std::string::npos);
+    }
+    EXPECT_TRUE(again(job).parallel.deployment_open && again(job).parallel.assignment_open);
+    job.parallel.deployment_open = job.parallel.assignment_open = false;
+    EXPECT_NE(to_yaml(job).find("deployment: pipeline"), std::string::npos);
+    EXPECT_NE(to_yaml(job).find("assignment: joint"), std::string::npos);
+    for (const char* given :
+         {"deployment: pipeline", "deployment: auto", "pipeline_stages: 2", "assignment: each"}) {
+        const ParallelJob parallel = read(cat(minimal_job, "parallel: {", given, "}\n")).parallel;
+        EXPECT_FALSE(parallel.deployment_open || parallel.assignment_open) << given;
+    }
+    const ParallelJob joint = read(minimal_job + "parallel: {assignment: joint}\n").parallel;
+    EXPECT_TRUE(joint.deployment_open && !joint.assignment_open);
+}
+
+TEST_F(JobWrite, LinksBetweenHosts) {
+    EXPECT_EQ(to_yaml(read(minimal_job)).find("cluster:"), std::string::npos);
+    const Job job = read(minimal_job + "cluster: {between_hosts: {gigabytes_per_second: 12.5}}\n");
+    EXPECT_EQ(job.cluster.between_hosts.gigabytes_per_second, 12.5);
+    EXPECT_FALSE(job.cluster.between_hosts.microseconds);
+    EXPECT_EQ(again(job).cluster.between_hosts.gigabytes_per_second, 12.5);
+    EXPECT_EQ(to_yaml(again(job)), to_yaml(job));
+}
+
 /// What is found for it is the plan's, not the job's.
 TEST_F(JobWrite, AutoDeploymentsStayAuto) {
     Job job = read(minimal_job + "parallel: {deployment: auto, dispatch: length}\n");
@@ -270,11 +300,9 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "max_hours: 0",
                                   "peer_timeout: 30",
                                   "pipeline_stages: auto",
-                                  "deployment: pipeline",
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
                                   "dispatch: balanced",
-                                  "assignment: joint",
                                   "math:",
                                   "path: ",
                                   "eval_path: \"\"",

@@ -1,5 +1,7 @@
 #include "config/module_rules.h"
 
+#include <tuple>
+
 #include "unit/config/job_files.h"
 
 namespace loratrain {
@@ -210,6 +212,49 @@ TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
                 "adapters.a.init_lora_weights: 'pissa' does not go with init_from, which is "
                 "the start",
                 "twice the r");
+}
+
+TEST_F(ModuleRules, RefusesWhatMatchesNothing) {
+    const char* hint = "targets of the adapter: q_proj";
+    for (const auto& [keys, key, what] :
+         {std::tuple{"rank_pattern: {q_prj: 8}", "rank_pattern", "'q_prj' matches no target"},
+          {"rank_pattern: {^q_proj: 8}", "rank_pattern", "'^q_proj' matches no target"},
+          {"rank_pattern: {q_proj: 8, 'layers.0': 2}", "rank_pattern",
+           "'layers.0' matches no target"},
+          {"target_modules: [v_proj], rank_pattern: {q_proj: 8}", "rank_pattern",
+           "'q_proj' matches no target"},
+          {"exclude_modules: [q_proj], rank_pattern: {q_proj: 8}", "rank_pattern",
+           "'q_proj' matches no target"},
+          {"layers_to_transform: [1], rank_pattern: {0.self_attn.q_proj: 8}", "rank_pattern",
+           "'0.self_attn.q_proj' matches no target"},
+          {"rank_pattern: {lm_head: 8}", "rank_pattern", "'lm_head' matches no target"},
+          {"alpha_pattern: {attn.q_proj: 8}", "alpha_pattern", "'attn.q_proj' matches no target"},
+          {"exclude_modules: [down_prj]", "exclude_modules", "'down_prj' matches no module"},
+          {"exclude_modules: [v_proj, mlp.q_proj]", "exclude_modules",
+           "'mlp.q_proj' matches no module"},
+          {"exclude_modules: 'self_attn'", "exclude_modules", "'self_attn' matches no module"},
+          {"layers_to_transform: [0], layers_pattern: [layers, h]", "layers_pattern",
+           "'h' matches no module"}}) {
+        expect_only(refused(keys), at(6), std::string("adapters.a.") + key + ": " + what, hint);
+    }
+    for (const char* fine :
+         {"exclude_modules: [lm_head]", "exclude_modules: [input_layernorm, v_proj]",
+          "exclude_modules: '.*norm'",
+          "target_modules: [q_proj, lm_head], rank_pattern: {lm_head: 8}",
+          "layers_to_transform: [0, 255]", "rank_pattern: {'.*\\.layers\\.200\\..*': 8}"}) {
+        EXPECT_TRUE(adapter(fine).modules) << fine;
+    }
+}
+
+TEST_F(ModuleRules, RefusesWhatMatchesNothingInATrial) {
+    const std::vector<Problem> found = problems(
+        "model: {weights: base.h5}\nrun: {dir: out}\n"
+        "datasets: {math: {path: m.jsonl, eval_path: e.jsonl}}\n"
+        "defaults: {rank_pattern: {q_proj: 4}}\n"
+        "sweep: {space: {target_modules: [[q_proj], [v_proj]]}}\n");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_NE(found[0].what.find("rank_pattern: 'q_proj' matches no target"), std::string::npos)
+        << found[0].what;
 }
 
 TEST_F(ModuleRules, VeraHasItsOwnKeys) {

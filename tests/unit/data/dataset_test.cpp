@@ -152,6 +152,21 @@ TEST_F(DatasetTest, ChecksTheVocabulary) {
     EXPECT_FALSE(has(text, "data.jsonl:4"));
 }
 
+TEST_F(DatasetTest, RefusesLabelsThatAreShiftedAlready) {
+    const std::string text = refusal(
+        "{\"input_ids\":[1,2,3]}\n"
+        "{\"input_ids\":[1,9,8,7],\"labels\":[9,8,7,-100]}\n"
+        "{\"input_ids\":[1,9,8,7],\"labels\":[-100,8,7,-100]}\n");
+    EXPECT_TRUE(has(text, "data.jsonl:2: labels are shifted by one"));
+    EXPECT_FALSE(has(text, "data.jsonl:3"));
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1,9,8,7],\"labels\":[-100,8,7,-100]}\n"), "shifted"));
+    open(
+        "{\"input_ids\":[1,9,8,7],\"labels\":[-100,9,8,7]}\n"  // own ids
+        "{\"input_ids\":[5,5,5],\"labels\":[5,5,5]}\n"         // which are the next ones' too
+        "{\"input_ids\":[1,9,8],\"labels\":[-100,8,-100]}\n"   // one label may be anything
+        "{\"input_ids\":[1,9,8],\"labels\":[-100,-100,-100]}\n");
+}
+
 TEST_F(DatasetTest, AllKindsOfProblemsAtOnce) {
     job_.max_seq_len = 2;
     const std::string text = refusal("{\"input_ids\":[1,2,3]}\nnonsense\n{\"input_ids\":[100]}\n");

@@ -102,6 +102,9 @@ TEST_F(AdapterConfigTest, WhatIsMoreThanAAndB) {
     for (const auto& [key, value] : values.items()) {
         EXPECT_TRUE(has(variants({{key, value}}), key + " is " + value.dump() + ", w")) << key;
     }
+    for (const char* key : {"kasa_config", "monteclora_config", "arrow_config", "use_bdlora"}) {
+        EXPECT_TRUE(has(variants({{key, json::object()}}), "is {}, w")) << key;
+    }
     EXPECT_EQ(variants({{"use_dora", true}}, dora_form()), "");
     EXPECT_EQ(variants({{"use_dora", false},
                         {"bias", "none"},

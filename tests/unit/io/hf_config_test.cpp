@@ -164,6 +164,14 @@ TEST(HfConfigTest, GoldenGemma) {
     EXPECT_FALSE(gemma3.qk_norm_whole);
     EXPECT_EQ(gemma3.attention_soft_cap, 0.0);
     EXPECT_EQ(gemma3.logits_soft_cap, 0.0);
+    // transformers reads the one and never uses it; of the other it does in the text model alone.
+    const json caps = {{"attn_logit_softcapping", 2.0}, {"final_logit_softcapping", 3.0}};
+    const ModelSpec capped = parse(with(config("gemma3_text"), caps));
+    EXPECT_EQ(capped.attention_soft_cap, 0.0);
+    EXPECT_EQ(capped.logits_soft_cap, 3.0);
+    const json around = {{"model_type", "gemma3"},
+                         {"text_config", with(config("gemma3_text"), caps)}};
+    EXPECT_EQ(parse(around).logits_soft_cap, 0.0);
     ASSERT_TRUE(gemma3.window_rope);
     EXPECT_EQ(gemma3.window_rope->theta, 10000.0);
     EXPECT_EQ(gemma3.rope.theta, 100000.0);
@@ -186,7 +194,16 @@ TEST(HfConfigTest, TextModelsInsideOfOthers) {
     EXPECT_EQ(parse(mistral3).wrapper, "mistral3");
     EXPECT_EQ(parse(mistral3).family, "mistral");
     EXPECT_FALSE(parse(mistral3).tie_word_embeddings);
-    EXPECT_TRUE(parse(with(mistral3, {{"tie_word_embeddings", nullptr}})).tie_word_embeddings);
+    // Mistral-Small-3.1 says nothing of it, and has a head of its own.
+    EXPECT_FALSE(parse(with(mistral3, {{"tie_word_embeddings", nullptr}})).tie_word_embeddings);
+    EXPECT_TRUE(parse(with(mistral3, {{"tie_word_embeddings", nullptr},
+                                      {"text_config", {{"tie_word_embeddings", true}}}}))
+                    .tie_word_embeddings);
+    EXPECT_FALSE(parse(with(mistral3, {{"text_config", {{"tie_word_embeddings", true}}}}))
+                     .tie_word_embeddings)
+        << "what stands outside goes before";
+    EXPECT_EQ(parse(with(mistral3, {{"text_config", {{"model_type", nullptr}}}})).family,
+              "mistral");
     json bare = mistral3;
     bare.erase("text_config");
     EXPECT_TRUE(has(config_refusal(bare), "has no text_config, which a mistral3 has"));
@@ -200,7 +217,22 @@ TEST(HfConfigTest, QueriesOfMinistral) {
     EXPECT_EQ(spec.rope.original_max_position, 8);
     EXPECT_EQ(spec.rope.type, RopeType::yarn);
     EXPECT_EQ(spec.rope.attention_factor, 1.0);
-    EXPECT_TRUE(has(config_refusal(config("ministral3")), "rope_parameters are missing"));
+    const RopeSpec missing = parse(config("ministral3")).rope;
+    EXPECT_EQ(missing.type, RopeType::yarn);
+    EXPECT_EQ(missing.theta, 1e6);
+    EXPECT_EQ(missing.factor, 16.0);
+    EXPECT_EQ(missing.original_max_position, 16384);
+    EXPECT_EQ(missing.query_beta, 0.1);
+    json zeros = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+    const RopeSpec without = parse(with(config("ministral3"), {{"rope_parameters", zeros}})).rope;
+    for (const char* key :
+         {"llama_4_scaling_beta", "mscale", "mscale_all_dim", "beta_fast", "beta_slow"}) {
+        zeros[key] = 0.0;
+    }
+    EXPECT_EQ(parse(with(config("ministral3"), {{"rope_parameters", zeros}})).rope, without);
+    EXPECT_EQ(without.theta, 10000.0) << "that of settings that do not say";
+    EXPECT_EQ(without.query_beta, 0.0);
+    EXPECT_DOUBLE_EQ(without.attention_factor, 0.1 * std::log(4.0) + 1.0);
     const json scaled = {{"rope_parameters",
                           {{"rope_type", "yarn"},
                            {"factor", 4.0},
@@ -300,6 +332,19 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
     EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
     older["rope_scaling"]["type"] = "longrope";
     EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    older["rope_scaling"]["type"] = "yarn";  // an old name of it in this family
+    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    older["rope_scaling"]["type"] = "linear";
+    EXPECT_TRUE(has(config_refusal(older), "this family has longrope or default"));
+    older["rope_scaling"]["type"] = "su";
+    older["rope_scaling"]["rope_type"] = "longrope";
+    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    json inside = older;
+    inside.erase("original_max_position_embeddings");
+    inside["rope_scaling"]["original_max_position_embeddings"] = 64;
+    EXPECT_TRUE(has(config_refusal(inside), "which transformers does not read there"));
+    inside["rope_scaling"].erase("original_max_position_embeddings");
+    EXPECT_EQ(parse(inside).rope.original_max_position, 4096);
     older["partial_rotary_factor"] = 1.0;
     EXPECT_TRUE(
         has(config_refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
@@ -360,6 +405,7 @@ TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     EXPECT_TRUE(has(refusal({{"use_sliding_window", true}}), "windows are not supported"));
     EXPECT_TRUE(has(refusal({{"num_experts_per_tok", 7}}), "num_experts_per_tok is 7"));
     EXPECT_TRUE(has(refusal({{"num_local_experts", 4096}}), "must be at most 1024"));
+    EXPECT_TRUE(has(refusal({{"num_experts", 7}}), "num_experts is 7, but num_local_experts is 6"));
     EXPECT_TRUE(has(refusal({{"num_local_experts", 0}}), "num_local_experts is 0"));
     EXPECT_TRUE(has(refusal({{"model_type", "qwen2_moe"}}), "qwen3_moe"));
     EXPECT_TRUE(has(refusal({{"quantization_config",
@@ -505,6 +551,144 @@ TEST(HfConfigTest, FamilyDefaults) {
     const ModelSpec qwen3 = parse(with(config("qwen3"), biases));
     EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
     EXPECT_FALSE(qwen3.mlp_bias);
+}
+
+// As the config.json of google/gemma-3-4b-it has it: the class has the rest.
+TEST(HfConfigTest, SizesOfTheClass) {
+    const json gemma3 = {{"model_type", "gemma3"},
+                         {"text_config",
+                          {{"model_type", "gemma3_text"},
+                           {"hidden_size", 2560},
+                           {"intermediate_size", 10240},
+                           {"num_hidden_layers", 34},
+                           {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+                           {"sliding_window", 1024}}}};
+    const ModelSpec spec = parse(gemma3);
+    EXPECT_EQ(spec.vocab_size, 262208);
+    EXPECT_EQ(spec.heads, 8);
+    EXPECT_EQ(spec.kv_heads, 4);
+    EXPECT_EQ(spec.head_dim, 256);
+    EXPECT_EQ(spec.pad_token, 0);
+    EXPECT_EQ(spec.rope.factor, 8.0);
+    struct Class {
+        const char* family;
+        std::int64_t vocabulary, hidden, intermediate, layers, heads, kv_heads, head_dim, pad;
+    };
+    for (const Class& known : {Class{"llama", 32000, 4096, 11008, 32, 32, 32, 128, -1},
+                               {"mistral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
+                               {"qwen2", 151936, 4096, 22016, 32, 32, 32, 128, -1},
+                               {"qwen3", 151936, 4096, 22016, 32, 32, 32, 128, -1},
+                               {"smollm3", 128256, 2048, 11008, 36, 16, 4, 128, 128004},
+                               {"granite", 32000, 4096, 11008, 32, 32, 32, 128, -1},
+                               {"seed_oss", 155136, 4096, 27648, 64, 80, 8, 128, 1},
+                               {"ministral3", 131072, 4096, 14336, 34, 32, 8, 128, 11},
+                               {"olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 1},
+                               {"olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 1},
+                               {"gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 0},
+                               {"gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 0},
+                               {"glm4", 151552, 4096, 13696, 40, 32, 2, 128, 151329},
+                               {"phi3", 32064, 3072, 8192, 32, 32, 32, 96, 32000},
+                               {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
+                               {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1}}) {
+        const ModelSpec model = parse({{"model_type", known.family}});
+        EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
+        EXPECT_EQ(model.hidden_size, known.hidden) << known.family;
+        EXPECT_EQ(model.intermediate_size, known.intermediate) << known.family;
+        EXPECT_EQ(model.layers, known.layers) << known.family;
+        EXPECT_EQ(model.heads, known.heads) << known.family;
+        EXPECT_EQ(model.kv_heads, known.kv_heads) << known.family;
+        EXPECT_EQ(model.head_dim, known.head_dim) << known.family;
+        EXPECT_EQ(model.pad_token, known.pad) << known.family;
+    }
+    EXPECT_EQ(parse(with(config("gemma2"), {{"pad_token_id", 7}})).pad_token, 7);
+    json null_pad = config("gemma2");
+    null_pad["pad_token_id"] = nullptr;
+    EXPECT_EQ(parse(null_pad).pad_token, -1);
+}
+
+json llama3_rope(const json& changes = json::object()) {
+    return with({{"rope_type", "llama3"},
+                 {"factor", 8.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0}},
+                changes);
+}
+
+TEST(HfConfigTest, OriginalPositionsWhereNothingSaysThem) {
+    const auto original = [](const std::string& family, const json& changes) {
+        return parse(with(config(family), changes)).rope.original_max_position;
+    };
+    EXPECT_EQ(original("llama", {{"rope_scaling", llama3_rope()}}), 2048) << "of the class";
+    EXPECT_EQ(
+        original("llama", {{"rope_scaling", llama3_rope()}, {"max_position_embeddings", 512}}),
+        512);
+    EXPECT_EQ(original("qwen3", {{"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}}}), 32768);
+    const json null_factor = {
+        {"rope_scaling",
+         {{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 8192}}},
+        {"max_position_embeddings", 65536}};
+    json qwen3 = config("qwen3");
+    qwen3.update(null_factor);
+    EXPECT_EQ(parse(qwen3).rope.factor, 8.0) << "of the positions";
+}
+
+TEST(HfConfigTest, RefusesTwoPlacesThatContradictEachOther) {
+    const auto refused = [](const json& changes, const char* text,
+                            const std::string& family = "llama") {
+        EXPECT_TRUE(has(refusal_with(changes, family), text)) << refusal_with(changes, family);
+    };
+    json linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+    json other = with(linear, {{"rope_theta", 1e6}});
+    refused({{"rope_parameters", linear}, {"rope_scaling", other}},
+            "contradict each other: rope_theta is 10000 and 1e+06");
+    refused({{"rope_parameters", other}, {"rope_scaling", linear}}, "contradict each other");
+    refused({{"rope_theta", 5.0}, {"rope_scaling", other}},
+            "rope_scaling.rope_theta is 1000000.0, but rope_theta is 5.0");
+    const char* original = "original_max_position_embeddings";
+    refused({{original, 32}, {"rope_scaling", llama3_rope({{original, 64}})}},
+            "rope_scaling.original_max_position_embeddings is 64, but "
+            "original_max_position_embeddings is 32");
+    refused({{"rope_scaling", with(linear, {{"type", "yarn"}})}},
+            "rope_scaling.type is \"yarn\", but rope_type is \"linear\"");
+    refused({{"partial_rotary_factor", 0.5},
+             {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}}},
+            "partial_rotary_factor is 0.25, but partial_rotary_factor is 0.5", "glm4");
+    refused({{"rope_theta", 7e5}}, "rope_parameters are missing, and rope_theta 700000.0",
+            "apertus");
+    EXPECT_EQ(parse(with(config("llama"), {{"rope_theta", 1000000},
+                                           {"rope_scaling", json::object()},
+                                           {"rope_parameters", other}}))
+                  .rope.theta,
+              1e6);
+}
+
+TEST(HfConfigTest, RopesByTypeOfLayerThatContradict) {
+    const json linear = {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 3e5}};
+    const json by_type = {{"full_attention", linear}};
+    const auto refused = [](const json& changes, const char* text) {
+        EXPECT_TRUE(has(refusal_with(changes, "gemma3_text"), text))
+            << refusal_with(changes, "gemma3_text");
+    };
+    refused({{"rope_parameters", linear}}, "rope_parameters must be {full_attention");
+    refused({{"rope_parameters", by_type}, {"rope_theta", 7e5}},
+            "rope_parameters.full_attention.rope_theta is 300000.0, but rope_theta is 700000.0");
+    refused({{"rope_parameters", by_type}, {"rope_scaling", {{"factor", 4.0}}}},
+            "rope_scaling.factor is 4.0, but rope_parameters.full_attention.factor is 8.0");
+    refused({{"rope_parameters", {{"sliding_attention", {{"rope_theta", 5.0}}}}},
+             {"rope_local_base_freq", 7.0}},
+            "rope_parameters.sliding_attention.rope_theta is 5.0, but rope_local_base_freq is 7.0");
+    const ModelSpec same = parse(with(
+        config("gemma3_text"),
+        {{"rope_parameters", by_type}, {"rope_scaling", {{"factor", 8.0}}}, {"rope_theta", 3e5}}));
+    EXPECT_EQ(same.rope.factor, 8.0);
+    EXPECT_EQ(same.rope.theta, 3e5);
+    ASSERT_TRUE(same.window_rope);
+    EXPECT_EQ(same.window_rope->theta, 1e4);
+    // Of olmo3 transformers takes rope_theta for full attention alone.
+    const ModelSpec olmo3 = parse(with(config("olmo3"), {{"rope_theta", 1e6}}));
+    EXPECT_EQ(olmo3.rope.theta, 1e6);
+    ASSERT_TRUE(olmo3.window_rope);
+    EXPECT_EQ(olmo3.window_rope->theta, 5e5);
 }
 
 TEST(HfConfigTest, RefusesUnreadableDocuments) {
@@ -696,16 +880,12 @@ TEST(HfConfigTest, RefusesRopeTypes) {
                            {"low_freq_factor", 4.0},
                            {"high_freq_factor", 4.0}}}};
     const std::string text = refusal_with(llama3);
-    EXPECT_TRUE(has(text, "'rope_scaling.original_max_position_embeddings' is missing"));
     EXPECT_TRUE(has(text, "must be greater than low_freq_factor"));
     EXPECT_TRUE(
         has(refusal_with({{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5"));
 }
 
 TEST(HfConfigTest, RefusesBadDimensions) {
-    json missing = config("llama");
-    missing.erase("hidden_size");
-    EXPECT_TRUE(has(config_refusal(missing), "'hidden_size' is missing"));
     EXPECT_TRUE(has(refusal_with({{"hidden_size", 64.5}}), "hidden_size is 64.5"));
     EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 0}}), "num_hidden_layers is 0"));
     EXPECT_TRUE(has(refusal_with({{"num_hidden_layers", 2000000000}}),

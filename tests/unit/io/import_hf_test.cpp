@@ -274,6 +274,63 @@ TEST_F(ImportHfTest, AllProblemsOfTheTensorsAtOnce) {
     EXPECT_TRUE(has(text, "up_proj.weight_scale: is no tensor of a llama model"));
 }
 
+TEST_F(ImportHfTest, ReadsNamesWithOtherWordsInFront) {
+    const auto import_named = [&](const auto& name_of, const json& config = tiny_config()) {
+        RawTensors renamed;
+        for (const auto& [name, tensor] : tiny_tensors(tiny_spec()))
+            renamed[name_of(name)] = tensor;
+        put_tiny(renamed, config);
+        const ImportReport report = import({.force = true});
+        EXPECT_EQ(read_all(*open_base_weights(out()), base_tensors(tiny_spec()).front()),
+                  tiny_values(base_tensors(tiny_spec()).front()));
+        return report;
+    };
+    const auto behind = [](const std::string& prefix) {
+        return [prefix](const std::string& name) { return prefix + name; };
+    };
+    EXPECT_EQ(import_named(behind("")).renamed, "");
+    for (const std::string prefix :
+         {"_orig_mod.", "module.", "base_model.model.", "module._orig_mod."}) {
+        EXPECT_EQ(import_named(behind(prefix)).renamed,
+                  prefix + "model.embed_tokens.weight is read as model.embed_tokens.weight");
+    }
+    const auto instead_of_model = [](const std::string& prefix) {
+        return [prefix](const std::string& name) {
+            return name.starts_with("model.") ? prefix + name.substr(6) : name;
+        };
+    };
+    for (const std::string prefix : {"", "model.language_model.", "transformer."}) {
+        EXPECT_EQ(import_named(instead_of_model(prefix)).renamed,
+                  prefix + "embed_tokens.weight is read as model.embed_tokens.weight");
+    }
+    json text = tiny_config();
+    text["model_type"] = "mistral";
+    text["sliding_window"] = nullptr;
+    const json wrapper = {{"model_type", "mistral3"}, {"text_config", text}};
+    for (const std::string inner : {"model.language_model.", "language_model.model."}) {
+        const ImportReport report = import_named(
+            [&](const std::string& name) { return "_orig_mod." + instead_of_model(inner)(name); },
+            wrapper);
+        EXPECT_EQ(report.wrapper, "mistral3");
+        EXPECT_TRUE(has(report.renamed, "_orig_mod." + inner + "embed_tokens.weight is read as"));
+    }
+}
+
+TEST_F(ImportHfTest, SaysThatAnAdapterIsInTheFolder) {
+    RawTensors tensors;
+    for (const auto& [name, tensor] : tiny_tensors(tiny_spec())) {
+        const std::size_t q = name.find("q_proj.");
+        const std::string inner =
+            q == std::string::npos ? name
+                                   : cat(name.substr(0, q + 7), "base_layer.", name.substr(q + 7));
+        tensors["base_model.model." + inner] = tensor;
+    }
+    put_tiny(tensors);
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "q_proj.base_layer.weight: is no tensor of a llama model")) << text;
+    EXPECT_TRUE(has(text, "merge it into the model (PEFT: merge_and_unload)")) << text;
+}
+
 TEST_F(ImportHfTest, LongListsAreCut) {
     json config = tiny_config();
     config["num_hidden_layers"] = 7;

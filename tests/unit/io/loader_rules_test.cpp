@@ -168,6 +168,10 @@ TEST_F(LoaderRulesTest, VariantsThatPeftLoads) {
     EXPECT_TRUE(has(alora, "llama.cpp loads"));
     EXPECT_TRUE(has(check(plain, llama, {{"layer_replication", {{0, 2}, {1, 4}}}}),
                     "llama.cpp does not\nlayer_replication"));
+    EXPECT_TRUE(has(check(plain, llama, {{"layers_pattern", "layers"}}),
+                    "PEFT does not\nlayers_pattern is there without layers_to_transform"));
+    EXPECT_TRUE(has(check(plain, llama, {{"target_modules", ".*"}, {"layers_to_transform", 1}}),
+                    "PEFT does not\ntarget_modules is a text, beside layers_to_transform"));
     EXPECT_EQ(check(plain, llama, {{"new_config", 3}}), all);
     EXPECT_TRUE(has(advice_, "new_config is 3, which is no key of PEFT 0.21"));
 }
@@ -211,6 +215,7 @@ TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
         EXPECT_EQ(verdict.loads(), verdict.loader == "PEFT") << verdict.loader;
     }
     EXPECT_FALSE(check_tensors(tensors, {})[0].loads());
+    EXPECT_FALSE(check_tensors(tensors, {{"use_bdlora", {{"nblocks", 2}}}})[0].loads());
 }
 
 }  // namespace

@@ -88,8 +88,8 @@ TEST_F(TokenFileTest, ReadsLinesInAnyOrder) {
 TEST_F(TokenFileTest, ReadsWeights) {
     const auto file = open_lines(
         "{\"input_ids\":[1,2,3,4],\"labels\":[-100,2,3,4],\"weights\":[7, 0.5, 0, 2e0]}\n"
-        "{\"weights\":[1,1.0],\"input_ids\":[5,6],\"name\":\"of one each\"}\n"
-        "{\"input_ids\":[7,8],\"weights\":[1,0.25],\"name\":\"read by the general parser\"}\n"
+        "{\"weights\":[1,1.0],\"input_ids\":[5,6],\"attention_mask\":[true,true]}\n"
+        "{\"input_ids\":[7,8],\"weights\":[1,0.25],\"attention_mask\":[true,true]}\n"
         "{\"input_ids\":[9]}");
     EXPECT_EQ(file->read(0).weights, (Floats{1.0F, 0.5F, 1.0F, 2.0F}));
     EXPECT_EQ(file->read(0).labels, (Ids{-100, 2, -100, 4}));
@@ -265,6 +265,67 @@ TEST_F(TokenFileTest, RefusesMasksThatWouldBeIgnored) {
     EXPECT_TRUE(has(refusal(with(padded + labels)), "padding inside a sample is not supported"));
     EXPECT_TRUE(has(refusal(with("\"attention_mask\":1")), "'attention_mask' is not all ones"));
     EXPECT_EQ(open_lines(with("\"attention_mask\":[true,1]"))->size(), 1);
+}
+
+TEST_F(TokenFileTest, RefusesMasksThatLabelsContradict) {
+    const std::string text =
+        R"({"input_ids":[1,2,3],"labels":[-100,2,3],"assistant_masks":[0,0,1]})";
+    EXPECT_TRUE(
+        has(refusal(text), "data.jsonl:1: 'assistant_masks'[1] is 0, but 'labels'[1] is 2"));
+    EXPECT_TRUE(has(refusal(R"({"input_ids":[1,2],"labels":[1,2],"completion_mask":[1]})"),
+                    "'completion_mask' is no list of 2 numbers"));
+}
+
+// Of packed rows as axolotl, TRL and others write them.
+TEST_F(TokenFileTest, RefusesRowsOfSeveralDocuments) {
+    const auto with = [](const std::string& keys) {
+        return R"({"input_ids":[5,6,7,8],"labels":[-100,6,-100,8],)" + keys + "}\n";
+    };
+    for (const auto& [keys, message] :
+         {std::pair{R"("position_ids":[0,1,0,1])", "'position_ids'[2] is 0, not 2"},
+          {R"("position_ids":[4,5,6,7])", "'position_ids'[0] is 4, not 0"},
+          {R"("input_pos":[0,0,0,0])", "'input_pos'[1] is 0, not 1"},
+          {R"("seq_lengths":[2,2])", "'seq_lengths' has 2 numbers, not [4]"},
+          {R"("seq_lens":[3])", "'seq_lens' has 1 numbers, not [4]"},
+          {R"("cu_seqlens":[0,2,4])", "'cu_seqlens' has 3 numbers, not [0,4]"},
+          {R"("segment_ids":[1,1,2,2])", "'segment_ids'[2] is 2, not 1"},
+          {R"("document_ids":[0,0,0,1])", "'document_ids'[3] is 1, not 0"},
+          {R"("token_type_ids":[0,0,1,1])", "'token_type_ids'[2] is 1, not 0"},
+          {R"("attention_mask":[1,1,2,2])", "'attention_mask' numbers documents"}}) {
+        const std::string text = refusal(with(keys));
+        EXPECT_TRUE(has(text, std::string("data.jsonl:1: ") + message)) << text;
+        EXPECT_TRUE(has(text, "write each document as a sample of its own")) << text;
+    }
+    EXPECT_TRUE(has(refusal(with(R"("position_ids":[0,1])")), "4 input_ids but 2 position_ids"));
+    EXPECT_TRUE(has(refusal(with(R"("position_ids":3)")), "'position_ids' is a number"));
+    const auto one = open_lines(
+        with(R"("position_ids":[0,1,2,3],"seq_lengths":[4],"cu_seqlens":[0,4])") +
+        with(R"("segment_ids":[1,1,1,1],"token_type_ids":[0,0,0,0],"attention_mask":[1,1,1,1])"));
+    EXPECT_EQ(one->read(0).labels, (Ids{-100, 6, -100, 8}));
+    EXPECT_EQ(one->read(1).input_ids, (Ids{5, 6, 7, 8}));
+}
+
+TEST_F(TokenFileTest, RefusesUnknownKeys) {
+    const auto tokens = [&](const std::string& keys) {
+        return refusal(R"({"input_ids":[1],"labels":[1],)" + keys + "}\n");
+    };
+    EXPECT_TRUE(has(tokens(R"("positions_ids":[0])"),
+                    "data.jsonl:1: unknown key 'positions_ids'\n    did you mean 'position_ids'?"));
+    EXPECT_TRUE(has(tokens(R"("source":"web","id":3)"), "unknown keys 'id', 'source'"));
+    EXPECT_TRUE(has(tokens(R"("wieghts":[1])"), "did you mean 'weights'?"));
+    EXPECT_TRUE(has(refusal(R"({"promt":"a","text":"b"})", true), "unknown key 'promt'"));
+    EXPECT_TRUE(has(refusal(R"({"prompt":"a","completion":"b","system":"c"})", true),
+                    "unknown key 'system'"));
+    EXPECT_TRUE(has(refusal(R"({"prompt":"a","chosen":"b","rejected":"c","score":1})", true),
+                    "unknown key 'score'"));
+    const std::string pair =
+        R"({"chosen_input_ids":[1],"chosen_labels":[1],"rejected_input_ids":[2],)"
+        R"("rejected_labels":[2],)";
+    EXPECT_TRUE(
+        has(refusal(pair + R"("prompt_input_ids":[3]})"), "unknown key 'prompt_input_ids'"));
+    EXPECT_TRUE(has(refusal(pair + R"("chosen_attention_mask":[0]})"),
+                    "'chosen_attention_mask' is not all ones"));
+    EXPECT_EQ(open_lines(pair + R"("rejected_attention_mask":[1]})")->size(), 2);
 }
 
 TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
@@ -502,6 +563,12 @@ TEST_F(TokenFileTest, Hdf5RefusesOtherData) {
         H5Lmove(file.get(), "labels", file.get(), "label", H5P_DEFAULT, H5P_DEFAULT);
     }
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:label: is not known in a token file"));
+    {
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Lmove(file.get(), "label", file.get(), "position_ids", H5P_DEFAULT, H5P_DEFAULT);
+    }
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:position_ids: is not known in a token file"));
+    EXPECT_TRUE(has(hdf5_refusal(), "write each document as a sample of its own"));
 }
 
 TEST_F(TokenFileTest, Hdf5RefusesBadTypesAndFiles) {
@@ -548,7 +615,7 @@ TEST_F(TokenFileTest, PairsAreTwoSamplesEach) {
         R"("rejected_labels":[-100,3,4]})"
         "\n"
         R"({"rejected_input_ids":[9],"rejected_labels":[9],"chosen_input_ids":[8,7],)"
-        R"("chosen_labels":[8,7],"prompt":"p"})"
+        R"("chosen_labels":[8,7]})"
         "\n");
     EXPECT_EQ(file->group_samples(), 2);
     ASSERT_EQ(file->size(), 4);
@@ -575,7 +642,8 @@ TEST_F(TokenFileTest, SamplesWithALabel) {
     EXPECT_EQ(file->group_samples(), 1);
     EXPECT_EQ(file->read(0).label, true);
     EXPECT_EQ(file->read(1).label, false);
-    EXPECT_FALSE(open_lines(R"({"input_ids":[1],"labels":[1],"label":3})")->is_labelled());
+    EXPECT_TRUE(has(refusal(R"({"input_ids":[1],"labels":[1],"label":3})"),
+                    "'label' is 3, must be true or false"));
     const auto text = open_lines(R"({"prompt":"a","completion":"b","label":false})", true);
     EXPECT_EQ(text->read(0).label, false);
     EXPECT_TRUE(has(refusal(good + "\n{\"input_ids\":[1],\"labels\":[1]}"),

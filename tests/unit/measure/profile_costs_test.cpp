@@ -251,7 +251,7 @@ TEST_F(ProfileCosts, ALaneIsMeasuredAlone) {
     test_case_.job.parallel.deployment = {{2, 1, 1, 512}};
     test_case_.make_plan_again();
     test_case_.plan.device = "cpu";
-    const CostLine sums = lane_sums(medium_model(), test_case_.plan.compute, "cpu", 2);
+    const CostLine sums = lane_sums(medium_model(), test_case_.plan.compute, lane_link("cpu"), 2);
     const CostModel lane = profile();
     EXPECT_GT(sums.per_token, 0.0);
     EXPECT_NEAR(lane.layer_backward.per_square, whole.layer_backward.per_square,

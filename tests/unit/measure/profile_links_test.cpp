@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "plan/cost/host_links.h"
 #include "plan/place.h"
 #include "plan/text/describe_prediction.h"
 #include "support/problems.h"
@@ -83,21 +84,32 @@ TEST(LinksBetweenHosts, AreToldOrTheSlowestAre) {
 }
 
 TEST(LinksBetweenHosts, PredictionsSayWhatTheyTakeThemFor) {
+    Job job;
     Plan plan = plan_of({{1, 4}});
     plan.costs.message.fixed = 3e-6;
     plan.costs.message.per_byte = 0.2e-9;
     Cluster cluster;
     cluster.ranks = cluster.ranks_per_node = 4;
-    EXPECT_EQ(describe_links(plan, cluster), "");
+    EXPECT_EQ(describe_links(job, plan, cluster), "");
     cluster.ranks_per_node = 2;
-    EXPECT_EQ(describe_links(plan, cluster),
-              "messages    5.00 GB/s, 3 us; between hosts taken for as fast: no run on several of "
-              "them has measured it\n");
+    const auto taken = [&] {
+        CostModel costs = plan.costs;
+        add_hosts(job, cluster, costs);
+        plan.costs.between_hosts = costs.between_hosts;
+    };
+    taken();
+    EXPECT_EQ(describe_links(job, plan, cluster),
+              "messages    inside a host 5.00 GB/s, 3 us; between 2 hosts 1.00 GB/s, 30 us, built "
+              "in; cluster.between_hosts says otherwise\n");
     plan.costs.between_hosts = LinkCost{40e-6, 1e-9};
-    EXPECT_EQ(describe_links(plan, cluster),
-              "messages    inside a host 5.00 GB/s, 3 us; between hosts 1.00 GB/s, 40 us\n");
+    EXPECT_EQ(describe_links(job, plan, cluster),
+              "messages    inside a host 5.00 GB/s, 3 us; between 2 hosts 1.00 GB/s, 40 us, "
+              "measured\n");
     cluster.ranks_per_node = 1;
-    EXPECT_EQ(describe_links(plan, cluster), "messages    between hosts 1.00 GB/s, 40 us\n");
+    job.cluster.between_hosts.gigabytes_per_second = 25.0;
+    taken();
+    EXPECT_EQ(describe_links(job, plan, cluster),
+              "messages    between 4 hosts 25.00 GB/s, 30 us, as cluster.between_hosts says\n");
 }
 
 }  // namespace

@@ -49,10 +49,24 @@ TEST(ReplicaOptions, AreAllCutsOfTheModel) {
     EXPECT_GT(options.task.options[3].filling, options.task.options[1].filling);
 }
 
-TEST(ReplicaOptions, HaveTheirLanesOnOneHost) {
+/// Lanes sum over the link between hosts where one host does not hold them.
+TEST(ReplicaOptions, CostMoreWhereTheirLanesAreOnTwoHosts) {
     Case test = skewed_case(4);
+    const DeploymentOptions near = options_of(test);
     test.cluster.ranks_per_node = 2;
-    for (const ReplicaJob& replica : options_of(test).replicas) EXPECT_LE(replica.tensor, 2);
+    const DeploymentOptions apart = options_of(test);
+    ASSERT_EQ(apart.replicas.size(), near.replicas.size());
+    for (std::size_t i = 0; i < near.replicas.size(); ++i) {
+        const double times = apart.task.options[i].seconds[0] / near.task.options[i].seconds[0];
+        if (near.replicas[i].tensor > 2) {
+            EXPECT_GT(times, 1.5);
+        } else {
+            EXPECT_EQ(times, 1.0);
+        }
+        const bool alone = near.replicas[i].tensor * near.replicas[i].stages == 4;
+        EXPECT_EQ(near.task.options[i].exchange, 0.0);
+        EXPECT_EQ(apart.task.options[i].exchange > 0.0, !alone);
+    }
 }
 
 TEST(ReplicaOptions, HoldWhatFitsIntoMemory) {

@@ -431,6 +431,33 @@ TEST(MakePlan, RefusesAdaptersWithoutATargetInTheModel) {
         has(problems_of(test), "tune.yaml: adapters.a1.target_modules: none of them is in"));
 }
 
+TEST(MakePlan, RefusesRulesThatMatchNothingInTheModel) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    const std::string last = std::to_string(test.model.layers);
+    const auto problem = [&](const auto& change) {
+        ModuleKeys keys;
+        change(keys);
+        AdapterJob& adapter = test.job.adapters[1];
+        adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+        return problems_of(test);
+    };
+    EXPECT_TRUE(has(problem([&](ModuleKeys& keys) {
+                        keys.layers_to_transform = {0, test.model.layers};
+                    }),
+                    "adapters.a1.layers_to_transform: there is no layer " + last + " of this"));
+    EXPECT_TRUE(has(problem([&](ModuleKeys& keys) {
+                        keys.target_modules = {"q_proj", last + ".self_attn.v_proj"};
+                    }),
+                    "target_modules: '" + last + ".self_attn.v_proj' matches no module"));
+    EXPECT_TRUE(has(problem([&](ModuleKeys& keys) {
+                        keys.rank_pattern = {{"layers." + last + "..*", 4}};
+                    }),
+                    "rank_pattern: 'layers." + last + "..*' matches no target"));
+    EXPECT_TRUE(has(problem([&](ModuleKeys& keys) { keys.exclude_modules = {"gate_up_proj"}; }),
+                    "exclude_modules: 'gate_up_proj' matches no module"));
+    EXPECT_EQ(problem([&](ModuleKeys& keys) { keys.rank_pattern = {{"layers.0..*", 4}}; }), "");
+}
+
 TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     EXPECT_EQ(problems_of(test), "");

@@ -162,6 +162,8 @@ TEST(ReplicaOrder, PlansDifferInRanksAlone) {
     EXPECT_EQ(ranks_in_order(two_hosts), (Ranks{0, 1, 4, 5, 6, 7, 2, 3}));
     const Ranks ranks = ranks_in_order(two_hosts);
     Plan back = two_hosts;
+    back.costs.between_hosts.reset();
+    back.costs.ranks_per_host = one_host.costs.ranks_per_host;
     std::int32_t rank = 0;
     for (ReplicaPlan& replica : back.replicas) {
         for (StagePlan& stage : replica.stages) {

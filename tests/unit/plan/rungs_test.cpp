@@ -10,6 +10,7 @@
 #include <set>
 
 #include "plan/rank_trials.h"
+#include "plan/warmup.h"
 
 namespace loratrain::plan_test {
 
@@ -116,6 +117,21 @@ TEST(Rungs, LieAtSharesOfATrialsOwnLength) {
     EXPECT_EQ(rung_step(rules(3, 3), 100, 0), 12);
     EXPECT_EQ(rung_step(rules(5, 4), 2, 0), 1);
     EXPECT_EQ(rung_step(rules(1, 3), 7, 0), 7);
+}
+
+TEST(Rungs, LieBehindTheWarmup) {
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 0, 0), 1);
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 0, 1), 2);
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 1, 1), 3);
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 0, 5), 6);
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 1, 5), 6) << "two rungs at one step";
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 0, 9), 9);
+    EXPECT_EQ(rung_step(rules(3, 3), 9, 2, 5), 9);
+    AdapterJob adapter;
+    adapter.warmup_steps = 0.1;
+    EXPECT_EQ(warmup_steps(adapter, 9), 1);
+    adapter.lr_scheduler_type = LrSchedule::constant;
+    EXPECT_EQ(warmup_steps(adapter, 9), 0);
 }
 
 TEST(Rungs, SurvivorsAreThoseOfTheSynchronousRuleInAnyOrder) {

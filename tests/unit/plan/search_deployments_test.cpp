@@ -111,6 +111,20 @@ DeploymentTask random_task(std::uint64_t seed) {
 
 }  // namespace
 
+/// Two replicas that sum gradients for longer than they gain make way for one on all ranks.
+TEST(SearchDeployments, CountsSumsOverReplicas) {
+    DeploymentTask task{2, {8}, {{1, {1.0}, 0.0, 0.0}, {2, {0.6}, 0.0, 0.0}}, {{8}}};
+    EXPECT_EQ(search_deployments(task).solved.front().replicas, (Counts{2, 0}));
+    EXPECT_EQ(with_exchange(task, {2, 0}, 4.0), 4.0);
+    task.options[0].exchange = 3.0;
+    EXPECT_EQ(with_exchange(task, {2, 0}, 4.0), 4.0 + 3.0);
+    EXPECT_EQ(with_exchange(task, {1, 0}, 4.0), 4.0);
+    EXPECT_EQ(search_deployments(task).solved.front().replicas, (Counts{0, 1}));
+    task.adapters = 3.0;
+    EXPECT_EQ(with_exchange(task, {2, 0}, 4.0), 4.0 + 1.0);
+    EXPECT_EQ(with_exchange(task, {2, 0}, 1.5), 3.0 + 0.5);
+}
+
 TEST(SearchDeployments, FindsThatOfThePapersExample) {
     const DeploymentTask task = paper_example();
     const DeploymentSearch found = search_deployments(task);

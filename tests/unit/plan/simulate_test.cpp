@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
+#include "plan/predict/predict.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -190,6 +191,27 @@ TEST(Simulator, MessagesBetweenHostsTakeWhatTheyDoThere) {
     EXPECT_DOUBLE_EQ(narrow.timeline.stages[2][0].start, 2.25 + 3.0);
     costs.ranks_per_host = 4;
     EXPECT_EQ(play(test, costs).timeline.makespan(), alike.timeline.makespan());
+}
+
+/// A stage's two lanes on two hosts: of each pass of a layer two sums go over the link between
+/// them.
+TEST(Simulator, LanesOfTwoHostsSumBetweenThem) {
+    Case test = uniform_case(1, 2, 4, 10, 4);
+    test.model.vocab_size = 64;
+    test.job.parallel.deployment = {{2, 1, 1, {}}};
+    Plan plan = test.plan();
+    CostModel& costs = plan.costs;
+    const auto seconds = [&](std::int32_t ranks_per_host) {
+        costs.ranks_per_host = ranks_per_host;
+        return predict(test.job, plan, test.datasets, 1).seconds;
+    };
+    const double near = seconds(2);
+    EXPECT_EQ(seconds(1), near);
+    costs.between_hosts = LinkCost{1.0, costs.message.per_byte};
+    EXPECT_EQ(seconds(2), near);
+    const auto layers = static_cast<double>(test.model.layers);
+    // Two messages for a sum, two sums in each of forward and backward.
+    EXPECT_NEAR((seconds(1) - near) / (layers * 2.0 * 2.0 * 2.0 * 1.0), 1.0, 0.01);
 }
 
 TEST(Simulator, StagesOfAHostShareItsProcessors) {

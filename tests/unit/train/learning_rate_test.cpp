@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "plan/warmup.h"
+
 namespace loratrain {
 namespace {
 

@@ -81,6 +81,33 @@ TEST_F(Trials, StopAtRungsAndGoOnWhenSure) {
     EXPECT_EQ(state(adapters, 1).status, AdapterStatus::waiting);
 }
 
+TEST_F(Trials, AreNotJudgedInTheirWarmup) {
+    folder_.job.adapters[0].warmup_steps = 5;
+    folder_.job.adapters[1].warmup_steps = 0.5;
+    folder_.job.adapters[2].warmup_steps = 2;
+    AdapterTable adapters = table();
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{0}), 6);
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{1}), 6);
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{2}), 3);
+}
+
+TEST_F(Trials, ThatTieGoByTheirOrderWithAWord) {
+    AdapterTable adapters = table();
+    TrialSearch search(folder_.job, adapters);
+    for (int i = 0; i < 6; ++i) train(adapters, i, 3, i < 2 ? 1.0 : 2.0 + (i > 3 ? 1.0 : 0.0));
+    train(adapters, 2, 3, 1.0 + 1e-9);
+    search.arrived(ids({0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(state(adapters, 1).status, AdapterStatus::waiting);
+    EXPECT_EQ(state(adapters, 2).reason,
+              "pruned at rung 1: others hold all places of the next; t0 came to the same value, "
+              "and the order of trials decided");
+    EXPECT_EQ(state(adapters, 3).reason, "pruned at rung 1: others hold all places of the next");
+    state(adapters, 0).status = state(adapters, 1).status = AdapterStatus::done;
+    EXPECT_NE(SweepRecords::leaderboard(folder_.job, adapters)
+                  .find("the next is as good; the order of trials decided"),
+              std::string::npos);
+}
+
 TEST_F(Trials, TrainOnWithoutAVerdictButNotToTheirEnd) {
     AdapterTable adapters = table();
     TrialSearch search(folder_.job, adapters);

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/job.h"
+
+namespace loratrain {
+
+/// What of a key of ModuleKeys says nothing of any module: "'q_prj' matches no target".
+struct DeadRule {
+    const char* key;
+    std::string what;
+};
+
+/// Those of an adapter, in a model whose layers, numbered below `layers`, have these linears: names
+/// of target_modules and exclude_modules that are no module's, layers_to_transform that there are
+/// not, layers_pattern that is not what their list is called, and patterns of ranks and alphas that
+/// match none of the adapter's targets.
+std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
+                                 const std::vector<Linear>& linears);
+
+/// Names of modules that are no linears of layers; of layers those of the first one.
+std::span<const char* const> other_modules();
+
+}  // namespace loratrain

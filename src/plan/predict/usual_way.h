@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/predict/find_deployments.h"
+
+namespace loratrain {
+
+/// By how much less time another way than one pipeline has to take.
+inline constexpr double usual_gain = 0.03;
+
+/// How a new run trains whose job leaves it open.
+struct UsualWay {
+    enum class Kind : std::uint8_t { pipeline, replicas, workers };
+    Kind kind = Kind::pipeline;
+    std::vector<ReplicaJob> deployment;     ///< replicas, or the one kind of all workers
+    std::string text;                       ///< what it is and why, for people; "" = not compared
+    std::optional<FoundDeployments> found;  ///< where deployments were compared
+};
+
+/// Whether there is one to choose: never on one rank, on CPU ranks, which share processors and
+/// links in ways that no built-in costs know, on GPUs without costs of their own, and with a
+/// schedule.policy that is not balanced.
+bool has_choice(const Job& job, const Cluster& cluster);
+
+/// One pipeline of all ranks, unless the fastest deployment that is found (find_deployments.h), or
+/// workers as deploy_sweep.h cuts them, end the job by usual_gain earlier, by built-in costs; of
+/// the two the deployment, unless workers gain as much again. Workers are compared with one
+/// pipeline by their own simulation, where a rank holds the base, the job has two adapters or more
+/// and no max_adapters, and its assignment is open. Where one pipeline does not fit, the
+/// deployment. One pipeline where there is no choice.
+UsualWay usual_way(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+                   const Cluster& cluster);
+
+/// The job that trains so.
+Job settled(Job job, const UsualWay& way);
+
+}  // namespace loratrain

@@ -1,0 +1,70 @@
+#include "session/run_way.h"
+
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "comm/collective.h"
+#include "config/job_yaml.h"
+#include "plan/predict/usual_way.h"
+#include "session/cluster.h"
+#include "session/job_inputs.h"
+#include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/worker_checkpoints.h"
+
+namespace loratrain {
+
+namespace {
+
+bool goes_on(const CommandLine& command_line, const Job& job) {
+    if (command_line.restart == Restart::never) return false;
+    return command_line.restart == Restart::from_path || has_worker_checkpoints(job) ||
+           !latest_round(checkpoint_folder(job)).empty();
+}
+
+/// Of the run that is continued; one pipeline where it cannot be read.
+ParallelJob former_parallel(const Job& job) {
+    try {
+        return read_job(job.run.dir + "/resolved.yaml", {}).parallel;
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+UsualWay former_way(const Job& job, int ranks) {
+    const ParallelJob former = former_parallel(job);
+    UsualWay way;
+    if (former.by_workers() || has_worker_checkpoints(job)) {
+        way.kind = UsualWay::Kind::workers;
+        const bool alike = former.deployment.size() == 1;
+        const ReplicaJob cut = alike ? former.deployment.front() : ReplicaJob{};
+        if (alike && cut.tensor * cut.stages * cut.count == ranks) way.deployment = {cut};
+    } else if (former.find_deployment || !former.deployment.empty()) {
+        way.kind = UsualWay::Kind::replicas;
+    }
+    return way;
+}
+
+/// Root only.
+UsualWay way_of_run(const CommandLine& command_line, const Job& job, const Cluster& cluster) {
+    if (goes_on(command_line, job)) return former_way(job, cluster.ranks);
+    if (!has_choice(job, cluster)) return {};
+    const JobInputs inputs = open_job_inputs(job);
+    return usual_way(job, inputs.weights->spec(), inputs.infos, cluster);
+}
+
+}  // namespace
+
+void settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job) {
+    if (!job.parallel.deployment_open) return;
+    const Cluster cluster = describe_cluster(mpi, job.run.backend);
+    UsualWay way;
+    agree(mpi, [&] {
+        if (mpi.is_root()) way = way_of_run(command_line, job, cluster);
+    });
+    const int kind = std::stoi(broadcast_text(mpi, std::to_string(static_cast<int>(way.kind))));
+    way.kind = static_cast<UsualWay::Kind>(kind);
+    job = settled(std::move(job), way);
+}
+
+}  // namespace loratrain

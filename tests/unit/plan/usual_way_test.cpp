@@ -1,0 +1,138 @@
+#include "plan/predict/usual_way.h"
+
+#include <gtest/gtest.h>
+
+#include "config/model_presets.h"
+#include "unit/plan/plan_fixtures.h"
+
+namespace loratrain::plan_test {
+
+namespace {
+
+/// Adapters of llama-3.1-8b on four A40 of one host, which each hold it; nothing is said of how.
+Case open_case(int adapters) {
+    Case test = uniform_case(adapters, 4, 64, 512, 16);
+    test.model = *model_preset("llama-3.1-8b");
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "a40";
+    test.cluster.bytes_per_rank = std::uint64_t{42} << 30U;
+    test.job.parallel.microbatch_tokens.reset();
+    test.job.parallel.deployment_open = test.job.parallel.assignment_open = true;
+    return test;
+}
+
+UsualWay way_of(const Case& test) {
+    return usual_way(test.job, test.model, test.datasets, test.cluster);
+}
+
+double speed(const Case& test, const std::vector<ReplicaJob>& deployment) {
+    return predict_deployment(test.job, deployment, test.model, test.datasets, test.cluster)
+        .prediction->tokens_per_second();
+}
+
+}  // namespace
+
+TEST(UsualWay, IsReplicasWhereTheyGain) {
+    Case test = open_case(1);
+    const UsualWay way = way_of(test);
+    ASSERT_EQ(way.kind, UsualWay::Kind::replicas);
+    EXPECT_GE(speed(test, way.deployment), (1.0 + usual_gain) * speed(test, {}));
+    EXPECT_NE(way.text.find("x as fast as one pipeline by simulation"), std::string::npos);
+    const Job job = settled(test.job, way);
+    EXPECT_TRUE(job.parallel.find_deployment);
+    EXPECT_FALSE(job.parallel.deployment_open);
+    EXPECT_EQ(job.parallel.settled, way.text);
+}
+
+TEST(UsualWay, IsWorkersWhereTheseGainMore) {
+    Case test = open_case(8);
+    for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 1;
+    const UsualWay way = way_of(test);
+    ASSERT_EQ(way.kind, UsualWay::Kind::workers);
+    EXPECT_EQ(settled(test.job, way).parallel.assignment, Assignment::each);
+    test.job.parallel.assignment_open = false;
+    EXPECT_NE(way_of(test).kind, UsualWay::Kind::workers);
+    test.job.parallel.assignment_open = true;
+    test.job.schedule.max_adapters = 2;
+    EXPECT_NE(way_of(test).kind, UsualWay::Kind::workers);
+}
+
+TEST(UsualWay, IsOnePipelineWhereNothingIsKnownOrOpen) {
+    const auto is_pipeline = [](const Case& test) {
+        const UsualWay way = way_of(test);
+        return way.kind == UsualWay::Kind::pipeline && way.deployment.empty();
+    };
+    Case given = open_case(1);
+    given.job.parallel.deployment_open = false;
+    EXPECT_TRUE(is_pipeline(given));
+    Case unknown = open_case(1);
+    unknown.cluster.device = "RTX 5090";
+    EXPECT_TRUE(is_pipeline(unknown));
+    Case processors = open_case(1);
+    processors.cluster.backend = BackendKind::cpu;
+    processors.cluster.device = "cpu";
+    EXPECT_TRUE(is_pipeline(processors));
+    Case other = open_case(1);
+    other.job.schedule.policy = SchedulePolicy::mlora;
+    EXPECT_TRUE(is_pipeline(other));
+    Case one_rank = open_case(1);
+    one_rank.cluster.ranks = 1;
+    EXPECT_TRUE(is_pipeline(one_rank));
+    const Job job = settled(one_rank.job, way_of(one_rank));
+    EXPECT_FALSE(job.parallel.find_deployment);
+    EXPECT_FALSE(job.parallel.by_workers());
+    EXPECT_EQ(job.parallel.settled, "");
+}
+
+/// A base that one pipeline of so many ranks cannot have: it has fewer layers.
+TEST(UsualWay, IsReplicasWhereOnePipelineDoesNotFit) {
+    Case test = open_case(1);
+    test.cluster.ranks = 34;
+    const UsualWay way = way_of(test);
+    EXPECT_EQ(way.kind, UsualWay::Kind::replicas);
+    EXPECT_NE(way.text.find("one pipeline of all ranks does not fit"), std::string::npos);
+}
+
+/// LobRA's rule that the lanes of a stage are on one host: it comes of what messages take.
+TEST(FindDeployments, KeepLanesOnOneHostForItsLinks) {
+    Case test = open_case(1);
+    test.cluster.device = "h200";
+    test.cluster.bytes_per_rank = std::uint64_t{130} << 30U;
+    test.cluster.ranks = 2;
+    test.datasets[0].train.assign(8, {8192, 8191});
+    test.job.datasets[0].max_seq_len = 8192;
+    test.job.adapters[0].global_batch_size = 1;
+    const auto lanes = [&] {
+        return find_deployments(test.job, test.model, test.datasets, test.cluster)
+            .fastest.front()
+            .deployment.front()
+            .tensor;
+    };
+    EXPECT_EQ(lanes(), 2);
+    test.cluster.ranks_per_node = 1;
+    test.job.cluster.between_hosts = {400.0, 5.0};
+    EXPECT_EQ(lanes(), 2);
+    test.job.cluster.between_hosts = {10.0, 5.0};
+    EXPECT_EQ(lanes(), 1);
+}
+
+/// Eight GPUs of one to eight hosts: ever more messages go between them.
+TEST(FindDeployments, MoreHostsAreSlower) {
+    Case test = open_case(4);
+    test.cluster.device = "h100";
+    test.cluster.bytes_per_rank = std::uint64_t{76} << 30U;
+    test.cluster.ranks = 8;
+    double lanes = 1e9;
+    double pipeline = 1e9;
+    for (const int hosts : {1, 2, 8}) {
+        test.cluster.ranks_per_node = 8 / hosts;
+        const double now = speed(test, {{8, 1, 1}});
+        EXPECT_LT(now, (hosts == 2 ? 0.5 : 1.0) * lanes) << hosts;
+        lanes = now;
+        const double of_pipeline = speed(test, {});
+        EXPECT_LT(of_pipeline, pipeline) << hosts;
+        pipeline = of_pipeline;
+    }
+}
+
+}  // namespace loratrain::plan_test
