@@ -53,8 +53,8 @@ struct NamePrefixes {
     std::string usual_model;
     std::string head;  ///< before lm_head.*
 
-    bool usual() const { return embedding.empty() || (model == usual_model && head.empty()); }
     std::string usual_name(const std::string& name) const {
+        if (embedding.empty()) return name;
         constexpr std::string_view of_head = "lm_head.";
         if (name.starts_with(head) && name.substr(head.size()).starts_with(of_head)) {
             return name.substr(head.size());
@@ -62,6 +62,17 @@ struct NamePrefixes {
         return name.starts_with(model) ? usual_model + name.substr(model.size()) : name;
     }
 };
+
+/// Without the words of what wraps modules in training: torch.compile, FSDP, checkpointing.
+std::string without_wrappers(std::string name) {
+    for (const std::string_view word :
+         {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."}) {
+        for (std::size_t at = name.find(word); at != std::string::npos; at = name.find(word)) {
+            name.erase(at, word.size());
+        }
+    }
+    return name;
+}
 
 /// What stands in front of `end`, where one name alone ends with it.
 std::optional<std::string> prefix_of(const std::vector<std::string>& names, std::string_view end) {
@@ -137,14 +148,22 @@ void HfShards::keep_text_model() {
 
 void HfShards::settle_prefixes(bool text_only) {
     std::vector<std::string> names;
-    for (const auto& [name, file] : tensors_) names.push_back(name);
+    for (const auto& [name, file] : tensors_) names.push_back(without_wrappers(name));
     const NamePrefixes prefixes = find_prefixes(names, text_only);
-    if (prefixes.usual()) return;
+    const auto usual_name = [&](const std::string& name) {
+        return prefixes.usual_name(without_wrappers(name));
+    };
     std::set<std::string> settled;
-    for (const std::string& name : names) settled.insert(prefixes.usual_name(name));
-    if (settled.size() != names.size()) return;  // two of them would be one
-    renamed_ = cat(prefixes.embedding, " is read as ", prefixes.usual_name(prefixes.embedding));
-    rename([&](const std::string& name) { return prefixes.usual_name(name); });
+    std::string example;  // the embedding, else any
+    for (const auto& [name, file] : tensors_) {
+        settled.insert(usual_name(name));
+        const bool embeds = without_wrappers(name) == prefixes.embedding;
+        if (usual_name(name) != name && (example.empty() || embeds)) example = name;
+    }
+    // Where two of them would be one, or all are usual, they stay as they are.
+    if (settled.size() != tensors_.size() || example.empty()) return;
+    renamed_ = cat(example, " is read as ", usual_name(example));
+    rename(usual_name);
 }
 
 void HfShards::add_file(const std::string& path) {

@@ -294,6 +294,19 @@ TEST_F(ImportHfTest, ReadsNamesWithOtherWordsInFront) {
         EXPECT_EQ(import_named(behind(prefix)).renamed,
                   prefix + "model.embed_tokens.weight is read as model.embed_tokens.weight");
     }
+    const auto in_layers = [](const std::string& word) {
+        return [word](const std::string& name) {
+            const std::size_t layer = name.find("layers.0.");
+            return layer == std::string::npos
+                       ? name
+                       : name.substr(0, layer + 9) + word + name.substr(layer + 9);
+        };
+    };
+    for (const std::string word :
+         {"_orig_mod.", "_fsdp_wrapped_module._checkpoint_wrapped_module."}) {
+        EXPECT_TRUE(has(import_named(in_layers(word)).renamed,
+                        "model.layers.0." + word + "input_layernorm.weight is read as"));
+    }
     const auto instead_of_model = [](const std::string& prefix) {
         return [prefix](const std::string& name) {
             return name.starts_with("model.") ? prefix + name.substr(6) : name;
