@@ -28,10 +28,12 @@ constexpr std::int64_t finest_parts = 64;
 constexpr std::size_t refined = 2;  ///< sizes around which finer parts are looked at
 constexpr std::size_t finalists = 8;
 constexpr std::size_t finalists_of_large = 2;
-constexpr std::size_t deepened = 4;  ///< finalists whose depths are looked at
+constexpr std::size_t deepened = 8;  ///< finalists whose depths are looked at
 /// Samples of a prediction's first rounds times stages, up to which finalists are predicted.
 constexpr std::int64_t most_predicted = 1 << 14;
 constexpr std::int32_t rounds_predicted = 16;
+/// What is played is that much slower or faster than what is predicted.
+constexpr double near_enough = 0.94;
 constexpr double least_gain_cpu = 0.02;
 constexpr double depth_tolerance = 0.01;
 constexpr std::int32_t spare_part = 2;
@@ -64,6 +66,9 @@ class LayoutSearch {
         cuda_ = in_.constants.backend == BackendKind::cuda;
         first_ = first;
         predicts_ = cuda_ && is_quickly_predicted(first);
+        const bool has_long_blocks =
+            in_.stages > 1 && job_.schedule.policy == SchedulePolicy::balanced;
+        if (predicts_ && has_long_blocks) player_.play_one_block();
         finalists_ = predicts_ ? finalists : finalists_of_large;
         usual_ = std::max(in_.work.wanted_tokens(), in_.work.longest_sample);
         if (has_no_choice(first)) return {laid_out(first), {}};
@@ -210,14 +215,16 @@ class LayoutSearch {
 
     /// Those that may be the fastest get their depths, the best first.
     FoundLayout chosen() {
-        if (cuda_) layouts_.resize(std::min(finalists_, layouts_.size()));
+        if (cuda_) keep_finalists();
         for (Layout& layout : layouts_) layout.speed = final_speed(layout.candidate);
         sort_by_speed();
         std::size_t taken = 0;
         for (std::size_t i = 0; i < std::min(deepened, layouts_.size()); ++i) {
             Layout& layout = layouts_[i];
-            layout.candidate = in_depth(layout.candidate);
-            layout.speed = final_speed(layout.candidate);
+            const Candidate deeper = in_depth(layout.candidate);
+            const bool same =
+                deeper.replica.max_in_flight == layout.candidate.replica.max_in_flight;
+            if (!same) layout = {deeper, layout.most, final_speed(deeper)};
             if (layout.speed > layouts_[taken].speed) taken = i;
         }
         if (!cuda_) taken = unless_usual(taken);
@@ -236,6 +243,13 @@ class LayoutSearch {
         usual->speed = final_speed(usual->candidate);
         const bool gains = layouts_[taken].speed >= (1.0 + least_gain_cpu) * usual->speed;
         return gains ? taken : static_cast<std::size_t>(usual - layouts_.begin());
+    }
+
+    /// Of those that come near the fastest.
+    void keep_finalists() {
+        layouts_.resize(std::min(finalists_, layouts_.size()));
+        const double enough = near_enough * layouts_.front().speed;
+        std::erase_if(layouts_, [&](const Layout& layout) { return layout.speed < enough; });
     }
 
     double final_speed(const Candidate& candidate) {
@@ -398,7 +412,7 @@ std::vector<double> LayoutPlayer::speeds(std::span<const Plan> plans, bool rough
     std::int64_t tokens = 0;
     for (std::size_t first = 0; first < rounds.size(); first += block) {
         const std::size_t count = std::min(block, rounds.size() - first);
-        if (count < block && first > 0) break;
+        if (first > 0 && (one_block_ || count < block)) break;
         const std::span<const Round> part = std::span(rounds).subspan(first, count);
         const std::vector<double> times = block_times(packed, timed, part);
         for (std::size_t i = 0; i < times.size(); ++i) seconds[i] += 1e-9 * times[i];

@@ -20,6 +20,9 @@ class LayoutPlayer {
     LayoutPlayer(const Job& job, std::span<const DatasetInfo> datasets, const CostModel& costs)
         : job_(job), datasets_(datasets), costs_(costs) {}
 
+    /// Plays the first block alone from now on.
+    void play_one_block() { one_block_ = true; }
+
     /// Tokens a second of the only replica of a plan that is complete but for its memory. `rough`:
     /// of few packings.
     double speed(const Plan& plan, bool rough);
@@ -33,6 +36,7 @@ class LayoutPlayer {
     const Job& job_;
     std::span<const DatasetInfo> datasets_;
     const CostModel& costs_;
+    bool one_block_ = false;
     std::map<std::vector<AdapterId>, std::vector<Round>> rounds_;  ///< of those admitted first
 };
 

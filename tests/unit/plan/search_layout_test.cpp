@@ -142,15 +142,11 @@ TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
     }
 }
 
-TEST(SearchLayout, KeepsTheUsualSizeUnlessAnotherGainsSomething) {
+TEST(SearchLayout, TakesOneThatComesNearTheFastest) {
     for (const int ranks : {2, 4, 8}) {
         const auto [plan, report] = many_lengths(ranks, SchedulePolicy::balanced).planned();
         double fastest = 0.0;
         for (const LayoutTrial& trial : report.trials) {
-            if (trial.microbatch_tokens == 8192 && plan.replicas[0].microbatch_tokens != 8192) {
-                EXPECT_LT(trial.tokens_per_second * 1.02,
-                          report.trials.front().tokens_per_second * 1.0001);
-            }
             fastest = std::max(fastest, trial.tokens_per_second);
         }
         EXPECT_GT(report.trials.front().tokens_per_second * 1.05, fastest);
@@ -210,18 +206,9 @@ TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
     ASSERT_FALSE(report.trials.empty());
     bool fewer = false;
     for (const LayoutTrial& trial : report.trials) {
-        Plan other = plan;
-        other.first_admitted.clear();
-        for (std::int32_t a = 0; a < trial.adapters; ++a) {
-            other.first_admitted.push_back(AdapterId{a});
-        }
-        EXPECT_TRUE(fits_memory(test.job, only_replica(other), trial.microbatch_tokens,
-                                plan.replicas[0].recompute));
-        if (trial.adapters == 8) continue;
-        fewer = true;
-        other.first_admitted.push_back(AdapterId{trial.adapters});
-        EXPECT_FALSE(fits_memory(test.job, only_replica(other), trial.microbatch_tokens,
-                                 plan.replicas[0].recompute));
+        test.job.parallel.microbatch_tokens = trial.microbatch_tokens;
+        EXPECT_EQ(std::ssize(test.plan().first_admitted), trial.adapters);
+        fewer = fewer || trial.adapters < 8;
     }
     EXPECT_TRUE(fewer);
     EXPECT_EQ(std::ssize(plan.first_admitted), report.trials.front().adapters);
