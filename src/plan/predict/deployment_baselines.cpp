@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
-#include "plan/predict/simulate.h"
-#include "plan/schedule/schedule_stream.h"
+#include "plan/predict/predict.h"
 
 namespace loratrain {
 
@@ -19,6 +18,27 @@ using Entries = std::vector<ReplicaJob>;
 bool is_homogeneous(const OptionCounts& counts) {
     return std::count(counts.replicas.begin(), counts.replicas.end(), 0) + 1 ==
            std::ssize(counts.replicas);
+}
+
+/// What all ranks take together for a whole job.
+struct JobTime {
+    double rank_seconds = 0.0;  ///< 0 = it does not fit
+    std::int32_t steps = 0;     ///< of the adapter with most
+};
+
+JobTime time_of(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
+                const Cluster& cluster, std::int32_t rounds) {
+    try {
+        const Plan plan = make_plan(job, model, datasets, cluster);
+        JobTime time;
+        for (const AdapterPlan& adapter : plan.adapters) {
+            time.steps = std::max(time.steps, adapter.total_steps);
+        }
+        time.rank_seconds = cluster.ranks * predict(job, plan, datasets, rounds).seconds;
+        return time;
+    } catch (const InputError&) {
+        return {};
+    }
 }
 
 /// With one adapter alone.
@@ -38,18 +58,25 @@ class Baselines {
           cluster_(std::move(cluster)),
           rounds_(rounds) {
         cluster_.costs.reset();
+        Job open = job;
+        open.parallel.deployment.clear();
+        for (const AdapterPlan& adapter :
+             plan_before_deployment(open, model, datasets, cluster_).adapters) {
+            steps_.push_back(adapter.total_steps);
+        }
     }
 
     std::vector<Baseline> run(const FoundDeployments& found) const {
         std::vector<Baseline> rows;
+        Baseline balanced = best("balanced", job_, found, DispatchRule::balanced);
         rows.push_back(cluster_.ranks <= most_tried_ranks
                            ? best_alike(found.options)
                            : best("Task-Fused", job_, found, DispatchRule::uniform));
+        take_if_faster(job_, rows.back().deployment, DispatchRule::balanced, balanced);
         if (job_.adapters.size() <= most_alone) {
-            rows.push_back(summed("Task-Sequential", DispatchRule::uniform));
-            rows.push_back(summed("LobRA-Sequential", DispatchRule::balanced));
+            rows.push_back(summed("Task-Sequential", DispatchRule::uniform, balanced));
+            rows.push_back(summed("LobRA-Sequential", DispatchRule::balanced, balanced));
         }
-        Baseline balanced = best("balanced", job_, found, DispatchRule::balanced);
         rows.push_back({"length-based", balanced.deployment,
                         seconds(job_, balanced.deployment, DispatchRule::length)});
         rows.push_back(std::move(balanced));
@@ -64,50 +91,71 @@ class Baselines {
         return round_rank_seconds(its, model_, datasets_, cluster_, rounds_);
     }
 
-    /// The fastest of the first few; with dispatch uniform of those whose replicas are cut alike.
+    /// The fastest of the first few that fit, and of those that were predicted; with dispatch
+    /// uniform of those whose replicas are cut alike and take every sample.
     Baseline best(std::string name, const Job& job, const FoundDeployments& found,
                   DispatchRule rule) const {
         Baseline best{std::move(name), {}, 0.0};
-        std::size_t looked_at = 0;
+        const bool uniform = rule == DispatchRule::uniform;
+        if (!uniform) {
+            for (const DeploymentPrediction& entry : found.fastest) {
+                take_if_faster(job, entry.deployment, rule, best);
+            }
+        }
+        std::size_t fitting = 0;
         for (const OptionCounts& counts : found.search.solved) {
-            if (looked_at == tried) break;
-            if (rule == DispatchRule::uniform && !is_homogeneous(counts)) continue;
-            ++looked_at;
+            if (fitting == tried || (!uniform && !found.fastest.empty())) break;
             const Entries deployment = deployment_of(counts, found.options);
-            const double taken = seconds(job, deployment, rule);
-            if (taken <= 0.0 || (best.rank_seconds > 0.0 && taken >= best.rank_seconds)) continue;
-            best.deployment = deployment;
-            best.rank_seconds = taken;
+            if (uniform && (!is_homogeneous(counts) || deployment.front().microbatch_tokens)) {
+                continue;
+            }
+            if (take_if_faster(job, deployment, rule, best)) ++fitting;
         }
         return best;
     }
 
-    /// Of all replicas that take every sample and divide the ranks, with 2^k stages: what is best
-    /// when each gets as many samples is not what the search looks for.
+    /// False where it does not fit.
+    bool take_if_faster(const Job& job, const Entries& deployment, DispatchRule rule,
+                        Baseline& best) const {
+        const double taken = seconds(job, deployment, rule);
+        if (taken <= 0.0) return false;
+        if (best.rank_seconds > 0.0 && taken >= best.rank_seconds) return true;
+        best.deployment = deployment;
+        best.rank_seconds = taken;
+        return true;
+    }
+
+    /// Of all replicas that take every sample and divide the ranks, with 2^k stages, or where none
+    /// of these fit with any: what is best when each gets as many samples is not what the search
+    /// looks for.
     Baseline best_alike(const Entries& options) const {
         Baseline best{"Task-Fused", {}, 0.0};
-        for (ReplicaJob replica : options) {
-            const int ranks = replica.tensor * replica.stages;
-            const bool power = (replica.stages & (replica.stages - 1)) == 0;
-            if (replica.microbatch_tokens || !power || cluster_.ranks % ranks != 0) continue;
-            replica.count = cluster_.ranks / ranks;
-            const double taken = seconds(job_, {replica}, DispatchRule::uniform);
-            if (taken <= 0.0 || (best.rank_seconds > 0.0 && taken >= best.rank_seconds)) continue;
-            best.deployment = {replica};
-            best.rank_seconds = taken;
+        for (const bool powers : {true, false}) {
+            for (ReplicaJob replica : options) {
+                const int ranks = replica.tensor * replica.stages;
+                const bool power = (replica.stages & (replica.stages - 1)) == 0;
+                const bool divides = cluster_.ranks % ranks == 0;
+                if (replica.microbatch_tokens || power != powers || !divides) continue;
+                replica.count = cluster_.ranks / ranks;
+                take_if_faster(job_, {replica}, DispatchRule::uniform, best);
+            }
+            if (best.rank_seconds > 0.0) break;
         }
         return best;
     }
 
-    Baseline summed(std::string name, DispatchRule rule) const {
+    /// Deployments of one adapter are tried for all of them `together` too.
+    Baseline summed(std::string name, DispatchRule rule, Baseline& together) const {
         Baseline sum{std::move(name), {}, 0.0};
         for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
             const Job one = alone(job_, a);
             const FoundDeployments found =
                 find_deployments(one, model_, datasets_, cluster_, rounds_, 0);
-            const double taken = best("", one, found, rule).rank_seconds;
-            if (taken <= 0.0) return {sum.name, {}, 0.0};
-            sum.rank_seconds += taken;
+            const Baseline own = best("", one, found, rule);
+            if (own.rank_seconds <= 0.0) return {sum.name, {}, 0.0};
+            take_if_faster(job_, own.deployment, DispatchRule::balanced, together);
+            sum.rank_seconds +=
+                own.rank_seconds * steps_[a] / *std::max_element(steps_.begin(), steps_.end());
         }
         return sum;
     }
@@ -117,6 +165,7 @@ class Baselines {
     std::span<const DatasetInfo> datasets_;
     Cluster cluster_;
     std::int32_t rounds_;
+    std::vector<std::int32_t> steps_;  ///< of each adapter
 };
 
 }  // namespace
@@ -124,17 +173,8 @@ class Baselines {
 double round_rank_seconds(const Job& job, const ModelSpec& model,
                           std::span<const DatasetInfo> datasets, const Cluster& cluster,
                           std::int32_t rounds) {
-    try {
-        const Plan plan = make_plan(job, model, datasets, cluster);
-        const JointWindow window = plan_joint_window(job, plan, datasets, at_start(plan), rounds);
-        Simulator simulator(job, plan);
-        simulator.add(window);
-        const auto steps = static_cast<double>(window.common().batches.size());
-        const auto adapters = static_cast<double>(job.adapters.size());
-        return cluster.ranks * simulator.timeline().makespan() * adapters / steps;
-    } catch (const InputError&) {
-        return 0.0;
-    }
+    const JobTime time = time_of(job, model, datasets, cluster, rounds);
+    return time.steps > 0 ? time.rank_seconds / time.steps : 0.0;
 }
 
 std::vector<Baseline> compare_baselines(const Job& job, const ModelSpec& model,

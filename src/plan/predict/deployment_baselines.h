@@ -14,8 +14,9 @@ namespace loratrain {
 struct Baseline {
     std::string name;
     std::vector<ReplicaJob> deployment;  ///< empty: each adapter has its own
-    /// GPU-seconds of a round, in which every adapter takes a step: ranks times seconds, simulated
-    /// from the start, filling and draining included; 0 = it cannot be done.
+    /// GPU-seconds of a round: ranks times the seconds of the whole job as predict() has them, of
+    /// one adapter after another their sum, by the steps of the adapter with most; 0 = it cannot be
+    /// done.
     double rank_seconds = 0.0;
 };
 
@@ -26,18 +27,20 @@ inline constexpr std::size_t most_alone = 8;
 
 /// GPU-seconds per round of the job, by built-in costs, of
 /// - Task-Fused: the best replicas that are all cut alike, dispatch: uniform; above
-///   most_tried_ranks, where trying all takes too long, of the best three that are found;
+///   most_tried_ranks, where trying all takes too long, of the best three found that fit;
 /// - Task-Sequential: each adapter alone in the best three such deployments that are found, summed;
 /// - LobRA-Sequential: each alone, replicas that may differ, balanced;
-/// - length-based: the best deployment with `dispatch: length`; balanced: the same, balanced.
+/// - balanced: the best deployment, of those that are predicted in `found` the fastest;
+/// length-based:
+///   the same with `dispatch: length`.
 /// `found`: of the job. Those alone are left out above most_alone adapters.
 std::vector<Baseline> compare_baselines(const Job& job, const ModelSpec& model,
                                         std::span<const DatasetInfo> datasets,
                                         const Cluster& cluster, const FoundDeployments& found,
-                                        std::int32_t rounds = 8);
+                                        std::int32_t rounds = 16);
 
-/// What a round takes: ranks times seconds, simulated from the start; 0 where the job does not fit.
-/// Where not all adapters train from the start, by as many steps as there are adapters.
+/// What a round of the job takes, as Baseline::rank_seconds; 0 where the job does not fit.
+/// `rounds`: that are played.
 double round_rank_seconds(const Job& job, const ModelSpec& model,
                           std::span<const DatasetInfo> datasets, const Cluster& cluster,
                           std::int32_t rounds);

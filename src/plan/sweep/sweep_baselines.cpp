@@ -67,8 +67,10 @@ std::optional<BaselineTime> min_gpu(const SweepTask& task, SweepShapes& shapes) 
     std::optional<BaselineTime> best;
     for (std::int32_t ranks = 1; ranks <= task.cluster.ranks && !best; ++ranks) {
         for (const auto& [tensor, stages] : shapes.cuts(ranks)) {
+            const bool streams =
+                std::ranges::any_of(shapes.replicas(tensor, stages), &SweepReplica::streams);
             const auto found = fastest_of(task, shapes, tensor, stages);
-            if (found && (!best || found->seconds < best->seconds)) best = found;
+            if (found && !streams && (!best || found->seconds < best->seconds)) best = found;
         }
     }
     return best;

@@ -25,8 +25,8 @@ struct BaselineTime {
     double seconds = 0.0;
 };
 
-/// Min-GPU: each trial alone on the fewest ranks that hold every one of them. None where no trial
-/// fits.
+/// Min-GPU: each trial alone on the fewest ranks that hold every one of them and the whole base: of
+/// which no layer streams. None where no trial fits.
 std::optional<BaselineTime> min_gpu(const SweepTask& task, SweepShapes& shapes);
 /// Max-GPU: one trial after the other on all ranks, with as many lanes as can share the model.
 std::optional<BaselineTime> max_gpu(const SweepTask& task, SweepShapes& shapes);

@@ -9,6 +9,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/cost/host_links.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/residency.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
@@ -89,6 +90,7 @@ class ReplicaNumbers {
                 [&](const MicrobatchLoad& load) { return forward_seconds(of_rows, stage, load); }));
             result_.fixed.push_back(training_.back().fixed);
             result_.host.push_back(host_line(costs_.host, stage));
+            if (streamed_layers(stage) > 0) result_.streams = true;
         }
         result_.messages = message_seconds();
         find_room();

@@ -34,6 +34,7 @@ struct SweepReplica {
     std::int32_t stages = 1;
     std::int64_t microbatch_tokens = 0;  ///< T
     Recompute recompute = Recompute::none;
+    bool streams = false;        ///< some of its layers do: the base alone does not fit
     std::vector<double> fixed;   ///< f, per stage: seconds of a microbatch without rows
     std::vector<HostLine> host;  ///< per stage: what the host takes for one at least, by trials
     double messages = 0.0;       ///< seconds that messages take on a microbatch's way

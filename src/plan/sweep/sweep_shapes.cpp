@@ -89,13 +89,27 @@ std::vector<std::int64_t> SweepShapes::sizes() const {
     return sizes;
 }
 
+/// Layers stream only where they must.
+Plan SweepShapes::resident_if_fits(const Job& job, const Cluster& cluster) const {
+    if (job.model.residency.kind == Residency::Kind::automatic) {
+        Job resident = job;
+        resident.model.residency.kind = Residency::Kind::all;
+        try {
+            return make_plan(resident, task_.model, task_.datasets, cluster);
+        } catch (const InputError&) {
+            // Then as the job says.
+        }
+    }
+    return make_plan(job, task_.model, task_.datasets, cluster);
+}
+
 /// The depth is not searched by simulation, which takes most of the planning of a pipeline, but
 /// the most that the search would try: memory for fewer trials rather than for too many. Layers are
 /// whole: what they share between two stages depends on who trains.
 Plan SweepShapes::plan_of(const Job& job, const Cluster& cluster) const {
     Job one_by_one = job;
     one_by_one.schedule.policy = SchedulePolicy::one_f_one_b;
-    Plan former = make_plan(one_by_one, task_.model, task_.datasets, cluster);
+    Plan former = resident_if_fits(one_by_one, cluster);
     former.replicas.front().max_in_flight *= 2;
     Plan plan = make_plan(job, task_.model, task_.datasets, cluster, &former);
     plan.replicas.front().stages = former.replicas.front().stages;

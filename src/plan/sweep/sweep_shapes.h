@@ -43,6 +43,7 @@ class SweepShapes {
 
   private:
     std::vector<std::int64_t> sizes() const;
+    Plan resident_if_fits(const Job& job, const Cluster& cluster) const;
     Plan plan_of(const Job& job, const Cluster& cluster) const;
     std::vector<SweepReplica> planned(std::int32_t tensor, std::int32_t stages) const;
 

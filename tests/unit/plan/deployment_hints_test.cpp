@@ -53,6 +53,9 @@ TEST(DeploymentHints, BaselinesAreSimulated) {
     EXPECT_EQ(rows[4].name, "balanced");
     for (const Baseline& row : rows) EXPECT_GT(row.rank_seconds, 0.0) << row.name;
     EXPECT_LE(rows[4].rank_seconds, rows[3].rank_seconds);  // than length-based
+    EXPECT_LE(rows[4].rank_seconds, rows[0].rank_seconds);  // than the same dealt evenly
+    EXPECT_LE(rows[4].rank_seconds, rows[2].rank_seconds);  // than one adapter after another
+    EXPECT_TRUE(same_cuts(rows[4].deployment, found.fastest.front().deployment));
     EXPECT_TRUE(rows[1].deployment.empty());
     EXPECT_GT(rows[1].rank_seconds, rows[4].rank_seconds);  // one after the other
     Job own = deployed(test.job, rows[4].deployment);

@@ -10,10 +10,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/model_presets.h"
 #include "plan/predict/predict.h"
 #include "plan/sweep/assign_trials.h"
 #include "plan/sweep/compare_sweep.h"
+#include "plan/sweep/sweep_baselines.h"
 #include "plan/sweep/sweep_bounds.h"
+#include "plan/sweep/sweep_shapes.h"
 #include "plan/sweep/worker_queues.h"
 #include "plan/text/describe_sweep.h"
 #include "unit/plan/sweep_fixtures.h"
@@ -406,6 +409,21 @@ TEST(SweepBounds, OfTheLastJobIsTheTheorems) {
     EXPECT_DOUBLE_EQ(last_job_bound(10.0, 8, 4.0, 2), 10.0 / (10.0 - 4.0 * 6.0 / 8.0));
     EXPECT_DOUBLE_EQ(last_job_bound(10.0, 8, 4.0, 8), 1.0);
     EXPECT_DOUBLE_EQ(ratio_bound(0.0, 8, 0.0), 1.0);
+}
+
+/// Layers of the base would have to stream on one of four A10.
+TEST(MinGpu, HoldsTheWholeBase) {
+    Case test = sweep_case(3);
+    test.model = *model_preset("llama-3.1-8b");
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "a10";
+    test.cluster.bytes_per_rank = std::uint64_t{12} << 30;
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepTask task{test.job, test.model, test.datasets, test.cluster, trials, {}};
+    SweepShapes shapes(task);
+    const auto found = min_gpu(task, shapes);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->tensor * found->stages, 2);
 }
 
 TEST(DeploySweep, PlansEveryTrialOnceOnAllRanks) {
