@@ -157,8 +157,7 @@ def refuses_merge(folder, *patterns):
 def merge_alora():
     refuses_merge("merge-alora", "alora|activat|invocation")
     told = loratrain("check-export", "merge-alora/adapter", "--base", base())
-    told.needs(not told.says(r"vLLM: loads it", r"SGLang: loads it", r"llama\.cpp: loads it"),
-               "check-export says that programs without activated LoRA load it")
+    told.needs(not told.says("SGLang: loads it"), "check-export says that a program without activated LoRA loads it")
 
 
 @check("merge-pissa")
