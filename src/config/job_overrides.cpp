@@ -88,7 +88,7 @@ void set_in_item(YamlNode& section, const std::string& rest, YamlNode value, Pro
     }
 }
 
-/// Through mappings in mappings, as in sweep.space.r.
+/// Through mappings in mappings, as in sweep.space.r and cluster.between_hosts.microseconds.
 void set_below(YamlNode& map, const std::string& path, YamlNode value) {
     const std::size_t dot = path.find('.');
     if (dot == std::string::npos) return set_child(map, path, std::move(value));
@@ -112,7 +112,7 @@ void apply_overrides(YamlNode& root, const std::vector<Override>& overrides, Pro
         YamlNode& section = section_of(root, section_name, value->place);
         if (section_name == "datasets" || section_name == "adapters") {
             set_in_item(section, rest, std::move(*value), log);
-        } else if (section_name == "sweep") {
+        } else if (section_name == "sweep" || section_name == "cluster") {
             set_below(section, rest, std::move(*value));
         } else {
             set_child(section, rest, std::move(*value));
