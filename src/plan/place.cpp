@@ -47,7 +47,7 @@ std::vector<std::int32_t> ranks_in_order(const Plan& plan) {
     return ranks;
 }
 
-Place place_of(const Plan& plan, int rank) {
+RankPlace place_of(const Plan& plan, int rank) {
     for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
         const ReplicaPlan& replica = plan.replicas[r];
         for (std::size_t s = 0; s < replica.stages.size(); ++s) {

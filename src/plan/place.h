@@ -12,11 +12,11 @@
 namespace loratrain {
 
 /// What a rank is in a deployment.
-struct Place {
+struct RankPlace {
     std::size_t replica = 0;  ///< of Plan::replicas
     std::size_t stage = 0;    ///< of its stages
     std::int32_t lane = 0;
-    friend bool operator==(const Place&, const Place&) = default;
+    friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };
 
 /// A number of each rank's host: Cluster::hosts, or where that is empty, or of other ranks, hosts
@@ -34,7 +34,7 @@ void number_ranks(std::vector<ReplicaPlan>& replicas, std::span<const std::int32
 std::vector<std::int32_t> ranks_in_order(const Plan& plan);
 
 /// Error when the plan has nothing for the rank.
-Place place_of(const Plan& plan, int rank);
+RankPlace place_of(const Plan& plan, int rank);
 
 /// The ranks that exchange messages, the lower one first: each lane with that of the next stage.
 std::vector<std::pair<int, int>> neighbours_in(const Plan& plan);

@@ -27,7 +27,7 @@ struct OwnStage {
     /// Among its holder's.
     std::size_t turn(std::int32_t layer) const;
 
-    Place place;
+    RankPlace place;
     ReplicaView view;
     StagePlan stage;
 };

@@ -7,7 +7,7 @@
 namespace loratrain {
 
 LaneGroups::LaneGroups(const MpiSession& mpi, const Plan& plan, const Backend& backend) {
-    const Place place = place_of(plan, mpi.rank());
+    const RankPlace place = place_of(plan, mpi.rank());
     const std::int32_t lanes = plan.replicas[place.replica].tensor;
     if (plan.replicas.front().tensor == 1) return;  // which has most
     const std::int32_t sharers = lanes_per_key_value_head(plan.model, lanes);

@@ -35,7 +35,7 @@ std::string numbered_text(const std::vector<std::pair<std::int32_t, double>>& va
 }  // namespace
 
 bool learns_evaluations(const Plan& plan, int rank) {
-    const Place place = place_of(plan, rank);
+    const RankPlace place = place_of(plan, rank);
     return place.lane == 0 && place.stage + 1 == plan.replicas[place.replica].stages.size();
 }
 

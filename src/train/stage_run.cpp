@@ -33,7 +33,7 @@ StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stag
 }
 
 const StagePlan& stage_of(const Plan& plan, int rank) {
-    const Place place = place_of(plan, rank);
+    const RankPlace place = place_of(plan, rank);
     return plan.replicas[place.replica].stages[place.stage];
 }
 

@@ -120,7 +120,7 @@ TEST(GatherAdapter, RefusesLanesThatDiffer) {
         plan_of(partition_layers(layers, session().size() / 2, CostModel{}, MicrobatchLoad{}), 2);
     const auto backend = make_backend("cpu", {1, 0});
     const LaneGroups lanes(session(), plan, *backend);
-    const Place place = place_of(plan, session().rank());
+    const RankPlace place = place_of(plan, session().rank());
     AdapterBank bank(job, only_replica(plan), plan.replicas[0].stages[place.stage], *backend,
                      lanes.of_rank());
     auto own = bank.download(AdapterId{0}, AdapterBank::Part::parameters);
@@ -151,7 +151,7 @@ TEST(GatherAdapter, RefusesReplicasThatDiffer) {
     plan.replicas.push_back(
         plan_of(partition_layers(layers, 1, CostModel{}, MicrobatchLoad{}), 1).replicas.front());
     number_ranks(plan.replicas);
-    const Place place = place_of(plan, session().rank());
+    const RankPlace place = place_of(plan, session().rank());
     const ReplicaPlan& replica = plan.replicas[place.replica];
     const auto backend = make_backend("cpu", {1, 0});
     AdapterBank bank(job, view_of(plan, replica), replica.stages[place.stage], *backend);

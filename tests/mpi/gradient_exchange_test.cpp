@@ -64,7 +64,7 @@ class Exchange : public ::testing::TestWithParam<std::string> {
         plan_.replicas = replicas_for(session().size());
         number_ranks(plan_.replicas);
         lanes_ = std::make_unique<LaneGroups>(session(), plan_, *backend_);
-        const Place place = place_of(plan_, session().rank());
+        const RankPlace place = place_of(plan_, session().rank());
         const ReplicaPlan& replica = plan_.replicas[place.replica];
         stage_ = replica.stages[place.stage];
         tensor_ = {place.lane, replica.tensor};
@@ -193,7 +193,7 @@ TEST_P(Exchange, AddsWhatHoldersHaveInTheirOrder) {
         EXPECT_EQ(other, sums.squares);
     }
     // The last rank alone, or the last two as a pipeline, have the whole adapter.
-    const Place place = place_of(plan_, ranks - 1);
+    const RankPlace place = place_of(plan_, ranks - 1);
     const auto stages = static_cast<int>(plan_.replicas[place.replica].stages.size());
     const std::vector<double> squares = gather_numbers(session(), own_squares);
     double wanted = 0.0;

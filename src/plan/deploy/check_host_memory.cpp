@@ -27,7 +27,7 @@ Taken taken_by(const Plan& plan, std::int32_t first, std::int32_t count, bool cp
         taken.copies += memory.host;
         taken.activations += memory.host_activations;
         if (cpu) taken.other += memory.total();
-        const Place place = place_of(plan, rank);
+        const RankPlace place = place_of(plan, rank);
         const StagePlan& stage = plan.replicas[place.replica].stages[place.stage];
         for (std::int32_t l = 0; l < stage.layer_count; ++l) {
             if (is_streamed(stage, l)) taken.layers.insert(stage.first_layer + l);

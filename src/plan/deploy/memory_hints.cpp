@@ -72,7 +72,7 @@ std::int32_t fewest_fitting_stages(const Job& job, const ReplicaView& view, std:
 /// " (replica 1, stage 0)" of several.
 std::string place_text(const Plan& plan, std::int32_t rank) {
     if (plan.replicas.size() == 1) return "";
-    const Place place = place_of(plan, rank);
+    const RankPlace place = place_of(plan, rank);
     return cat(" (replica ", place.replica, ", stage ", place.stage, ")");
 }
 

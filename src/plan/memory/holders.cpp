@@ -100,7 +100,7 @@ StreamedCopies::StreamedCopies(const Plan& plan, std::span<const std::int32_t> h
              std::vector<std::pair<std::int32_t, std::int32_t>>>
         users;
     for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(host_of.size()); ++rank) {
-        const Place place = place_of(plan, rank);
+        const RankPlace place = place_of(plan, rank);
         const ReplicaPlan& replica = plan.replicas[place.replica];
         const StagePlan& stage = replica.stages[place.stage];
         for (std::int32_t l = 0; l < stage.layer_count; ++l) {
@@ -146,7 +146,7 @@ void set_host_copies(Plan& plan, std::span<const std::int32_t> hosts) {
     const auto ranks = static_cast<std::int32_t>(plan.memory.size());
     const StreamedCopies copies(plan, hosts.first(plan.memory.size()));
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        const Place place = place_of(plan, rank);
+        const RankPlace place = place_of(plan, rank);
         const ReplicaView view = view_of(plan, plan.replicas[place.replica]);
         MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
         const StagePlan& stage = view.replica.stages[place.stage];

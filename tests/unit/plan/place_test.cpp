@@ -36,7 +36,7 @@ TEST(Place, ReplicasByFallingTensorThenStagesThenLanes) {
         for (std::size_t s = 0; s < plan.replicas[r].stages.size(); ++s) {
             EXPECT_EQ(plan.replicas[r].stages[s].rank % plan.replicas[r].tensor, 0);
             for (std::int32_t lane = 0; lane < plan.replicas[r].tensor; ++lane) {
-                EXPECT_EQ(place_of(plan, rank++), (Place{r, s, lane}));
+                EXPECT_EQ(place_of(plan, rank++), (RankPlace{r, s, lane}));
             }
         }
     }

@@ -176,7 +176,7 @@ TEST(ReplicaOrder, PlansDifferInRanksAlone) {
     EXPECT_NE(to_text(two_hosts), to_text(one_host));
     EXPECT_EQ(to_text(plan_from_text(to_text(two_hosts))), to_text(two_hosts));
     for (std::size_t r = 0; r < ranks.size(); ++r) {
-        const Place place = place_of(two_hosts, ranks[r]);
+        const RankPlace place = place_of(two_hosts, ranks[r]);
         EXPECT_EQ(place, place_of(one_host, static_cast<int>(r)));
     }
 }
