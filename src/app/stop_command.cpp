@@ -6,6 +6,7 @@
 #include "comm/collective.h"
 #include "config/yaml_reader.h"
 #include "report/run_record.h"
+#include "session/run_files.h"
 #include "train/checkpoint/run_state.h"
 #include "train/orders/inbox.h"
 
@@ -38,6 +39,7 @@ ExitCode stop_command(const CommandLine& command_line, const MpiSession& mpi) {
             throw InputError(dir, "has not begun to train yet", "try again when it has");
         }
         check_can_stop(dir, *status, command_line.adapter);
+        check_run_files(dir);
         request_stop(dir, command_line.adapter);
         const bool runs = status->state == "running";
         log::info(cat("asked ", dir, " to end ", command_line.adapter,

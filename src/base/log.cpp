@@ -1,12 +1,15 @@
 #include "base/log.h"
 
-#include <fstream>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <iostream>
 #include <mutex>
 #include <utility>
 
 #include "base/error.h"
 #include "base/live_region.h"
+#include "base/plain_file.h"
 #include "base/printable.h"
 #include "base/system.h"
 
@@ -16,7 +19,7 @@ namespace {
 
 struct State {
     int rank = 0;
-    std::ofstream file;
+    int file = -1;
     std::mutex writing;                        ///< the watchdog writes too
     std::function<void(std::string)> forward;  ///< of info lines of other ranks than the root
     int silences = 0;
@@ -27,10 +30,10 @@ struct State {
     std::vector<std::string> lines;
 
     /// In the file; a full disk may have room again.
-    void keep(const std::string& line) {
-        if (!file.is_open()) return;
-        file.clear();
-        file << line << std::endl;
+    void keep(const std::string& line) const {
+        if (file < 0) return;
+        const std::string text = line + '\n';
+        static_cast<void>(::write(file, text.data(), text.size()) < 0);
     }
     /// In the background other programs write to the terminal.
     bool is_live() {
@@ -96,10 +99,10 @@ void open_file(const std::string& path) {
     State& all = state();
     if (all.rank != 0) return;
     const std::lock_guard lock(all.writing);
-    all.file.close();
-    all.file.clear();
-    all.file.open(path, std::ios::app);
-    if (!all.file) throw Error(path + ": cannot open the log file for writing");
+    const int file = open_plain_file(path, O_WRONLY | O_CREAT | O_APPEND);
+    if (file < 0) throw Error(path + ": cannot open the log file for writing");
+    if (all.file >= 0) ::close(all.file);
+    all.file = file;
 }
 
 void info(std::string_view text) {

@@ -50,6 +50,23 @@ std::string folder_of(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
+/// Returns its checksum; `take` gets it block by block, of each the first bytes.
+std::string read_through(
+    const std::string& path,
+    const std::function<void(const std::vector<char>& block, std::uint64_t bytes)>& take) {
+    const InputFile file(path);
+    Checksum checksum;
+    std::vector<char> block(std::size_t{1} << 20U);
+    for (std::uint64_t done = 0; done < file.size();) {
+        const std::uint64_t bytes = std::min<std::uint64_t>(block.size(), file.size() - done);
+        file.read(done, bytes, block.data());
+        checksum.update(block.data(), bytes);
+        take(block, bytes);
+        done += bytes;
+    }
+    return checksum.hex();
+}
+
 void write_text(const std::string& path, const std::string& text) {
     OutputFile file(path);
     file.write(text.data(), text.size());
@@ -159,17 +176,31 @@ void remove_unfinished_directories(const std::string& dir) {
     for (const std::string& path : unfinished) remove_directory(path);
 }
 
-std::string file_checksum(const std::string& path) {
-    const InputFile file(path);
-    Checksum checksum;
-    std::vector<char> block(std::size_t{1} << 20U);
-    for (std::uint64_t done = 0; done < file.size();) {
-        const std::uint64_t bytes = std::min<std::uint64_t>(block.size(), file.size() - done);
-        file.read(done, bytes, block.data());
-        checksum.update(block.data(), bytes);
-        done += bytes;
+void remove_unfinished_below(const std::string& dir) {
+    if (!fs::is_directory(dir)) return;
+    remove_unfinished_writes(dir);
+    remove_unfinished_directories(dir);
+    std::vector<std::string> folders;
+    for (const auto& entry : fs::directory_iterator(dir)) {
+        if (entry.is_directory() && !entry.is_symlink()) folders.push_back(entry.path().string());
     }
-    return checksum.hex();
+    for (const std::string& folder : folders) remove_unfinished_below(folder);
+}
+
+std::string copy_bytes(const std::string& source, const std::string& target) {
+    std::string checksum;
+    write_file_atomic(target, [&](const std::string& temporary) {
+        OutputFile out(temporary);
+        checksum = read_through(source, [&](const std::vector<char>& block, std::uint64_t bytes) {
+            out.write(block.data(), bytes);
+        });
+        out.close();
+    });
+    return checksum;
+}
+
+std::string file_checksum(const std::string& path) {
+    return read_through(path, [](const std::vector<char>&, std::uint64_t) {});
 }
 
 }  // namespace loratrain

@@ -38,9 +38,16 @@ void remove_directory(const std::string& path);
 std::vector<std::string> remove_unfinished_writes(const std::string& dir);
 /// The same for temporary directories, as remove_directory does.
 void remove_unfinished_directories(const std::string& dir);
+/// Both, in a directory and all below it; nothing where it is none.
+void remove_unfinished_below(const std::string& dir);
 
 /// Creates the directory and its parents; throws InputError (cannot be created or is not writable).
 void make_directory(const std::string& path);
+
+/// Copies the bytes of a file into a new one of its own, as write_file_atomic does: never a hard
+/// link or a clone, in which one damaged place on the disk damages both. Returns the checksum of
+/// what was read.
+std::string copy_bytes(const std::string& source, const std::string& target);
 
 /// XXH64-like 64-bit checksum of a file's contents as 16 hex digits (see checksum.h).
 std::string file_checksum(const std::string& path);

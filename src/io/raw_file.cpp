@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/plain_file.h"
+
 namespace loratrain {
 
 namespace {
@@ -78,7 +80,7 @@ void InputFile::read(std::uint64_t offset, std::uint64_t bytes, void* target) co
 }
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
-    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    descriptor_ = open_plain_file(path, O_WRONLY | O_CREAT | O_TRUNC);
     if (descriptor_ < 0) throw Error(path + ": cannot be created: " + system_reason());
 }
 

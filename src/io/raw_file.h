@@ -35,7 +35,8 @@ class InputFile {
     std::uint64_t size_ = 0;
 };
 
-/// A new file written from start to end. Every error is an Error naming path and reason.
+/// A new file written from start to end (base/plain_file.h). Every error is an Error naming path
+/// and reason.
 class OutputFile {
   public:
     explicit OutputFile(const std::string& path);

@@ -2,12 +2,12 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/plain_file.h"
 #include "base/resident_memory.h"
 #include "base/system.h"
 #include "io/files.h"
@@ -80,9 +80,7 @@ void DeviceSampler::open() {
 }
 
 void DeviceSampler::append(const DeviceSample& sample) {
-    std::ofstream file(path_, std::ios::app);
-    file << to_line(sample) + "\n" << std::flush;
-    if (!file) throw Error(path_ + " cannot be written");
+    append_to_plain_file(path_, to_line(sample) + "\n");
     ++lines_;
 }
 

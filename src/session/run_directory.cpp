@@ -1,7 +1,6 @@
 #include "session/run_directory.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -13,13 +12,10 @@
 #include "base/warn_at_failure.h"
 #include "config/job_yaml.h"
 #include "io/json_text.h"
-#include "io/run_files/device_samples.h"
-#include "io/run_files/results_file.h"
-#include "io/run_files/status_file.h"
-#include "io/run_files/trace_file.h"
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
 #include "session/libraries.h"
+#include "session/run_files.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "train/orders/inbox.h"
 
@@ -27,12 +23,6 @@ namespace loratrain {
 
 namespace fs = std::filesystem;
 namespace {
-
-/// What a run leaves, besides its log and what holds for the machine (costs, GEMM algorithms).
-constexpr std::array former_files{
-    "ckpt",           "adapters",        "resolved.yaml",  "plan.yaml",     "provenance.json",
-    status_file_name, results_file_name, memory_file_name, trace_file_name, "preview",
-    "held_out.json",  "tensorboard",     "report.html",    "sweep",         device_folder_name};
 
 std::string moment_text() {
     return local_time(unix_time(), "%Y-%m-%dT%H:%M:%S%z");
@@ -124,6 +114,7 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
         found_ = find_checkpoint(job, plan, identity, command_line.restart_path);
     }
     make_directory(dir_);
+    check_run_files(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
         move_former_run_aside();
@@ -134,14 +125,7 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
     }
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();
-    remove_unfinished_writes(dir_);
-    const std::string devices = cat(dir_, "/", device_folder_name);
-    if (fs::is_directory(devices)) remove_unfinished_writes(devices);
-    if (fs::is_directory(dir_ + "/ckpt")) remove_unfinished_directories(dir_ + "/ckpt");
-    for (const AdapterJob& adapter : job.adapters) {
-        const std::string folder = dir_ + "/adapters/" + adapter.name;
-        if (fs::is_directory(folder)) remove_unfinished_writes(folder);
-    }
+    remove_unfinished(dir_);
 }
 
 std::string RunDirectory::checkpoint() const {
@@ -159,6 +143,7 @@ void RunDirectory::report_what_happened_before() const {
                       ") died without releasing ", dir_, "; this one takes it over"));
     }
     if (!found_) return;
+    if (!found_->note.empty()) log::warn(found_->note);
     for (const std::string& text : found_->damaged) {
         log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
     }
@@ -166,7 +151,7 @@ void RunDirectory::report_what_happened_before() const {
 
 void RunDirectory::move_former_run_aside() const {
     const fs::path aside = folder_aside(dir_);
-    for (const char* name : former_files) {
+    for (const std::string& name : files_of_former_run()) {
         const fs::path path = fs::path(dir_) / name;
         if (!fs::exists(path)) continue;
         make_directory(aside);

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/plain_file.h"
 #include "base/system.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
@@ -125,7 +126,7 @@ struct Sight {
 
 /// nullopt = there is none.
 std::optional<Sight> look_at(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = open_plain_file(path, O_RDONLY);
     if (descriptor < 0 && errno == ENOENT) return std::nullopt;
     if (descriptor < 0) throw Error(path + ": cannot be opened: " + system_reason());
     std::array<char, 1024> text{};
@@ -140,7 +141,7 @@ std::optional<Sight> look_at(const std::string& path) {
 
 /// False when the file exists already.
 bool create(const std::string& path, const std::string& contents) {
-    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int descriptor = open_plain_file(path, O_WRONLY | O_CREAT | O_EXCL);
     if (descriptor < 0 && errno == EEXIST) return false;
     if (descriptor < 0) throw Error(path + ": cannot be created: " + system_reason());
     const ssize_t put = ::write(descriptor, contents.data(), contents.size());

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/plain_file.h"
 #include "config/adapter_name.h"
 #include "io/files.h"
 
@@ -41,7 +42,8 @@ bool is_settled(fs::file_time_type changed) {
     return std::chrono::abs(age) > settling_time;
 }
 
-/// The files of a folder by `wanted`, hidden ones and folders left out.
+/// The files of a folder by `wanted`, hidden ones and folders left out; links, pipes and others
+/// among them.
 template <class Wanted>
 std::vector<fs::path> files_of(const fs::path& dir, Wanted wanted) {
     std::vector<fs::path> files;
@@ -50,7 +52,7 @@ std::vector<fs::path> files_of(const fs::path& dir, Wanted wanted) {
     for (fs::directory_iterator entry(dir, error), end; !error && entry != end;
          entry.increment(error)) {
         const bool hidden = entry->path().filename().string().starts_with('.');
-        if (!hidden && entry->is_regular_file(none) && wanted(entry->path())) {
+        if (!hidden && !entry->is_directory(none) && wanted(entry->path())) {
             files.push_back(entry->path());
         }
     }
@@ -74,7 +76,15 @@ std::vector<fs::path> accepted_files(const fs::path& inbox) {
     return files;
 }
 
+void check_is_plain(const fs::path& path) {
+    const std::string kind = not_a_plain_file(path.string());
+    if (kind.empty()) return;
+    throw InputError(path.string(), cat("is ", kind, ", must be a plain file"),
+                     "copy the file itself there");
+}
+
 std::string read_order(const fs::path& path) {
+    check_is_plain(path);
     if (fs::file_size(path) > largest_file) {
         throw InputError(path.string(), human_bytes(fs::file_size(path)) + " is too large");
     }
@@ -124,10 +134,16 @@ void Inbox::attempt(const std::string& path, const std::function<void()>& work) 
     }
 }
 
+bool Inbox::may_read(const std::string& path) {
+    const std::string name = fs::path(path).filename().string();
+    if (!left_alone_.contains(name)) attempt(path, [&] { check_is_plain(path); });
+    return !left_alone_.contains(name);
+}
+
 Inbox::Changes Inbox::changes() {
     Changes found;
     for (const fs::path& path : files_of(dir_, adds)) {
-        if (left_alone_.contains(path.filename().string())) continue;
+        if (!may_read(path.string())) continue;
         std::error_code error;
         const fs::file_time_type changed = fs::last_write_time(path, error);
         if (!error) found.emplace_back(changed, path.string());
@@ -160,8 +176,7 @@ Inbox::Orders Inbox::look() {
         attempt(path, [&] { orders.additions.push_back({path, read_order(path)}); });
     }
     for (const fs::path& path : files_of(dir_, stops)) {
-        if (left_alone_.contains(path.filename().string())) continue;
-        orders.stops.push_back(path.stem().string());
+        if (may_read(path.string())) orders.stops.push_back(path.stem().string());
     }
     return orders;
 }

@@ -52,6 +52,8 @@ class Inbox {
     /// When, and which.
     using Changes = std::vector<std::pair<std::filesystem::file_time_type, std::string>>;
     Changes changes();
+    /// False where it is left alone, as what is no plain file.
+    bool may_read(const std::string& path);
     Changes young_files();
     void remove_read(const InboxFile& file);
     void reject_path(const std::string& path, const std::string& why);

@@ -27,7 +27,10 @@ double StopConditions::elapsed() const {
 std::string StopConditions::reason(int signal, std::int32_t round, bool trained) const {
     std::error_code ignored;
     if (signal != 0) return signal_text(signal) + " received";
-    if (std::filesystem::exists(stop_file_, ignored)) return "file " + stop_file_ + " found";
+    // Whatever lies there: a link that leads nowhere is an order as well.
+    if (std::filesystem::exists(std::filesystem::symlink_status(stop_file_, ignored))) {
+        return "file " + stop_file_ + " found";
+    }
     if (stop_after_ && round >= *stop_after_) return cat("--stop-after ", *stop_after_, " reached");
     if (!trained) return "";
     const std::optional<TimeLimit> limit = reached_limit(limits_, pace_, elapsed());

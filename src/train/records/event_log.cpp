@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
-#include "base/error.h"
+#include "base/plain_file.h"
 #include "base/system.h"
+#include "base/text.h"
 #include "io/files.h"
 #include "io/run_files/event_file.h"
 #include "io/run_files/status_file.h"
@@ -77,10 +77,7 @@ void EventLog::restart(AdapterId adapter, const std::vector<MetricsRow>& rows) {
 void EventLog::append(AdapterId adapter, const std::vector<MetricsRow>& rows) {
     const std::string file = file_of(adapter);
     if (file.empty() || rows.empty()) return;
-    std::ofstream out(file, std::ios::app | std::ios::binary);
-    out << records(adapter, rows);
-    out.flush();
-    if (!out) throw Error(file + ": cannot be written");
+    append_to_plain_file(file, records(adapter, rows));
 }
 
 }  // namespace loratrain

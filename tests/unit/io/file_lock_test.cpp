@@ -229,5 +229,17 @@ TEST(HeartbeatLockTest, OfSeveralThatTakeOverOneGetsIt) {
     EXPECT_EQ(refused, contenders - 1);
 }
 
+/// As a hard link may have put it there.
+TEST_F(FileLockTest, AFileThatIsNoLockKeepsItsContents) {
+    const std::string text(300, 'x');
+    write_text_atomic(path, text);
+    EXPECT_TRUE(has(problem_text([&] { FileLock(path, what); }), "is not a lock of loratrain"));
+    EXPECT_EQ(read_text(path), text);
+    std::filesystem::rename(path, dir.file("precious"));
+    std::filesystem::create_symlink(dir.file("precious"), path);
+    EXPECT_TRUE(has(problem_text([&] { FileLock(path, what); }), "is a symbolic link"));
+    EXPECT_EQ(read_text(dir.file("precious")), text);
+}
+
 }  // namespace
 }  // namespace loratrain

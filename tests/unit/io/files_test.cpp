@@ -127,5 +127,33 @@ TEST(FilesTest, ChecksumOfAFile) {
     EXPECT_EQ(file_checksum(dir.file("e")), "ef46db3751d8e999");
 }
 
+TEST(FilesTest, CopiesShareNothing) {
+    const TempDir dir;
+    put(dir.file("a"), std::string(3000000, 'x'));
+    EXPECT_EQ(copy_bytes(dir.file("a"), dir.file("b")), file_checksum(dir.file("a")));
+    EXPECT_EQ(file_checksum(dir.file("b")), file_checksum(dir.file("a")));
+    EXPECT_EQ(std::filesystem::hard_link_count(dir.file("b")), 1U);
+    put(dir.file("a"), "y");
+    EXPECT_EQ(std::filesystem::file_size(dir.file("b")), 3000000U);
+    EXPECT_THROW(copy_bytes(dir.file("none"), dir.file("c")), InputError);
+    EXPECT_EQ(dir.names(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(FilesTest, UnfinishedWritesGoAtAllDepths) {
+    const TempDir dir;
+    for (const char* folder : {"1/8", "1/9.tmp", "2"}) {
+        std::filesystem::create_directories(dir.file(folder));
+        put(dir.file(folder) + "/best.yaml.tmp12-34", "half");
+        put(dir.file(folder) + "/whole.yaml", "whole");
+    }
+    std::filesystem::create_directory_symlink(dir.file("2"), dir.file("1/8/link"));
+    remove_unfinished_below(dir.file("1"));
+    remove_unfinished_below(dir.file("none"));
+    EXPECT_FALSE(std::filesystem::exists(dir.file("1/8/best.yaml.tmp12-34")));
+    EXPECT_FALSE(std::filesystem::exists(dir.file("1/9.tmp")));
+    EXPECT_TRUE(std::filesystem::exists(dir.file("1/8/whole.yaml")));
+    EXPECT_TRUE(std::filesystem::exists(dir.file("2/best.yaml.tmp12-34"))) << "behind a link";
+}
+
 }  // namespace
 }  // namespace loratrain

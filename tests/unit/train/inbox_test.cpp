@@ -1,5 +1,7 @@
 #include "train/orders/inbox.h"
 
+#include <sys/stat.h>
+
 #include <chrono>
 
 #include "unit/train/run_folder.h"
@@ -176,6 +178,19 @@ TEST_F(InboxTest, AFileThatCannotBeAcceptedStays) {
     EXPECT_TRUE(has("a.yaml"));
     inbox_.reject(orders.additions.at(0), "why");
     EXPECT_TRUE(has("rejected/a.yaml"));
+}
+
+TEST_F(InboxTest, LinksAndPipesAreLeftAlone) {
+    put("b.yaml", "plain");
+    folder_.write("elsewhere.yaml", "linked");
+    fs::create_symlink(folder_.path("elsewhere.yaml"), folder_.path("inbox/a.yaml"));
+    fs::create_symlink("nowhere", folder_.path("inbox/c.yaml"));
+    fs::create_symlink("nowhere", folder_.path("inbox/first.stop"));
+    ASSERT_EQ(::mkfifo(folder_.path("inbox/d.yaml").c_str(), 0600), 0);
+    const Inbox::Orders orders = inbox_.look();
+    EXPECT_EQ(texts(orders), Names{"plain"});
+    EXPECT_TRUE(orders.stops.empty());
+    EXPECT_TRUE(has("a.yaml"));
 }
 
 }  // namespace
