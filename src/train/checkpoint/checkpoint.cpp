@@ -134,14 +134,28 @@ Manifest checked_manifest(const fs::path& dir) {
     }
 }
 
-/// Where to look when no checkpoint is asked for, in this order.
+/// Where to look when no checkpoint is asked for, in this order: the round that LATEST says, those
+/// before it, those behind it.
 std::vector<std::int64_t> rounds_to_try(const fs::path& root) {
     std::vector<std::int64_t> rounds = stored_rounds(root);
-    const std::int64_t newest = round_of(latest_round(root));
-    if (newest < 0) return rounds;
-    std::erase_if(rounds, [&](std::int64_t round) { return round >= newest; });
-    rounds.insert(rounds.begin(), newest);
+    const auto named = std::find(rounds.begin(), rounds.end(), round_of(latest_round(root)));
+    if (named != rounds.end()) std::rotate(rounds.begin(), named, rounds.end());
     return rounds;
+}
+
+/// What is told of a LATEST that does not name the newest of the rounds to try.
+std::string note_on_latest(const fs::path& root, const std::vector<std::int64_t>& rounds) {
+    const std::string said = latest_round(root);
+    const std::int64_t newest = *std::max_element(rounds.begin(), rounds.end());
+    const std::string latest = (root / "LATEST").string();
+    const std::int64_t used = rounds.front();
+    if (used != round_of(said)) {
+        return cat(latest, said.empty() ? " is missing or empty" : cat(" says '", said, "'"),
+                   ", of which there is no checkpoint; the newest, ", used, ", is tried first");
+    }
+    if (used == newest) return "";
+    return cat(latest, " says ", used, "; ", newest,
+               ", which is newer, is not used (--restart PATH begins from it)");
 }
 
 /// What throws InputError when it is damaged, or when it belongs to another job.
@@ -175,19 +189,31 @@ FoundCheckpoint newest_undamaged(const fs::path& root, const Job& job, const Pla
                                  const RunIdentity& identity,
                                  const std::vector<std::int64_t>& rounds) {
     FoundCheckpoint found;
+    found.note = note_on_latest(root, rounds);
     Problems damage;
+    std::optional<InputError> of_another_run;
     for (const std::int64_t round : rounds) {
         const fs::path dir = root / std::to_string(round);
         const std::size_t before = found.damaged.size();
-        check_checkpoint(dir, job, plan, identity, [&](const InputError& error) {
+        const auto pass_by = [&](const InputError& error) {
             damage.add(error);
             found.damaged.push_back(dir.string() + ": " + error.what());
-        });
+        };
+        try {
+            check_checkpoint(dir, job, plan, identity, pass_by);
+        } catch (const UnreadableFile&) {
+            throw;
+        } catch (const InputError& error) {
+            // A manifest says so, which has no checksum itself: are those before of this run?
+            if (!of_another_run) of_another_run = error;
+            pass_by(error);
+        }
         if (found.damaged.size() > before) continue;
         found.path = dir.string();
         found.set_back = !found.damaged.empty();
         return found;
     }
+    if (of_another_run) throw *of_another_run;
     damage.add(root.string(), "holds no checkpoint that can be used",
                "start over with --restart never");
     damage.throw_if_any();
@@ -222,7 +248,7 @@ std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
                                                const std::string& asked) {
     if (!asked.empty()) {
         check_checkpoint(asked, job, plan, identity, [](const InputError& error) { throw error; });
-        return FoundCheckpoint{asked, true, {}};
+        return FoundCheckpoint{asked, true, {}, {}};
     }
     return newest_checkpoint(checkpoint_folder(job).string(), job, plan, identity);
 }
@@ -237,7 +263,12 @@ void remove_at_once(const std::string& directory) {
 std::optional<FoundCheckpoint> newest_checkpoint(const std::string& root, const Job& job,
                                                  const Plan& plan, const RunIdentity& identity) {
     const std::vector<std::int64_t> rounds = rounds_to_try(root);
-    if (rounds.empty()) return std::nullopt;
+    if (rounds.empty() && latest_round(root).empty()) return std::nullopt;
+    if (rounds.empty()) {
+        throw InputError(
+            root, cat("has LATEST, which says '", latest_round(root), "', and no checkpoint"),
+            "start over with --restart never");
+    }
     return newest_undamaged(root, job, plan, identity, rounds);
 }
 

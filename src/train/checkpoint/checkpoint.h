@@ -36,14 +36,18 @@ struct FoundCheckpoint {
     std::string path;
     bool set_back = false;             ///< newer ones may exist, asked away or damaged
     std::vector<std::string> damaged;  ///< newer ones that cannot be used: path and reason
+    std::string note;                  ///< where LATEST says another round than it should
 };
 
 /// The checkpoint to continue from: `asked` (a path), or with "" the newest undamaged one of
-/// <run.dir>/ckpt, from LATEST backwards. Root only. None when there is none (asked = "");
-/// InputError when it is damaged (checksums, or contents that this job cannot have left; asked =
+/// <run.dir>/ckpt: the one that LATEST names, then those before it, then later ones, which a run
+/// that was set back has left; the newest of all where there is none of the name. Root only. None
+/// when there is none (asked = ""); InputError when it is damaged (checksums, or contents that this
+/// job cannot have left; asked =
 /// "": when all are), was written by a job that differs in a harmful key (the differences are
 /// listed), or for other weights or data; an UnreadableFile is no damage, but ends the search.
-/// Datasets added at the end are no difference. Of `plan` the model and the adapters are used.
+/// Datasets added at the end are no difference. One that is of another run beside one before
+/// it that is of this run is damaged. Of `plan` the model and the adapters are used.
 std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
                                                const RunIdentity& identity,
                                                const std::string& asked);

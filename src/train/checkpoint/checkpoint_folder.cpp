@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "io/files.h"
+#include "io/json_text.h"
 #include "io/raw_file.h"
 
 namespace loratrain {
@@ -43,6 +45,37 @@ std::int64_t round_of(const std::string& name) {
         !name.empty() && name.size() < 10 &&
         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
     return number ? std::stoll(name) : -1;
+}
+
+fs::path newest_stored(const fs::path& folder) {
+    const std::string latest = latest_round(folder);
+    if (round_of(latest) >= 0 && fs::is_directory(folder / latest)) return folder / latest;
+    const std::vector<std::int64_t> rounds = stored_rounds(folder);
+    return rounds.empty() ? "" : folder / std::to_string(rounds.front());
+}
+
+std::string stored_checksum(const fs::path& checkpoint, const std::string& name) {
+    try {
+        const Json manifest =
+            Json::parse(read_text((checkpoint / checkpoint_manifest_name).string()));
+        return manifest.at("files").at(name).get<std::string>();
+    } catch (const std::exception&) {
+        return "";
+    }
+}
+
+bool copy_stored(const fs::path& folder, const std::string& name, const fs::path& target) {
+    const std::string wanted = stored_checksum(newest_stored(folder), name);
+    if (wanted.empty()) return false;
+    for (const std::int64_t round : stored_rounds(folder)) {
+        const fs::path checkpoint = folder / std::to_string(round);
+        const fs::path source = checkpoint / name;
+        if (stored_checksum(checkpoint, name) != wanted || !fs::exists(source)) continue;
+        if (copy_bytes(source.string(), (target / name).string()) == wanted) return true;
+        log::warn(source.string() + " is damaged; a checkpoint before it may have the same");
+    }
+    fs::remove(target / name);
+    return false;
 }
 
 std::vector<std::int64_t> stored_rounds(const fs::path& folder) {

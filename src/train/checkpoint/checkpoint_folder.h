@@ -30,4 +30,15 @@ std::int64_t round_of(const std::string& name);
 /// Rounds whose checkpoints in `folder` were completed, newest first.
 std::vector<std::int64_t> stored_rounds(const std::filesystem::path& folder);
 
+/// The checkpoint of the round that LATEST says, else the newest; "" = there is none.
+std::filesystem::path newest_stored(const std::filesystem::path& folder);
+
+/// What the manifest of a checkpoint says of one of its files; "" = nothing that can be read.
+std::string stored_checksum(const std::filesystem::path& checkpoint, const std::string& name);
+
+/// Copies a file that the newest checkpoint of `folder` has into directory `target`: from there, or
+/// where it is damaged there from one before that has the same. False where all are damaged.
+bool copy_stored(const std::filesystem::path& folder, const std::string& name,
+                 const std::filesystem::path& target);
+
 }  // namespace loratrain

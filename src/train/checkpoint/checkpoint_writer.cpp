@@ -84,11 +84,10 @@ void CheckpointWriter::write(AdapterId adapter, const std::vector<NamedTensor>& 
 void CheckpointWriter::keep(AdapterId adapter) {
     if (job_.adapter(adapter).trial) return;
     const std::string name = stored_adapter_name(job_.adapter(adapter));
-    const fs::path source = folder_ / latest_round(folder_) / name;
-    std::error_code error;
-    if (!fs::copy_file(source, temporary_ / name, error)) {
-        throw Error(cat(source.string(), ": cannot be copied: ", error.message()));
-    }
+    if (copy_stored(folder_, name, temporary_)) return;
+    throw Error(cat((newest_stored(folder_) / name).string(),
+                    ": is damaged (its checksum differs from the manifest), and no checkpoint "
+                    "before has the same; the same command continues from an older one"));
 }
 
 void CheckpointWriter::complete(const RunState& state) {

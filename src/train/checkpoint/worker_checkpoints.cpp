@@ -88,6 +88,7 @@ FormerRun find_former_run(const Job& job, const Plan& plan, const RunIdentity& i
         const auto found = newest_checkpoint(root, job, plan, identity);
         if (!found) continue;
         former.damaged.insert(former.damaged.end(), found->damaged.begin(), found->damaged.end());
+        if (!found->note.empty()) former.notes.push_back(found->note);
         const RunState state = stored_state(found->path, job);
         FormerCheckpoint& stored =
             former.stored.emplace_back(FormerCheckpoint{root, found->path, {}});

@@ -27,6 +27,7 @@ struct FormerRun {
     std::vector<std::string> checkpoints;  ///< per AdapterId, the directory it is from; "" = none
     std::vector<FormerCheckpoint> stored;
     std::vector<std::string> damaged;  ///< as FoundCheckpoint's
+    std::vector<std::string> notes;    ///< likewise
 };
 
 /// Root of a worker's checkpoints.

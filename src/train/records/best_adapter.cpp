@@ -2,9 +2,11 @@
 
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
+#include "train/checkpoint/checkpoint_folder.h"
 
 namespace loratrain {
 
@@ -18,6 +20,22 @@ fs::path best_dir(const Job& job, std::size_t adapter) {
 
 fs::path kept_file(const Job& job, std::size_t adapter, const std::string& checkpoint) {
     return fs::path(checkpoint) / kept_best_name(job.adapters[adapter]);
+}
+
+/// Whether an adapter's best/ with this checksum is not what the checkpoint before has of the same
+/// step.
+bool is_damaged(const Job& job, const RunState& state, std::size_t adapter,
+                const std::string& checkpoint, const std::string& checksum) {
+    const fs::path former = newest_stored(fs::path(checkpoint).parent_path());
+    const std::string known = stored_checksum(former, kept_best_name(job.adapters[adapter]));
+    if (known.empty() || known == checksum) return false;
+    try {
+        const std::string path = (former / checkpoint_state_name).string();
+        const RunState then = run_state_from_json(read_text(path), job, path);
+        return then.adapters[adapter].best_step == state.adapters[adapter].best_step;
+    } catch (const InputError&) {
+        return false;
+    }
 }
 
 std::vector<NamedTensor> read_tensors(const fs::path& path) {
@@ -52,11 +70,14 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
         const fs::path weights = best_dir(job, i) / adapter_weights_name;
         if (state.adapters[i].best_step == 0 || !fs::exists(weights)) continue;
         const fs::path kept = kept_file(job, i, checkpoint);
-        std::error_code unsupported;
-        fs::create_hard_link(weights, kept, unsupported);
-        if (!unsupported) continue;
-        write_file_atomic(kept.string(),
-                          [&](const std::string& path) { fs::copy_file(weights, path); });
+        const std::string checksum = copy_bytes(weights.string(), kept.string());
+        if (!is_damaged(job, state, i, checkpoint, checksum)) continue;
+        log::warn(weights.string() + " is damaged; the checkpoint before has it as it was");
+        const fs::path folder = fs::path(checkpoint).parent_path();
+        if (!copy_stored(folder, kept.filename().string(), checkpoint)) {
+            throw Error(weights.string() + ": is damaged, and so is its copy in " +
+                        newest_stored(folder).string());
+        }
     }
 }
 

@@ -16,8 +16,10 @@ void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterSta
 /// Name of a best/'s weights in a checkpoint directory: "<name>.best", a safetensors file.
 std::string kept_best_name(const AdapterJob& adapter);
 
-/// Puts the weights of every best/ into a checkpoint directory, as `state` may be continued after a
-/// later best was written.
+/// Puts copies of the weights of every best/ into a checkpoint directory, as `state` may be
+/// continued after a later best was written. Where they have been damaged since the checkpoint
+/// before, which is in the same folder, its copies, with a warning; Error where those are damaged
+/// too.
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
 
 /// Makes an adapter's best/ that of `state`, from its checkpoint; removes it where that has none or

@@ -71,6 +71,7 @@ void Desk::tell_start(const FormerRun& former) {
         }
         told_[index(a)] = {is_ended(a), state.rungs.size(), state.promoted};
     }
+    for (const std::string& text : former.notes) log::warn(text);
     for (const std::string& text : former.damaged) {
         log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
     }

@@ -54,5 +54,33 @@ TEST_F(BestAdapter, GoesBackToTheCheckpoint) {
     EXPECT_FALSE(has("adapters/first/best"));
 }
 
+/// Consecutive checkpoints share nothing: a damaged place in one is not in the other.
+TEST_F(BestAdapter, IsKeptInCopies) {
+    const auto keep = [&](const std::string& checkpoint) {
+        const std::string made = checkpoint + ".tmp";
+        make_directory(folder_.path(made));
+        keep_best_adapters(folder_.job, state_, folder_.path(made));
+        const std::string sum = file_checksum(folder_.path(made + "/first.best"));
+        folder_.write(made + "/state.json", to_json(state_, folder_.job));
+        folder_.write(made + "/manifest.json", R"({"files": {"first.best": ")" + sum + "\"}}");
+        std::filesystem::rename(folder_.path(made), folder_.path(checkpoint));
+        return folder_.read(checkpoint + "/first.best");
+    };
+    const std::string best = "adapters/first/best/adapter_model.safetensors";
+    state_.round = state_.adapters[0].steps = 20;
+    write(3, 1.0F);
+    const std::string good = keep("ckpt/4");
+    EXPECT_EQ(std::filesystem::hard_link_count(folder_.path("ckpt/4/first.best")), 1U);
+    std::string damaged = good;
+    damaged.back() ^= 1;
+    folder_.write(best, damaged);
+    EXPECT_EQ(keep("ckpt/8"), good) << "that of the checkpoint before";
+    write(7, 2.0F);
+    EXPECT_EQ(keep("ckpt/12"), folder_.read(best)) << "a later one";
+    folder_.write(best, damaged);
+    folder_.write("ckpt/12/first.best", damaged);
+    EXPECT_THROW(keep("ckpt/16"), Error);
+}
+
 }  // namespace
 }  // namespace loratrain::test

@@ -9,6 +9,7 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "support/small_model.h"
+#include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/stored_adapter.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "unit/train/run_folder.h"
@@ -289,6 +290,60 @@ TEST_F(FindCheckpoint, OtherWeightsDataOrJob) {
     changed.logging.every_steps = 7;
     identity_.job_yaml = to_yaml(changed);
     EXPECT_EQ(problem(), "");
+}
+
+/// One flipped bit of LATEST.
+TEST_F(FindCheckpoint, ALatestThatNamesNoCheckpoint) {
+    for (const char* said : {"2", "6", "9", "x", ""}) {
+        folder_.write("ckpt/LATEST", said);
+        const auto found = find_checkpoint(folder_.job, plan_, identity_, "");
+        EXPECT_EQ(found->path, folder_.path("ckpt/8")) << said;
+        EXPECT_FALSE(found->set_back);
+        EXPECT_NE(found->note.find("of which there is no checkpoint; the newest, 8, is tried"),
+                  std::string::npos)
+            << found->note;
+    }
+    folder_.write("ckpt/LATEST", "8\n");
+    EXPECT_EQ(find_checkpoint(folder_.job, plan_, identity_, "")->note, "");
+    folder_.write("ckpt/LATEST", "4\n");
+    const auto named = find_checkpoint(folder_.job, plan_, identity_, "");
+    EXPECT_EQ(named->path, folder_.path("ckpt/4"));
+    EXPECT_NE(named->note.find("says 4; 8, which is newer, is not used"), std::string::npos);
+    folder_.write("ckpt/4/first.safetensors", "numbert");
+    EXPECT_EQ(find(), folder_.path("ckpt/8")) << "the one it names is damaged";
+    std::filesystem::remove_all(folder_.path("ckpt/4"));
+    std::filesystem::remove_all(folder_.path("ckpt/8"));
+    EXPECT_NE(problem().find("and no checkpoint"), std::string::npos);
+}
+
+/// Nothing has a checksum of the manifest: it may be what has changed.
+TEST_F(FindCheckpoint, OneOfAnotherRunBesideOneOfThisRunIsDamaged) {
+    const std::string manifest = folder_.read("ckpt/8/manifest.json");
+    std::string flipped = manifest;
+    flipped.replace(flipped.find(":\"weights\""), 10, ":\"weightr\"");
+    folder_.write("ckpt/8/manifest.json", flipped);
+    const auto found = find_checkpoint(folder_.job, plan_, identity_, "");
+    EXPECT_EQ(found->path, folder_.path("ckpt/4"));
+    ASSERT_EQ(found->damaged.size(), 1U);
+    EXPECT_NE(found->damaged[0].find("other base weights"), std::string::npos);
+    std::filesystem::remove_all(folder_.path("ckpt/4"));
+    EXPECT_NE(problem().find("was written for other base weights"), std::string::npos);
+}
+
+TEST_F(FindCheckpoint, WhatACheckpointTakesFromTheOneBeforeIsWhole) {
+    const auto copy = [&] {
+        std::filesystem::create_directories(folder_.path("next"));
+        return copy_stored(folder_.path("ckpt"), "second.safetensors", folder_.path("next"));
+    };
+    const std::string whole = folder_.read("ckpt/8/second.safetensors");
+    EXPECT_TRUE(copy());
+    EXPECT_EQ(folder_.read("next/second.safetensors"), whole);
+    folder_.write("ckpt/8/second.safetensors", "numbert");
+    EXPECT_TRUE(copy()) << "checkpoint 4 has the same";
+    EXPECT_EQ(folder_.read("next/second.safetensors"), whole);
+    folder_.write("ckpt/4/second.safetensors", "numbert");
+    EXPECT_FALSE(copy());
+    EXPECT_FALSE(std::filesystem::exists(folder_.path("next/second.safetensors")));
 }
 
 }  // namespace
