@@ -225,6 +225,7 @@ void Conductor::take_over(const GivenAdapter& given) {
     row.held = true;
     --places_;
     adapters_.reached(std::max(adapters_.round(), row.state.steps));
+    journal_.take_over(given.adapter);
     if (given.checkpoint.empty()) return;
     post(LoadAdapter{given.adapter, given.checkpoint});
     performer_.load(given.adapter, given.checkpoint);

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "io/files.h"
 #include "measure/device_sampler.h"
+#include "plan/rungs.h"
 #include "train/learning_rate.h"
 #include "train/workers/worker_link.h"
 
@@ -32,7 +33,19 @@ std::vector<MetricsRow> Journal::open(AdapterId adapter) {
         std::filesystem::remove(dir + "/DONE");
         std::filesystem::remove(dir + "/FAILED");
     }
-    return metrics_.restore(adapter, is_untouched(state) ? -1 : state.steps);
+    return metrics_.restore(adapter, is_untouched(state) ? -1 : state.steps, rungs_ahead(adapter));
+}
+
+/// Steps at which it was evaluated and judged as a trial, and which it has to take again.
+std::set<std::int32_t> Journal::rungs_ahead(AdapterId adapter) const {
+    const AdapterState& state = adapters_[adapter].state;
+    const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
+    std::set<std::int32_t> steps;
+    for (int rung = 0; rung < static_cast<int>(state.rungs.size()); ++rung) {
+        const std::int32_t step = rung_step(*job_.sweep, total, rung);
+        if (step > state.steps) steps.insert(step);
+    }
+    return steps;
 }
 
 void Journal::start() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ class Journal {
 
     /// Goes on with the files of all adapters from the steps they have taken.
     void start();
+    /// Of a worker: it goes on with the file of an adapter that it gets, from the steps taken.
+    void take_over(AdapterId adapter) { open(adapter); }
     /// Adapters that the run has got since.
     void begin(const std::vector<AdapterId>& adapters);
 
@@ -71,6 +75,7 @@ class Journal {
 
   private:
     std::vector<MetricsRow> open(AdapterId adapter);
+    std::set<std::int32_t> rungs_ahead(AdapterId adapter) const;
     StepMetrics metrics_of(const BatchResult& result);
 
     const Job& job_;

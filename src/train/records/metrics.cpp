@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
+#include <utility>
 
-#include "base/error.h"
+#include "base/plain_file.h"
+#include "base/text.h"
 #include "io/files.h"
 #include "io/json_text.h"
 
@@ -46,6 +47,50 @@ std::string reward_fields(const std::string& prefix, const LossJob& loss,
     return fields;
 }
 
+/// A line of metrics.jsonl.
+struct FileLine {
+    MetricsRow row;
+    std::string text;
+};
+
+/// Evaluations that are packed otherwise differ in their last digits.
+bool is_same(double a, double b) {
+    constexpr double difference = 1e-6;
+    return std::fabs(a - b) <= difference * std::fabs(b) || (std::isnan(a) && std::isnan(b));
+}
+
+/// What the next line of the same step says too.
+bool has_same_evaluation(const FileLine& a, const FileLine& b) {
+    const bool both = a.row.step == b.row.step && a.row.eval_loss && b.row.eval_loss;
+    return both && !b.row.loss && is_same(*a.row.eval_loss, *b.row.eval_loss);
+}
+
+/// The whole ones of a file by their steps, evaluations behind their steps, each once.
+std::vector<FileLine> lines_in_order(const std::string& text) {
+    std::vector<FileLine> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+        if (const auto row = metrics_row(line)) lines.push_back({*row, line});
+    }
+    std::stable_sort(lines.begin(), lines.end(), [](const FileLine& a, const FileLine& b) {
+        return std::pair(a.row.step, !a.row.loss) < std::pair(b.row.step, !b.row.loss);
+    });
+    lines.erase(std::unique(lines.begin(), lines.end(), has_same_evaluation), lines.end());
+    return lines;
+}
+
+std::string joined(const std::vector<FileLine>& lines) {
+    std::string text;
+    for (const FileLine& line : lines) text += line.text + '\n';
+    return text;
+}
+
+/// As a line of its own.
+std::string evaluation_in(const FileLine& line) {
+    const std::size_t begin = line.text.find("\"eval_loss\"");
+    return cat("{\"step\": ", line.row.step, ", ", line.text.substr(begin));
+}
+
 std::string file_fields(const char* key, const std::vector<DataFile>& files,
                         const FileLosses& losses) {
     std::string fields;
@@ -62,21 +107,42 @@ std::string MetricsLog::path(AdapterId adapter) const {
     return job_.run.dir + "/adapters/" + job_.adapter(adapter).name + "/metrics.jsonl";
 }
 
-std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t steps) {
+std::vector<MetricsRow> MetricsLog::restore(AdapterId adapter, std::int32_t steps,
+                                            const std::set<std::int32_t>& ahead) {
     std::vector<MetricsRow> rows;
     const std::string file = path(adapter);
     if (!std::filesystem::exists(file)) return rows;
     const std::string text = read_text(file);
-    std::istringstream lines(text);
-    std::string kept;
-    for (std::string line; std::getline(lines, line);) {
-        const std::optional<MetricsRow> row = metrics_row(line);
-        if (!row || row->step > steps) continue;
-        kept += line + '\n';
-        rows.push_back(*row);
-    }
+    std::vector<FileLine> lines = lines_in_order(text);
+    std::erase_if(lines, [&](FileLine& line) {
+        if (line.row.step <= steps) return false;
+        if (!line.row.eval_loss || !ahead.contains(line.row.step)) return true;
+        line.text = evaluation_in(line);
+        ahead_[{adapter, line.row.step}] = line.text.substr(1, line.text.size() - 2);
+        return false;
+    });
+    const std::string kept = joined(lines);
     if (kept != text) write_text_atomic(file, kept);
+    for (const FileLine& line : lines) {
+        if (line.row.step > steps) break;
+        rows.push_back(line.row);
+        if (line.row.eval_loss) last_evaluations_[adapter] = {line.row.step, *line.row.eval_loss};
+    }
     return rows;
+}
+
+/// Lines that were written before their steps.
+void MetricsLog::put_in_order(AdapterId adapter) const {
+    const std::string file = path(adapter);
+    write_text_atomic(file, joined(lines_in_order(read_text(file))));
+}
+
+bool MetricsLog::is_new(AdapterId adapter, std::int32_t step, double eval_loss) {
+    const std::pair now{step, eval_loss};
+    const auto [last, added] = last_evaluations_.try_emplace(adapter, now);
+    if (added) return true;
+    const auto before = std::exchange(last->second, now);
+    return before.first != step || !is_same(before.second, eval_loss);
 }
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
@@ -86,8 +152,12 @@ void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
         line.lacks_told = told.empty();
         if (told) line.fields += told.mapped();
     }
-    if (awaited_.erase({adapter, metrics.step}) > 0)
-        pending_[adapter].push_back({metrics.step, ""});
+    const bool awaited = awaited_.erase({adapter, metrics.step}) > 0;
+    if (awaited) pending_[adapter].push_back({metrics.step, ""});
+    const auto known = ahead_.extract({adapter, metrics.step});
+    if (!known) return;
+    out_of_order_.insert(adapter);
+    if (!awaited) pending_[adapter].push_back({metrics.step, known.mapped()});
 }
 
 std::string MetricsLog::eval_loss_fields(AdapterId adapter, double eval_loss,
@@ -98,6 +168,7 @@ std::string MetricsLog::eval_loss_fields(AdapterId adapter, double eval_loss,
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                                    double exact_match, const FileLosses& files) {
+    if (!is_new(adapter, step, eval_loss)) return;
     add_evaluation(adapter, step,
                    eval_loss_fields(adapter, eval_loss, files) +
                        cat(", \"eval_perplexity\": ", json_number(std::exp(eval_loss)),
@@ -106,6 +177,7 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
 
 void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                                    const RewardMeans& means, const FileLosses& files) {
+    if (!is_new(adapter, step, eval_loss)) return;
     add_evaluation(adapter, step,
                    eval_loss_fields(adapter, eval_loss, files) +
                        reward_fields("eval_", job_.adapter(adapter).loss, means));
@@ -154,16 +226,15 @@ std::map<AdapterId, std::vector<MetricsRow>> MetricsLog::flush(
         const auto end = std::find_if(lines.begin(), lines.end(),
                                       [](const Line& line) { return !line.is_complete(); });
         if (end == lines.begin()) continue;
-        const std::string file = path(adapter);
-        std::ofstream out(file, std::ios::app);
+        std::string written;
         for (auto line = lines.begin(); line != end; ++line) {
             const std::string text = "{" + line->fields + "}";
-            out << text << '\n';
+            written += text + '\n';
             if (also) also(adapter, text);
             rows[adapter].push_back(metrics_row(text).value());
         }
-        out.flush();
-        if (!out) throw Error(file + ": cannot be written");
+        append_to_plain_file(path(adapter), written);
+        if (out_of_order_.erase(adapter) > 0) put_in_order(adapter);
         lines.erase(lines.begin(), end);
     }
     return rows;

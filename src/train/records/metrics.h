@@ -36,16 +36,20 @@ struct StepMetrics {
 /// contrastive_loss. Of a dataset of several files
 /// both have the loss of each, loss/NAME or eval_loss/NAME, null of none of its samples. An
 /// evaluation joins its step's line where that is not yet written; a run that evaluates between
-/// windows, or has told of it, writes it as a line of its own, behind its step's. Lines are kept
-/// until flush(). Root rank only.
+/// windows, or has told of it, writes it as a line of its own, behind its step's. An evaluation
+/// that comes to the same as the one before, after the same step, is not written again. Lines are
+/// kept until flush(). Root rank only.
 class MetricsLog {
   public:
     /// `job` outlives the log and may get more adapters.
     explicit MetricsLog(const Job& job) : job_(job) {}
 
     /// Drops lines after step `steps` of an adapter (a checkpoint's), so that the file continues
-    /// without duplicates or gaps; steps = -1 drops the file. Returns what was kept.
-    std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps);
+    /// without duplicates or gaps; steps = -1 drops the file. Evaluations after the steps in
+    /// `ahead` are kept until the adapter comes to these again, which it does without evaluating:
+    /// what they came to is known (trials at rungs). Returns what was kept, without these.
+    std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps,
+                                    const std::set<std::int32_t>& ahead = {});
     void record(AdapterId adapter, const StepMetrics& metrics);
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            double exact_match, const FileLosses& files = {});
@@ -77,7 +81,9 @@ class MetricsLog {
     }
     std::string eval_loss_fields(AdapterId adapter, double eval_loss,
                                  const FileLosses& files) const;
+    bool is_new(AdapterId adapter, std::int32_t step, double eval_loss);
     void add_evaluation(AdapterId adapter, std::int32_t step, const std::string& fields);
+    void put_in_order(AdapterId adapter) const;
     std::string path(AdapterId adapter) const;
 
     const Job& job_;
@@ -85,6 +91,12 @@ class MetricsLog {
     std::set<std::pair<AdapterId, std::int32_t>> awaited_;  ///< after these steps
     /// Of steps that are not recorded yet.
     std::map<std::pair<AdapterId, std::int32_t>, std::string> told_;
+    /// Step and loss of an adapter's last evaluation: one that is made again after a restart is no
+    /// new one.
+    std::map<AdapterId, std::pair<std::int32_t, double>> last_evaluations_;
+    /// Of steps that an adapter is to take again; they are in the file, before their steps.
+    std::map<std::pair<AdapterId, std::int32_t>, std::string> ahead_;
+    std::set<AdapterId> out_of_order_;
 };
 
 }  // namespace loratrain

@@ -11,6 +11,7 @@
 #include "config/job_yaml.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
+#include "plan/rungs.h"
 #include "train/checkpoint/checkpoint_folder.h"
 
 namespace loratrain {
@@ -105,14 +106,36 @@ void SweepRecords::recall() {
             state = from;
             recorded_.insert(a);
             adapters_.reached(std::max(adapters_.round(), known.round));
-        } else if (from.rungs.size() > state.rungs.size() || from.promoted > state.promoted) {
-            state.rungs = from.rungs;
-            state.promoted = from.promoted;
+        } else {
+            recall_rungs(a, from);
+        }
+    }
+}
+
+void SweepRecords::recall_rungs(AdapterId trial, const AdapterState& from) {
+    AdapterState& state = adapters_[trial].state;
+    if (from.rungs.size() > state.rungs.size() || from.promoted > state.promoted) {
+        state.rungs = from.rungs;
+        state.promoted = from.promoted;
+        state.status = AdapterStatus::parked;
+        if (!is_untouched(state)) {
             state.last_eval_loss = from.last_eval_loss;
             state.last_exact_match = from.last_exact_match;
-            const bool judged = from.rungs.size() == static_cast<std::size_t>(from.promoted);
-            state.status = judged ? AdapterStatus::waiting : AdapterStatus::parked;
         }
+    }
+    forget_unjudged_ahead(trial, state);
+    const bool judged = state.rungs.size() == static_cast<std::size_t>(state.promoted);
+    if (judged && state.status == AdapterStatus::parked) state.status = AdapterStatus::waiting;
+}
+
+/// A trial that was to be judged by steps which no checkpoint has takes them again, so that its
+/// metrics have them, and is evaluated there again. A verdict stays.
+void SweepRecords::forget_unjudged_ahead(AdapterId trial, AdapterState& state) const {
+    const std::int32_t left = adapters_.steps_left(trial);
+    const std::int32_t total = state.steps + left;
+    while (state.rungs.size() > static_cast<std::size_t>(state.promoted) &&
+           rung_step(*job_.sweep, total, static_cast<int>(state.rungs.size()) - 1) > state.steps) {
+        state.rungs.pop_back();
     }
 }
 

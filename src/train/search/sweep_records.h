@@ -41,6 +41,8 @@ class SweepRecords {
     bool records_any() const { return job_.sweep || job_.parallel.by_workers(); }
     bool records(AdapterId adapter) const;
     std::string state_path() const;
+    void recall_rungs(AdapterId trial, const AdapterState& from);
+    void forget_unjudged_ahead(AdapterId trial, AdapterState& state) const;
     void take_back_exports();
     void write_done(AdapterId trial) const;
     void write_state() const;

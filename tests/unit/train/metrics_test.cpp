@@ -200,5 +200,52 @@ TEST_F(Metrics, RowsWrittenAndKeptAreReturned) {
     EXPECT_TRUE(log_.restore(AdapterId{1}, 5).empty());
 }
 
+TEST_F(Metrics, AnEvaluationThatIsMadeAgainIsWrittenOnce) {
+    record(1, 2.5);
+    record(2, 2.25);
+    log_.flush();
+    log_.record_evaluation(AdapterId{0}, 2, 3.0, 0.25);
+    log_.flush();
+    const std::string once = folder_.read(file_);
+    log_.record_evaluation(AdapterId{0}, 2, 3.0, 0.25);
+    log_.flush();
+    EXPECT_EQ(folder_.read(file_), once);
+    MetricsLog next{folder_.job};
+    next.restore(AdapterId{0}, 2);
+    next.record_evaluation(AdapterId{0}, 2, 3.0 + 1e-9, 0.25);  // packed otherwise
+    next.flush();
+    EXPECT_EQ(folder_.read(file_), once);
+    next.record_evaluation(AdapterId{0}, 2, 3.5, 0.25);  // of other samples
+    next.flush();
+    EXPECT_EQ(lines().size(), 4U);
+}
+
+TEST_F(Metrics, EvaluationsOfStepsThatAreTakenAgainWaitForThem) {
+    for (int step = 1; step <= 4; ++step) record(step, 1.0 / step);
+    log_.flush();
+    log_.record_evaluation(AdapterId{0}, 4, 3.0, 0.25);
+    log_.flush();
+    const std::string whole = folder_.read(file_);
+    for (const int steps : {2, 1}) {  // twice, before it has come there again
+        MetricsLog next{folder_.job};
+        EXPECT_EQ(next.restore(AdapterId{0}, steps, {4}).size(), static_cast<std::size_t>(steps));
+        EXPECT_EQ(lines().size(), static_cast<std::size_t>(steps) + 1);
+    }
+    MetricsLog last{folder_.job};
+    last.restore(AdapterId{0}, 1, {4});
+    for (int step = 2; step <= 4; ++step) {
+        StepMetrics metrics;
+        metrics.step = step;
+        metrics.loss = 1.0 / step;
+        metrics.tokens = 100 + step;
+        last.record(AdapterId{0}, metrics);
+        last.flush();
+    }
+    EXPECT_EQ(folder_.read(file_), whole);
+    MetricsLog again{folder_.job};
+    again.restore(AdapterId{0}, 2);  // by a rule without verdicts it is evaluated again
+    EXPECT_EQ(lines().size(), 2U);
+}
+
 }  // namespace
 }  // namespace loratrain::test

@@ -193,6 +193,7 @@ TEST_F(Trials, WhatHasEndedIsRecalledAndRungsAreNotPassedTwice) {
     records.update(ids({0}));
 
     AdapterTable older = table();
+    train(older, 1, 3, 0.75);
     SweepRecords again(folder_.job, older);
     again.recall();
     EXPECT_EQ(state(older, 0).status, AdapterStatus::done);
@@ -200,9 +201,31 @@ TEST_F(Trials, WhatHasEndedIsRecalledAndRungsAreNotPassedTwice) {
     EXPECT_EQ(older.round(), 12);
     EXPECT_EQ(state(older, 1).status, AdapterStatus::parked);
     EXPECT_EQ(state(older, 1).rungs, std::vector<double>{0.75});
-    EXPECT_EQ(state(older, 1).steps, 0) << "a checkpoint has the rest";
+    EXPECT_EQ(state(older, 1).steps, 3) << "a checkpoint has the rest";
     EXPECT_EQ(state(older, 2).status, AdapterStatus::running);
     EXPECT_TRUE(again.has_recorded(AdapterId{0}));
+}
+
+/// It takes steps again that no checkpoint has, and is evaluated there again, unless it is judged.
+TEST_F(Trials, AValueAheadOfTheCheckpointIsForgottenAVerdictIsNot) {
+    AdapterTable adapters = table();
+    SweepRecords records(folder_.job, adapters);
+    for (const int i : {0, 1}) {
+        train(adapters, i, 3, 0.75);
+        state(adapters, i).rungs = {0.75};
+        state(adapters, i).status = AdapterStatus::parked;
+    }
+    state(adapters, 1).promoted = 1;
+    records.update({});
+    AdapterTable older = table();
+    train(older, 0, 2, 0.9);
+    train(older, 1, 2, 0.9);
+    SweepRecords(folder_.job, older).recall();
+    EXPECT_TRUE(state(older, 0).rungs.empty());
+    EXPECT_EQ(state(older, 0).status, AdapterStatus::waiting);
+    EXPECT_EQ(state(older, 1).rungs, std::vector<double>{0.75});
+    EXPECT_EQ(state(older, 1).promoted, 1);
+    EXPECT_EQ(state(older, 1).status, AdapterStatus::waiting);
 }
 
 TEST_F(Trials, OnlyTheBestAreKept) {
