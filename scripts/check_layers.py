@@ -33,8 +33,8 @@ LAYERS: dict[str, set[str]] = {
 LAYERS["session"] = set(LAYERS)
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["selftest"] = {"io", "backend", "config", "base"}
-LAYERS["app"] = {"selftest", "bench", "session", "report", "train", "measure", "plan", "comm", "io",
-                 "backend", "config", "base"}
+LAYERS["app"] = {"selftest", "bench", "session", "report", "watch", "train", "measure", "plan",
+                 "comm", "io", "backend", "config", "base"}
 LAYERS["main.cpp"] = {"app", "session", "train", "comm", "backend", "base"}
 LAYERS["pages.cpp"] = {"config"}
 

@@ -11,8 +11,10 @@
 #include "base/version.h"
 #include "bench/bench_command.h"
 #include "config/job_keys.h"
+#include "config/job_yaml.h"
 #include "session/libraries.h"
 #include "train/orders/stop_request.h"
+#include "watch/solo_watch.h"
 
 namespace loratrain {
 
@@ -26,11 +28,32 @@ std::string version_block() {
     return text;
 }
 
+/// Its ranks are watched all the time; others do little together.
+bool trains(const CommandLine& command_line) {
+    return command_line.command == Command::train && !command_line.dry_run;
+}
+
 }  // namespace
 
+void watch_start(int argc, const char* const* argv) {
+    const char* what = "starting MPI";
+    solo_watch::begin(RunJob{}.peer_timeout, what);
+    try {
+        const CommandLine line = parse_command_line(argc, argv);
+        if (trains(line)) {
+            solo_watch::begin(read_peer_timeout(line.job_path, line.overrides), what);
+        }
+    } catch (const std::exception&) {
+        return;  // told when there is one rank to tell it
+    }
+}
+
 ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
-    const bool can_continue = command_line.command == Command::train && !command_line.dry_run;
-    if (!can_continue) release_stop_signals();
+    solo_watch::advance("reading the job");
+    if (!trains(command_line)) {
+        release_stop_signals();
+        solo_watch::end();
+    }
     switch (command_line.command) {
         case Command::help:
             log::block(help_text());

@@ -10,6 +10,8 @@
 #include "session/run_way.h"
 #include "session/session.h"
 #include "train/orders/stop_request.h"
+#include "watch/solo_watch.h"
+#include "watch/watchdog.h"
 
 namespace loratrain {
 
@@ -58,6 +60,15 @@ ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, J
     }
 }
 
+/// Which the root rank may plan for long.
+WorkerShape watched_shape(const MpiSession& mpi, const Job& job) {
+    Watchdog watchdog(mpi, job.run.peer_timeout);
+    WorkerShape shape = shape_of_workers(mpi, job);
+    watchdog.dismiss();
+    solo_watch::begin(job.run.peer_timeout, "cutting the ranks into workers");
+    return shape;
+}
+
 }  // namespace
 
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
@@ -66,7 +77,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     give_back_large_blocks();
     Job job = job_to_train(command_line, mpi);
     if (!job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(job));
-    const WorkerGroup group(mpi, shape_of_workers(mpi, job));
+    const WorkerGroup group(mpi, watched_shape(mpi, job));
     Session session(group, command_line, std::move(job));
     return train(mpi, session);
 }

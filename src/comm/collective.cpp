@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/activity.h"
+#include "base/clear_errors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/mpi_check.h"
@@ -30,7 +31,7 @@ struct LocalResult {
 LocalResult run_locally(const std::function<void()>& work) {
     LocalResult result;
     try {
-        work();
+        clearly(work);
     } catch (const InputError& error) {
         result = {Outcome::bad_input, error.problems()};
     } catch (const std::exception& error) {

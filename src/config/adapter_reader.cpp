@@ -91,7 +91,7 @@ void read_length(SectionReader& section, AdapterJob& job) {
     }
     if (steps != nullptr) {
         int value = 1;
-        section.read("max_steps", value, 1);
+        section.read("max_steps", value, {1, most_steps_of_job});
         job.max_steps = value;
         job.num_train_epochs = AdapterJob{}.num_train_epochs;
     }
@@ -120,7 +120,8 @@ std::optional<int> niter_of(std::string_view word) {
     int number = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
     const bool whole = error == std::errc{} && end == digits.data() + digits.size();
-    return whole && number >= 0 ? std::optional(number) : std::nullopt;
+    constexpr int most = 1000;  // each costs two products with W
+    return whole && number >= 0 && number <= most ? std::optional(number) : std::nullopt;
 }
 
 void read_start(SectionReader& section, AdapterJob& job) {
@@ -133,7 +134,7 @@ void read_start(SectionReader& section, AdapterJob& job) {
         if (job.pissa_niter) return;
         section.problem(node->place, "init_lora_weights",
                         cat("'", node->text, "' has no number of iterations"),
-                        "write pissa_niter_4, or pissa");
+                        "write pissa_niter_4, at most 1000, or pissa");
         return;
     }
     const std::string reason = reason_against_start(node->text);
@@ -325,7 +326,7 @@ void check_loss(SectionReader& section, const LossJob& loss) {
 void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
     AdapterJob& job = draft.adapter;
     read_dataset_name(section, lookup, draft);
-    section.read("r", job.r, 1);
+    section.read("r", job.r, {1, most_rank});
     section.read("lora_alpha", job.lora_alpha, above(0.0));
     read_dropout(section, job);
     read_modules(section, job);

@@ -316,12 +316,13 @@ std::vector<std::int32_t> read_stop_tokens(SectionReader& section) {
 }
 
 GenerateJob read_generate(SectionReader& eval) {
+    constexpr std::int64_t most_new_tokens = 1'000'000;
     GenerateJob generate;
     if (!eval.has("generate")) return generate;
     SectionReader section = eval.section("generate");
     section.require("samples", "as in generate: {samples: 64, max_new_tokens: 256}");
     section.read("samples", generate.samples, 1);
-    section.read("max_new_tokens", generate.max_new_tokens, 1);
+    section.read("max_new_tokens", generate.max_new_tokens, {1, most_new_tokens});
     generate.stop_tokens = read_stop_tokens(section);
     section.finish();
     return generate;
@@ -377,6 +378,20 @@ bool lists_trials(const YamlNode& root) {
 }
 
 }  // namespace
+
+int read_peer_timeout(const std::string& path, const std::vector<Override>& overrides) {
+    RunJob run;
+    try {
+        ProblemLog log;
+        YamlNode root = read_tree(path, log);
+        apply_overrides(root, overrides, log);
+        SectionReader top(&root, root.place, "", log);
+        top.section("run").read("peer_timeout", run.peer_timeout, 0);
+    } catch (const std::exception&) {
+        return RunJob{}.peer_timeout;  // read_job() says what is wrong
+    }
+    return run.peer_timeout;
+}
 
 Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     ProblemLog log;

@@ -20,6 +20,10 @@ struct Override {
 /// other file.
 Job read_job(const std::string& path, const std::vector<Override>& overrides);
 
+/// run.peer_timeout of it, as what the program does before anything that waits; the usual one where
+/// the job has none that can be read.
+int read_peer_timeout(const std::string& path, const std::vector<Override>& overrides);
+
 /// The effective job as YAML with every key written out and `defaults` merged into each adapter;
 /// read_job reads it back to the same Job. Written to <run.dir>/resolved.yaml.
 std::string to_yaml(const Job& job);

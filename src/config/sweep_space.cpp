@@ -267,8 +267,9 @@ SweepJob read_sweep(SectionReader& sweep) {
     sweep.read_word("export", job.exports, sweep_export_words);
     sweep.read("reference", job.reference);
     sweep.read_word("scheduler", job.scheduler, trial_scheduler_words);
-    sweep.read("rungs", job.rungs, 1);
-    sweep.read("reduction_factor", job.reduction_factor, 2);
+    // Beyond these all rungs but the last are at the first step.
+    sweep.read("rungs", job.rungs, {1, 30});
+    sweep.read("reduction_factor", job.reduction_factor, {2, 1000});
     sweep.read("rung_eval_samples", job.rung_eval_samples, 0);
     sweep.read_word("speculate", job.speculate, speculation_words);
     sweep.read("budget_hours", job.budget_hours, at_least(0.0));

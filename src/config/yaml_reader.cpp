@@ -29,10 +29,9 @@ std::string misplaced_hint(const std::string& key, const std::string& section) {
     return places.empty() ? "" : "it belongs elsewhere: " + join(places, ", ");
 }
 
-template <class Int>
-std::string whole_number_words(Int least) {
-    if (std::is_signed_v<Int> && least == std::numeric_limits<Int>::min()) return "a whole number";
-    return cat("a whole number, at least ", least);
+std::string whole_number_words(const WholeLimits& limits) {
+    if (limits.least == std::numeric_limits<int>::min()) return "a whole number";
+    return cat("a whole number, at least ", limits.least);
 }
 
 std::string quote(const std::string& text) {
@@ -149,7 +148,7 @@ void SectionReader::read(const std::string& key, double& value, const Limits& li
 }
 
 template <class Int>
-std::optional<Int> SectionReader::whole_number(const std::string& key, Int least,
+std::optional<Int> SectionReader::whole_number(const std::string& key, Int least, Int most,
                                                const std::string& expected) {
     const YamlNode* node = scalar(key, expected);
     if (node == nullptr) return std::nullopt;
@@ -160,9 +159,9 @@ std::optional<Int> SectionReader::whole_number(const std::string& key, Int least
     const auto result = std::from_chars(begin + (negative ? 1 : 0), end, number);
     if (result.ec == std::errc::invalid_argument || result.ptr != end) {
         problem(node->place, key, quote(node->text) + " is not a whole number", "give " + expected);
-    } else if (result.ec != std::errc{}) {
+    } else if (result.ec != std::errc{} || number > most) {
         problem(node->place, key, node->text + " is out of range",
-                cat("give ", expected, ", up to ", std::numeric_limits<Int>::max()));
+                cat("give ", expected, ", up to ", most));
     } else if (negative || number < least) {
         problem(node->place, key, node->text + " is out of range", "give " + expected);
     } else {
@@ -171,17 +170,21 @@ std::optional<Int> SectionReader::whole_number(const std::string& key, Int least
     return std::nullopt;
 }
 
-void SectionReader::read(const std::string& key, int& value, int least) {
-    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+void SectionReader::read(const std::string& key, int& value, WholeLimits limits) {
+    std::int64_t number = value;
+    read(key, number, limits);
+    value = static_cast<int>(number);
 }
 
-void SectionReader::read(const std::string& key, std::int64_t& value, std::int64_t least) {
-    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+void SectionReader::read(const std::string& key, std::int64_t& value, WholeLimits limits) {
+    value =
+        whole_number(key, limits.least, limits.most, whole_number_words(limits)).value_or(value);
 }
 
 void SectionReader::read(const std::string& key, std::uint64_t& value) {
     const std::uint64_t least = 0;
-    value = whole_number(key, least, whole_number_words(least)).value_or(value);
+    const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+    value = whole_number(key, least, most, whole_number_words(0)).value_or(value);
 }
 
 void SectionReader::read(const std::string& key, EvalSplit& value) {
@@ -208,13 +211,14 @@ void SectionReader::read(const std::string& key, EvalSplit& value) {
     }
 }
 
-void SectionReader::read_auto(const std::string& key, std::optional<int>& value, int least) {
+void SectionReader::read_auto(const std::string& key, std::optional<int>& value,
+                              WholeLimits limits) {
     const YamlNode* node = find(key);
     if (node != nullptr && node->text == auto_word) {
         value.reset();
-    } else if (const auto number =
-                   whole_number(key, least, "auto, or " + whole_number_words(least))) {
-        value = number;
+    } else if (const auto number = whole_number(key, limits.least, limits.most,
+                                                "auto, or " + whole_number_words(limits))) {
+        value = static_cast<int>(*number);
     }
 }
 

@@ -32,6 +32,21 @@ constexpr Limits from_to_below(double low, double high) {
     return {low, high, false, true};
 }
 
+/// Values that a whole-number key accepts. What is multiplied by it or takes memory for each has a
+/// `most` that these come through; the program counts in 64 bits.
+struct WholeLimits {
+    // A number where limits are asked for is the least.
+    // NOLINTNEXTLINE(google-explicit-constructor)
+    constexpr WholeLimits(std::int64_t low, std::int64_t high = std::numeric_limits<int>::max())
+        : least(low), most(high) {}
+
+    std::int64_t least;
+    std::int64_t most;
+};
+inline constexpr std::int64_t most_steps_of_job = 1'000'000'000;
+/// Of a rank: six digits, as in rank_pattern.
+inline constexpr std::int64_t most_rank = 999'999;
+
 /// Reads one mapping key by key into typed fields. A key that is absent leaves its field as it is;
 /// a wrong one is logged and leaves it too. Every key asked for, one of job_keys.h, counts as
 /// known; finish() logs all others, but for those that ask for what is done anyway
@@ -51,13 +66,13 @@ class SectionReader {
     void read(const std::string& key, std::string& value);
     void read(const std::string& key, bool& value);
     void read(const std::string& key, double& value, const Limits& limits);
-    void read(const std::string& key, int& value, int least);
-    void read(const std::string& key, std::int64_t& value, std::int64_t least);
+    void read(const std::string& key, int& value, WholeLimits limits);
+    void read(const std::string& key, std::int64_t& value, WholeLimits limits);
     void read(const std::string& key, std::uint64_t& value);
     /// A number of samples, or a fraction of them.
     void read(const std::string& key, EvalSplit& value);
     /// "auto" gives an empty value.
-    void read_auto(const std::string& key, std::optional<int>& value, int least);
+    void read_auto(const std::string& key, std::optional<int>& value, WholeLimits limits);
     /// Relative paths are resolved against `folder`, wherever they were written; "" stays "", and
     /// ~/ at the start is the user's home.
     void read_path(const std::string& key, std::string& value, const std::string& folder);
@@ -79,7 +94,8 @@ class SectionReader {
   private:
     const YamlNode* scalar(const std::string& key, const std::string& expected);
     template <class Int>
-    std::optional<Int> whole_number(const std::string& key, Int least, const std::string& expected);
+    std::optional<Int> whole_number(const std::string& key, Int least, Int most,
+                                    const std::string& expected);
     std::optional<std::size_t> read_choice(const std::string& key,
                                            const std::vector<std::string>& words);
     std::string full_name(const std::string& key) const;

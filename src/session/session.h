@@ -99,6 +99,7 @@ class Session {
     /// Transfers as they take on this machine, with all ranks reading at once.
     void measure_transfers();
     void leave_homes();
+    void watch_the_end() const;
     void make_sampler();
     std::uint64_t other_memory() const;
     void restore();

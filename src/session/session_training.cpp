@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/gpu_info.h"
 #include "base/activity.h"
 #include "base/log.h"
@@ -14,6 +16,7 @@
 #include "train/records/best_adapter.h"
 #include "train/records/exports.h"
 #include "train/records/held_out.h"
+#include "watch/solo_watch.h"
 
 /// Training, and what the run directory holds before and after.
 
@@ -159,9 +162,17 @@ ExitCode Session::train() {
     activity::begin(activity::Task::finish);
     if (leaders_) close_desk();
     watchdog_->dismiss();
+    watch_the_end();
     const std::string reason = desk_ ? desk_->stop_reason() : trainer_->stop_reason();
     write_end(trainer_->goes_on() ? "goes on in another deployment" : end_reason(code, reason));
     return code;
+}
+
+/// Giving up memory may take some ranks longer than others.
+void Session::watch_the_end() const {
+    constexpr double least = 60.0;
+    const double patience = job_.run.peer_timeout;
+    if (patience > 0) solo_watch::begin(std::max(least, 2.0 * patience), "ending the run");
 }
 
 void Session::make_sampler() {

@@ -14,6 +14,7 @@
 #include "comm/collective.h"
 #include "comm/star_network.h"
 #include "watch/peer_judge.h"
+#include "watch/solo_watch.h"
 
 namespace loratrain {
 
@@ -207,6 +208,7 @@ class Watchdog::Guard {
 
 Watchdog::Watchdog(const MpiSession& mpi, double timeout, int worker_ranks) : mpi_(mpi) {
     if (mpi.size() > 1 && timeout > 0) guard_ = std::make_unique<Guard>(mpi, timeout, worker_ranks);
+    solo_watch::end();
 }
 
 Watchdog::~Watchdog() = default;

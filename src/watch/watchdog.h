@@ -10,7 +10,7 @@ namespace loratrain {
 /// action, instead of letting the others wait for ever. Every rank beats over TCP (StarNetwork);
 /// rank 0 judges all ranks, the others judge rank 0 (PeerJudge). Nothing is watched with one rank
 /// or a time-out of 0. Ranks that cannot be reached over TCP are named in a warning and not
-/// watched.
+/// watched. Until it is there, and once it is dismissed, every rank watches alone (solo_watch.h).
 class Watchdog {
   public:
     /// `timeout`: seconds of silence (run.peer_timeout). `worker_ranks`: PeerLimits'. Collective.

@@ -61,10 +61,14 @@ void end_process_by(int signal) {
 
 }  // namespace
 
-void install_stop_signals() {
-    static std::atomic<bool> taken{false};
+void hold_stop_signals() {
     const sigset_t set = stop_signals();
     pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void install_stop_signals() {
+    static std::atomic<bool> taken{false};
+    hold_stop_signals();
     if (!taken.exchange(true)) std::thread(take_signals).detach();
 }
 

@@ -16,6 +16,10 @@ namespace loratrain {
 /// Call it before there is any other thread; again where a library may have unblocked them.
 void install_stop_signals();
 
+/// Blocks them for this thread, so that they wait until install_stop_signals(): what a program does
+/// before anything else. Needs nothing of the C++ library.
+void hold_stop_signals();
+
 /// They end the process again, as does now one that has come already: for commands that leave
 /// nothing behind to continue from.
 void release_stop_signals();
