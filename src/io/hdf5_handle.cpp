@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "io/capped_problems.h"
 #include "io/hdf5_version.h"
 #include "io/raw_file.h"
 
@@ -28,6 +29,40 @@ extern "C" herr_t collect_name(hid_t /*group*/, const char* name, const H5L_info
                                void* names) {
     static_cast<std::vector<std::string>*>(names)->emplace_back(name);
     return 0;
+}
+
+/// An entry of a group that leads out of the file, or to what only a plug-in knows.
+struct LeadingOut {
+    std::string name;
+    std::string target;
+};
+
+extern "C" herr_t collect_leading_out(hid_t group, const char* name, const H5L_info_t* info,
+                                      void* found) {
+    if (info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT) return 0;
+    std::string target = "what is not in this file";
+    std::vector<char> value(info->u.val_size + 1);
+    const char* file = nullptr;
+    const char* object = nullptr;
+    const bool known =
+        info->type == H5L_TYPE_EXTERNAL &&
+        H5Lget_val(group, name, value.data(), value.size(), H5P_DEFAULT) >= 0 &&
+        H5Lunpack_elink_val(value.data(), info->u.val_size, nullptr, &file, &object) >= 0;
+    if (known) target = cat(object, " of ", file);
+    static_cast<std::vector<LeadingOut>*>(found)->push_back({name, target});
+    return 0;
+}
+
+/// What such a link leads to may change without this file, and would go into runs unseen.
+void refuse_links_that_lead_out(hid_t file, const std::string& path) {
+    std::vector<LeadingOut> found;
+    H5Lvisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, collect_leading_out, &found);
+    CappedProblems problems(path);
+    for (const LeadingOut& link : found) {
+        problems.add(cat(path, ":", link.name), "is an external link to " + link.target,
+                     "copy the data into the file, or make the file again");
+    }
+    problems.throw_if_any();
 }
 
 Hdf5Handle read_access() {
@@ -120,6 +155,7 @@ Hdf5Handle open_hdf5_file(const std::string& path) {
         throw InputError(path, "cannot be opened as HDF5: " + hdf5_reason(),
                          "the file is probably truncated or still being written");
     }
+    refuse_links_that_lead_out(file.get(), path);
     return file;
 }
 

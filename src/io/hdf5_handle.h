@@ -44,7 +44,8 @@ class Hdf5Handle {
 /// The innermost message of HDF5's error stack.
 std::string hdf5_reason();
 
-/// Opens for reading; InputError when missing, not HDF5, truncated.
+/// Opens for reading; InputError when missing, not HDF5, truncated, or with links that lead into
+/// other files (what else HDF5 keeps elsewhere: hdf5_storage.h).
 Hdf5Handle open_hdf5_file(const std::string& path);
 /// Creates anew, in a format that HDF5 1.8 and later read; Error naming the path.
 Hdf5Handle create_hdf5_file(const std::string& path);

@@ -486,5 +486,16 @@ TEST_F(BaseWeightsTest, SyntheticWeightsHaveTheRightSpread) {
     }
 }
 
+TEST_F(BaseWeightsTest, RefusesLinksIntoOtherFiles) {
+    make();
+    {
+        const Hdf5Handle file = edit();
+        H5Ldelete(file.get(), "model.norm.weight", H5P_DEFAULT);
+        H5Lcreate_external("other.h5", "/x", file.get(), "model.norm.weight", H5P_DEFAULT,
+                           H5P_DEFAULT);
+    }
+    EXPECT_TRUE(has(refusal(), ":model.norm.weight: is an external link to /x of other.h5"));
+}
+
 }  // namespace
 }  // namespace loratrain

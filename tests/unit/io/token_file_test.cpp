@@ -671,5 +671,15 @@ TEST_F(TokenFileTest, RefusesBadPairs) {
                     "2 chosen_input_ids but 1 chosen_labels"));
 }
 
+TEST_F(TokenFileTest, Hdf5RefusesLinksIntoOtherFiles) {
+    put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 2, 3});
+    {
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        H5Ldelete(file.get(), "tokens", H5P_DEFAULT);
+        H5Lcreate_external("other.h5", "/tokens", file.get(), "tokens", H5P_DEFAULT, H5P_DEFAULT);
+    }
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:tokens: is an external link to /tokens of other.h5"));
+}
+
 }  // namespace
 }  // namespace loratrain
