@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/printable.h"
+
 namespace loratrain {
 
 namespace {
@@ -24,7 +26,7 @@ std::string to_string(const Problem& problem) {
 }
 
 InputError::InputError(std::vector<Problem> problems)
-    : std::runtime_error(join_problems(problems)), problems_(std::move(problems)) {}
+    : std::runtime_error(printable(join_problems(problems))), problems_(std::move(problems)) {}
 
 InputError::InputError(std::string where, std::string what, std::string hint)
     : InputError(std::vector<Problem>{{std::move(where), std::move(what), std::move(hint)}}) {}

@@ -5,8 +5,9 @@
 
 namespace loratrain {
 
-/// The text as a terminal may be given it: control characters other than newlines and tabs, which
-/// could move its cursor or change its state, become "\\x1b" and the like.
+/// The text as a terminal may be given it: "\\x1b" and the like for control characters other than
+/// newlines and tabs, which could move its cursor or change its state, for marks that turn the
+/// direction of writing round.
 std::string printable(std::string_view text);
 
 }  // namespace loratrain

@@ -4,6 +4,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <charconv>
+#include <iomanip>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
@@ -50,6 +52,10 @@ class TreeBuilder final : public YAML::EventHandler {
                   const std::string& value) override {
         YamlNode& node = begin(YamlNode::Kind::scalar, mark, anchor);
         node.text = value;
+        if (value.find('\0') != std::string::npos) {
+            log_.add(node.place, cat("a NUL character in '", value, "'"),
+                     "remove it: names and paths would end there");
+        }
         node.quoted = tag == "!";
         end();
     }
@@ -190,6 +196,63 @@ void refuse_rest(const MoreText& rest, const std::string& text, const YamlSource
     }
 }
 
+/// The four hexadecimal digits of \\uXXXX at `at`; none where that is no such escape.
+std::optional<unsigned> escaped_unit(const std::string& text, std::size_t at) {
+    constexpr std::size_t digits = 4;
+    if (text.compare(at, 2, "\\u") != 0 || at + 2 + digits > text.size()) return std::nullopt;
+    unsigned unit = 0;
+    const char* begin = text.data() + at + 2;
+    const auto result = std::from_chars(begin, begin + digits, unit, 16);
+    if (result.ec != std::errc{} || result.ptr != begin + digits) return std::nullopt;
+    return unit;
+}
+
+/// JSON writes characters beyond U+FFFF as two escapes, a surrogate pair; YAML as one, \\UXXXXXXXX.
+/// The text with those of the double-quoted scalar around offset `at` in YAML's way, from there to
+/// its end; none where there is no pair.
+std::optional<std::string> with_whole_characters(const std::string& text, std::size_t at) {
+    std::string scalar;
+    bool any = false;
+    std::size_t i = at;
+    while (i < text.size() && text[i] != '"') {
+        const auto high = escaped_unit(text, i);
+        const auto low = high ? escaped_unit(text, i + 6) : std::nullopt;
+        if (low && *high >= 0xd800 && *high < 0xdc00 && *low >= 0xdc00 && *low < 0xe000) {
+            const unsigned code = 0x10000U + ((*high - 0xd800U) << 10U) + (*low - 0xdc00U);
+            std::ostringstream escape;
+            escape << "\\U" << std::setw(8) << std::setfill('0') << std::hex << code;
+            scalar += escape.str();
+            i += 12;
+            any = true;
+            continue;
+        }
+        const std::size_t taken = text[i] == '\\' ? 2 : 1;
+        scalar += text.substr(i, taken);
+        i += taken;
+    }
+    if (!any) return std::nullopt;
+    return text.substr(0, at) + scalar + text.substr(std::min(i, text.size()));
+}
+
+/// Where the escape begins that yaml-cpp has refused, at a mark behind it; the end of the text
+/// where it is something else that it refuses.
+std::size_t refused_escape(const std::string& text, const YAML::Exception& error) {
+    if (!error.msg.starts_with(YAML::ErrorMsg::INVALID_UNICODE)) return text.size();
+    const auto end = std::min(static_cast<std::size_t>(std::max(error.mark.pos, 0)), text.size());
+    return end == 0 ? text.size() : std::min(text.rfind("\\u", end - 1), text.size());
+}
+
+void refuse_syntax(const YAML::Exception& error, const std::string& text, const YamlSource& source,
+                   ProblemLog& log) {
+    const int line = error.mark.line + 1;
+    const bool half = refused_escape(text, error) < text.size();
+    log.add(source.place(line),
+            half ? "not valid YAML: an escape \\uD800 to \\uDFFF that is half of a character"
+                 : "not valid YAML: " + error.msg,
+            half ? "write the character itself, or both halves, as in \\ud83d\\ude00"
+                 : syntax_hint(text, source, line));
+}
+
 }  // namespace
 
 Place YamlSource::place(int line) const {
@@ -216,21 +279,26 @@ std::optional<YamlNode> parse_yaml(const std::string& text, const YamlSource& so
                 cat("give at most ", human_bytes(max_yaml_bytes)));
         return std::nullopt;
     }
-    std::istringstream stream(text);
-    TreeBuilder builder(source, log);
-    try {
-        YAML::Parser parser(stream);
-        while (parser.HandleNextDocument(builder)) {
+    for (std::string known = text;;) {
+        TreeBuilder builder(source, log);
+        try {
+            std::istringstream stream(known);
+            YAML::Parser parser(stream);
+            while (parser.HandleNextDocument(builder)) {
+            }
+            return builder.take();
+        } catch (const MoreText& rest) {
+            refuse_rest(rest, known, source, log);
+            return builder.take();
+        } catch (const YAML::Exception& error) {
+            const std::size_t escape = refused_escape(known, error);
+            if (auto whole = with_whole_characters(known, escape)) {
+                known = std::move(*whole);
+                continue;
+            }
+            refuse_syntax(error, known, source, log);
+            return std::nullopt;
         }
-        return builder.take();
-    } catch (const MoreText& rest) {
-        refuse_rest(rest, text, source, log);
-        return builder.take();
-    } catch (const YAML::Exception& error) {
-        const int line = error.mark.line + 1;
-        log.add(source.place(line), "not valid YAML: " + error.msg,
-                syntax_hint(text, source, line));
-        return std::nullopt;
     }
 }
 

@@ -101,6 +101,27 @@ class JobFile(BadInputTest):
         message = self.refused_job("unknown key '\\x1b[2J'", "unknown key '\\x1e\\x1f'", ranks=2)
         self.assertNotIn("\x1b", message)
 
+    def test_nul_characters_do_not_cut_the_message(self):
+        self.job["adapters"][0]["dataset"] = "nul\0after"
+        self.refused_job("adapters.one.dataset: 'nul\\x00after'", "a NUL character in 'nul\\x00after'")
+
+    def test_json_with_characters_in_two_escapes(self):
+        """As json.dumps writes those beyond U+FFFF."""
+        self.job["run"]["dir"] = str(self.dir / "run \U0001f600")
+        self.job["defaults"]["max_steps"] = 1
+        path = self.write_job(self.job)
+        self.assertIn("\\ud83d\\ude00", path.read_text())
+        self.succeed(run([path]))
+        self.assertTrue((self.dir / "run \U0001f600/adapters/one/DONE").exists())
+
+    def test_numbers_that_overflow(self):
+        self.job["datasets"]["a"]["eval_split"] = 4
+        self.job["eval"] = {"generate": {"samples": 2, "max_new_tokens": 2 ** 62}}
+        self.job["defaults"]["r"] = 2 ** 31 - 1
+        self.job["datasets"]["a"]["max_seq_len"] = 2 ** 63
+        self.refused_job("eval.generate.max_new_tokens: 4611686018427387904 is out of range", "up to 1000000\n",
+                         "defaults.r: 2147483647 is out of range", "datasets.a.max_seq_len: 9223372036854775808")
+
     def test_too_many_threads(self):
         with unittest.mock.patch.dict(os.environ, OMP_NUM_THREADS="1000000"):
             self.refused_job("OMP_NUM_THREADS", "'1000000' threads", ranks=2)
@@ -153,6 +174,33 @@ class CommandLine(BadInputTest):
     def test_more_stages_than_ranks(self):
         self.job["parallel"]["pipeline_stages"] = 4
         self.refused_job("only 2 ranks", ranks=2)
+
+
+class Surroundings(BadInputTest):
+    """What is wrong is neither in the job nor in its files."""
+
+    def test_cache_with_a_name_that_is_too_long(self):
+        path = "/tmp/" + "y" * 5000 + "/costs.json"
+        with unittest.mock.patch.dict(os.environ, LORATRAIN_COST_CACHE=path):
+            process = self.succeed(run([self.write_job(self.job)]), 2)
+        self.assertRegex(process.stderr, r"error: /tmp/y+\.\.\.y+/\w+\.json \(\d+ characters\): File name too long\n")
+        self.assertIn("give a shorter path", process.stderr)
+        self.assertLess(len(process.stderr.split("-----")[0]), 400)
+
+    def test_working_directory_that_was_removed(self):
+        self.write_job(self.job)
+        gone = self.dir / "gone"
+        gone.mkdir()
+        script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+        for job, word in (("job.yaml", "job.yaml: cannot open the job file"),
+                          (self.dir / "job.yaml", "the working directory has been removed; change to another one")):
+            gone.mkdir(exist_ok=True)
+            process = subprocess.run(["sh", "-c", script, "sh", gone, BIN, job], text=True, capture_output=True,
+                                     timeout=60, env=mpirun_command([])[1], check=False)
+            self.assertEqual(process.returncode, 2, process.stderr)
+            self.assertEqual(process.stderr.count("error: "), 1)
+            self.assertNotIn("filesystem error", process.stderr)
+            self.assertIn(word, process.stderr)
 
 
 class Data(BadInputTest):

@@ -91,5 +91,11 @@ TEST(Check, IsNoInputError) {
     }
 }
 
+TEST(InputError, ANulCharacterDoesNotCutTheText) {
+    const std::string name("nul\0after", 9);
+    EXPECT_STREQ(InputError("file:3", "no '" + name + "'", "hint").what(),
+                 "file:3: no 'nul\\x00after'\n    hint");
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -21,5 +21,18 @@ TEST(Printable, ControlCharactersAreShown) {
               "\\x9b31m");
 }
 
+/// Terminals that take each byte for a character obey 0x9b as well.
+TEST(Printable, HiddenCharactersAreShown) {
+    EXPECT_EQ(printable("a\x9b"
+                        "31m"),
+              "a\\x9b31m");
+    EXPECT_EQ(printable("a\xe2\x80\xae"
+                        "b"),
+              "a\\xe2\\x80\\xaeb")
+        << "turns the direction round";
+    EXPECT_EQ(printable("\xe2\x80\xa8|\xe2\x81\xa6"), "\\xe2\\x80\\xa8|\\xe2\\x81\\xa6");
+    EXPECT_EQ(printable("\xe2\x80\xa6 \xf0\x9f\x98\x80"), "\xe2\x80\xa6 \xf0\x9f\x98\x80");
+}
+
 }  // namespace
 }  // namespace loratrain

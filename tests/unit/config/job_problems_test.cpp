@@ -47,7 +47,13 @@ const BadValue bad_values[] = {
     {"RankWord", "defaults", "r: many", "defaults.r: 'many' is not a whole number", whole1},
     {"RankExponent", "defaults", "r: 1e3", "defaults.r: '1e3' is not a whole number", whole1},
     {"RankHuge", "defaults", "r: 99999999999", "defaults.r: 99999999999 is out of range",
-     "at least 1, up to 2147483647"},
+     "at least 1, up to 999999"},
+    {"RankLarge", "defaults", "r: 1000000", "defaults.r: 1000000 is out of range",
+     "at least 1, up to 999999"},
+    {"StepsLarge", "defaults", "max_steps: 2147483647",
+     "defaults.max_steps: 2147483647 is out of range", "at least 1, up to 1000000000"},
+    {"IterationsMany", "defaults", "init_lora_weights: pissa_niter_1001",
+     "defaults.init_lora_weights: 'pissa_niter_1001' has no number of iterations", "at most 1000"},
     {"RankList", "defaults", "r: [8]", "defaults.r: is a list", whole1},
     {"RankMap", "defaults", "r: {a: 8}", "defaults.r: is a mapping", whole1},
     {"RankEmpty", "defaults", "r: ", "defaults.r: has no value", whole1},
@@ -787,6 +793,40 @@ TEST_F(JobProblems, PipesAndDevices) {
     }
 }
 
+/// Numbers that would overflow, or of which each takes memory: none of 64 bits passes.
+TEST_F(JobProblems, WholeNumbersHaveALargestValue) {
+    const std::pair<const char*, const char*> keys[] = {
+        {"run.peer_timeout", "2147483647"},         {"schedule.max_adapters", "2147483647"},
+        {"checkpoint.every_steps", "2147483647"},   {"checkpoint.keep", "2147483647"},
+        {"eval.every_steps", "2147483647"},         {"eval.early_stopping_patience", "2147483647"},
+        {"logging.every_steps", "2147483647"},      {"datasets.d.max_seq_len", "2147483647"},
+        {"datasets.d.kl_batch_size", "2147483647"}, {"defaults.global_batch_size", "2147483647"},
+        {"defaults.max_steps", "1000000000"},       {"eval.generate.max_new_tokens", "1000000"},
+        {"eval.generate.samples", "2147483647"},    {"sweep.rungs", "30"},
+        {"sweep.reduction_factor", "1000"},         {"sweep.top_k", "2147483647"},
+        {"sweep.rung_eval_samples", "2147483647"},
+    };
+    const std::string job =
+        "model: {weights: b}\nrun: {dir: o}\ndatasets: {d: {path: p, eval_path: q}}\n"
+        "adapters: []\neval: {generate: {samples: 2}}\nsweep: {space: {r: [1, 2]}}\n";
+    for (const auto& [key, most] : keys) {
+        for (const char* number :
+             {"4611686018427387904", "9223372036854775807", "18446744073709551616"}) {
+            std::string name = key;
+            std::string value = number;
+            std::string what = cat(number, " is out of range");
+            if (name.starts_with("eval.generate.")) {
+                value = cat("{samples: 2, ", name.substr(14), ": ", number, "}");
+                if (name.ends_with("samples")) value = cat("{samples: ", number, "}");
+                name = "eval.generate";
+                what = cat(key, ": ", what);
+            }
+            expect_among(problems(job, {{name, value}}), "--set " + name, what,
+                         cat("up to ", most));
+        }
+    }
+}
+
 TEST_F(JobProblems, NestedTooDeeply) {
     const std::vector<Problem> found =
         problems(minimal_job + "eval: " + std::string(40, '[') + std::string(40, ']') + "\n");
@@ -815,6 +855,32 @@ TEST_F(JobProblems, HomeFolders) {
     expect_only(problems(minimal_job, {{"run.dir", "~/x"}}), "--set run.dir",
                 "'~/x' names a home folder that is not known here", "HOME");
     if (known != nullptr) ::setenv("HOME", before.c_str(), 1);
+}
+
+/// JSON writes characters beyond U+FFFF as two escapes.
+TEST_F(JobProblems, HalvesOfCharacters) {
+    const std::string pair = "\\ud83d\\ude00";
+    EXPECT_TRUE(read(minimal_job, {{"run.dir", "\"a" + pair + "b\\\\" + pair + "\""}})
+                    .run.dir.ends_with("/a\xf0\x9f\x98\x80"
+                                       "b\\\xf0\x9f\x98\x80"));
+    const std::string flow = "{\"model\": {\"weights\": \"\\u00e4" + pair +
+                             "\"}, \"run\": {\"dir\": \"" + pair +
+                             "\"}, \"datasets\": {\"d\": {\"path\": \"p\"}}, "
+                             "\"adapters\": [{\"name\": \"a\"}]}";
+    EXPECT_TRUE(read(flow).model.weights.ends_with("/\xc3\xa4\xf0\x9f\x98\x80"));
+    for (const char* half : {"\\ud83d", "\\ude00", "\\ud83dx", "\\ude00\\ud83d"}) {
+        expect_only(problems(minimal_job + "eval: {keep_best: \"" + half + "\"}\n"), at(7),
+                    "not valid YAML: an escape \\uD800 to \\uDFFF that is half of a character",
+                    "both halves");
+    }
+    EXPECT_TRUE(read(minimal_job, {{"run.dir", "'" + pair + "'"}}).run.dir.ends_with(pair));
+}
+
+TEST_F(JobProblems, NulCharacters) {
+    const std::string what = std::string("a NUL character in 'x") + '\0' + "y'";
+    expect_among(problems(minimal_job + "eval: {\"x\\0y\": 1}\n"), at(7), what, "remove it");
+    expect_only(problems(minimal_job, {{"run.dir", "\"x\\0y\""}}), "--set run.dir", what,
+                "remove it");
 }
 
 }  // namespace
