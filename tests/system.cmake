@@ -2,7 +2,7 @@
 # mpirun. One ctest per script; ranks are stated in the scripts.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
-foreach(name no_flock failing_files wrong_products unusable_gpu)
+foreach(name early_signal no_flock failing_files wrong_products unusable_gpu)
   add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
 endforeach()
 
@@ -16,6 +16,7 @@ function(loratrain_system_test name timeout)
   set_tests_properties(system.${name} PROPERTIES
     LABELS "system;${ARGN}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0:malloc_context_size=3;LORATRAIN_BIN=$<TARGET_FILE:loratrain>;LORATRAIN_MPIEXEC=${MPIEXEC_EXECUTABLE};\
+LORATRAIN_EARLY_SIGNALS=$<TARGET_FILE:loratrain_early_signal>;\
 LORATRAIN_NO_FLOCK=$<TARGET_FILE:loratrain_no_flock>;\
 LORATRAIN_FAILING_FILES=$<TARGET_FILE:loratrain_failing_files>;\
 LORATRAIN_UNUSABLE_GPU=$<TARGET_FILE:loratrain_unusable_gpu>;\
@@ -30,6 +31,7 @@ loratrain_system_test(resume 600)
 loratrain_system_test(bad_input 600 sanitize once)
 loratrain_system_test(slurm 1500)
 loratrain_system_test(faults 600)
+loratrain_system_test(strikes 600)
 loratrain_system_test(stopping 600)
 loratrain_system_test(sweep 600)
 loratrain_system_test(workers 600)
