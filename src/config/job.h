@@ -152,6 +152,7 @@ struct ParallelJob {
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.
     bool find_deployment = false;
+    bool pipeline_given = false;  ///< `deployment: pipeline`: no replicas, for whatever reason
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
     /// Not given, nor is pipeline_stages: one pipeline, unless another way gains enough

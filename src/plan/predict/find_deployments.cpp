@@ -77,8 +77,8 @@ Entries replicas_that_share(const Job& job, const Entries& options, const Cluste
 /// One pipeline cannot use all ranks: a stage has a layer at least. The job does not say how else.
 bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster) {
     const ParallelJob& parallel = job.parallel;
-    return parallel.deployment.empty() && !parallel.pipeline_stages && !parallel.by_workers() &&
-           cluster.ranks > model.layers;
+    return parallel.deployment.empty() && !parallel.pipeline_given && !parallel.pipeline_stages &&
+           !parallel.by_workers() && cluster.ranks > model.layers;
 }
 
 InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
