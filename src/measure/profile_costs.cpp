@@ -72,6 +72,7 @@ class CostProfile {
           timer_(backend, effort_.time),
           start_(on_gpu_ ? start : std::span<const StartShape>{}) {
         add_to_layers(sums_, -1.0, prior_);
+        prior_.between_hosts.reset();  // profile_links.h measures them
         if (!on_gpu_) return;
         host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
     }
