@@ -274,7 +274,7 @@ std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) cons
     for (const auto& [name, value] : document_.items()) {
         const bool known =
             std::any_of(std::begin(config_keys), std::end(config_keys),
-                        [&name = name](const ConfigKey& key) { return key.name == name; });
+                        [&own = name](const ConfigKey& key) { return key.name == own; });
         if (known || is_off(value)) continue;
         found.push_back({name, "which is no key of PEFT 0.21: what it means is not known",
                          everybody, true,
