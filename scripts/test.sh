@@ -7,7 +7,7 @@
 # LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
 # minute by default, and where they begin: by default the time of the commit, so that each commit has
 # others and a run of it can be repeated.
-# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and every source is parsed on its own by
+# LORATRAIN_STRICT=1: compiler warnings are errors, and every source is parsed on its own by
 # GCC and by clang (scripts/check_sources.py).
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
 # in the release build.

@@ -11,7 +11,7 @@ loratrain_script_test(lint.format ${Python3_EXECUTABLE} scripts/check_format.py)
 loratrain_script_test(python.scripts "${PROJECT_SOURCE_DIR}/scripts/test_python.sh"
                       -m unittest discover -s tests/python)
 
-# Every source on its own, by compilers that the build does not use: minutes, in CI (scripts/test.sh).
+# Every source on its own, by compilers that the build does not use: minutes, with LORATRAIN_STRICT=1 (scripts/test.sh).
 foreach(compiler g++ clang++-19)
   loratrain_script_test(lint.sources_${compiler} ${Python3_EXECUTABLE} scripts/check_sources.py -j 1 ${compiler})
   set_tests_properties(lint.sources_${compiler} PROPERTIES LABELS strict TIMEOUT 3600)
