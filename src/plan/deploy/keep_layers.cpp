@@ -87,15 +87,16 @@ void offload_what_gains(const Job& job, const ReplicaView& view, const CostModel
 
 }  // namespace
 
-void keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
+bool keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
                  const MicrobatchLoad& usual, std::uint64_t host_bytes, ReplicaPlan& replica) {
     const bool keeps = keeps_what_fits(job.parallel);
     const bool offloads = job.parallel.offload.kind == Offload::Kind::automatic;
-    if (view.replica.recompute != Recompute::layer || !(keeps || offloads)) return;
+    if (view.replica.recompute != Recompute::layer || !(keeps || offloads)) return false;
     ReplicaPlan kept = view.replica;
     if (keeps) keep_what_fits(job, view, kept);
     if (offloads) offload_what_gains(job, view, costs, usual, host_bytes, keeps, kept);
     replica = kept;
+    return true;
 }
 
 }  // namespace loratrain

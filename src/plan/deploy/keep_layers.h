@@ -25,8 +25,9 @@ bool keeps_what_fits(const ParallelJob& parallel);
 /// offload: auto each stage gets the offloaded layers with which a microbatch of its size takes the
 /// least time by `costs`, in as much of the host's memory as a rank may take (`host_bytes`, 0 = not
 /// known), and as many kept ones as fit beside; none where that gains less than 3%, or no link is
-/// known. `usual`: what a microbatch has, of whatever size. `replica` may be `view`'s own.
-void keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
+/// known. `usual`: what a microbatch has, of whatever size. `replica` may be `view`'s own. Returns
+/// false where the job leaves nothing open, and `replica` is as it was.
+bool keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
                  const MicrobatchLoad& usual, std::uint64_t host_bytes, ReplicaPlan& replica);
 
 }  // namespace loratrain

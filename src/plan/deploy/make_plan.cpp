@@ -390,14 +390,13 @@ class Planner {
     }
 
     void keep_layers(const Planners& planners, Plan& plan) const {
+        bool any = false;
         for (std::size_t r = 0; r < planners.size(); ++r) {
-            ReplicaPlan kept = plan.replicas[r];
-            loratrain::keep_layers(planners[r]->job(), view_of(plan, plan.replicas[r]),
-                                   planners[r]->costs(), planners[r]->usual_load(),
-                                   host_room(cluster_), kept);
-            plan.replicas[r] = kept;
+            any |= loratrain::keep_layers(planners[r]->job(), view_of(plan, plan.replicas[r]),
+                                          planners[r]->costs(), planners[r]->usual_load(),
+                                          host_room(cluster_), plan.replicas[r]);
         }
-        set_memory(plan);
+        if (any) set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.
