@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// `loratrain JOB.yaml`: reads, plans, trains, exports (design section 2); with --dry-run stops
-/// after printing the plan. Collective.
+/// `loratrain JOB.yaml`: reads, plans, trains, exports (src/README.md "The way of the data");
+/// with --dry-run stops after printing the plan. Collective.
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

@@ -11,7 +11,7 @@ namespace loratrain {
 
 /// Runs `work` on every rank; when any rank threw, every rank throws: InputError with all ranks'
 /// problems (each once), else Error with the first failing rank's text. Collective;
-/// for setting up only (first error regime, design decision 9).
+/// for setting up only (design.md "Two error regimes").
 void agree(const MpiSession& mpi, const std::function<void()>& work);
 
 /// Does collective work that is not agreed on: a rank that fails in it alone says where (`what`)

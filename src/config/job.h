@@ -16,7 +16,7 @@
 
 namespace loratrain {
 
-/// The job file tune.yaml as plain typed values (design: section "tune.yaml"). Paths are absolute
+/// The job file tune.yaml as plain typed values (design.md "The job file"). Paths are absolute
 /// or relative to the working directory after reading (the reader resolves them against the job
 /// file's folder). Every field has its documented default here.
 

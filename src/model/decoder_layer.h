@@ -15,9 +15,9 @@ namespace loratrain {
 /// without rope where LayerSpec has none, attention in its window; x is the residual stream of
 /// ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and x2
 /// is normed first; with both h and h2 are normed too. Other activations and q and k norms as
-/// ModelSpec has them. Backward recomputes the SwiGLU product elementwise (design decision 5),
-/// takes x and x2 for h and h2, and with Recompute::layer recomputes everything else but x: Chen et
-/// al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+/// ModelSpec has them. Backward recomputes the SwiGLU product elementwise (design.md "Saved
+/// activations"), takes x and x2 for h and h2, and with Recompute::layer recomputes
+/// everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 ///
 /// A lane of a tensor-parallel stage has its heads and its columns of the MLP. x, x2, y and their
 /// gradients are whole on every lane, equal to the bit: o and down add up over the lanes, on top of

@@ -10,8 +10,8 @@
 
 namespace loratrain {
 
-/// The factors of a microbatch's adapters behind a group's frozen matrix (augmented matrix, design
-/// decision 4), or beside its codes: packed where they have changed since the last time.
+/// The factors of a microbatch's adapters behind a group's frozen matrix (design.md "One
+/// augmented matrix"), or beside its codes: packed where they have changed since the last time.
 class FactorPads {
   public:
     /// `vera` makes the B of adapters that are VeRA, one layer's at a time.

@@ -40,8 +40,8 @@ struct Fp8Weights {
     TensorView a_pad;    ///< [linears x R, K]
 };
 
-/// One linear group of one layer. `matrix` is W [N, K]. GEMMs read the augmented matrix of design
-/// decision 4 (augmented_shape),
+/// One linear group of one layer. `matrix` is W [N, K]. GEMMs read the augmented matrix of
+/// design.md "One augmented matrix" (augmented_shape),
 ///   M = [[W_1 | B_1], ..., [W_n | B_n], [A_1], ..., [A_n]]: rows N + n R, columns K + R, ld K + R
 /// (forward: Y_i = [X | S_i] [W_i | B_i]ᵀ; backward: dX = [dY | dS] [W; A]), with joined products
 /// (column_blocks) rows [W_1 | B_1 0 ... 0], ..., [W_n | 0 ... 0 B_n] for Y = [X | S_1 ... S_n]

@@ -15,8 +15,7 @@
 namespace loratrain {
 
 /// Forward and backward of one linear group with the adapters of a microbatch (BatchLoRA, mLoRA
-/// section 3; augmented matrix, design decision 4; beta = 1 form for dropout and for more LoRA
-/// columns than the pad holds, reference/performance.md section 6).
+/// section 3; design.md "One augmented matrix", which says when LoRA has operators of its own).
 ///
 ///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ +
 ///   b_i backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
@@ -58,7 +57,7 @@ class LoraLinear {
                  const std::array<TensorView, 3>& s, const TensorView& residual,
                  Codes codes = Codes::to_make, Sums sums = Sums::to_make);
 
-    /// product, and the S of forward of down, whose input x = product.h is, in one pass
+    /// Makes h of `product`, and S of forward of down, whose input x that h is, in one pass
     /// (LoraGatedForward). False, and nothing is done, where the backend gains nothing by that.
     bool shrink_gated(const Site& down, const SwiGlu& product, const TensorView& s);
 

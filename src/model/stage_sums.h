@@ -2,8 +2,8 @@
 
 namespace loratrain {
 
-/// Sums of a stage in backend memory. Those per adapter travel in message tails (design decision
-/// 3).
+/// Sums of a stage in backend memory. Those per adapter travel in message tails (src/design.md
+/// "Gradient norms ride on messages").
 struct StageSums {
     double* partial = nullptr;     ///< squared gradients of this stage and the stages above
     double* received = nullptr;    ///< the stage above's partial

@@ -181,7 +181,7 @@ struct Plan {
     DType compute = DType::f32;                ///< type that the backend computes in
     WeightFormat weights = WeightFormat::f32;  ///< of the dense base weights on the backend
     /// The linears of the layers multiply e4m3 codes of weights, activations and gradients
-    /// (model/fp8_linear.h), whatever `weights` and `compute` are elsewhere. Never by itself.
+    /// (design.md "fp8 products"), whatever `weights` and `compute` are elsewhere. Never by itself.
     bool fp8_linears = false;
     /// Their codes lie in one order alone, and each backward transposes a group's into scratch:
     /// where both orders do not fit.
@@ -289,7 +289,7 @@ enum class ActionKind : std::uint8_t {
 
 /// One thing a stage does. `carried` lists batches (numbers in the stream):
 ///   send_backward / recv_backward: partial sums of squared gradients (this stage and above) and
-///     loss sums of batches whose last backward this is ("ride down", design decision 3);
+///     loss sums of batches whose last backward this is ("ride down": pipeline_actions.h);
 ///   send_forward / recv_forward and send_norms / recv_norms: their totals ("ride up").
 struct Action {
     ActionKind kind{};

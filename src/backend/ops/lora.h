@@ -110,7 +110,7 @@ struct LoraGatedForward {
 ///   dgate, dup and h of `product` (SwiGluBackward),
 ///   grad_a += dSᵀ drop(h) of `down`, whose dS is there already,
 ///   dS and grad_b of `gate` and `up` from dgate and dup (LoraBackward).
-/// What product.h and with adds_down product.dh hold afterwards is of no use.
+/// What h of `product` holds afterwards is of no use, and with adds_down neither is dh.
 struct LoraGatedBackward {
     SwiGluBackward product;
     LoraTarget down;  ///< .s = its dS
@@ -141,8 +141,8 @@ struct LoraIds {
 
 /// Pads of the augmented matrix: b_pad [N, R or more] gets B of each slot in its columns, counted
 /// from `first` on, a_pad [R, K] gets A of each slot in its rows, the rest 0. b_pad and a_pad:
-/// compute_dtype(). Source: mLoRA BatchLoRA, design decision 4. Factors that are not finite in that
-/// type are written as 0 (isolation: 0 x NaN = NaN).
+/// compute_dtype(). Source: BatchLoRA of mLoRA (design.md "One augmented matrix"). Factors that
+/// are not finite in that type are written as 0 (isolation: 0 x NaN = NaN).
 struct LoraPack {
     std::span<const LoraSlot> slots;  ///< [host]
     TensorView b_pad;

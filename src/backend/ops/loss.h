@@ -24,8 +24,8 @@ struct TokenLoss {
 /// Per row i: loss = log sum exp(logits_i) - logits_i[target_i]; then logits_i <- scale_i *
 /// (softmax(logits_i) - onehot(target_i)) in place when `gradient`; or both as `form` says.
 /// loss_sums[bin_i] += loss (fp64) and wrong_counts[bin_i] += 1 where the largest logit is not the
-/// target's (first index wins ties), both in row order. Source: chunked cross-entropy,
-/// reference/performance.md section 7.
+/// target's (first index wins ties), both in row order. Callers give rows in chunks, as all logits
+/// at once would be a stage's largest buffer (design.md "Saved activations").
 struct CrossEntropy {
     TensorView logits;                      ///< [n, V]
     const std::int32_t* targets = nullptr;  ///< [n], in [0, V)

@@ -48,8 +48,8 @@ struct AdapterLoads {
 };
 
 /// Seconds = fixed + per_token * rows + per_square * squares + per_segment * segments; no
-/// coefficient is negative. The form of LobRA's cost model and of mLoRA's Eq. 5 (systems.md,
-/// sections 3.1 and 5.3), and what each adapter with rows in the microbatch adds to a processor's
+/// coefficient is negative. The form of LobRA's cost model and of mLoRA's Eq. 5 (design.md
+/// "Costs of plans"), and what each adapter with rows in the microbatch adds to a processor's
 /// time: its factors are placed beside the base's matrices, and multiplied on their own.
 struct CostLine {
     double fixed = 0.0;

@@ -10,7 +10,7 @@
 namespace loratrain {
 
 /// What one load took. `seconds` may as well be bytes: the memory of a microbatch has the same form
-/// (mLoRA Eq. 5; systems.md, section 3.1).
+/// (mLoRA Eq. 5).
 struct CostObservation {
     double rows = 0.0;
     double squares = 0.0;

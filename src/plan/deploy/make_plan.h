@@ -39,9 +39,10 @@ struct PlannedJob {
 /// - pad_columns = sum of the ranks (rounded up to 16) if that is at most free_columns, else of as
 ///   many of the largest as a microbatch may have adapters: most_admitted, one with policy mlora.
 ///   At most 128 on the CPU and 512 on CUDA (measured: beyond it segments are faster): microbatches
-///   with at most that sum of ranks use the augmented matrix (decision 4), the others (in an
-///   evaluation, or with adapters added later) go by segment. 0 where one rank is larger.
-///   saved_columns = width of S, for either; no adapter added later may have a larger rank.
+///   with at most that sum of ranks use the augmented matrix (design.md "One augmented
+///   matrix"), the others (in an evaluation, or with adapters added later) go by segment. 0 where
+///   one rank is larger. saved_columns = width of S, for either; no adapter added later may have a
+///   larger rank.
 /// - on CUDA linears of one input are multiplied together where that is faster (join_products.h).
 /// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
 /// auto in microbatch_tokens and recompute, with as many lanes what is multiplied together, and

@@ -12,7 +12,7 @@ namespace loratrain {
 /// Where a rank has the frozen weights, and LoRA's columns beside them (memory_model.h). Bytes
 /// unless a name says columns; e = bytes of the compute type.
 
-/// Linears of a LinearGroup share one augmented matrix (design decision 4).
+/// Linears of a LinearGroup share one matrix (design.md "One augmented matrix").
 struct LinearGroupShape {
     std::array<Linear, 3> linears{};
     int count = 0;         ///< linears in the group

@@ -17,8 +17,8 @@ namespace loratrain {
 /// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
 /// pad holds S of o), lse [T, Q] fp32, x2 [T, H], with norms after the branches what these made
 /// before (attention_made, mlp_made [T, H]), gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
-/// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. Source: design decision 5.
-/// With experts gate_up is [T k, 2F] in their order, and `routes` what ExpertRoutes has.
+/// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. With experts gate_up is
+/// [T k, 2F] in their order, `routes` what ExpertRoutes has. design.md "Saved activations".
 struct LayerSlotLayout {
     std::uint64_t qkv = 0;
     std::uint64_t qk_raw = 0;

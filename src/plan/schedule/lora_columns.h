@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// LoRA columns of a microbatch with these segments (design decision 4):
+/// LoRA columns of a microbatch with these segments (design.md "One augmented matrix"):
 /// - on CUDA, where the columns of all the job's adapters side by side are at most pad_columns and
 ///   free_columns, each adapter's are the same in every microbatch: the pads of weight matrices
 ///   hold for microbatches of other adapters too, until one of them is stepped;

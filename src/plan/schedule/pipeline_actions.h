@@ -19,7 +19,7 @@ class StageActions;
 /// ended on every stage.
 ///
 /// Receives stand directly before their use, sends directly after what they send was produced.
-/// Gradient norms travel without a bubble (design decision 3):
+/// Gradient norms travel without a bubble (design.md "Gradient norms ride on messages"):
 /// - partial sums of (a, j) ride down with the messages of its last backward;
 /// - the total rides up with the first microbatch of a's evaluation or of (a, j+1); every stage
 ///   steps (a, j) right before that forward, stages above the first right after its recv_forward;
