@@ -72,7 +72,7 @@ scripts/build.sh build-test "${build_options[@]}" -DLORATRAIN_TESTS=$tests
 sanitized=$!
 failed=0
 wait $python  # no test finds it half made
-run_tests build-test "${alone[@]}" -LE 'mpi|system|strict' "$@" || failed=1
+run_tests build-test "${alone[@]}" -LE 'mpi|system|strict|case' "$@" || failed=1
 run_tests build-test "${waiting[@]}" -L 'mpi|system' -LE once "$@" || failed=1
 wait $sanitized || failed=1
 cat "$log.other"

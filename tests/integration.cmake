@@ -14,6 +14,7 @@ if(LORATRAIN_SANITIZE)
   list(APPEND environment "LORATRAIN_TEST_QUICK=1")
 endif()
 set_tests_properties(unit.backend PROPERTIES LABELS unit TIMEOUT 1500 ENVIRONMENT "${environment}")
+loratrain_cases(test_backend)
 
 option(LORATRAIN_BENCH "Build bench_ops and bench_cuda, which time the operators, and \
 bench_packing, bench_bounds, bench_drains, bench_sweep, \

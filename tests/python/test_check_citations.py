@@ -47,6 +47,11 @@ class CheckCitations(unittest.TestCase):
                 'src/a.h:1: src/design.md has no heading "Three regimes"',
                 "src/design.md:5: src/design.md has no heading for #three-regimes"])
 
+    def test_lines_of_code(self):
+        page = "# A\n```cpp\n// src/a.cpp\n    run(x);\n    stop(x.h);\n```\n"
+        self.assertEqual(self.faults({"src/README.md": page, "src/a.cpp": "void f() {\n    run(x);\n    go();\n}\n"}),
+                         ["src/README.md:5: src/a.cpp has no line 'stop(x.h);'"])
+
     def test_decisions_by_number(self):
         self.assertEqual(self.faults({"src/a.h": "// the matrix of design\n// decision 4\n"}), [
             "src/a.h:1: 'design decision' is in no page; cite design.md \"Heading\""])
