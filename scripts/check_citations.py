@@ -11,7 +11,8 @@ Python the docstrings too). A fault is
   a folder of src/, and leads nowhere;
 - a heading that the cited page does not have: design.md "Two error regimes", README.md ("Speed"), and
   links of pages, [text](#heading);
-- a decision by its number, as if a page had numbered ones (UNWRITTEN).
+- a decision by its number, as if a page had numbered ones (UNWRITTEN);
+- a line of code in a block ```cpp of a page, which begins with // FILE, that the file does not have.
 Files of other projects are in ELSEWHERE, files that builds, tests and users make in MADE.
 """
 from __future__ import annotations
@@ -52,6 +53,8 @@ PATH = re.compile(r"(?<![\w/.$}<>*~-])((?:src|kernels|tests|scripts|jobs|slurm|i
 QUOTED = re.compile(r"`(?:\.\./)?(\w+/[\w./-]*)`")
 HEADING = re.compile(r"([\w./-]+\.md)`?[,:]?\s+\(?\"([^\"]+)\"")
 LINK = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
+CODE = re.compile(r"^```cpp\n// (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 UNWRITTEN = re.compile(r"\bdesign\s+(?:decision|section)s?\b|[(,] ?decision \d|\bdesign:\s+section", re.IGNORECASE)
 
 
@@ -80,6 +83,8 @@ def prose_of(path: Path) -> list[tuple[int, str]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     is_page, is_python = path.suffix == ".md", path.suffix == ".py"
     of_python = python_prose(text) if is_python else {}
+    if is_page:  # code_faults() has these
+        text = FENCED.sub(lambda code: "\n" * code.group().count("\n"), text)
     blocks: list[tuple[int, str]] = []
     last = -1
     for number, line in enumerate(text.splitlines(), 1):
@@ -167,6 +172,19 @@ def faults_of_block(repository: Repository, name: str, first: int, text: str) ->
     return faults
 
 
+def code_faults(repository: Repository, name: str) -> list[str]:
+    """Of the blocks of code that a page quotes from files."""
+    text = (repository.root / name).read_text(encoding="utf-8")
+    faults = []
+    for block in CODE.finditer(text):
+        source = repository.root / block.group(1)
+        code = source.read_text(encoding="utf-8").splitlines() if source.is_file() else []
+        begin = text[:block.start(2)].count("\n") + 1
+        faults += [f"{name}:{number}: {block.group(1)} has no line '{line.strip()}'"
+                   for number, line in enumerate(block.group(2).splitlines(), begin) if line not in code]
+    return faults
+
+
 def is_looked_at(path: Path, name: str) -> bool:
     if name.startswith("tests/golden/") and path.suffix != ".md":
         return path.suffix == ".py"
@@ -178,6 +196,8 @@ def check(root: Path) -> list[str]:
     faults = []
     for name in sorted(repository.files):
         path = root / name
+        if path.suffix == ".md":
+            faults += code_faults(repository, name)
         if is_looked_at(path, name):
             for first, text in prose_of(path):
                 faults += faults_of_block(repository, name, first, text)

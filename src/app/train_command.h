@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// `loratrain JOB.yaml`: reads, plans, trains, exports (src/README.md "The way of the data");
+/// `loratrain JOB.yaml`: reads, plans, trains, exports (src/README.md "From main to a kernel");
 /// with --dry-run stops after printing the plan. Collective.
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi);
 
