@@ -21,7 +21,7 @@ std::uint64_t gemm_workspace_bytes(const ReplicaView& view);
 
 /// A and C of a GEMM whose algorithms are timed, with the rows that are timed of a class
 /// (rows_alike): [T, K + R] and [T, N + R per linear] of a group of linears; [rows of a chunk,
-/// H] and [rows, V] of the head. Source: GemmCublasLt::gemms_to_time; fp32 times nothing.
+/// H] and [rows, V] of the head. Source: GemmCublasLt; fp32 times nothing.
 std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage);
 
 /// Device side of the ring of small tables, and the cache of LoRA tables.
