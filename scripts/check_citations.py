@@ -46,6 +46,7 @@ MADE = {
     "table.md",  # scripts/gpu_visit.sh
     "version_values.h", "test_paths.h", "test_libraries.h", "source_package.cmake",  # builds
 }
+MADE_FOLDERS = ("build", "runs", ".git")
 PLACEHOLDER = "NAME"  # tests/mpi/NAME_test.cpp
 
 FILE = re.compile(rf"(?<![\w$}}<>*])((?:[\w.+-]+/)*[\w+-][\w.+-]*\.(?:{ENDINGS}))(?![\w/(.-]|\.\w)")
@@ -113,7 +114,8 @@ class Repository:
         listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root,
                                 capture_output=True, text=True, check=False)
         names = listed.stdout.splitlines() if listed.returncode == 0 else [
-            path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+            path.relative_to(root).as_posix() for path in root.rglob("*")
+            if not path.relative_to(root).parts[0].startswith(MADE_FOLDERS)]  # of an archive, in which it builds
         self.files = [name for name in names if (root / name).is_file()]
         self.endings = {"/".join(parts[i:]) for name in self.files
                         for parts in [name.split("/")] for i in range(len(parts))}
