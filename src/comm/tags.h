@@ -6,15 +6,15 @@ namespace loratrain::tags {
 
 /// All MPI tags. A tag keeps kinds of messages apart that the same two ranks exchange in one
 /// communicator; messages of one kind keep their order. What goes on while others set up or end has
-/// a communicator of its own besides (the directives; the messages of the pipeline, those of one
+/// a communicator of its own besides (the commands; the messages of the pipeline, those of one
 /// Communicator), so that only tags of one group below must differ; they differ all the same, for a
 /// message's tag to name its kind in a debugger. Take the next free number of a group for a new
 /// kind.
 
-/// Directives, in a communicator of the DirectiveChannel.
-inline constexpr int directive = 1;
-inline constexpr int directive_report = 2;
-inline constexpr int directive_told = 3;
+/// Commands, in a communicator of the CommandChannel.
+inline constexpr int command = 1;
+inline constexpr int command_report = 2;
+inline constexpr int command_told = 3;
 
 /// Within the session's communicator, by calls that both ends make: one after another.
 inline constexpr int floats = 77;  ///< collective.h

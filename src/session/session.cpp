@@ -204,7 +204,7 @@ void Session::open_stage_inputs() {
 }
 
 void Session::build_stage() {
-    // A worker's adapters come from the desk, those of a checkpoint need no other start.
+    // A worker's adapters come from the dispatcher, those of a checkpoint need no other start.
     const std::vector<AdapterId> first = plan_.first_admitted;
     if (group_ != nullptr || !checkpoint_.empty()) plan_.first_admitted.clear();
     run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,

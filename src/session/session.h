@@ -21,8 +21,8 @@
 #include "train/orders/stop_conditions.h"
 #include "train/stage_run.h"
 #include "train/trainer.h"
-#include "train/workers/desk.h"
-#include "train/workers/worker_link.h"
+#include "train/workers/dispatcher.h"
+#include "train/workers/dispatcher_link.h"
 #include "watch/watchdog.h"
 
 namespace loratrain {
@@ -44,7 +44,7 @@ struct FormerSession {
 /// regime end the program with all its sessions (MpiSession::abort).
 ///
 /// Workers (worker_group.h) are a session each; the first one's root has the run directory and the
-/// desk (train/workers/desk.h), from which all leaders get their adapters.
+/// dispatcher (train/workers/dispatcher.h), from which all leaders get their adapters.
 /// A run that is to go on in another deployment (session/redeployment.h) does so in a session of
 /// its own, as if its command had been given again.
 ///
@@ -83,8 +83,8 @@ class Session {
     /// The ranks that the phases are collective over.
     const MpiSession& world() const { return group_ != nullptr ? group_->world() : mpi_; }
     void open_inputs();
-    void open_desk();
-    void close_desk();
+    void open_dispatcher();
+    void close_dispatcher();
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
     void take(PlannedJob planned);
     /// The deployment, where the job wants one to be found, and the plan; as those of the run that
@@ -136,9 +136,9 @@ class Session {
     std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
     FormerRun former_run_;              ///< of workers; the first one's root's
     std::string checkpoints_;           ///< root of a worker's checkpoints
-    std::optional<DirectiveChannel> leaders_;  ///< of workers' roots, as the next; before the link
-    std::optional<Desk> desk_;                 ///< the first one's root's
-    std::optional<WorkerLink> link_;
+    std::optional<CommandChannel> leaders_;  ///< of workers' roots, as the next; before the link
+    std::optional<Dispatcher> dispatcher_;                 ///< the first one's root's
+    std::optional<DispatcherLink> link_;
     std::optional<DeviceSampler> sampler_;
     std::optional<Trainer> trainer_;
 };

@@ -60,17 +60,9 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 
 void Session::begin() {
     const std::string devices = describe_devices(world(), plan_.backend);
-    if (group_ != nullptr) open_desk();
-    TrainerParts parts{mpi_,
-                       job_,
-                       plan_,
-                       inputs_.files,
-                       inputs_.infos,
-                       identity_,
-                       *run_,
-                       stop_,
-                       {},
-                       BaseFacts::of(*inputs_.weights)};
+    if (group_ != nullptr) open_dispatcher();
+    RunParts parts{job_,      plan_, inputs_.files, inputs_.infos,
+                   identity_, stop_, {},            BaseFacts::of(*inputs_.weights)};
     parts.met_shapes = costs_.met_shapes;
     if (group_ == nullptr) {
         parts.view = live_table(job_);
@@ -80,13 +72,13 @@ void Session::begin() {
                 return redeployed(job_, plan_, inputs_.infos, cluster_, state).has_value();
             };
     } else {
-        parts.desk = link_ ? &*link_ : nullptr;
+        parts.dispatcher = link_ ? &*link_ : nullptr;
         parts.checkpoints = checkpoints_;
         parts.keeps_records = world().is_root();
     }
     make_sampler();
     parts.sampler = &*sampler_;
-    trainer_.emplace(parts);
+    trainer_.emplace(TrainerParts{parts, mpi_, *run_});
     agree(world(), [&] {
         if (!checkpoint_.empty()) restore();
         if (directory_) write_start(devices);
@@ -96,17 +88,17 @@ void Session::begin() {
     record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_);
 }
 
-/// Leaders have the way to the desk, the first one's root the desk itself.
-void Session::open_desk() {
+/// Leaders have the way to the dispatcher, the first one's root the dispatcher itself.
+void Session::open_dispatcher() {
     const std::string start = broadcast_text(world(), std::to_string(former_run_.starts + 1));
     checkpoints_ = worker_checkpoint_root(job_, std::stoi(start), group_->worker());
     if (!mpi_.is_root()) return;
     leaders_.emplace(group_->leaders());
     if (world().is_root()) {
-        desk_.emplace(Desk::Parts{job_, plan_, inputs_.infos, *leaders_, group_->count(),
+        dispatcher_.emplace(Dispatcher::Parts{job_, plan_, inputs_.infos, *leaders_, group_->count(),
                                   world().size(), live_table(job_), costs_.met_shapes});
     }
-    link_.emplace(job_, group_->worker(), *leaders_, desk_ ? &*desk_ : nullptr);
+    link_.emplace(job_, group_->worker(), *leaders_, dispatcher_ ? &*dispatcher_ : nullptr);
 }
 
 void Session::restore() {
@@ -121,7 +113,7 @@ void Session::restore() {
 }
 
 void Session::write_start(const std::string& devices) {
-    if (!desk_) restore_best_adapters(job_, plan_.model, trainer_->state(), checkpoint_);
+    if (!dispatcher_) restore_best_adapters(job_, plan_.model, trainer_->state(), checkpoint_);
     if (!checkpoint_.empty()) mend_exports(job_, plan_.model, trainer_->state(), checkpoint_);
     directory_->write_records(job_, plan_, identity_, world(),
                               command_text(command_line_, world().size()), backend_->description(),
@@ -130,9 +122,9 @@ void Session::write_start(const std::string& devices) {
     make_directory(job_.run.dir + "/" + device_folder_name);
     if (checkpoint_.empty() && former_run_.stored.empty())
         write_preview(job_, plan_, inputs_.infos);
-    if (!desk_) return;
-    desk_->begin(former_run_);
-    const RunState state = desk_->state();
+    if (!dispatcher_) return;
+    dispatcher_->begin(former_run_);
+    const RunState state = dispatcher_->state();
     for (std::size_t a = 0; a < state.adapters.size(); ++a) {
         if (!is_unfinished(state.adapters[a].status)) continue;
         restore_best_adapter(job_, plan_.model, state, AdapterId{static_cast<std::int32_t>(a)},
@@ -160,10 +152,10 @@ ExitCode Session::train() {
     ended_ = std::chrono::steady_clock::now();
     log::end_live();
     activity::begin(activity::Task::finish);
-    if (leaders_) close_desk();
+    if (leaders_) close_dispatcher();
     watchdog_->dismiss();
     watch_the_end();
-    const std::string reason = desk_ ? desk_->stop_reason() : trainer_->stop_reason();
+    const std::string reason = dispatcher_ ? dispatcher_->stop_reason() : trainer_->stop_reason();
     write_end(trainer_->goes_on() ? "goes on in another deployment" : end_reason(code, reason));
     return code;
 }
@@ -200,26 +192,26 @@ std::optional<FormerSession> Session::former() const {
 }
 
 /// Whatever workers have still told is heard.
-void Session::close_desk() {
-    if (desk_) leaders_->finish();
+void Session::close_dispatcher() {
+    if (dispatcher_) leaders_->finish();
     barrier(group_->leaders());
-    if (!desk_) return;
+    if (!dispatcher_) return;
     while (const std::optional<std::string> text = leaders_->told()) {
-        desk_->take(worker_report_from_text(*text));
+        dispatcher_->take(worker_report_from_text(*text));
     }
 }
 
 void Session::write_end(const std::string& reason) {
     log_memory(plan_,
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
-    const std::string makespan = desk_ ? desk_->makespan_text() : trainer_->makespan_text();
+    const std::string makespan = dispatcher_ ? dispatcher_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
     const std::string uses = longest_first_uses(mpi_, backend_->first_uses());
     if (!uses.empty()) log::info(uses);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
     if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
     if (directory_ && !trainer_->goes_on()) {
-        const RunState state = desk_ ? desk_->state() : trainer_->state();
+        const RunState state = dispatcher_ ? dispatcher_->state() : trainer_->state();
         log::block(ProgressLog::closing_table(job_, state));
     }
     log::info(reason);

@@ -5,17 +5,9 @@
 
 #include "plan/schedule/admission.h"
 #include "plan/schedule/plan_window.h"
-#include "train/checkpoint/run_state.h"
+#include "train/adapter_run.h"
 
 namespace loratrain {
-
-/// One adapter of a run.
-struct AdapterRow {
-    AdapterState state;            ///< what checkpoints keep
-    double tokens_per_step = 0.0;  ///< of the mean step of an epoch
-    double last_batch_time = 0.0;  ///< RunClock::elapsed() as its last batch ended; 0 = none yet
-    bool held = true;              ///< false: on a worker (train/workers/), one that others have
-};
 
 /// What the adapters that are not finished have still to train.
 struct WorkLeft {
@@ -23,10 +15,9 @@ struct WorkLeft {
     double tokens = 0.0;      ///< a step counts as the mean step of an epoch
 };
 
-/// The adapters of a run per AdapterId, and how far it is. Of those that it does not hold it knows
-/// the states alone. A run that grows tells only the table:
-/// what is kept elsewhere per adapter is keyed by AdapterId and begins when the adapter does. Rank
-/// 0 only.
+/// The adapters of a run per AdapterId, and how far each is. Of adapters that other workers own the
+/// table knows the states alone. Only the table has to be told that a run grows. Rank 0 of a worker
+/// only.
 class AdapterTable {
   public:
     /// The adapters of `job`, at their start. The arguments outlive the table.
@@ -36,15 +27,15 @@ class AdapterTable {
     void restore(const RunState& run);
     /// Goes into checkpoints.
     DeploymentRecord& deployment() { return deployment_; }
-    /// For a checkpoint; those that are not held are as if they had not begun.
+    /// For a checkpoint; those that are not owned are as if they had not begun.
     RunState state(double elapsed_seconds) const;
     /// The arguments have got more adapters: they wait. Returns them.
     std::vector<AdapterId> grow();
 
     std::size_t size() const { return rows_.size(); }
     std::vector<AdapterId> all() const { return from(0); }
-    AdapterRow& operator[](AdapterId adapter) { return rows_[index(adapter)]; }
-    const AdapterRow& operator[](AdapterId adapter) const { return rows_[index(adapter)]; }
+    AdapterRun& operator[](AdapterId adapter) { return rows_[index(adapter)]; }
+    const AdapterRun& operator[](AdapterId adapter) const { return rows_[index(adapter)]; }
 
     /// The run's, as the pipeline was last empty.
     std::int32_t round() const { return round_; }
@@ -57,7 +48,7 @@ class AdapterTable {
     /// None is unfinished.
     bool finished() const;
     bool any_failed() const;
-    /// One that is held waits.
+    /// One that is owned waits.
     bool any_waiting() const;
 
     std::int32_t steps_left(AdapterId adapter) const;
@@ -73,6 +64,40 @@ class AdapterTable {
     /// For a stream of those that are running.
     Progress progress() const;
 
+    // The stream under way, or the one that has just ended.
+
+    /// A stream begins at the run's round with the adapters that are running.
+    void begin_stream();
+    /// The pipeline is empty: all stages have all steps of the stream.
+    void end_stream(std::int32_t round);
+    /// Adapters that are in the stream or have been, ascending.
+    std::vector<AdapterId> in_stream() const;
+    /// Steps that the adapter may still take in the stream.
+    std::int32_t steps_to_come(AdapterId adapter) const;
+    /// Steps that the stream has planned for it before the round.
+    std::int32_t steps_before(AdapterId adapter, std::int32_t round) const;
+    /// Whether steps that the stream has planned for it lie behind the round.
+    bool trains_beyond(AdapterId adapter, std::int32_t round) const;
+    bool has_eval_samples(AdapterId adapter) const;
+    /// Its last step, if it has eval samples, has been evaluated in the stream.
+    bool is_evaluated(AdapterId adapter) const;
+    /// Evaluations of all behind rounds of the stream before this one, of an adapter that trains
+    /// on, that are due and not taken in.
+    std::int32_t evaluations_pending(AdapterId adapter, std::int32_t round) const;
+    /// The stream evaluates the adapter behind this batch.
+    bool is_evaluated_behind(const BatchPlan& batch) const;
+
+    // Trials at rungs.
+
+    /// The job's trials may end at rungs (plan/rungs.h).
+    bool has_rungs() const;
+    /// With the last round before this one the trial comes to a rung.
+    bool comes_to_rung(AdapterId adapter, std::int32_t round) const;
+    /// An evaluation that the stream has behind these steps of the trial, as it is at a rung there.
+    bool is_at_rung(AdapterId adapter, std::int32_t step) const;
+    /// Its last step comes before rungs, at which its end counts.
+    bool ends_before_rungs(AdapterId adapter) const;
+
   private:
     void add_rows(AdapterStatus status);
     std::vector<AdapterId> from(std::size_t first) const;
@@ -80,7 +105,7 @@ class AdapterTable {
     const Job& job_;
     const Plan& plan_;
     const std::vector<DatasetInfo>& datasets_;
-    std::vector<AdapterRow> rows_;
+    std::vector<AdapterRun> rows_;
     std::int32_t round_ = 0;
     DeploymentRecord deployment_;
 };

@@ -5,7 +5,7 @@
 #include "base/background_work.h"
 #include "base/error.h"
 #include "base/system.h"
-#include "train/directive.h"
+#include "train/command.h"
 
 namespace loratrain {
 
@@ -54,7 +54,7 @@ void StreamPlanner::start(std::int32_t rounds, bool drain) {
     future_ = std::async(std::launch::async, [this, rounds, drain] {
         const BackgroundWork background;
         const Clock::time_point start = Clock::now();
-        Directive train = TrainWindow{stream_.next(rounds, drain)};
+        WorkerCommand train = TrainWindow{stream_.next(rounds, drain)};
         std::string text = to_text(train);
         planned_seconds_ = seconds_since(start);
         return PlannedWindow{std::move(std::get<TrainWindow>(train).window), std::move(text)};

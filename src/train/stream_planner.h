@@ -11,10 +11,10 @@
 
 namespace loratrain {
 
-/// A window, and the text of the directive to train it (directive.h).
+/// A window, and the text of the command to train it (command.h).
 struct PlannedWindow {
     JointWindow window;
-    std::string directive;
+    std::string command;
 };
 
 /// Who comes and goes between two windows.

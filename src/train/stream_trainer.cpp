@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/activity.h"
 #include "base/log.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/directive.h"
+#include "train/command.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr std::int32_t first_rounds = 2;  // nothing is known of their time
-constexpr std::int32_t most_rounds = 64;
+constexpr std::int32_t most_rounds_of_window = 64;
 constexpr double window_seconds = 2.0;  // an order or a stop waits for about two windows
 constexpr double asking_seconds = 0.5;  // adapters that are added wait for the end
 constexpr int most_planning_threads = 4;
@@ -23,7 +24,7 @@ constexpr double long_window = 2.0 * window_seconds;
 constexpr double shortest_lead = 1.0;
 constexpr double lead_share = 0.125;  // of a window: it may take less than expected
 constexpr double planning_times = 4.0;
-constexpr std::chrono::microseconds told_interval{50};
+constexpr std::chrono::microseconds report_interval{50};
 
 int planning_threads() {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
@@ -38,85 +39,144 @@ double planning_delay(double expected, double planning) {
     return std::max(0.0, expected - lead);
 }
 
-StreamTrainer::StreamTrainer(const TrainerParts& parts, const AdapterTable& adapters,
-                             Performer& performer, DirectiveChannel& channel, Journal& journal)
+StreamTrainer::StreamTrainer(const RunParts& parts, const AdapterTable& adapters,
+                             WorkerRanks& ranks, Journal& journal)
     : parts_(parts),
       adapters_(adapters),
-      performer_(performer),
-      channel_(channel),
+      ranks_(ranks),
       journal_(journal),
       makespan_(parts.job, parts.plan, MakespanCheck::most_microbatches, parts.met_shapes) {}
 
-std::int32_t StreamTrainer::run(const Hooks& hooks) {
+// ---- questions to all services
+
+bool StreamTrainer::any(bool (Service::*question)() const) const {
+    return std::any_of(services_.begin(), services_.end(),
+                       [&](const Service* service) { return (service->*question)(); });
+}
+
+bool StreamTrainer::awaits_results(std::int32_t round) const {
+    return std::any_of(services_.begin(), services_.end(),
+                       [&](const Service* service) { return service->awaits_results(round); });
+}
+
+bool StreamTrainer::needs_drain(std::int32_t round) const {
+    return std::any_of(services_.begin(), services_.end(),
+                       [&](Service* service) { return service->needs_drain(round); });
+}
+
+/// None: the pipeline has to be empty.
+std::optional<StreamChange> StreamTrainer::change(const Progress& planned) const {
+    StreamChange change;
+    for (Service* service : services_) {
+        if (!service->change(planned, change)) return std::nullopt;
+    }
+    return change;
+}
+
+std::int32_t StreamTrainer::last_round(const Progress& planned) const {
+    std::int32_t last = Service::no_round;
+    for (const Service* service : services_) last = std::min(last, service->last_round(planned));
+    return last;
+}
+
+std::int32_t StreamTrainer::most_rounds(const Progress& planned) const {
+    std::int32_t next = Service::no_round;
+    for (const Service* service : services_) next = std::min(next, service->next_event(planned));
+    return next == Service::no_round ? next : std::max(1, next - planned.round);
+}
+
+std::vector<AdapterId> StreamTrainer::deciding(const Progress& planned) const {
+    std::set<AdapterId> all;
+    for (const Service* service : services_) {
+        std::vector<AdapterId> adapters;
+        service->add_deciding(planned, adapters);
+        all.insert(adapters.begin(), adapters.end());
+    }
+    return {all.begin(), all.end()};
+}
+
+bool StreamTrainer::grow() const {
+    return std::any_of(services_.begin(), services_.end(),
+                       [](Service* service) { return service->grow(); });
+}
+
+// ---- a stream
+
+PipelineRunner::Hooks StreamTrainer::hooks(StreamPlanner* planner) {
+    PipelineRunner::Hooks hooks;
+    hooks.on_batch = [this](const BatchResult& result) {
+        ++batches_done_;
+        newest_round_ = std::max(newest_round_, result.batch.round);
+        for (Service* service : services_) service->on_step(result);
+    };
+    hooks.between_actions = [this, planner] {
+        if (planner != nullptr) return look_after(*planner);
+        keep_up();
+    };
+    hooks.on_evaluation = [this](const EvalResult& part) { take_part(part); };
+    return hooks;
+}
+
+std::int32_t StreamTrainer::run() {
     StreamPlanner planner(parts_.job, parts_.plan, parts_.datasets, adapters_.progress(),
                           planning_threads(), ScheduleStream::Evaluations::due, planning_);
     const Clock::time_point started = window_started_ = Clock::now();
-    const PipelineRunner::Hooks while_training{
-        [&](const BatchResult& result) {
-            ++batches_done_;
-            newest_round_ = std::max(newest_round_, result.batch.round);
-            hooks.on_batch(result);
-        },
-        [&] { look_after(planner, hooks); },
-        [&](const EvalResult& part) { take_part(part); },
-        {},
-        {},
-        [this](int rank) { return channel_.has_reached(rank, window_number_); }};
+    const PipelineRunner::Hooks while_training = hooks(&planner);
+    for (Service* service : services_) service->begin_stream();
     journal_.stream_started();
     const std::int32_t first_round = adapters_.round();
     newest_round_ = first_round - 1;
     open_batches_.clear();
     stepped_.clear();
-    save_before_planned_ = false;
-    change_before_planned_ = change_before_posted_ = {};
-    planner.await(hooks.deciding(planner.progress()));
-    planner.start(std::min({first_rounds, hooks.last_round(planner.progress()) - first_round,
-                            hooks.most_rounds(planner.progress())}),
+    change_before_planned_ = change_before_ordered_ = {};
+    planner.await(deciding(planner.progress()));
+    planner.start(std::min({first_rounds, last_round(planner.progress()) - first_round,
+                            most_rounds(planner.progress())}),
                   false);
     for (bool more = true; more;) {
-        const PlannedWindow planned = next_window(planner, hooks);
-        const StreamChange change = std::exchange(change_before_posted_, {});
+        const PlannedWindow planned = next_window(planner);
+        const StreamChange change = std::exchange(change_before_ordered_, {});
         more = !planned.window.common().drains;
         const std::int32_t rounds = newest_round_ + 1 - first_round;
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
-        export_complete(hooks);
-        copy_states();
-        perform(change);
+        ranks_.perform_ordered();
+        take_reports();
+        tell_parts(PartUse::exported);
         note_change(change);
         note_batches(planned.window);
         if (more) {
-            plan_next_ = [&] { plan_next(planner, hooks); };
-            looked_for_additions_ = false;
+            plan_next_ = [&] { plan_next(planner); };
+            looked_for_orders_ = false;
             const double delay = planning_delay(seconds_per_round_ * planned.window.common().rounds,
                                                 planner.planning_seconds());
             plan_next_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                std::chrono::duration<double>(delay));
-            look_after(planner, hooks);
+            look_after(planner);
         }
         train(planned.window, while_training);
-        if (plan_next_) wait_to_plan(planner, hooks);
-        if (plan_next_ && hooks.grow()) planner.grow(parts_.datasets);
+        if (plan_next_) wait_to_plan(planner);
+        if (plan_next_ && grow()) planner.grow(parts_.datasets);
         if (plan_next_) std::exchange(plan_next_, {})();
     }
-    wait_for_told(hooks);
+    wait_for_reports();
     activity::begin(activity::Task::end_window);
     return planner.round();
 }
 
-void StreamTrainer::plan_next(StreamPlanner& planner, const Hooks& hooks) {
+void StreamTrainer::plan_next(StreamPlanner& planner) {
     const std::int32_t round = planner.round();
-    if (hooks.drain_wanted(round)) return planner.start(0, true);
-    const std::optional<StreamChange> change = hooks.change(planner.progress());
-    if (!change) return planner.start(0, true);
-    planner.change(*change);
-    change_before_planned_ = *change;
-    const std::int32_t left = std::max(0, hooks.last_round(planner.progress()) - round);
+    if (needs_drain(round)) return planner.start(0, true);
+    const std::optional<StreamChange> changed = change(planner.progress());
+    if (!changed) return planner.start(0, true);
+    planner.change(*changed);
+    change_before_planned_ = *changed;
+    const std::int32_t left = std::max(0, last_round(planner.progress()) - round);
     if (left == 0) return planner.start(0, true);
-    planner.await(hooks.deciding(planner.progress()));
-    save_before_planned_ = hooks.save_wanted(round);
-    const double seconds = hooks.awaits_verdicts() ? asking_seconds : window_seconds;
+    planner.await(deciding(planner.progress()));
+    for (Service* service : services_) service->on_planning(round);
+    const double seconds = any(&Service::awaits_reports) ? asking_seconds : window_seconds;
     const std::int32_t rounds =
-        std::min(rounds_of_next(seconds), hooks.most_rounds(planner.progress()));
+        std::min(rounds_of_next(seconds), most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
@@ -124,52 +184,54 @@ std::int32_t StreamTrainer::rounds_of_next(double most_seconds) const {
     if (seconds_per_round_ <= 0) return first_rounds;
     const double seconds = std::min(most_seconds, parts_.stop.seconds_left());
     return static_cast<std::int32_t>(
-        std::clamp(seconds / seconds_per_round_, 1.0, double{most_rounds}));
+        std::clamp(seconds / seconds_per_round_, 1.0, double{most_rounds_of_window}));
 }
 
-PlannedWindow StreamTrainer::next_window(StreamPlanner& planner, const Hooks& hooks) {
+PlannedWindow StreamTrainer::next_window(StreamPlanner& planner) {
     activity::begin(activity::Task::plan);
-    if (!posted_) post(planner.take(), hooks);
-    window_number_ = posted_number_;
-    PlannedWindow next = std::move(*posted_);
-    posted_.reset();
+    if (!ordered_) order(planner.take());
+    PlannedWindow next = std::move(*ordered_);
+    ordered_.reset();
     return next;
 }
 
-void StreamTrainer::post(PlannedWindow window, const Hooks& hooks) {
-    if (std::exchange(save_before_planned_, false)) {
-        post_copies(window.window.common().first_round, hooks);
+void StreamTrainer::order(PlannedWindow window) {
+    const std::int32_t round = window.window.common().first_round;
+    for (Service* service : services_) service->before_window(round, stepped_);
+    change_before_ordered_ = std::exchange(change_before_planned_, {});
+    if (!change_before_ordered_.kept.empty()) keep_parameters(change_before_ordered_.kept);
+    for (const AdapterId adapter : change_before_ordered_.released) {
+        ranks_.order(ReleaseAdapter{adapter});
     }
-    for (const AdapterId adapter : hooks.choose_exports(stepped_)) {
-        told_parts_.expect({adapter}, parts_.mpi.size() - 1);
-        channel_.post(to_text(SendAdapter{adapter}));
+    if (!change_before_ordered_.begun.empty()) {
+        ranks_.order(AdmitAdapters{change_before_ordered_.resident});
     }
-    change_before_posted_ = std::exchange(change_before_planned_, {});
-    for (const auto& [adapter, step] : change_before_posted_.kept) {
-        told_parts_.expect({adapter, StatePart::parameters, PartUse::best, step},
-                           ranks_that_copy());
-    }
-    if (!change_before_posted_.kept.empty()) {
-        channel_.post(to_text(KeepParameters{change_before_posted_.kept}));
-    }
-    for (const AdapterId adapter : change_before_posted_.released) {
-        channel_.post(to_text(ReleaseAdapter{adapter}));
-    }
-    if (!change_before_posted_.begun.empty()) {
-        channel_.post(to_text(AdmitAdapters{change_before_posted_.resident}));
-    }
-    posted_number_ = channel_.post(window.directive);
-    posted_ = std::move(window);
+    ranks_.order_window(window);
+    ordered_ = std::move(window);
 }
 
-void StreamTrainer::post_copies(std::int32_t round, const Hooks& hooks) {
-    copied_before_posted_ = hooks.begin_checkpoint(round);
-    for (const AdapterId adapter : copied_before_posted_) {
+// ---- orders whose values come back
+
+void StreamTrainer::send_parameters(AdapterId adapter) {
+    parts_to_come_.expect({adapter}, ranks_.count());
+    ranks_.order(SendAdapter{adapter});
+}
+
+void StreamTrainer::copy_states(const std::vector<AdapterId>& adapters) {
+    for (const AdapterId adapter : adapters) {
         for (const StoredPart& stored : stored_parts) {
-            told_parts_.expect({adapter, stored.part, PartUse::checkpoint}, ranks_that_copy());
+            parts_to_come_.expect({adapter, stored.part, PartUse::checkpoint}, ranks_that_copy());
         }
     }
-    channel_.post(to_text(CopyStates{copied_before_posted_}));
+    ranks_.order(CopyStates{adapters});
+}
+
+void StreamTrainer::keep_parameters(const std::vector<AdapterAtStep>& adapters) {
+    for (const auto& [adapter, step] : adapters) {
+        parts_to_come_.expect({adapter, StatePart::parameters, PartUse::best, step},
+                              ranks_that_copy());
+    }
+    ranks_.order(KeepParameters{adapters});
 }
 
 /// Those of the first replica.
@@ -178,48 +240,58 @@ std::int32_t StreamTrainer::ranks_that_copy() const {
     return static_cast<std::int32_t>(replica.stages.size()) * replica.tensor;
 }
 
-/// Rank 0's part of it, before the window.
-void StreamTrainer::copy_states() {
-    if (copied_before_posted_.empty()) return;
-    performer_.copy_states(std::exchange(copied_before_posted_, {}),
-                           [this](AdapterPiece piece) { told_parts_.add(std::move(piece)); });
+// ---- an empty pipeline
+
+std::vector<EvalResult> StreamTrainer::evaluate(const JointWindow& window) {
+    std::vector<EvalResult> results;
+    asked_evaluations_ = &results;
+    ranks_.perform_ordered();
+    ranks_.order_window({window, to_text(WorkerCommand(TrainWindow{window}))});
+    note_evaluations(window);
+    ranks_.train(window, hooks(nullptr));
+    wait_for_reports();
+    asked_evaluations_ = nullptr;
+    std::sort(results.begin(), results.end(), [](const EvalResult& a, const EvalResult& b) {
+        return a.adapter < b.adapter;
+    });
+    return results;
 }
 
-/// Rank 0's part of it, before the window.
-void StreamTrainer::perform(const StreamChange& change) {
-    performer_.keep_parameters(change.kept,
-                               [this](AdapterPiece piece) { told_parts_.add(std::move(piece)); });
-    for (const AdapterId adapter : change.released) performer_.release(adapter);
-    if (!change.begun.empty()) performer_.admit(change.resident);
+void StreamTrainer::finish_orders() {
+    ranks_.perform_ordered();
+    wait_for_reports();
 }
 
-/// Between actions.
-void StreamTrainer::look_after(StreamPlanner& planner, const Hooks& hooks) {
-    keep_up(hooks);
-    plan_next_in_time(planner, hooks);
-    if (planner.ready()) post(planner.take(), hooks);
+// ---- between actions
+
+void StreamTrainer::look_after(StreamPlanner& planner) {
+    keep_up();
+    plan_next_in_time(planner);
+    if (planner.ready()) order(planner.take());
 }
 
-void StreamTrainer::keep_up(const Hooks& hooks) {
-    channel_.progress();
+void StreamTrainer::keep_up() {
+    ranks_.progress();
     journal_.beat();
-    take_told(hooks);
+    take_reports();
 }
 
-void StreamTrainer::plan_next_in_time(const StreamPlanner& planner, const Hooks& hooks) {
+void StreamTrainer::plan_next_in_time(const StreamPlanner& planner) {
     if (!plan_next_ || Clock::now() < plan_next_at_) return;
-    if (!std::exchange(looked_for_additions_, true)) hooks.look_for_additions();
-    if (hooks.waits_to_grow() || hooks.awaits_evaluations(planner.round())) return;
+    if (!std::exchange(looked_for_orders_, true)) {
+        for (Service* service : services_) service->look_for_orders();
+    }
+    if (any(&Service::delays_planning) || awaits_results(planner.round())) return;
     std::exchange(plan_next_, {})();
 }
 
 /// Behind a window: the other ranks tell what it has computed.
-void StreamTrainer::wait_to_plan(const StreamPlanner& planner, const Hooks& hooks) {
+void StreamTrainer::wait_to_plan(const StreamPlanner& planner) {
     const activity::Waiting waiting;
-    while (hooks.awaits_evaluations(planner.round())) {
-        performer_.go_on_reading();
-        keep_up(hooks);
-        std::this_thread::sleep_for(told_interval);
+    while (awaits_results(planner.round())) {
+        ranks_.go_on_reading();
+        keep_up();
+        std::this_thread::sleep_for(report_interval);
     }
 }
 
@@ -282,7 +354,7 @@ void StreamTrainer::note_evaluations(const JointWindow& joint) {
 }
 
 /// Their parts are added in the order of the replicas.
-void StreamTrainer::tell_complete_evaluations(const Hooks& hooks) {
+void StreamTrainer::tell_complete_evaluations() {
     std::erase_if(open_evaluations_, [&](const auto& entry) {
         const OpenEvaluation& open = entry.second;
         if (open.replicas == 0 || open.parts.size() < open.replicas) return false;
@@ -290,7 +362,11 @@ void StreamTrainer::tell_complete_evaluations(const Hooks& hooks) {
         for (auto part = std::next(open.parts.begin()); part != open.parts.end(); ++part) {
             sum.add(part->second);
         }
-        hooks.on_evaluation(sum);
+        if (asked_evaluations_ != nullptr) {
+            asked_evaluations_->push_back(sum);
+        } else {
+            for (Service* service : services_) service->on_evaluation(sum);
+        }
         return true;
     });
 }
@@ -299,50 +375,48 @@ void StreamTrainer::take_part(const EvalResult& part) {
     open_evaluations_[{part.adapter, part.step, part.training}].parts[part.replica] = part;
 }
 
-/// What other ranks have told.
-void StreamTrainer::take_told(const Hooks& hooks) {
-    while (const std::optional<std::string> told = channel_.told()) {
-        if (is_adapter_piece(*told)) {
-            told_parts_.add(adapter_piece_from_text(*told));
-            continue;
+void StreamTrainer::take_reports() {
+    while (std::optional<Report> report = ranks_.report()) {
+        if (auto* piece = std::get_if<AdapterPiece>(&*report)) {
+            parts_to_come_.add(std::move(*piece));
+        } else if (const auto* additions = std::get_if<AdditionsReport>(&*report)) {
+            for (Service* service : services_) service->on_report(*additions);
+        } else {
+            for (const EvalResult& part : std::get<std::vector<EvalResult>>(*report)) {
+                take_part(part);
+            }
         }
-        if (is_additions_verdict(*told)) {
-            hooks.on_verdict(additions_verdict_from_text(*told));
-            continue;
-        }
-        for (const EvalResult& part : eval_results_from_text(*told)) take_part(part);
     }
-    tell_complete_evaluations(hooks);
-    for (auto& [key, values] : told_parts_.take_complete(PartUse::checkpoint)) {
-        hooks.store_part(key, std::move(values));
-    }
-    for (auto& [key, values] : told_parts_.take_complete(PartUse::best)) {
-        hooks.store_kept(key, std::move(values));
-    }
-    hooks.go_on_saving();
+    tell_complete_evaluations();
+    tell_parts(PartUse::checkpoint);
+    tell_parts(PartUse::best);
+    for (Service* service : services_) service->go_on();
 }
 
-void StreamTrainer::export_complete(const Hooks& hooks) {
-    for (auto& [key, values] : told_parts_.take_complete(PartUse::exported)) {
-        hooks.export_adapter(key.adapter, std::move(values));
+/// Exports are written between two windows.
+void StreamTrainer::tell_parts(PartUse use) {
+    for (auto& [key, values] : parts_to_come_.take_complete(use)) {
+        for (Service* service : services_) service->on_part(key, values);
     }
 }
 
-void StreamTrainer::wait_for_told(const Hooks& hooks) {
+void StreamTrainer::wait_for_reports() {
     const auto take = [&] {
-        take_told(hooks);
-        export_complete(hooks);
+        ranks_.progress();
+        take_reports();
+        tell_parts(PartUse::exported);
         journal_.beat();
-        return open_evaluations_.empty() && told_parts_.empty() && !hooks.awaits_verdicts();
+        return open_evaluations_.empty() && parts_to_come_.empty() &&
+               !any(&Service::awaits_reports);
     };
     const activity::Waiting waiting;
-    while (!take()) std::this_thread::sleep_for(told_interval);
+    while (!take()) std::this_thread::sleep_for(report_interval);
 }
 
 void StreamTrainer::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
     journal_.window_started(window.common());
     note_evaluations(window);
-    performer_.train(window, hooks);
+    ranks_.train(window, hooks);
     const double seconds = seconds_since(window_started_);
     window_started_ = Clock::now();
     makespan_.add(window, seconds);

@@ -5,15 +5,15 @@
 #include <map>
 #include <optional>
 #include <tuple>
-#include <utility>
 #include <vector>
 
-#include "comm/directive_channel.h"
 #include "measure/makespan_check.h"
-#include "train/adapter_parts.h"
-#include "train/performer.h"
+#include "train/adapter_table.h"
 #include "train/records/journal.h"
+#include "train/service.h"
 #include "train/stream_planner.h"
+#include "train/trainer_parts.h"
+#include "train/worker_ranks.h"
 
 namespace loratrain {
 
@@ -23,69 +23,34 @@ namespace loratrain {
 double planning_delay(double expected, double planning);
 
 /// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
-/// posted while the one before trains, and made so long that an order or a stop waits for about two
-/// seconds. Where evaluations decide who goes on, the next window is planned when they have been
-/// told. Rank 0 only.
+/// ordered while the one before trains, and made so long that an order or a stop waits for about
+/// two seconds. What else is to be done meanwhile is up to services. What they ask of ranks comes
+/// back to them through Service::on_part, in a stream and between streams alike. Rank 0 of a worker
+/// only.
 class StreamTrainer {
   public:
     /// The arguments outlive it.
-    StreamTrainer(const TrainerParts& parts, const AdapterTable& adapters, Performer& performer,
-                  DirectiveChannel& channel, Journal& journal);
+    StreamTrainer(const RunParts& parts, const AdapterTable& adapters, WorkerRanks& ranks,
+                  Journal& journal);
+    /// They are asked and told in this order, and outlive the trainer.
+    void serve(std::vector<Service*> services) { services_ = std::move(services); }
 
-    struct Hooks {
-        /// In the order in which batches end.
-        std::function<void(const BatchResult&)> on_batch;
-        /// Of an evaluation in the stream; may come before the batch that it is behind.
-        std::function<void(const EvalResult&)> on_evaluation;
-        /// Asked whenever a window is to be planned that begins with the round: whether the stream
-        /// shall end before.
-        std::function<bool(std::int32_t round)> drain_wanted;
-        /// Asked then, where it shall not: who comes and goes before the window; none = that needs
-        /// an empty pipeline. With a change, rounds follow.
-        std::function<std::optional<StreamChange>(const Progress& planned)> change;
-        /// Asked then: the round in which the stream ends, or a later one where somebody may come
-        /// before, and how many rounds the window may have at most.
-        std::function<std::int32_t(const Progress& planned)> last_round;
-        std::function<std::int32_t(const Progress& planned)> most_rounds;
-        /// Asked then: whose evaluations behind the window say whether they go on.
-        std::function<std::vector<AdapterId>(const Progress& planned)> deciding;
-        /// Whether results have to come before the window that begins with the round is planned:
-        /// of evaluations before it that were said to decide.
-        std::function<bool(std::int32_t round)> awaits_evaluations;
-        /// Asked then, where the stream goes on: whether a checkpoint is to be written of the state
-        /// before it.
-        std::function<bool(std::int32_t round)> save_wanted;
-        /// As that window goes out: begins the checkpoint. Whose state is to be copied.
-        std::function<std::vector<AdapterId>(std::int32_t round)> begin_checkpoint;
-        /// All ranks' values of a part of what is copied have come.
-        std::function<void(const PartKey&, AdapterParts::ByRank)> store_part;
-        /// All ranks' copies of parameters that were evaluated (StreamChange::kept) have come.
-        std::function<void(const PartKey&, AdapterParts::ByRank)> store_kept;
-        /// Between actions: goes on with the checkpoint, if one is being written.
-        std::function<void()> go_on_saving;
-        /// Asked before a window goes out, given those of whom all stages have taken the last step
-        /// by then: whom of them to export.
-        std::function<std::vector<AdapterId>(const std::vector<AdapterId>&)> choose_exports;
-        /// Asked at the time when a window is to be planned: looks for adapters to be added, and
-        /// asks the other ranks about them.
-        std::function<void()> look_for_additions;
-        /// Then: whether the next window is planned as late as the one before has trained, so that
-        /// the run may grow before.
-        std::function<bool()> waits_to_grow;
-        /// Between two windows, none being planned: takes the adapters that all ranks have found
-        /// good; whether there were any.
-        std::function<bool()> grow;
-        /// What another rank has found of them, and whether any has still to tell.
-        std::function<void(const AdditionsVerdict&)> on_verdict;
-        std::function<bool()> awaits_verdicts;
-        /// What the other ranks have of them has come, for Performer::join.
-        std::function<void(AdapterId, AdapterParts::ByRank)> export_adapter;
-    };
+    /// Trains those that are running, and those that come, until services end the stream; returns
+    /// the round reached. All evaluations and parts of adapters have come by then.
+    std::int32_t run();
 
-    /// Trains those that are running, and those that come, to the run's round `last_round`, or to
-    /// an earlier one where that is wanted; returns the round reached. All evaluations and exports
-    /// have come by then.
-    std::int32_t run(const Hooks& hooks);
+    /// With an empty pipeline: a window of zero rounds, which has evaluations alone. Results by
+    /// adapter, which services are not told of.
+    std::vector<EvalResult> evaluate(const JointWindow& window);
+    /// With an empty pipeline: rank 0 performs what was ordered, and services get what was asked
+    /// for.
+    void finish_orders();
+
+    // Orders whose values come back through Service::on_part.
+
+    void send_parameters(AdapterId adapter);  ///< PartUse::exported
+    void copy_states(const std::vector<AdapterId>& adapters);
+    void keep_parameters(const std::vector<AdapterAtStep>& adapters);
 
     /// Since this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
@@ -112,17 +77,25 @@ class StreamTrainer {
         std::map<std::int32_t, EvalResult> parts;
     };
 
-    void plan_next_in_time(const StreamPlanner& planner, const Hooks& hooks);
-    void wait_to_plan(const StreamPlanner& planner, const Hooks& hooks);
-    void plan_next(StreamPlanner& planner, const Hooks& hooks);
+    // Questions to all services.
+    bool any(bool (Service::*question)() const) const;
+    bool awaits_results(std::int32_t round) const;
+    bool needs_drain(std::int32_t round) const;
+    std::optional<StreamChange> change(const Progress& planned) const;
+    std::int32_t last_round(const Progress& planned) const;
+    std::int32_t most_rounds(const Progress& planned) const;
+    std::vector<AdapterId> deciding(const Progress& planned) const;
+    bool grow() const;
+
+    PipelineRunner::Hooks hooks(StreamPlanner* planner);
+    void plan_next_in_time(const StreamPlanner& planner);
+    void wait_to_plan(const StreamPlanner& planner);
+    void plan_next(StreamPlanner& planner);
     std::int32_t rounds_of_next(double most_seconds) const;
-    PlannedWindow next_window(StreamPlanner& planner, const Hooks& hooks);
-    void post(PlannedWindow window, const Hooks& hooks);
-    void post_copies(std::int32_t round, const Hooks& hooks);
-    void copy_states();
+    PlannedWindow next_window(StreamPlanner& planner);
+    void order(PlannedWindow window);
     std::int32_t ranks_that_copy() const;
-    void perform(const StreamChange& change);
-    void look_after(StreamPlanner& planner, const Hooks& hooks);
+    void look_after(StreamPlanner& planner);
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
     void note_change(const StreamChange& change);
     void note_last_batch(AdapterId adapter);
@@ -130,37 +103,34 @@ class StreamTrainer {
     void note_step(std::int32_t batch);
     void note_evaluations(const JointWindow& joint);
     void take_part(const EvalResult& part);
-    void tell_complete_evaluations(const Hooks& hooks);
-    /// With what others send, the journal and what is told.
-    void keep_up(const Hooks& hooks);
-    void take_told(const Hooks& hooks);
-    void wait_for_told(const Hooks& hooks);
-    void export_complete(const Hooks& hooks);
+    void tell_complete_evaluations();
+    /// With what others send, the journal and what is reported.
+    void keep_up();
+    void take_reports();
+    void wait_for_reports();
+    void tell_parts(PartUse use);
 
-    const TrainerParts& parts_;
+    const RunParts& parts_;
     const AdapterTable& adapters_;
-    Performer& performer_;
-    DirectiveChannel& channel_;
+    WorkerRanks& ranks_;
     Journal& journal_;
+    std::vector<Service*> services_;
     MakespanCheck makespan_;
     PlanningRecord planning_;
-    std::optional<PlannedWindow> posted_;  ///< the next window, when it is on its way already
-    std::int64_t posted_number_ = 0;       ///< of the newest window's directive
-    std::int64_t window_number_ = 0;       ///< of that which trains
-    bool save_before_planned_ = false;     ///< a checkpoint, of the window that is being planned
-    std::vector<AdapterId> copied_before_posted_;  ///< for a checkpoint
+    std::optional<PlannedWindow> ordered_;  ///< the next window, when it is on its way already
     StreamChange change_before_planned_;
-    StreamChange change_before_posted_;
+    StreamChange change_before_ordered_;
     std::function<void()> plan_next_;  ///< what starts on the next window, until it has
     Clock::time_point plan_next_at_;
-    bool looked_for_additions_ = false;  ///< as that time came
-    std::chrono::steady_clock::time_point window_started_;
+    bool looked_for_orders_ = false;  ///< as that time came
+    Clock::time_point window_started_ = Clock::now();
     std::int64_t batches_done_ = 0;
     std::int32_t newest_round_ = 0;                             ///< of the batches done
     std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< of which not all has come
+    std::vector<EvalResult>* asked_evaluations_ = nullptr;      ///< of evaluate()
     std::map<std::int32_t, OpenBatch> open_batches_;            ///< by number in the stream
     std::vector<AdapterId> stepped_;  ///< of the stream, by the end of the window
-    AdapterParts told_parts_;
+    AdapterParts parts_to_come_;
     double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
 };
 

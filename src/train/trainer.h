@@ -4,15 +4,16 @@
 #include <string>
 
 #include "base/error.h"
-#include "comm/directive_channel.h"
-#include "train/conductor.h"
-#include "train/performer.h"
+#include "comm/command_channel.h"
+#include "train/executor.h"
+#include "train/mpi_worker_ranks.h"
 #include "train/trainer_parts.h"
+#include "train/worker_loop.h"
 
 namespace loratrain {
 
-/// The training of a run on every rank: rank 0 conducts (conductor.h), every rank performs the same
-/// directives in the same order (performer.h). Construction and destruction are collective.
+/// The training of a worker on every rank of it: rank 0 decides (worker_loop.h), every rank performs
+/// the same commands in the same order (executor.h). Construction and destruction are collective.
 class Trainer {
   public:
     explicit Trainer(const TrainerParts& parts);
@@ -34,13 +35,23 @@ class Trainer {
     std::string makespan_text() const;
 
   private:
+    /// Rank 0.
+    struct Lead {
+        Lead(const TrainerParts& parts, Executor& executor, CommandChannel& channel)
+            : ranks(parts, executor, channel), loop(parts, ranks) {
+            ranks.meanwhile([this] { loop.beat(); });
+        }
+        MpiWorkerRanks ranks;
+        WorkerLoop loop;
+    };
+
+    ExitCode lead(int signal);
     ExitCode follow(int signal);
-    ExitCode conduct(int signal);
 
     TrainerParts parts_;
-    DirectiveChannel channel_;
-    Performer performer_;
-    std::optional<Conductor> conductor_;  ///< root only
+    CommandChannel channel_;
+    Executor executor_;
+    std::optional<Lead> lead_;  ///< root only
     bool goes_on_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "base/shape.h"
+#include "mpi/gather_adapter.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/place.h"
@@ -138,11 +139,10 @@ TEST(GatherAdapter, RefusesLanesThatDiffer) {
                   std::string::npos)
             << error.what();
     }
-    for (int rank = 2; rank < session().size(); ++rank) receive_floats(session(), rank);
 }
 
 /// A pipeline of all ranks but the last one, and that alone: what the two have of the adapter is
-/// compared, unit by unit, and every rank learns of it.
+/// compared, unit by unit.
 TEST(GatherAdapter, RefusesReplicasThatDiffer) {
     const int ranks = session().size();
     if (ranks < 2) GTEST_SKIP() << "needs two ranks";
@@ -163,6 +163,10 @@ TEST(GatherAdapter, RefusesReplicasThatDiffer) {
     auto own = bank.download(AdapterId{0}, AdapterBank::Part::parameters);
     if (session().rank() + 1 == ranks) own.back().values.back() += 1.0F;
     bank.upload(AdapterId{0}, AdapterBank::Part::parameters, own);
+    if (!session().is_root()) {
+        gather();
+        return;
+    }
     try {
         gather();
         ADD_FAILURE() << "nothing was said of replicas that differ";

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "comm/collective.h"
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
 #include "io/files.h"
@@ -66,9 +67,13 @@ class GrowRun : public ::testing::Test {
         std::ofstream(dir_ + "/" + name) << text;
     }
     void grow(const std::string& text) {
-        grow_run(session(),
-                 {job_, plan_, files_, datasets_, identity_, with_tokens_, [this] { accept(); }},
-                 text, "new.yaml");
+        const bool root = session().is_root();
+        RunGrowth growth({job_, plan_, files_, datasets_, identity_, with_tokens_}, root);
+        agree(session(), [&] { growth.check({"new.yaml", text}); });
+        agree(session(), [&] {
+            if (root) accept();
+        });
+        growth.take(broadcast_text(session(), root ? growth.plan_text() : ""));
     }
     void accept() {
         ++accepted_;
@@ -166,7 +171,7 @@ TEST_F(GrowRun, ProblemsChangeNothing) {
 TEST_F(GrowRun, WhatIsCheckedIsTakenOneByOne) {
     const std::string before = to_yaml(job_) + to_text(plan_);
     const bool root = session().is_root();
-    RunGrowth growth({job_, plan_, files_, datasets_, identity_, with_tokens_, {}}, root);
+    RunGrowth growth({job_, plan_, files_, datasets_, identity_, with_tokens_}, root);
     growth.check(
         {"b.yaml", "datasets: {b: {path: b.jsonl}}\nadapters: [{name: two, dataset: b}]\n"});
     EXPECT_THROW(growth.check({"bad.yaml", "adapters: [{name: two}]\n"}), InputError);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "comm/directive_channel.h"
+#include "comm/command_channel.h"
 #include "mpi/mpi_main.h"
 #include "mpi/shared_temp_dir.h"
 
@@ -90,16 +90,16 @@ TEST_P(TwoSessions, SendFloatsToTheirOwnRoot) {
     }
 }
 
-TEST_P(TwoSessions, FollowTheirOwnDirectives) {
-    const int directives = 20 + 15 * color();
-    const auto directive = [&](int i) { return cat("of ", color(), ": ", i); };
-    DirectiveChannel channel(mine_);
+TEST_P(TwoSessions, FollowTheirOwnCommands) {
+    const int commands = 20 + 15 * color();
+    const auto command = [&](int i) { return cat("of ", color(), ": ", i); };
+    CommandChannel channel(mine_);
     if (!mine_.is_root()) channel.report(100 * color() + number());
-    for (int i = 0; i < directives; ++i) {
+    for (int i = 0; i < commands; ++i) {
         if (mine_.is_root()) {
-            channel.post(directive(i));
+            channel.post(command(i));
         } else {
-            EXPECT_EQ(channel.next([] {}), directive(i));
+            EXPECT_EQ(channel.next([] {}), command(i));
         }
     }
     if (mine_.is_root()) channel.finish();
@@ -115,7 +115,7 @@ TEST_P(TwoSessions, FollowTheirOwnDirectives) {
 /// makes it.
 TEST_P(TwoSessions, TakeWithoutTheRootWhatHasReachedThem) {
     const SharedTempDir folder;
-    DirectiveChannel channel(mine_);
+    CommandChannel channel(mine_);
     const std::string text(200000, 'x');
     const auto taken = [&](int rank) { return cat(folder.path(), "/taken", color(), ".", rank); };
     if (!mine_.is_root()) {
@@ -140,7 +140,7 @@ TEST_P(TwoSessions, TakeWithoutTheRootWhatHasReachedThem) {
 
 TEST_P(TwoSessions, TellTheirOwnRootInOrder) {
     constexpr int texts = 5;
-    DirectiveChannel channel(mine_);
+    CommandChannel channel(mine_);
     const auto text = [&](int rank, int i) {
         return cat(color(), ":", rank, " ") + std::string(static_cast<std::size_t>(i * 3000), 'x');
     };

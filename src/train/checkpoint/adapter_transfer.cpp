@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <sstream>
 
 #include "adapter/grad_units.h"
 #include "base/error.h"
-#include "io/checksum.h"
-#include "plan/place.h"
 
 namespace loratrain {
 
@@ -71,43 +68,19 @@ class StageTensors {
     std::vector<TensorCut> cuts_;  ///< of the lane before
 };
 
-/// Of what a rank has of units, in order, as words with a blank behind each; `values` are its
-/// array.
-std::string checksums_on(int rank, std::span<const GradUnit> units,
-                         const std::vector<float>& values) {
-    std::string checksums;
-    for (const GradUnit& unit : units) {
-        for (const UnitHolder& holder : unit.holders) {
-            if (holder.rank != rank) continue;
-            const auto whole = static_cast<std::size_t>(holder.cut.whole_count());
-            const std::vector<float> part =
-                cut_out(holder.cut, {values.data() + holder.first, whole});
-            Checksum checksum;
-            checksum.update(part.data(), part.size() * sizeof(float));
-            checksums += checksum.hex() + " ";
-        }
-    }
-    return checksums;
-}
+}  // namespace
 
-/// What several ranks have of an adapter is equal.
-void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterId adapter,
-                   const std::vector<float>& mine) {
-    const std::vector<GradUnit> units = grad_units(job.adapter(adapter), adapter, plan);
-    std::vector<std::istringstream> checksums;
-    for (const std::string& text : gather_texts(mpi, checksums_on(mpi.rank(), units, mine))) {
-        checksums.emplace_back(text);
-    }
-    for (const GradUnit& unit : units) {
+void check_holders(const Job& job, const Plan& plan, AdapterId adapter,
+                   const ValuesOfRanks& values_of) {
+    const auto part_of = [&](const UnitHolder& holder) {
+        const auto first = static_cast<std::size_t>(holder.first);
+        const auto count = static_cast<std::size_t>(holder.cut.whole_count());
+        return cut_out(holder.cut, values_of(holder.rank).subspan(first, count));
+    };
+    for (const GradUnit& unit : grad_units(job.adapter(adapter), adapter, plan)) {
         const UnitHolder& first = unit.holders.front();
-        const auto next = [&](const UnitHolder& holder) {
-            std::string word;
-            checksums[static_cast<std::size_t>(holder.rank)] >> word;
-            return word;
-        };
-        const std::string wanted = next(first);
         for (std::size_t h = 1; h < unit.holders.size(); ++h) {
-            if (next(unit.holders[h]) == wanted) continue;
+            if (same_bits(part_of(first), part_of(unit.holders[h]))) continue;
             throw Error(cat("adapter ", job.adapter(adapter).name, ", ", unit.name, ": ranks ",
                             first.rank, " and ", unit.holders[h].rank,
                             " should have the same values, but differ"));
@@ -115,11 +88,8 @@ void check_holders(const MpiSession& mpi, const Job& job, const Plan& plan, Adap
     }
 }
 
-}  // namespace
-
-std::vector<NamedTensor> join_values(
-    const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
-    const std::function<std::span<const float>(std::int32_t rank)>& values_of) {
+std::vector<NamedTensor> join_values(const Job& job, const Plan& plan, AdapterId adapter,
+                                     AdapterBank::Part part, const ValuesOfRanks& values_of) {
     const ReplicaPlan& replica = plan.replicas.front();
     std::vector<NamedTensor> all;
     for (const StagePlan& stage : replica.stages) {
@@ -133,23 +103,6 @@ std::vector<NamedTensor> join_values(
                    std::make_move_iterator(of_stage.end()));
     }
     return all;
-}
-
-std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                        AdapterBank& bank, AdapterId adapter,
-                                        AdapterBank::Part part) {
-    const std::vector<float> mine = bank.numbers(adapter, part);
-    if (plan.replicas.size() > 1) check_holders(mpi, job, plan, adapter, mine);
-    if (!mpi.is_root()) {
-        if (place_of(plan, mpi.rank()).replica == 0) send_floats(mpi, mine, 0);
-        return {};
-    }
-    std::vector<float> received;
-    return join_values(job, plan, adapter, part, [&](std::int32_t rank) -> std::span<const float> {
-        if (rank == 0) return mine;
-        received = receive_floats(mpi, rank);
-        return received;
-    });
 }
 
 }  // namespace loratrain

@@ -4,23 +4,23 @@
 #include <span>
 #include <vector>
 
-#include "comm/collective.h"
+#include "plan/plan.h"
 #include "model/stage.h"
 
 namespace loratrain {
 
-/// An adapter's tensors of one kind from all stages of the first replica, whole, on the root in the
-/// order of the stages; empty elsewhere. Error when ranks that have the same part of a tensor
-/// differ in it: lanes of a stage in its values, those of several replicas in its checksum.
-/// Collective over the world.
-std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                        AdapterBank& bank, AdapterId adapter,
-                                        AdapterBank::Part part);
+/// Values that each rank of a plan has of an adapter, in the order of its bank; asked once per rank
+/// at a time, and what it gives stays until it is asked again.
+using ValuesOfRanks = std::function<std::span<const float>(std::int32_t rank)>;
 
-/// The adapter's tensors from what each rank has, as gather_adapter gives them; `values_of` is
-/// asked once per rank of the plan, and what it gives stays until it is asked again.
-std::vector<NamedTensor> join_values(
-    const Job& job, const Plan& plan, AdapterId adapter, AdapterBank::Part part,
-    const std::function<std::span<const float>(std::int32_t rank)>& values_of);
+/// An adapter's tensors of one part, whole, in the order of the stages, from what each rank of the
+/// first replica has. Error when lanes of a stage that have the same part of a tensor differ in it.
+std::vector<NamedTensor> join_values(const Job& job, const Plan& plan, AdapterId adapter,
+                                     AdapterBank::Part part, const ValuesOfRanks& values_of);
+
+/// Error when ranks of several replicas, or stages that share a layer, differ in parameters that
+/// they all have. `values_of`: the parameters of all ranks, which stay.
+void check_holders(const Job& job, const Plan& plan, AdapterId adapter,
+                   const ValuesOfRanks& values_of);
 
 }  // namespace loratrain

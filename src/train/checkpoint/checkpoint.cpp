@@ -22,15 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<NamedTensor> gather_state(const MpiSession& mpi, const Job& job, const Plan& plan,
-                                      AdapterBank& bank, AdapterId adapter) {
-    std::vector<NamedTensor> stored;
-    for (const StoredPart& part : stored_parts) {
-        append_part(part, gather_adapter(mpi, job, plan, bank, adapter, part.part), stored);
-    }
-    return stored;
-}
-
 void check_files(const fs::path& dir, const OrderedJson& manifest) {
     if (manifest.at("format").get<std::string>() != checkpoint_format) {
         throw InputError((dir / checkpoint_manifest_name).string(),
@@ -221,27 +212,6 @@ FoundCheckpoint newest_undamaged(const fs::path& root, const Job& job, const Pla
 }
 
 }  // namespace
-
-void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
-                     const RunState& state, const RunIdentity& identity, const std::string& root,
-                     const std::vector<AdapterId>& only) {
-    std::optional<CheckpointWriter> writer;
-    if (mpi.is_root()) writer.emplace(job, identity, state.round, root);
-    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
-        const auto adapter = static_cast<AdapterId>(i);
-        const bool wanted =
-            only.empty() || std::find(only.begin(), only.end(), adapter) != only.end();
-        const Residence residence = bank.residence(adapter);
-        if (!wanted || residence == Residence::absent) continue;
-        if (residence == Residence::released) {
-            if (writer) writer->keep(adapter);
-            continue;
-        }
-        const std::vector<NamedTensor> stored = gather_state(mpi, job, plan, bank, adapter);
-        if (writer) writer->write(adapter, stored, bank.counters(adapter));
-    }
-    if (writer) writer->complete(state);
-}
 
 std::optional<FoundCheckpoint> find_checkpoint(const Job& job, const Plan& plan,
                                                const RunIdentity& identity,

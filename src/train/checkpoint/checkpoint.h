@@ -19,19 +19,6 @@ struct RunIdentity {
     BackendsOfAuto backends{};                ///< of the run before, and now
 };
 
-/// Writes <root>/<round>/, `root` "" = checkpoint_folder(): per adapter that has begun (the bank
-/// holds a state of it, or released it: then the file of the checkpoint before, none of a trial
-/// that has ended) one safetensors file (parameters, exp_avg,
-/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
-/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
-/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
-/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
-/// it, or a full disk (Error), leaves the checkpoints before it as they were. The layout does not
-/// depend on ranks. `only`: no files but of these adapters; empty = of all. Collective.
-void save_checkpoint(const MpiSession& mpi, const Job& job, const Plan& plan, AdapterBank& bank,
-                     const RunState& state, const RunIdentity& identity,
-                     const std::string& root = "", const std::vector<AdapterId>& only = {});
-
 struct FoundCheckpoint {
     std::string path;
     bool set_back = false;             ///< newer ones may exist, asked away or damaged

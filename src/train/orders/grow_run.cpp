@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/collective.h"
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
@@ -113,16 +112,6 @@ void RunGrowth::record(Part& part) {
     if (!run_.keeps_records) return;
     write_text_atomic(run_.job.run.dir + "/resolved.yaml", run_.identity.job_yaml);
     write_text_atomic(run_.job.run.dir + "/plan.yaml", to_text(run_.plan));
-}
-
-void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& text,
-              const std::string& source) {
-    RunGrowth growth(run, mpi.is_root());
-    agree(mpi, [&] { growth.check({source, text}); });
-    agree(mpi, [&] {
-        if (mpi.is_root()) run.accept();
-    });
-    growth.take(broadcast_text(mpi, growth.plan_text()));
 }
 
 }  // namespace loratrain

@@ -1,11 +1,10 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "comm/mpi_session.h"
+#include "base/error.h"
 #include "config/inbox_yaml.h"
 #include "data/loader.h"
 #include "train/checkpoint/checkpoint.h"
@@ -21,9 +20,6 @@ struct GrowingRun {
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     RunIdentity& identity;               ///< root only
     bool with_tokens;  ///< this rank reads tokens: it has the embedding or the head
-    /// Called on the root when the additions are good on every rank and before anything is written;
-    /// may refuse them by InputError. Of grow_run().
-    std::function<void()> accept;
     bool keeps_records = true;  ///< the root writes what changes of the run directory
 };
 
@@ -66,12 +62,5 @@ class RunGrowth {
     std::vector<DatasetInfo> datasets_;
     std::deque<Part> parts_;
 };
-
-/// Takes what an inbox file says (`text`, the same on every rank; `source` names it in messages)
-/// into the run, on every rank alike (RunGrowth::take). InputError with every problem on all ranks
-/// (RunGrowth::check, accept); then nothing has changed. No file of `files` may be read at the same
-/// time. Collective.
-void grow_run(const MpiSession& mpi, const GrowingRun& run, const std::string& text,
-              const std::string& source);
 
 }  // namespace loratrain

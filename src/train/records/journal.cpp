@@ -11,7 +11,7 @@
 #include "measure/device_sampler.h"
 #include "plan/rungs.h"
 #include "train/learning_rate.h"
-#include "train/workers/worker_link.h"
+#include "train/workers/dispatcher_link.h"
 
 namespace loratrain {
 
@@ -61,7 +61,7 @@ void Journal::begin(const std::vector<AdapterId>& adapters) {
 StepMetrics Journal::metrics_of(const BatchResult& result) {
     const BatchPlan& batch = result.batch;
     const AdapterPlan& plan = plan_.adapters[index(batch.adapter)];
-    AdapterRow& row = adapters_[batch.adapter];
+    AdapterRun& row = adapters_[batch.adapter];
     StepMetrics metrics;
     metrics.step = batch.step + 1;
     metrics.epoch = static_cast<double>(batch.step + 1) / plan.steps_per_epoch;
@@ -83,8 +83,8 @@ void Journal::batch_done(const BatchResult& result) {
     metrics_.record(result.batch.adapter, metrics);
     progress_.batch_done(result.batch, metrics.loss, metrics.elapsed_seconds,
                          adapters_.work_left());
-    if (desk_ != nullptr) {
-        desk_->trained(result.batch.tokens, result.batch.round + 1);
+    if (dispatcher_ != nullptr) {
+        dispatcher_->trained(result.batch.tokens, result.batch.round + 1);
     } else {
         records_.batch_done(result.batch);
     }
@@ -126,12 +126,12 @@ void Journal::start_known(AdapterId adapter) {
 
 void Journal::flush() {
     const activity::Aside files;
-    if (desk_ != nullptr) {
+    if (dispatcher_ != nullptr) {
         const auto written = metrics_.flush(
-            [this](AdapterId adapter, const std::string& line) { desk_->wrote(adapter, line); });
+            [this](AdapterId adapter, const std::string& line) { dispatcher_->wrote(adapter, line); });
         for (const auto& [adapter, rows] : written) {
             const AdapterState& state = adapters_[adapter].state;
-            if (is_unfinished(state.status)) desk_->tell(adapter, state);
+            if (is_unfinished(state.status)) dispatcher_->tell(adapter, state);
         }
     } else {
         for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
@@ -141,7 +141,7 @@ void Journal::flush() {
 
 void Journal::beat() {
     if (sampler_ != nullptr) sampler_->look();
-    if (desk_ != nullptr) return desk_->look();
+    if (dispatcher_ != nullptr) return dispatcher_->look();
     records_.beat(clock_.elapsed());
 }
 

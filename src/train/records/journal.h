@@ -15,7 +15,7 @@
 namespace loratrain {
 
 class DeviceSampler;
-class WorkerLink;
+class DispatcherLink;
 
 /// All that a run writes down while it trains: metrics.jsonl, the log's lines of progress, and what
 /// RunRecords leaves. It reads the adapter table, in which it keeps the times of batches. Rank 0
@@ -56,10 +56,10 @@ class Journal {
     /// The sampler is looked after with every sign of life; it outlives the journal.
     void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
     /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
-    /// goes to the desk, but no ends: who tells of these has written all files before. Outlives the
+    /// goes to the dispatcher, but no ends: who tells of these has written all files before. Outlives the
     /// journal.
-    void report_to(WorkerLink* desk) { desk_ = desk; }
-    /// Of the desk: what a worker has done.
+    void report_to(DispatcherLink* dispatcher) { dispatcher_ = dispatcher; }
+    /// Of the dispatcher: what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
     void wrote(AdapterId adapter, const std::vector<MetricsRow>& rows) {
         records_.add(adapter, rows);
@@ -85,7 +85,7 @@ class Journal {
     MetricsLog metrics_;
     ProgressLog progress_;
     RunRecords records_;
-    WorkerLink* desk_ = nullptr;
+    DispatcherLink* dispatcher_ = nullptr;
     DeviceSampler* sampler_ = nullptr;
 };
 

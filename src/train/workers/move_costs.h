@@ -20,7 +20,7 @@ class MoveCosts {
     static constexpr double least_work = 5.0;
 
     void ordered(AdapterId adapter, double now) { ordered_[adapter] = now; }
-    /// The desk has it again.
+    /// The dispatcher has it again.
     void returned(AdapterId adapter, double now) {
         const auto found = ordered_.find(adapter);
         if (found == ordered_.end()) return;

@@ -22,21 +22,21 @@ std::vector<AdapterId> read_ids(const OrderedJson& list) {
     return adapters;
 }
 
-OrderedJson news_json(const std::vector<AdapterNews>& news, const Job& job) {
+OrderedJson updates_json(const std::vector<AdapterUpdate>& updates, const Job& job) {
     OrderedJson list = OrderedJson::array();
-    for (const auto& [adapter, state] : news) {
+    for (const auto& [adapter, state] : updates) {
         list.push_back({number(adapter), to_json(state, job.adapter(adapter))});
     }
     return list;
 }
 
-std::vector<AdapterNews> read_news(const OrderedJson& list) {
-    std::vector<AdapterNews> news;
+std::vector<AdapterUpdate> read_updates(const OrderedJson& list) {
+    std::vector<AdapterUpdate> updates;
     for (const OrderedJson& entry : list) {
-        news.push_back(
+        updates.push_back(
             {adapter_of(entry.at(0)), adapter_state_from_json(entry.at(1).get<std::string>())});
     }
-    return news;
+    return updates;
 }
 
 OrderedJson returned_json(const std::vector<ReturnedAdapter>& returned) {
@@ -72,15 +72,15 @@ bool WorkerReport::empty() const {
            saved.empty() && returned.empty() && log.empty() && !stopped;
 }
 
-bool DeskOrders::empty() const {
-    return additions.empty() && news.empty() && given.empty() && returned.empty() &&
+bool Decisions::empty() const {
+    return additions.empty() && updates.empty() && given.empty() && returned.empty() &&
            ended.empty() && elapsed_seconds < 0 && !budget_spent && stop.empty() && !over;
 }
 
 std::string to_text(const WorkerReport& report, const Job& job) {
     OrderedJson json;
     json["worker"] = report.worker;
-    json["states"] = news_json(report.states, job);
+    json["states"] = updates_json(report.states, job);
     json["at_rung"] = ids_json(report.at_rung);
     OrderedJson& metrics = json["metrics"] = OrderedJson::array();
     for (const auto& [adapter, text] : report.metrics) metrics.push_back({number(adapter), text});
@@ -99,7 +99,7 @@ WorkerReport worker_report_from_text(const std::string& text) {
     return read_message(text, [](const OrderedJson& json) {
         WorkerReport report;
         report.worker = json.at("worker").get<int>();
-        report.states = read_news(json.at("states"));
+        report.states = read_updates(json.at("states"));
         report.at_rung = read_ids(json.at("at_rung"));
         for (const OrderedJson& line : json.at("metrics")) {
             report.metrics.push_back({adapter_of(line.at(0)), line.at(1).get<std::string>()});
@@ -116,45 +116,45 @@ WorkerReport worker_report_from_text(const std::string& text) {
     });
 }
 
-std::string to_text(const DeskOrders& orders, const Job& job) {
+std::string to_text(const Decisions& decisions, const Job& job) {
     OrderedJson json;
     OrderedJson& additions = json["additions"] = OrderedJson::array();
-    for (const InboxFile& file : orders.additions) additions.push_back({file.path, file.text});
-    json["news"] = news_json(orders.news, job);
+    for (const InboxFile& file : decisions.additions) additions.push_back({file.path, file.text});
+    json["updates"] = updates_json(decisions.updates, job);
     OrderedJson& given = json["given"] = OrderedJson::array();
-    for (const GivenAdapter& g : orders.given) {
+    for (const GivenAdapter& g : decisions.given) {
         given.push_back({g.worker, number(g.adapter), g.checkpoint});
     }
-    json["returned"] = returned_json(orders.returned);
-    json["ended"] = ids_json(orders.ended);
-    json["elapsed_seconds"] = orders.elapsed_seconds;
-    json["round"] = orders.round;
-    json["budget_spent"] = orders.budget_spent;
-    json["stop"] = orders.stop;
-    if (orders.over) json["over"] = static_cast<int>(*orders.over);
+    json["returned"] = returned_json(decisions.returned);
+    json["ended"] = ids_json(decisions.ended);
+    json["elapsed_seconds"] = decisions.elapsed_seconds;
+    json["round"] = decisions.round;
+    json["budget_spent"] = decisions.budget_spent;
+    json["stop"] = decisions.stop;
+    if (decisions.over) json["over"] = static_cast<int>(*decisions.over);
     return dump_json(json);
 }
 
-DeskOrders desk_orders_from_text(const std::string& text) {
+Decisions decisions_from_text(const std::string& text) {
     return read_message(text, [](const OrderedJson& json) {
-        DeskOrders orders;
+        Decisions decisions;
         for (const OrderedJson& file : json.at("additions")) {
-            orders.additions.push_back(
+            decisions.additions.push_back(
                 {file.at(0).get<std::string>(), file.at(1).get<std::string>()});
         }
-        orders.news = read_news(json.at("news"));
+        decisions.updates = read_updates(json.at("updates"));
         for (const OrderedJson& entry : json.at("given")) {
-            orders.given.push_back(
+            decisions.given.push_back(
                 {entry.at(0).get<int>(), adapter_of(entry.at(1)), entry.at(2).get<std::string>()});
         }
-        orders.returned = read_returned(json.at("returned"));
-        orders.ended = read_ids(json.at("ended"));
-        orders.elapsed_seconds = json.at("elapsed_seconds").get<double>();
-        orders.round = json.at("round").get<std::int32_t>();
-        orders.budget_spent = json.at("budget_spent").get<bool>();
-        orders.stop = json.at("stop").get<std::string>();
-        if (json.contains("over")) orders.over = static_cast<ExitCode>(json.at("over").get<int>());
-        return orders;
+        decisions.returned = read_returned(json.at("returned"));
+        decisions.ended = read_ids(json.at("ended"));
+        decisions.elapsed_seconds = json.at("elapsed_seconds").get<double>();
+        decisions.round = json.at("round").get<std::int32_t>();
+        decisions.budget_spent = json.at("budget_spent").get<bool>();
+        decisions.stop = json.at("stop").get<std::string>();
+        if (json.contains("over")) decisions.over = static_cast<ExitCode>(json.at("over").get<int>());
+        return decisions;
     });
 }
 

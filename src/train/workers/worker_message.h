@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-struct AdapterNews {
+struct AdapterUpdate {
     AdapterId adapter{};
     AdapterState state;
 };
@@ -29,10 +29,10 @@ struct ReturnedAdapter {
     std::string checkpoint{};  ///< in a report: directory with its file; "" = it has not begun
 };
 
-/// What the leader of a worker tells the desk (desk.h) of its adapters.
+/// What the leader of a worker tells the dispatcher (dispatcher.h) of its adapters.
 struct WorkerReport {
     int worker = 0;
-    std::vector<AdapterNews> states;   ///< as they are now
+    std::vector<AdapterUpdate> states;   ///< as they are now
     std::vector<AdapterId> at_rung;    ///< those that have been evaluated at a rung
     std::vector<MetricsLine> metrics;  ///< that have been written
     std::int64_t tokens = 0;           ///< trained since the report before
@@ -54,14 +54,14 @@ struct GivenAdapter {
     std::string checkpoint;  ///< directory with its file; "" = it has not begun
 };
 
-/// What the desk tells all workers, everyone the same in the same order.
-struct DeskOrders {
+/// What the dispatcher tells all workers, everyone the same in the same order.
+struct Decisions {
     std::vector<InboxFile> additions;  ///< the run gets these adapters, before what follows
-    std::vector<AdapterNews> news;     ///< adapters as the desk knows them, before what follows
+    std::vector<AdapterUpdate> updates;  ///< adapters as the dispatcher knows them, before what follows
     std::vector<GivenAdapter> given;
     std::vector<ReturnedAdapter> returned;  ///< to be given back, unless they end before
     std::vector<AdapterId> ended;           ///< by order of people: whoever has them stops them
-    double elapsed_seconds = -1.0;          ///< of training so far, at the start; -1 = no news
+    double elapsed_seconds = -1.0;          ///< of training so far, at the start; -1 = not told
     std::int32_t round = 0;                 ///< workers count on from here, at the start
     bool budget_spent = false;              ///< of the sweep: trials end as they are
     std::string stop;                       ///< why all save and train no more; "" = they do not
@@ -74,7 +74,7 @@ struct DeskOrders {
 /// Error. `job`: the same on all ranks.
 std::string to_text(const WorkerReport& report, const Job& job);
 WorkerReport worker_report_from_text(const std::string& text);
-std::string to_text(const DeskOrders& orders, const Job& job);
-DeskOrders desk_orders_from_text(const std::string& text);
+std::string to_text(const Decisions& decisions, const Job& job);
+Decisions decisions_from_text(const std::string& text);
 
 }  // namespace loratrain

@@ -68,7 +68,7 @@ TEST(WorkerMessage, ReportsTravel) {
 
 TEST(WorkerMessage, OrdersTravel) {
     const Job job = job_of_two();
-    DeskOrders orders;
+    Decisions orders;
     EXPECT_TRUE(orders.empty());
     orders.news = {{AdapterId{0}, some_state()}};
     orders.given = {{2, AdapterId{1}, "runs/a b/ckpt"}, {0, AdapterId{0}, ""}};
@@ -78,7 +78,7 @@ TEST(WorkerMessage, OrdersTravel) {
     orders.budget_spent = true;
     orders.stop = "why";
     orders.over = ExitCode::some_adapters_failed;
-    const DeskOrders read = desk_orders_from_text(to_text(orders, job));
+    const Decisions read = decisions_from_text(to_text(orders, job));
     EXPECT_EQ(read.news.size(), 1U);
     ASSERT_EQ(read.given.size(), 2U);
     EXPECT_EQ(read.given[0].worker, 2);
@@ -90,13 +90,13 @@ TEST(WorkerMessage, OrdersTravel) {
     EXPECT_TRUE(read.budget_spent);
     EXPECT_EQ(read.stop, "why");
     EXPECT_EQ(read.over, ExitCode::some_adapters_failed);
-    EXPECT_FALSE(desk_orders_from_text(to_text(DeskOrders{}, job)).over.has_value());
+    EXPECT_FALSE(decisions_from_text(to_text(Decisions{}, job)).over.has_value());
 }
 
 TEST(WorkerMessage, OtherTextsAreErrors) {
     for (const char* text : {"", "{", "{}", "[]", "{\"worker\": \"a\"}"}) {
         EXPECT_THROW(worker_report_from_text(text), Error) << text;
-        EXPECT_THROW(desk_orders_from_text(text), Error) << text;
+        EXPECT_THROW(decisions_from_text(text), Error) << text;
     }
 }
 

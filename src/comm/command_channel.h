@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/mpi_session.h"
+
+namespace loratrain {
+
+/// Texts from rank 0 to all others, in order, which it does not wait for; numbers and texts back.
+/// Main threads only. Construction and destruction are collective.
+class CommandChannel {
+  public:
+    explicit CommandChannel(const MpiSession& mpi);
+    ~CommandChannel();
+    CommandChannel(const CommandChannel&) = delete;
+    CommandChannel& operator=(const CommandChannel&) = delete;
+
+    /// Root: on its way to every rank when it returns; the number of the text, counted from 1.
+    std::int64_t post(std::string text);
+    /// Root: lets texts travel on; to be called now and then while some are under way.
+    void progress();
+    /// Root: whether a rank can take the texts up to that number, or all, though the root does
+    /// nothing more for them.
+    bool has_reached(int rank, std::int64_t number = std::numeric_limits<std::int64_t>::max());
+    /// Root: waits until all that was posted has been taken.
+    void finish();
+
+    /// Other ranks: waits for the next text; calls `meanwhile` now and then.
+    std::string next(const std::function<void()>& meanwhile);
+    /// Other ranks: the next text; none = it is not there as a whole. Waits for no rank.
+    std::optional<std::string> arrived();
+    /// Other ranks: a number for the root, which does not have to wait for it.
+    void report(int number);
+    /// Root: the largest number reported so far; 0 = none.
+    int reported();
+    /// Other ranks: a text for the root, which does not have to wait for it.
+    void tell(std::string text);
+    /// Root: the next text that was told, in the order of each rank; none = none is there as a
+    /// whole. Waits for no rank, which may wait for this one.
+    std::optional<std::string> told();
+
+  private:
+    struct Posted {
+        std::int64_t number = 0;
+        std::unique_ptr<std::string> text;
+        std::vector<MPI_Request> requests;  ///< by rank, without the root
+    };
+    struct Arriving {
+        std::unique_ptr<std::string> text;
+        MPI_Request request = MPI_REQUEST_NULL;
+    };
+
+    std::optional<std::string> next_of(int source, int tag);
+
+    const MpiSession& mpi_;
+    MPI_Comm comm_ = MPI_COMM_NULL;
+    std::int64_t newest_ = 0;
+    std::deque<Posted> posted_;
+    std::deque<Arriving> arriving_;  ///< posted, or on the root told
+    std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
+    int reported_ = 0;
+    std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> telling_;
+};
+
+}  // namespace loratrain

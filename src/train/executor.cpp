@@ -1,0 +1,231 @@
+#include "train/executor.h"
+
+#include <map>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "base/activity.h"
+#include "base/error.h"
+#include "comm/collective.h"
+#include "data/prompts.h"
+#include "plan/place.h"
+#include "train/checkpoint/stored_adapter.h"
+
+namespace loratrain {
+
+namespace {
+
+template <class... Functions>
+struct Overloaded : Functions... {
+    using Functions::operator()...;
+};
+
+/// "4 1.25\n5 0.5\n"
+std::string numbered_text(const std::vector<std::pair<std::int32_t, double>>& values) {
+    std::string text;
+    for (const auto& [number_of_value, value] : values) {
+        text += cat(number_of_value, " ", format_exact(value), "\n");
+    }
+    return text;
+}
+
+}  // namespace
+
+bool learns_evaluations(const Plan& plan, int rank) {
+    const RankPlace place = place_of(plan, rank);
+    return place.lane == 0 && place.stage + 1 == plan.replicas[place.replica].stages.size();
+}
+
+Executor::Executor(const TrainerParts& parts)
+    : parts_(parts), copies_(parts.run.stage().bank(), parts.mpi.rank()) {}
+
+const Window& Executor::own_part(const JointWindow& window) const {
+    return window.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica];
+}
+
+void Executor::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
+    const Window& own = own_part(window);
+    parts_.run.loader().start(own);
+    PipelineRunner::Hooks with_copies = hooks;
+    with_copies.on_step = [this](const BatchPlan& batch) { copies_.stepped(batch); };
+    parts_.run.runner().run(own, parts_.run.loader(), with_copies);
+}
+
+void Executor::refer(const JointWindow& window, const Meanwhile& meanwhile) {
+    const BatchPlan& batch = window.common().batches.front();
+    std::vector<std::pair<std::int32_t, double>> mine;
+    PipelineRunner::Hooks hooks{{}, meanwhile, {}};
+    hooks.has_window = has_posted_;
+    hooks.on_reference = [&](std::span<const SampleRef> samples, std::span<const double> losses) {
+        for (std::size_t s = 0; s < samples.size(); ++s) {
+            mine.emplace_back(samples[s].index, losses[s]);
+        }
+    };
+    const std::string& ref_adapter = parts_.job.adapter(batch.adapter).ref_adapter;
+    hooks.base_alone = ref_adapter.empty();
+    AdapterBank& bank = parts_.run.stage().bank();
+    std::vector<NamedTensor> trained;
+    if (!ref_adapter.empty()) {
+        trained = bank.download(batch.adapter, AdapterBank::Part::parameters);
+        bank.read_parameters(batch.adapter, ref_adapter);
+    }
+    const Window& own = own_part(window);
+    parts_.run.loader().start(own, Loader::Evaluates::all_samples);
+    parts_.run.runner().run(own, parts_.run.loader(), hooks);
+    if (!ref_adapter.empty()) bank.upload(batch.adapter, AdapterBank::Part::parameters, trained);
+    std::vector<double> all(static_cast<std::size_t>(batch.samples));
+    for (const ReplicaPlan& replica : parts_.plan.replicas) {
+        const int last_rank = replica.stages.back().rank;
+        std::istringstream told(broadcast_text(parts_.mpi, numbered_text(mine), last_rank));
+        std::string loss;  // streams do not read "nan" as a number
+        for (std::size_t sample = 0; told >> sample >> loss;) all.at(sample) = std::stod(loss);
+    }
+    set_references(batch.adapter, all);
+}
+
+void Executor::set_references(AdapterId adapter, const std::vector<double>& losses) {
+    parts_.run.stage().references().set(reference_of(parts_.job.adapter(adapter)), losses);
+}
+
+const ReferenceLosses& Executor::references() const {
+    return parts_.run.stage().references();
+}
+
+std::vector<GeneratedText> Executor::generate(AdapterId adapter, const Meanwhile& meanwhile) {
+    activity::begin(activity::Task::generate, number(adapter));
+    const GenerateJob& wanted = parts_.job.eval.generate;
+    std::vector<GeneratedText> all;
+    if (parts_.mpi.is_root()) {
+        const DatasetId dataset = parts_.job.adapter(adapter).dataset;
+        const Dataset& data = *parts_.files.eval.at(index(dataset));
+        for (Prompt& prompt : prompts_in(data, wanted.samples, parts_.job.dataset(dataset).name)) {
+            all.push_back({std::move(prompt), {}, false});
+        }
+    }
+    all = generated_from_text(broadcast_text(parts_.mpi, to_text(all)));
+    const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
+    const std::size_t replicas = parts_.plan.replicas.size();
+    std::vector<Prompt> own;
+    for (std::size_t i = replica; i < all.size(); i += replicas) own.push_back(all[i].prompt);
+    std::vector<std::int32_t> stop_tokens = wanted.stop_tokens;
+    stop_tokens.insert(stop_tokens.end(), parts_.base.end_tokens.begin(),
+                       parts_.base.end_tokens.end());
+    const MpiSession ranks = parts_.mpi.split(static_cast<int>(replica));
+    Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
+                         parts_.run.communicator(), stop_tokens, meanwhile},
+                        adapter);
+    const std::string written = to_text(generator.write(own));
+    for (std::size_t r = 0; r < replicas; ++r) {
+        const int rank = parts_.plan.replicas[r].stages.front().rank;
+        std::size_t i = r;
+        for (GeneratedText& text : generated_from_text(broadcast_text(parts_.mpi, written, rank))) {
+            all.at(i) = std::move(text);
+            i += replicas;
+        }
+    }
+    return all;
+}
+
+std::vector<float> Executor::own_parameters(AdapterId adapter) {
+    parts_.run.runner().settle();
+    return parts_.run.stage().bank().numbers(adapter, AdapterBank::Part::parameters);
+}
+
+std::vector<NamedTensor> Executor::join(AdapterId adapter, const AdapterParts::ByRank& all) const {
+    const auto values_of = [&](std::int32_t rank) { return std::span(all.at(rank)); };
+    if (parts_.plan.replicas.size() > 1 && std::ssize(all) == parts_.mpi.size()) {
+        check_holders(parts_.job, parts_.plan, adapter, values_of);
+    }
+    return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters, values_of);
+}
+
+void Executor::admit(const std::vector<AdapterId>& adapters) {
+    activity::begin(activity::Task::admit);
+    parts_.run.runner().settle();
+    parts_.run.stage().bank().admit(adapters);
+}
+
+void Executor::release(AdapterId adapter) {
+    const bool may_return = parts_.job.parallel.by_workers();
+    parts_.run.stage().bank().release(adapter,
+                                      may_return ? Residence::absent : Residence::released);
+}
+
+void Executor::load(AdapterId adapter, const std::string& directory) {
+    activity::begin(activity::Task::admit);
+    const AdapterJob& job = parts_.job.adapter(adapter);
+    Stage& stage = parts_.run.stage();
+    load_stored_adapter(directory + "/" + stored_adapter_name(job), job, parts_.plan.model,
+                        stage.plan(), adapter, stage.bank());
+}
+
+GrowingRun Executor::growing_run() const {
+    return {parts_.job,           parts_.plan,     parts_.files,
+            parts_.datasets,      parts_.identity, reads_tokens(parts_.run.stage().plan()),
+            parts_.keeps_records};
+}
+
+void Executor::check(const InboxFile& file) {
+    activity::begin(activity::Task::admit);
+    if (!growth_) growth_.emplace(growing_run(), parts_.mpi.is_root());
+    growth_->check(file);
+}
+
+/// What an order before has left is gone.
+AdditionsReport Executor::check_all(const std::vector<InboxFile>& files) {
+    growth_.reset();
+    AdditionsReport report;
+    for (const InboxFile& file : files) {
+        std::string& problem = report.problems.emplace_back();
+        try {
+            check(file);
+        } catch (const InputError& error) {
+            problem = error.what();
+        }
+    }
+    return report;
+}
+
+void Executor::take_addition(const std::string& plan) {
+    activity::begin(activity::Task::admit);
+    LORATRAIN_CHECK(growth_ && growth_->size() > 0, "no checked addition is left");
+    parts_.run.loader().grow([&] {
+        growth_->take(plan);
+        return datasets_of_adapters(parts_.job);
+    });
+    parts_.run.stage().bank().add_adapters();
+}
+
+void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks,
+                       const Tell& tell) {
+    const auto send = [&](AdapterId adapter) {
+        activity::begin(activity::Task::export_adapter, number(adapter));
+        for_each_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter), tell);
+    };
+    const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
+    std::visit(Overloaded{
+                   [&](const TrainWindow& c) { train(c.window, hooks); },
+                   [&](const ReferWindow& c) { refer(c.window, hooks.between_actions); },
+                   [&](const KnownReferences& c) { set_references(c.adapter, c.losses); },
+                   [&](const SendAdapter& c) { send(c.adapter); },
+                   [&](const CopyStates& c) {
+                       if (copies) copies_.begin(c.adapters, parts_.run.runner(), tell);
+                   },
+                   [&](const KeepParameters& c) {
+                       if (copies) copies_.keep(c.adapters, parts_.run.runner(), tell);
+                   },
+                   [&](const AdmitAdapters& c) { admit(c.adapters); },
+                   [&](const ReleaseAdapter& c) { release(c.adapter); },
+                   [&](const LoadAdapter& c) { load(c.adapter, c.directory); },
+                   [&](const CheckAdditions& c) { tell(check_all(c.files)); },
+                   [&](const TakeAddition& c) { take_addition(c.plan); },
+                   [&](const DropAdditions&) { growth_.reset(); },
+                   [&](const GenerateTexts& c) { generate(c.adapter, hooks.between_actions); },
+                   [](const Finish&) {},
+               },
+               command);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,66 @@
+#include "train/mpi_worker_ranks.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+MpiWorkerRanks::MpiWorkerRanks(const TrainerParts& parts, Executor& executor,
+                               CommandChannel& channel)
+    : parts_(parts), executor_(executor), channel_(channel) {
+    executor_.ask_for_posted([this](int rank) { return channel_.has_reached(rank); });
+}
+
+double MpiWorkerRanks::share_of_host() const {
+    const int here = parts_.mpi.local_size();
+    return static_cast<double>(std::min(here, parts_.mpi.size())) / here;
+}
+
+void MpiWorkerRanks::order(const WorkerCommand& command) {
+    channel_.post(to_text(command));
+    ordered_.push_back(command);
+}
+
+void MpiWorkerRanks::perform_ordered() {
+    PipelineRunner::Hooks hooks;
+    hooks.between_actions = meanwhile_;
+    while (!ordered_.empty()) {
+        const WorkerCommand command = std::move(ordered_.front());
+        ordered_.pop_front();
+        executor_.perform(command, hooks,
+                          [this](Report report) { own_.push_back(std::move(report)); });
+    }
+}
+
+void MpiWorkerRanks::order_window(const PlannedWindow& window) {
+    windows_.push_back(channel_.post(window.command));
+}
+
+void MpiWorkerRanks::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
+    LORATRAIN_CHECK(ordered_.empty() && !windows_.empty(),
+                    "a window trains before what was ordered");
+    window_ = windows_.front();
+    windows_.pop_front();
+    PipelineRunner::Hooks with_window = hooks;  // a stream keeps those of its first window
+    with_window.has_window = [this](int rank) { return channel_.has_reached(rank, window_); };
+    executor_.train(window, with_window);
+}
+
+std::vector<GeneratedText> MpiWorkerRanks::generate(AdapterId adapter) {
+    perform_ordered();
+    channel_.post(to_text(WorkerCommand(GenerateTexts{adapter})));
+    return executor_.generate(adapter, meanwhile_);
+}
+
+std::optional<Report> MpiWorkerRanks::report() {
+    if (!own_.empty()) {
+        Report first = std::move(own_.front());
+        own_.pop_front();
+        return first;
+    }
+    if (const std::optional<std::string> text = channel_.told()) return report_from_text(*text);
+    return std::nullopt;
+}
+
+}  // namespace loratrain

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "train/adapter_parts.h"
+#include "train/eval_result.h"
+#include "train/orders/additions_report.h"
+
+namespace loratrain {
+
+/// What ranks of a worker tell its rank 0, which does not wait for it: some of the values that they
+/// have of an adapter, what evaluations came to, or what is wrong with files of the inbox.
+using Report = std::variant<AdapterPiece, std::vector<EvalResult>, AdditionsReport>;
+
+/// Reading what was written gives the same report; any other text is an Error.
+std::string to_text(const Report& report);
+Report report_from_text(const std::string& text);
+
+}  // namespace loratrain

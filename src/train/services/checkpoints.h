@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/background_checkpoint.h"
+#include "train/checkpoint/state_at_round.h"
+#include "train/worker.h"
+
+namespace loratrain {
+
+/// Checkpoints. While the stream goes on, ranks copy what a checkpoint keeps of each adapter as
+/// soon as it has taken its last step before the checkpoint's round, and files are written in the
+/// background. Where the host has no memory for copies of all adapters, the stream ends first, and
+/// one adapter after the other is copied and written.
+class CheckpointService : public Service {
+  public:
+    explicit CheckpointService(Worker& worker)
+        : worker_(worker), last_(std::chrono::steady_clock::now()) {}
+
+    void begin_stream() override;
+    bool needs_drain(std::int32_t round) override { return is_due(round) && !can_begin(round); }
+    std::int32_t next_event(const Progress& planned) const override;
+    void on_planning(std::int32_t round) override;
+    void before_window(std::int32_t round, const std::vector<AdapterId>& stepped) override;
+    void on_step(const BatchResult& result) override;
+    void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
+    void go_on() override;
+    /// The table has taken in an evaluation behind so many of the adapter's steps.
+    void on_evaluated(AdapterId adapter, std::int32_t step);
+
+    /// The stream has ended: what is being written is.
+    void finish();
+    bool is_due(std::int32_t round) const;
+    /// With an empty pipeline: all that this worker holds, and gives back the memory of those that
+    /// have ended. Returns the seconds that it took.
+    double save();
+    /// With an empty pipeline: of these adapters alone, with this state, in a root of its own.
+    void save(const std::vector<AdapterId>& adapters, const RunState& state,
+              const std::string& root);
+
+    /// The host has memory for copies of all that a checkpoint would keep now.
+    bool copies_would_fit() const;
+    /// One is being written.
+    bool is_writing() const { return writing_.has_value(); }
+    /// None is being written, or it has the adapter's state after so many steps.
+    bool has(AdapterId adapter, std::int32_t step) const {
+        return !writing_ || step <= writing_->state.steps(adapter);
+    }
+    /// Those that had ended in the last checkpoint of the stream.
+    const std::vector<AdapterId>& ended() const { return ended_; }
+    std::vector<AdapterId> take_ended() { return std::exchange(ended_, {}); }
+
+  private:
+    /// The one that is being written.
+    struct Writing {
+        Writing(const RunParts& parts, std::int32_t round,
+                const std::vector<StateAtRound::Goal>& goals, std::size_t parts_to_come)
+            : state(round, goals),
+              files(parts.job, parts.plan, parts.identity, round, parts.checkpoints),
+              parts_left(parts_to_come) {}
+
+        StateAtRound state;
+        BackgroundCheckpoint files;
+        std::size_t parts_left;  ///< that are to come
+        bool completing = false;
+    };
+
+    bool can_begin(std::int32_t round) const;
+    void begin(std::int32_t round);
+    StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
+    bool ends_are_settled() const;
+    void end();
+    double write_now(const std::vector<AdapterId>& adapters, const RunState& state,
+                     const std::string& root);
+
+    Worker& worker_;
+    std::chrono::steady_clock::time_point last_;
+    bool begins_ = false;  ///< with the window that is being planned
+    std::optional<Writing> writing_;
+    BackgroundCheckpoint* files_now_ = nullptr;  ///< of write_now()
+    std::vector<AdapterId> ended_;
+};
+
+}  // namespace loratrain

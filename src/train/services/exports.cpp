@@ -1,0 +1,114 @@
+#include "train/services/exports.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/activity.h"
+#include "base/background_work.h"
+#include "train/records/exports.h"
+#include "train/services/services.h"
+
+namespace loratrain {
+
+void ExportService::before_window(std::int32_t round, const std::vector<AdapterId>& stepped) {
+    for (const AdapterId a : stepped) {
+        StreamPart& stream = worker_.adapters[a].stream;
+        const bool comes_again = worker_.adapters.trains_beyond(a, round);
+        if (stream.phase() == Phase::training && !comes_again) stream.enter(Phase::stepped);
+    }
+    const std::vector<AdapterId> ended = complete(stepped);
+    for (const AdapterId a : ended) worker_.adapters[a].stream.enter(Phase::exporting);
+    worker_.services->source->look_for_ends();
+    for (const AdapterId a : ended) worker_.stream.send_parameters(a);
+}
+
+/// Of those whose last step is taken everywhere, the ones whose results have come, are good, and
+/// are wanted.
+std::vector<AdapterId> ExportService::complete(const std::vector<AdapterId>& stepped) {
+    std::vector<AdapterId> ended;
+    for (const AdapterId a : stepped) {
+        const AdapterRun& run = worker_.adapters[a];
+        const bool pruned = run.state.status == AdapterStatus::pruned;
+        const bool known = pruned || worker_.adapters.is_evaluated(a);
+        if (run.stream.phase() != Phase::stepped || !known) continue;
+        if (worker_.adapters.steps_to_come(a) > 0) continue;
+        if (run.state.status == AdapterStatus::running) worker_.services->steps.settle(a);
+        if (is_complete(run.state.status)) ended.push_back(a);
+    }
+    std::erase_if(ended, [this](AdapterId a) { return !worker_.sweep.is_wanted(a); });
+    return ended;
+}
+
+void ExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
+    if (key.use != PartUse::exported) return;
+    const AdapterId adapter = key.adapter;
+    if (!in_stream_) return write(adapter, values);
+    // Who waits for DONE reads metrics then.
+    const bool files_are_awaited = worker_.parts.job.sweep || !worker_.is_alone();
+    if (files_are_awaited) worker_.journal.flush();
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    const std::int32_t steps = worker_.state(adapter).steps;
+    BestService& bests = worker_.services->bests;
+    if (bests.is_best(adapter, steps)) bests.keep({adapter, steps}, values);
+    if (!files_are_awaited) return write_in_background(adapter, std::move(values));
+    write(adapter, values);
+    worker_.services->source->on_ends({adapter});
+}
+
+void ExportService::write(AdapterId adapter, const AdapterParts::ByRank& values) {
+    activity::begin(activity::Task::export_adapter, number(adapter));
+    write_export(worker_.parts.job, worker_.parts.plan.model, worker_.state(adapter), adapter,
+                 worker_.ranks.join(adapter, values));
+    worker_.adapters[adapter].stream.enter(Phase::written);
+}
+
+/// The pipeline would stand still for as long as tensors are put together and written.
+void ExportService::write_in_background(AdapterId adapter, AdapterParts::ByRank values) {
+    const AdapterState& state = worker_.state(adapter);
+    writing_.push_back(
+        {adapter, std::async(std::launch::async, [this, adapter, state, own = std::move(values)] {
+             const BackgroundWork background;
+             write_export(worker_.parts.job, worker_.parts.plan.model, state, adapter,
+                          worker_.ranks.join(adapter, own));
+         })});
+}
+
+void ExportService::take_written() {
+    std::erase_if(writing_, [this](Writing& writing) {
+        const auto at_once = std::chrono::seconds(0);
+        if (writing.files.wait_for(at_once) != std::future_status::ready) return false;
+        try {
+            writing.files.get();
+        } catch (...) {
+            activity::begin(activity::Task::export_adapter, number(writing.adapter));
+            throw;
+        }
+        worker_.adapters[writing.adapter].stream.enter(Phase::written);
+        return true;
+    });
+}
+
+void ExportService::finish() {
+    for (const Writing& writing : writing_) writing.files.wait();
+    take_written();
+    in_stream_ = false;
+}
+
+void ExportService::write_now(AdapterId adapter) {
+    StreamPart& stream = worker_.adapters[adapter].stream;
+    if (stream.exported()) return;
+    stream.enter(Phase::exporting);
+    worker_.stream.send_parameters(adapter);
+    worker_.stream.finish_orders();
+}
+
+bool ExportService::waits_for_files(AdapterId adapter) const {
+    const AdapterRun& run = worker_.adapters[adapter];
+    const bool has_steps_to_come =
+        run.stream.last_step() && worker_.adapters.steps_to_come(adapter) > 0;
+    const bool waits = !run.stream.written() && is_complete(run.state.status) &&
+                       (run.stream.exported() || worker_.sweep.is_wanted(adapter));
+    return has_steps_to_come || waits || run.bests_to_write > 0;
+}
+
+}  // namespace loratrain

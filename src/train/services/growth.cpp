@@ -1,0 +1,78 @@
+#include "train/services/growth.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "train/services/services.h"
+
+namespace loratrain {
+
+void GrowthService::ask(std::vector<InboxFile>& files) {
+    if (asked_ || files.empty()) return;
+    Asked asked;
+    asked.files = std::exchange(files, {});
+    asked.problems.resize(asked.files.size());
+    asked.reports_left = worker_.ranks.count();
+    worker_.ranks.order(CheckAdditions{asked.files});
+    asked_ = std::move(asked);
+}
+
+bool GrowthService::is_asked_about(const InboxFile& file) const {
+    if (!asked_) return false;
+    return std::any_of(asked_->files.begin(), asked_->files.end(),
+                       [&](const InboxFile& known) { return known.path == file.path; });
+}
+
+void GrowthService::on_report(const AdditionsReport& report) {
+    LORATRAIN_CHECK(awaits_reports() && report.problems.size() == asked_->files.size(),
+                    "a report on additions that were not asked about");
+    --asked_->reports_left;
+    for (std::size_t i = 0; i < report.problems.size(); ++i) {
+        std::string& problem = asked_->problems[i];
+        if (problem.empty()) problem = report.problems[i];
+    }
+}
+
+/// Nothing that is being written may see the job change. Files behind one that is not taken may
+/// rest on it: they are looked at again.
+bool GrowthService::grow() {
+    const Services& services = *worker_.services;
+    if (!asked_ || awaits_reports() || services.checkpoints.is_writing() ||
+        services.exports.is_writing()) {
+        return false;
+    }
+    const Asked asked = *std::exchange(asked_, {});
+    std::size_t taken = 0;
+    while (taken < asked.files.size() && take(asked.files[taken], asked.problems[taken])) ++taken;
+    worker_.ranks.order(DropAdditions{});
+    worker_.ranks.perform_ordered();
+    return taken > 0;
+}
+
+bool GrowthService::take(const InboxFile& file, std::string problem) {
+    WorkSource& source = *worker_.services->source;
+    try {
+        if (problem.empty()) source.accept(file);
+    } catch (const InputError& error) {
+        problem = error.what();
+    }
+    if (!problem.empty()) {
+        source.refuse(file, problem);
+        return false;
+    }
+    const JobTail tail{worker_.parts.job.adapters.size(), worker_.parts.job.datasets.size()};
+    worker_.ranks.order(TakeAddition{worker_.ranks.plan_with_addition()});
+    worker_.ranks.perform_ordered();
+    source.added(file, tail);
+    return true;
+}
+
+bool GrowthService::take_now(const InboxFile& file) {
+    std::vector<InboxFile> files{file};
+    ask(files);
+    worker_.stream.finish_orders();
+    return grow();
+}
+
+}  // namespace loratrain

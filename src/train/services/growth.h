@@ -1,0 +1,50 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/orders/inbox.h"
+#include "train/worker.h"
+
+namespace loratrain {
+
+/// Adapters that files of the inbox add to the run. All ranks check the files, keep what they have
+/// read and report what is wrong, while all train on. Between two later windows, or at once with
+/// an empty pipeline, the run takes what all have found good, or none of a file. From then on the
+/// adapters wait for a place (admission.h).
+class GrowthService : public Service {
+  public:
+    explicit GrowthService(Worker& worker) : worker_(worker) {}
+
+    void on_report(const AdditionsReport& report) override;
+    bool delays_planning() const override { return asked_ && !asked_->answers_later; }
+    bool awaits_reports() const override { return asked_ && asked_->reports_left > 0; }
+    bool grow() override;
+
+    /// Asks all ranks about files, unless they look at some already; `files` are left then.
+    void ask(std::vector<InboxFile>& files);
+    /// As the next window is to be planned: by its end ranks have reported on what was asked
+    /// before.
+    void window_passes() {
+        if (asked_) asked_->answers_later = false;
+    }
+    bool is_asked_about(const InboxFile& file) const;
+    /// With an empty pipeline. Whether the run has grown.
+    bool take_now(const InboxFile& file);
+
+  private:
+    struct Asked {
+        std::vector<InboxFile> files;
+        std::vector<std::string> problems;  ///< per file; "" = none
+        int reports_left = 0;
+        bool answers_later = true;  ///< not before the end of the window under way
+    };
+
+    bool take(const InboxFile& file, std::string problem);
+
+    Worker& worker_;
+    std::optional<Asked> asked_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "train/services/admission.h"
+#include "train/services/bests.h"
+#include "train/services/checkpoints.h"
+#include "train/services/evaluations.h"
+#include "train/services/exports.h"
+#include "train/services/growth.h"
+#include "train/services/redeployment.h"
+#include "train/services/rungs.h"
+#include "train/services/steps.h"
+#include "train/services/texts.h"
+#include "train/services/work_source.h"
+
+namespace loratrain {
+
+/// All that a worker does beside training. Sets worker.services, and lets the stream ask and tell
+/// them in order().
+struct Services {
+    explicit Services(Worker& worker);
+
+    /// A checkpoint notes a step before its evaluations are judged, and begins before exports do;
+    /// who goes, by evaluations, orders and rungs, is known before others are admitted; whether
+    /// another deployment pays is asked last, when nothing else ends the stream.
+    std::vector<Service*> order();
+
+    StepService steps;
+    CheckpointService checkpoints;
+    EvaluationService evaluations;
+    std::unique_ptr<WorkSource> source;
+    GrowthService growth;
+    RungService rungs;
+    AdmissionService admission;
+    BestService bests;
+    ExportService exports;
+    TextService texts;
+    RedeployService redeployment;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,43 @@
+#include "train/worker.h"
+
+namespace loratrain {
+
+Worker::Worker(const RunParts& run, WorkerRanks& of_worker)
+    : parts(run),
+      ranks(of_worker),
+      adapters(run.job, run.plan, run.datasets),
+      search(run.job, adapters),
+      sweep(run.job, adapters),
+      journal(run.job, run.plan, adapters, clock, of_worker.count(), run.view),
+      stream(run, adapters, of_worker, journal) {
+    if (run.sampler != nullptr) journal.sample_with(*run.sampler);
+}
+
+bool Worker::holds(AdapterId adapter) const {
+    const Residence residence = ranks.residence(adapter);
+    return residence == Residence::resident || residence == Residence::suspended;
+}
+
+std::vector<AdapterId> Worker::held() const {
+    std::vector<AdapterId> adapters_held = adapters.all();
+    std::erase_if(adapters_held, [this](AdapterId a) { return !holds(a); });
+    return adapters_held;
+}
+
+void Worker::release(const std::vector<AdapterId>& ended) {
+    for (const AdapterId a : ended) {
+        if (!is_unfinished(state(a).status) && holds(a)) ranks.order(ReleaseAdapter{a});
+    }
+    ranks.perform_ordered();
+}
+
+bool Worker::changes_in_stream() const {
+    const bool reports_ends = parts.job.sweep || !is_alone();
+    return !(reports_ends && parts.job.eval.generate.wanted()) && !parts.redeploys;
+}
+
+bool Worker::ends_need_drain() const {
+    return (adapters.has_rungs() || adapters.any_waiting()) && !changes_in_stream();
+}
+
+}  // namespace loratrain
