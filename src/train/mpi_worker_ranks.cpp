@@ -1,6 +1,8 @@
 #include "train/mpi_worker_ranks.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
@@ -19,14 +21,14 @@ double MpiWorkerRanks::share_of_host() const {
 
 void MpiWorkerRanks::order(const WorkerCommand& command) {
     channel_.post(to_text(command));
-    ordered_.push_back(command);
+    ordered_.push_back({command, trained_ + std::ssize(windows_)});
 }
 
 void MpiWorkerRanks::perform_ordered() {
     PipelineRunner::Hooks hooks;
     hooks.between_actions = meanwhile_;
-    while (!ordered_.empty()) {
-        const WorkerCommand command = std::move(ordered_.front());
+    while (!ordered_.empty() && is_due(ordered_.front())) {
+        const WorkerCommand command = std::move(ordered_.front().command);
         ordered_.pop_front();
         executor_.perform(command, hooks,
                           [this](Report report) { own_.push_back(std::move(report)); });
@@ -38,8 +40,9 @@ void MpiWorkerRanks::order_window(const PlannedWindow& window) {
 }
 
 void MpiWorkerRanks::train(const JointWindow& window, const PipelineRunner::Hooks& hooks) {
-    LORATRAIN_CHECK(ordered_.empty() && !windows_.empty(),
+    LORATRAIN_CHECK(!windows_.empty() && (ordered_.empty() || !is_due(ordered_.front())),
                     "a window trains before what was ordered");
+    ++trained_;
     window_ = windows_.front();
     windows_.pop_front();
     PipelineRunner::Hooks with_window = hooks;  // a stream keeps those of its first window

@@ -53,9 +53,17 @@ class MpiWorkerRanks : public WorkerRanks {
     Executor& executor_;
     CommandChannel& channel_;
     std::function<void()> meanwhile_;
-    std::deque<WorkerCommand> ordered_;       ///< that rank 0 has not performed
-    std::deque<std::int64_t> windows_;  ///< numbers of those that it has not trained
-    std::int64_t window_ = 0;           ///< number of that which it trains
+    /// A command that rank 0 has not performed: behind so many windows.
+    struct Ordered {
+        WorkerCommand command;
+        std::int64_t windows = 0;
+    };
+    bool is_due(const Ordered& next) const { return next.windows <= trained_; }
+
+    std::deque<Ordered> ordered_;
+    std::deque<std::int64_t> windows_;  ///< that rank 0 has not trained: their numbers on the channel
+    std::int64_t trained_ = 0;          ///< windows that rank 0 has begun to train
+    std::int64_t window_ = 0;           ///< number of the last of them
     std::deque<Report> own_;            ///< that rank 0 has told itself
 };
 

@@ -27,7 +27,7 @@ class WorkerRanks {
 
     /// Not TrainWindow.
     virtual void order(const WorkerCommand& command) = 0;
-    /// Rank 0's part of what has been ordered.
+    /// Rank 0's part of what has been ordered before the next window that it trains.
     virtual void perform_ordered() = 0;
     virtual void order_window(const PlannedWindow& window) = 0;
     /// Rank 0's part of the first window that has been ordered and that it has not trained; what

@@ -66,7 +66,7 @@ class Run {
         progress_.stopped.assign(job.adapters.size(), false);
     }
 
-    /// As the trainer goes on (train/conductor.h): `ends` says what evaluations and ends do.
+    /// As the trainer goes on (train/worker_loop.h): `ends` says what evaluations and ends do.
     const Timeline& play(Ends ends, std::int32_t checkpoint_every) {
         evaluate(running());
         while (!running().empty()) {
