@@ -133,11 +133,11 @@ class Session {
     std::unique_ptr<GradientExchange> exchange_;  ///< among several replicas
     std::unique_ptr<LayerHomes> homes_;           ///< null: no rank has weights of others
     std::optional<StageRun> run_;
-    std::optional<Watchdog> watchdog_;  ///< ends before what is above, which may take its time
-    FormerRun former_run_;              ///< of workers; the first one's root's
-    std::string checkpoints_;           ///< root of a worker's checkpoints
+    std::optional<Watchdog> watchdog_;       ///< ends before what is above, which may take its time
+    FormerRun former_run_;                   ///< of workers; the first one's root's
+    std::string checkpoints_;                ///< root of a worker's checkpoints
     std::optional<CommandChannel> leaders_;  ///< of workers' roots, as the next; before the link
-    std::optional<Dispatcher> dispatcher_;                 ///< the first one's root's
+    std::optional<Dispatcher> dispatcher_;   ///< the first one's root's
     std::optional<DispatcherLink> link_;
     std::optional<DeviceSampler> sampler_;
     std::optional<Trainer> trainer_;

@@ -61,8 +61,14 @@ std::string end_reason(ExitCode code, const std::string& stop_reason) {
 void Session::begin() {
     const std::string devices = describe_devices(world(), plan_.backend);
     if (group_ != nullptr) open_dispatcher();
-    RunParts parts{job_,      plan_, inputs_.files, inputs_.infos,
-                   identity_, stop_, {},            BaseFacts::of(*inputs_.weights)};
+    RunParts parts{job_,
+                   plan_,
+                   inputs_.files,
+                   inputs_.infos,
+                   identity_,
+                   stop_,
+                   {},
+                   BaseFacts::of(*inputs_.weights)};
     parts.met_shapes = costs_.met_shapes;
     if (group_ == nullptr) {
         parts.view = live_table(job_);
@@ -95,8 +101,9 @@ void Session::open_dispatcher() {
     if (!mpi_.is_root()) return;
     leaders_.emplace(group_->leaders());
     if (world().is_root()) {
-        dispatcher_.emplace(Dispatcher::Parts{job_, plan_, inputs_.infos, *leaders_, group_->count(),
-                                  world().size(), live_table(job_), costs_.met_shapes});
+        dispatcher_.emplace(Dispatcher::Parts{job_, plan_, inputs_.infos, *leaders_,
+                                              group_->count(), world().size(), live_table(job_),
+                                              costs_.met_shapes});
     }
     link_.emplace(job_, group_->worker(), *leaders_, dispatcher_ ? &*dispatcher_ : nullptr);
 }
@@ -204,7 +211,8 @@ void Session::close_dispatcher() {
 void Session::write_end(const std::string& reason) {
     log_memory(plan_,
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
-    const std::string makespan = dispatcher_ ? dispatcher_->makespan_text() : trainer_->makespan_text();
+    const std::string makespan =
+        dispatcher_ ? dispatcher_->makespan_text() : trainer_->makespan_text();
     if (!makespan.empty()) log::info("training " + makespan);
     const std::string uses = longest_first_uses(mpi_, backend_->first_uses());
     if (!uses.empty()) log::info(uses);

@@ -34,8 +34,8 @@ struct SendAdapter {
     AdapterId adapter{};
 };
 
-/// Of these adapters, ranks copy what a checkpoint has as soon as they have taken the steps that the
-/// windows before this command have, send it and go on.
+/// Of these adapters, ranks copy what a checkpoint has as soon as they have taken the steps that
+/// the windows before this command have, send it and go on.
 struct CopyStates {
     std::vector<AdapterId> adapters;
 };
@@ -88,9 +88,10 @@ struct Finish {
 };
 
 /// What rank 0 orders (worker_loop.h) and every rank performs, in the same order (executor.h).
-using WorkerCommand = std::variant<TrainWindow, ReferWindow, KnownReferences, SendAdapter, CopyStates,
-                             KeepParameters, AdmitAdapters, ReleaseAdapter, LoadAdapter,
-                             CheckAdditions, TakeAddition, DropAdditions, GenerateTexts, Finish>;
+using WorkerCommand =
+    std::variant<TrainWindow, ReferWindow, KnownReferences, SendAdapter, CopyStates, KeepParameters,
+                 AdmitAdapters, ReleaseAdapter, LoadAdapter, CheckAdditions, TakeAddition,
+                 DropAdditions, GenerateTexts, Finish>;
 
 /// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
 /// its text (plan/text/window_text.h), for an adapter to load its directory, for inbox files their

@@ -26,8 +26,8 @@ WorkerCommand CommandReader::next(const std::function<void()>& meanwhile) {
 
 void CommandReader::read(std::string text) {
     if (text.size() < long_text) {
-        taken_.push_back(std::async(
-            std::launch::deferred, [text = std::move(text)] { return command_from_text(text); }));
+        taken_.push_back(std::async(std::launch::deferred,
+                                    [text = std::move(text)] { return command_from_text(text); }));
         return;
     }
     taken_.push_back(std::async(std::launch::async, [text = std::move(text)] {

@@ -162,8 +162,8 @@ void Executor::load(AdapterId adapter, const std::string& directory) {
 }
 
 GrowingRun Executor::growing_run() const {
-    return {parts_.job,           parts_.plan,     parts_.files,
-            parts_.datasets,      parts_.identity, reads_tokens(parts_.run.stage().plan()),
+    return {parts_.job,          parts_.plan,     parts_.files,
+            parts_.datasets,     parts_.identity, reads_tokens(parts_.run.stage().plan()),
             parts_.keeps_records};
 }
 

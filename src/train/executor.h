@@ -36,7 +36,8 @@ class Executor {
 
     /// `hooks`: of the streams that train; their between_actions is called now and then in all that
     /// takes long.
-    void perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks, const Tell& tell);
+    void perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks,
+                 const Tell& tell);
     /// TrainWindow. `hooks` as PipelineRunner::run: those of a stream's first window are the
     /// stream's.
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);

@@ -49,8 +49,7 @@ class Service {
     virtual void begin_stream() {}
     /// The window that begins with the round goes out: what is ordered now, ranks perform before
     /// it. `stepped`: adapters of which all stages have the last step by then.
-    virtual void before_window(std::int32_t /*round*/,
-                               const std::vector<AdapterId>& /*stepped*/) {}
+    virtual void before_window(std::int32_t /*round*/, const std::vector<AdapterId>& /*stepped*/) {}
     /// In the order in which steps end.
     virtual void on_step(const BatchResult& /*result*/) {}
     /// May come before the step that it is behind.

@@ -175,8 +175,7 @@ void StreamTrainer::plan_next(StreamPlanner& planner) {
     planner.await(deciding(planner.progress()));
     for (Service* service : services_) service->on_planning(round);
     const double seconds = any(&Service::awaits_reports) ? asking_seconds : window_seconds;
-    const std::int32_t rounds =
-        std::min(rounds_of_next(seconds), most_rounds(planner.progress()));
+    const std::int32_t rounds = std::min(rounds_of_next(seconds), most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }
 
@@ -251,9 +250,8 @@ std::vector<EvalResult> StreamTrainer::evaluate(const JointWindow& window) {
     ranks_.train(window, hooks(nullptr));
     wait_for_reports();
     asked_evaluations_ = nullptr;
-    std::sort(results.begin(), results.end(), [](const EvalResult& a, const EvalResult& b) {
-        return a.adapter < b.adapter;
-    });
+    std::sort(results.begin(), results.end(),
+              [](const EvalResult& a, const EvalResult& b) { return a.adapter < b.adapter; });
     return results;
 }
 

@@ -12,8 +12,9 @@
 
 namespace loratrain {
 
-/// The training of a worker on every rank of it: rank 0 decides (worker_loop.h), every rank performs
-/// the same commands in the same order (executor.h). Construction and destruction are collective.
+/// The training of a worker on every rank of it: rank 0 decides (worker_loop.h), every rank
+/// performs the same commands in the same order (executor.h). Construction and destruction are
+/// collective.
 class Trainer {
   public:
     explicit Trainer(const TrainerParts& parts);

@@ -26,9 +26,9 @@ struct RunParts {
     StopConditions& stop;
     StatusView view;  ///< root only, may be empty
     BaseFacts base{};
-    std::string checkpoints{};   ///< root of the checkpoints; "" = checkpoint_folder()
-    MetShapes met_shapes{};      ///< before the training; root only
-    bool keeps_records = true;   ///< resolved.yaml and plan.yaml, as the job grows
+    std::string checkpoints{};  ///< root of the checkpoints; "" = checkpoint_folder()
+    MetShapes met_shapes{};     ///< before the training; root only
+    bool keeps_records = true;  ///< resolved.yaml and plan.yaml, as the job grows
     /// Of a worker's leader: who gives it its adapters; null = it trains all of the run.
     DispatcherLink* dispatcher = nullptr;
     /// Whether the run is to go on in another deployment for what is left of this state; asked with

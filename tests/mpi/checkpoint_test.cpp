@@ -81,8 +81,7 @@ class Checkpoints : public ::testing::Test {
         bank.set_counters(adapter, {static_cast<std::int64_t>(key), 1});
     }
     void save(AdapterBank& bank, std::int32_t round, const std::string& root = "",
-              const std::vector<AdapterId>& adapters = {AdapterId{0}, AdapterId{1},
-                                                        AdapterId{2}}) {
+              const std::vector<AdapterId>& adapters = {AdapterId{0}, AdapterId{1}, AdapterId{2}}) {
         state_.round = round;
         std::optional<CheckpointWriter> writer;
         if (session().is_root()) writer.emplace(job_, identity_, round, root);
@@ -92,8 +91,7 @@ class Checkpoints : public ::testing::Test {
             if (residence == Residence::absent || residence == Residence::released) continue;
             std::vector<NamedTensor> stored;
             for (const StoredPart& part : stored_parts) {
-                append_part(part,
-                            gather_adapter(session(), job_, plan_, bank, adapter, part.part),
+                append_part(part, gather_adapter(session(), job_, plan_, bank, adapter, part.part),
                             stored);
             }
             if (writer) writer->write(adapter, stored, bank.counters(adapter));

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "comm/communicator.h"
 #include "comm/command_channel.h"
+#include "comm/communicator.h"
 #include "mpi/mpi_main.h"
 #include "mpi/shared_temp_dir.h"
 

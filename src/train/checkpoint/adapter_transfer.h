@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "plan/plan.h"
 #include "model/stage.h"
+#include "plan/plan.h"
 
 namespace loratrain {
 

@@ -19,7 +19,7 @@ struct GrowingRun {
     DatasetFiles& files;
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     RunIdentity& identity;               ///< root only
-    bool with_tokens;  ///< this rank reads tokens: it has the embedding or the head
+    bool with_tokens;           ///< this rank reads tokens: it has the embedding or the head
     bool keeps_records = true;  ///< the root writes what changes of the run directory
 };
 

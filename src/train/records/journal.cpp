@@ -127,8 +127,9 @@ void Journal::start_known(AdapterId adapter) {
 void Journal::flush() {
     const activity::Aside files;
     if (dispatcher_ != nullptr) {
-        const auto written = metrics_.flush(
-            [this](AdapterId adapter, const std::string& line) { dispatcher_->wrote(adapter, line); });
+        const auto written = metrics_.flush([this](AdapterId adapter, const std::string& line) {
+            dispatcher_->wrote(adapter, line);
+        });
         for (const auto& [adapter, rows] : written) {
             const AdapterState& state = adapters_[adapter].state;
             if (is_unfinished(state.status)) dispatcher_->tell(adapter, state);

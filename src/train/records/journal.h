@@ -56,8 +56,8 @@ class Journal {
     /// The sampler is looked after with every sign of life; it outlives the journal.
     void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
     /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
-    /// goes to the dispatcher, but no ends: who tells of these has written all files before. Outlives the
-    /// journal.
+    /// goes to the dispatcher, but no ends: who tells of these has written all files before.
+    /// Outlives the journal.
     void report_to(DispatcherLink* dispatcher) { dispatcher_ = dispatcher; }
     /// Of the dispatcher: what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }

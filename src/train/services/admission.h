@@ -8,9 +8,9 @@ namespace loratrain {
 
 /// Who trains: adapters that wait come as places become free, between streams and while one goes
 /// on. What is decided depends on the steps that are planned, not on those that have been reported,
-/// so that it repeats. Some adapters come with an empty pipeline alone: where a place has to be left
-/// for them, their references or what their base comes to are not known, or memory beside what is
-/// resident, or for copies, is short.
+/// so that it repeats. Some adapters come with an empty pipeline alone: where a place has to be
+/// left for them, their references or what their base comes to are not known, or memory beside what
+/// is resident, or for copies, is short.
 class AdmissionService : public Service {
   public:
     explicit AdmissionService(Worker& worker) : worker_(worker) {}

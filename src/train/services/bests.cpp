@@ -18,7 +18,8 @@ bool BestService::change(const Progress& planned, StreamChange& change) {
     if (!parts.job.eval.keep_best) return true;
     for (const AdapterId a : worker_.adapters.in_stream()) {
         const StreamPart& stream = worker_.adapters[a].stream;
-        if (!worker_.adapters.has_eval_samples(a) || stream.first_round() >= planned.round) continue;
+        if (!worker_.adapters.has_eval_samples(a) || stream.first_round() >= planned.round)
+            continue;
         const std::int32_t steps = stream.first_steps() + planned.round - stream.first_round();
         const bool trains_on = all_are_evaluated(parts.job, planned.round) &&
                                worker_.adapters.trains_beyond(a, planned.round);

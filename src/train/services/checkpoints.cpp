@@ -158,8 +158,7 @@ void CheckpointService::end() {
 
 double CheckpointService::save() {
     const auto start = std::chrono::steady_clock::now();
-    write_now(worker_.adapters.all(), worker_.services->source->state(),
-              worker_.parts.checkpoints);
+    write_now(worker_.adapters.all(), worker_.services->source->state(), worker_.parts.checkpoints);
     last_ = std::chrono::steady_clock::now();
     const double seconds = seconds_since(start);
     worker_.parts.stop.checkpoint_took(seconds);

@@ -336,8 +336,8 @@ bool DispatchedSource::needs_drain(std::int32_t /*round*/) {
 bool DispatchedSource::need_drain(const Decisions& decisions) const {
     const bool in_stream = worker_.changes_in_stream();
     const auto is_mine = [this](const auto& entry) { return entry.worker == dispatcher_.worker(); };
-    const bool more = std::any_of(
-        decisions.given.begin(), decisions.given.end(), [&](const GivenAdapter& given) {
+    const bool more =
+        std::any_of(decisions.given.begin(), decisions.given.end(), [&](const GivenAdapter& given) {
             return is_mine(given) && (in_stream ? !given.checkpoint.empty() : places_ > 1);
         });
     const bool fewer = std::any_of(decisions.returned.begin(), decisions.returned.end(), is_mine);
@@ -350,12 +350,12 @@ bool DispatchedSource::need_drain(const Decisions& decisions) const {
 
 /// Trials that the worker has parked.
 bool DispatchedSource::judge_parked(const Decisions& decisions) const {
-    return std::any_of(
-        decisions.updates.begin(), decisions.updates.end(), [this](const AdapterUpdate& update) {
-            return owns(update.adapter) &&
-                   worker_.state(update.adapter).status == AdapterStatus::parked &&
-                   update.state.status != AdapterStatus::parked;
-        });
+    return std::any_of(decisions.updates.begin(), decisions.updates.end(),
+                       [this](const AdapterUpdate& update) {
+                           return owns(update.adapter) &&
+                                  worker_.state(update.adapter).status == AdapterStatus::parked &&
+                                  update.state.status != AdapterStatus::parked;
+                       });
 }
 
 /// Who has not begun is taken, and decisions at rungs are; where anything else has come since

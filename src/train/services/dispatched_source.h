@@ -63,12 +63,12 @@ class DispatchedSource : public WorkSource {
 
     Worker& worker_;
     DispatcherLink& dispatcher_;
-    int signal_ = 0;             ///< the first that came to any rank of the worker
-    int places_ = 0;             ///< that the dispatcher was told of
-    int moves_ = 0;              ///< in which it has given adapters back
-    std::string stop_ordered_;   ///< by the dispatcher: why
-    bool begun_ = false;         ///< it has heard of the dispatcher
-    bool resting_ = false;       ///< it has saved and trains no more
+    int signal_ = 0;            ///< the first that came to any rank of the worker
+    int places_ = 0;            ///< that the dispatcher was told of
+    int moves_ = 0;             ///< in which it has given adapters back
+    std::string stop_ordered_;  ///< by the dispatcher: why
+    bool begun_ = false;        ///< it has heard of the dispatcher
+    bool resting_ = false;      ///< it has saved and trains no more
     std::optional<ExitCode> over_;
 };
 

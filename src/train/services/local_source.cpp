@@ -71,8 +71,7 @@ ExitCode LocalSource::end() {
     const bool failed = worker_.adapters.any_failed();
     ExitCode code = stopped ? ExitCode::stopped_resume_me : ExitCode::done;
     if (!stopped && failed) code = ExitCode::some_adapters_failed;
-    const std::string leaderboard =
-        SweepRecords::leaderboard(worker_.parts.job, worker_.adapters);
+    const std::string leaderboard = SweepRecords::leaderboard(worker_.parts.job, worker_.adapters);
     if (!leaderboard.empty()) log::block(leaderboard);
     const std::string failure = failed ? "some adapters failed" : "";
     worker_.journal.end(stopped ? "stopped" : "done", stopped ? stop_reason_ : failure);
@@ -149,8 +148,7 @@ bool LocalSource::change(const Progress& planned, StreamChange& change) {
     return true;
 }
 
-void LocalSource::stop_in_stream(AdapterId adapter, const Progress& planned,
-                                 StreamChange& change) {
+void LocalSource::stop_in_stream(AdapterId adapter, const Progress& planned, StreamChange& change) {
     AdapterRun& run = worker_.adapters[adapter];
     if (run.state.status == AdapterStatus::waiting) return stop_adapter(worker_, adapter);
     const std::int32_t steps = planned.steps[index(adapter)];
@@ -168,7 +166,8 @@ void LocalSource::obey_orders() {
     worker_.services->growth.grow();
     if (!orders_wait()) return;
     for (const std::string& name : orders_.stops) {
-        if (const std::optional<AdapterId> adapter = take_stop(name)) stop_adapter(worker_, *adapter);
+        if (const std::optional<AdapterId> adapter = take_stop(name))
+            stop_adapter(worker_, *adapter);
     }
     for (const InboxFile& file : orders_.additions) worker_.services->growth.take_now(file);
     orders_ = {};
@@ -230,9 +229,8 @@ void LocalSource::search_trials(const std::vector<AdapterId>& trained) {
     if (budget_spent()) end_trials_by_budget(worker_);
     worker_.journal.flush();
     std::vector<AdapterId> ended = worker_.adapters.all();
-    std::erase_if(ended, [this](AdapterId a) {
-        return !is_ended_trial(worker_.job(a), worker_.state(a));
-    });
+    std::erase_if(
+        ended, [this](AdapterId a) { return !is_ended_trial(worker_.job(a), worker_.state(a)); });
     for (const AdapterId a : ended) {
         const AdapterStatus status = worker_.state(a).status;
         const bool early = status == AdapterStatus::pruned || status == AdapterStatus::stopped;
@@ -240,9 +238,8 @@ void LocalSource::search_trials(const std::vector<AdapterId>& trained) {
             worker_.services->exports.write_now(a);
         }
     }
-    const bool news = std::any_of(ended.begin(), ended.end(), [this](AdapterId a) {
-        return !worker_.sweep.has_recorded(a);
-    });
+    const bool news = std::any_of(ended.begin(), ended.end(),
+                                  [this](AdapterId a) { return !worker_.sweep.has_recorded(a); });
     if (news || !arrived.empty()) on_ends(ended);
     release_trials();
 }
@@ -280,9 +277,8 @@ bool LocalSource::budget_spent() const {
 /// Memory of trials that have ended; no checkpoint needs it.
 void LocalSource::release_trials() {
     std::vector<AdapterId> ended = worker_.adapters.all();
-    std::erase_if(ended, [this](AdapterId a) {
-        return !is_ended_trial(worker_.job(a), worker_.state(a));
-    });
+    std::erase_if(
+        ended, [this](AdapterId a) { return !is_ended_trial(worker_.job(a), worker_.state(a)); });
     worker_.release(ended);
 }
 

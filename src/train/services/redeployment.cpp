@@ -38,8 +38,8 @@ void RedeployService::foresee_end(std::int32_t round) {
     for (const AdapterId a : adapters) {
         if (!worker_.adapters.trains_beyond(a, round)) continue;
         const StreamPart& stream = worker_.adapters[a].stream;
-        then.round = std::min(
-            then.round, stream.first_round() + worker_.total_steps(a) - stream.first_steps());
+        then.round = std::min(then.round,
+                              stream.first_round() + worker_.total_steps(a) - stream.first_steps());
     }
     if (then.round == no_round) return;
     for (const AdapterId a : adapters) {

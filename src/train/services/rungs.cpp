@@ -21,8 +21,7 @@ bool RungService::awaits_results(std::int32_t round) const {
     const std::vector<AdapterId> adapters = worker_.adapters.in_stream();
     return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId a) {
         const std::int32_t steps = worker_.adapters.steps_before(a, round);
-        const bool ends =
-            steps == worker_.total_steps(a) && worker_.adapters.ends_before_rungs(a);
+        const bool ends = steps == worker_.total_steps(a) && worker_.adapters.ends_before_rungs(a);
         if (!worker_.adapters.comes_to_rung(a, round) && !ends) return false;
         const std::optional<std::int32_t> evaluated = worker_.adapters[a].stream.evaluated();
         return !evaluated || *evaluated < steps;
@@ -75,8 +74,7 @@ void RungService::park(const Progress& planned, StreamChange& change) {
 void RungService::evaluate(const std::vector<AdapterId>& trials) {
     std::vector<AdapterId> left = trials;
     const bool regular = all_are_evaluated(worker_.parts.job, worker_.adapters.round());
-    std::erase_if(left,
-                  [&](AdapterId a) { return worker_.adapters.is_evaluated(a) && !regular; });
+    std::erase_if(left, [&](AdapterId a) { return worker_.adapters.is_evaluated(a) && !regular; });
     if (left.empty()) return;
     worker_.services->evaluations.evaluate(left, worker_.parts.job.sweep->rung_eval_samples);
 }

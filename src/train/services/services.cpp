@@ -7,7 +7,7 @@ namespace loratrain {
 
 namespace {
 
-std::unique_ptr<WorkSource> source_of(Worker& worker) {
+std::unique_ptr<WorkSource> make_source(Worker& worker) {
     if (worker.is_alone()) return std::make_unique<LocalSource>(worker);
     return std::make_unique<DispatchedSource>(worker, *worker.parts.dispatcher);
 }
@@ -18,7 +18,7 @@ Services::Services(Worker& worker)
     : steps(worker),
       checkpoints(worker),
       evaluations(worker),
-      source(source_of(worker)),
+      source(make_source(worker)),
       growth(worker),
       rungs(worker),
       admission(worker),
@@ -31,7 +31,7 @@ Services::Services(Worker& worker)
 }
 
 std::vector<Service*> Services::order() {
-    return {&steps,     &checkpoints, &evaluations, source.get(), &growth, &rungs,
+    return {&steps,     &checkpoints, &evaluations, source.get(), &growth,      &rungs,
             &admission, &bests,       &exports,     &texts,       &redeployment};
 }
 

@@ -53,8 +53,8 @@ class Dispatcher {
     /// For the worker on this rank.
     std::optional<Decisions> next_of_own();
 
-    // An inbox file adds adapters: worker 0 looks at it first, and asks the dispatcher to accept or to
-    // refuse it; once it has taken it, all others do.
+    // An inbox file adds adapters: worker 0 looks at it first, and asks the dispatcher to accept or
+    // to refuse it; once it has taken it, all others do.
     void accept(const InboxFile& file) { inbox_->accept(file); }
     void refuse(const InboxFile& file, const std::string& why);
     void added(const InboxFile& file);

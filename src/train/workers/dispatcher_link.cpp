@@ -15,7 +15,8 @@ constexpr double seconds_between_reports = 0.5;
 
 }  // namespace
 
-DispatcherLink::DispatcherLink(const Job& job, int worker, CommandChannel& leaders, Dispatcher* dispatcher)
+DispatcherLink::DispatcherLink(const Job& job, int worker, CommandChannel& leaders,
+                               Dispatcher* dispatcher)
     : job_(job),
       worker_(worker),
       leaders_(leaders),
@@ -42,7 +43,8 @@ void DispatcherLink::wrote(AdapterId adapter, std::string metrics_line) {
 }
 
 void DispatcherLink::tell(AdapterId adapter, const AdapterState& state, bool at_rung) {
-    std::erase_if(report_.states, [&](const AdapterUpdate& update) { return update.adapter == adapter; });
+    std::erase_if(report_.states,
+                  [&](const AdapterUpdate& update) { return update.adapter == adapter; });
     report_.states.push_back({adapter, state});
     if (at_rung) report_.at_rung.push_back(adapter);
 }
@@ -66,7 +68,8 @@ void DispatcherLink::accept(const InboxFile& file) {
 }
 
 void DispatcherLink::refuse(const InboxFile& file, const std::string& why) {
-    if (dispatcher_ == nullptr) throw Error(cat(file.path, ": worker 0 has taken it, but here ", why));
+    if (dispatcher_ == nullptr)
+        throw Error(cat(file.path, ": worker 0 has taken it, but here ", why));
     dispatcher_->refuse(file, why);
 }
 

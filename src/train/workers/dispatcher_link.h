@@ -14,12 +14,12 @@ namespace loratrain {
 
 class Dispatcher;
 
-/// The way of a worker's leader to the dispatcher and back: gathers what it tells, sends it now and then,
-/// and keeps orders until the leader obeys them. None of it waits for the dispatcher.
+/// The way of a worker's leader to the dispatcher and back: gathers what it tells, sends it now and
+/// then, and keeps orders until the leader obeys them. None of it waits for the dispatcher.
 class DispatcherLink {
   public:
-    /// `leaders`: among the leaders of all workers, its root where the dispatcher is. `dispatcher`: on that
-    /// rank, else null. All outlive the link.
+    /// `leaders`: among the leaders of all workers, its root where the dispatcher is. `dispatcher`:
+    /// on that rank, else null. All outlive the link.
     DispatcherLink(const Job& job, int worker, CommandChannel& leaders, Dispatcher* dispatcher);
     ~DispatcherLink();
     DispatcherLink(const DispatcherLink&) = delete;

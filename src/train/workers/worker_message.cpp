@@ -153,7 +153,8 @@ Decisions decisions_from_text(const std::string& text) {
         decisions.round = json.at("round").get<std::int32_t>();
         decisions.budget_spent = json.at("budget_spent").get<bool>();
         decisions.stop = json.at("stop").get<std::string>();
-        if (json.contains("over")) decisions.over = static_cast<ExitCode>(json.at("over").get<int>());
+        if (json.contains("over"))
+            decisions.over = static_cast<ExitCode>(json.at("over").get<int>());
         return decisions;
     });
 }

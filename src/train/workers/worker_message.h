@@ -32,14 +32,14 @@ struct ReturnedAdapter {
 /// What the leader of a worker tells the dispatcher (dispatcher.h) of its adapters.
 struct WorkerReport {
     int worker = 0;
-    std::vector<AdapterUpdate> states;   ///< as they are now
-    std::vector<AdapterId> at_rung;    ///< those that have been evaluated at a rung
-    std::vector<MetricsLine> metrics;  ///< that have been written
-    std::int64_t tokens = 0;           ///< trained since the report before
-    std::int32_t round = 0;            ///< the worker's own
-    std::optional<int> places;         ///< adapters that it has room for, one to wait among them
-    std::vector<AdapterId> saved;      ///< unfinished ones that its checkpoint holds now
-    double saving_seconds = 0.0;       ///< that this checkpoint took
+    std::vector<AdapterUpdate> states;  ///< as they are now
+    std::vector<AdapterId> at_rung;     ///< those that have been evaluated at a rung
+    std::vector<MetricsLine> metrics;   ///< that have been written
+    std::int64_t tokens = 0;            ///< trained since the report before
+    std::int32_t round = 0;             ///< the worker's own
+    std::optional<int> places;          ///< adapters that it has room for, one to wait among them
+    std::vector<AdapterId> saved;       ///< unfinished ones that its checkpoint holds now
+    double saving_seconds = 0.0;        ///< that this checkpoint took
     std::vector<ReturnedAdapter> returned;  ///< it has them no more
     std::vector<std::string> log;           ///< lines for the run's log
     std::optional<std::string> stopped;     ///< it has saved and trains no more: why
@@ -57,7 +57,8 @@ struct GivenAdapter {
 /// What the dispatcher tells all workers, everyone the same in the same order.
 struct Decisions {
     std::vector<InboxFile> additions;  ///< the run gets these adapters, before what follows
-    std::vector<AdapterUpdate> updates;  ///< adapters as the dispatcher knows them, before what follows
+    std::vector<AdapterUpdate>
+        updates;  ///< adapters as the dispatcher knows them, before what follows
     std::vector<GivenAdapter> given;
     std::vector<ReturnedAdapter> returned;  ///< to be given back, unless they end before
     std::vector<AdapterId> ended;           ///< by order of people: whoever has them stops them
