@@ -66,25 +66,25 @@ TEST(WorkerMessage, ReportsTravel) {
     EXPECT_EQ(read.stopped, "signal");
 }
 
-TEST(WorkerMessage, OrdersTravel) {
+TEST(WorkerMessage, DecisionsTravel) {
     const Job job = job_of_two();
-    Decisions orders;
-    EXPECT_TRUE(orders.empty());
-    orders.news = {{AdapterId{0}, some_state()}};
-    orders.given = {{2, AdapterId{1}, "runs/a b/ckpt"}, {0, AdapterId{0}, ""}};
-    orders.ended = {AdapterId{1}};
-    orders.elapsed_seconds = 0.0;
-    orders.round = 5;
-    orders.budget_spent = true;
-    orders.stop = "why";
-    orders.over = ExitCode::some_adapters_failed;
-    const Decisions read = decisions_from_text(to_text(orders, job));
-    EXPECT_EQ(read.news.size(), 1U);
+    Decisions decisions;
+    EXPECT_TRUE(decisions.empty());
+    decisions.updates = {{AdapterId{0}, some_state()}};
+    decisions.given = {{2, AdapterId{1}, "runs/a b/ckpt"}, {0, AdapterId{0}, ""}};
+    decisions.ended = {AdapterId{1}};
+    decisions.elapsed_seconds = 0.0;
+    decisions.round = 5;
+    decisions.budget_spent = true;
+    decisions.stop = "why";
+    decisions.over = ExitCode::some_adapters_failed;
+    const Decisions read = decisions_from_text(to_text(decisions, job));
+    EXPECT_EQ(read.updates.size(), 1U);
     ASSERT_EQ(read.given.size(), 2U);
     EXPECT_EQ(read.given[0].worker, 2);
     EXPECT_EQ(read.given[0].adapter, AdapterId{1});
     EXPECT_EQ(read.given[0].checkpoint, "runs/a b/ckpt");
-    EXPECT_EQ(read.ended, orders.ended);
+    EXPECT_EQ(read.ended, decisions.ended);
     EXPECT_EQ(read.elapsed_seconds, 0.0);
     EXPECT_EQ(read.round, 5);
     EXPECT_TRUE(read.budget_spent);
