@@ -205,13 +205,15 @@ void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks
         for_each_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter), tell);
     };
     const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
+    const bool notes_counters = parts_.mpi.is_root();  // wherever it is
     std::visit(Overloaded{
                    [&](const TrainWindow& c) { train(c.window, hooks); },
                    [&](const ReferWindow& c) { refer(c.window, hooks.between_actions); },
                    [&](const KnownReferences& c) { set_references(c.adapter, c.losses); },
                    [&](const SendAdapter& c) { send(c.adapter); },
                    [&](const CopyStates& c) {
-                       if (copies) copies_.begin(c.adapters, parts_.run.runner(), tell);
+                       if (!copies && !notes_counters) return;
+                       copies_.begin(c.adapters, parts_.run.runner(), copies ? tell : Tell());
                    },
                    [&](const KeepParameters& c) {
                        if (copies) copies_.keep(c.adapters, parts_.run.runner(), tell);

@@ -49,8 +49,10 @@ void StateCopies::copy(const Wanted& wanted) {
     if (wanted.use == PartUse::best) {
         return deliver({wanted.adapter, StatePart::parameters, wanted.use, wanted.kept_step});
     }
-    for (const StoredPart& stored : stored_parts) {
-        deliver({wanted.adapter, stored.part, wanted.use});
+    if (deliver_) {
+        for (const StoredPart& stored : stored_parts) {
+            deliver({wanted.adapter, stored.part, wanted.use});
+        }
     }
     counters_[wanted.adapter] = bank_.counters(wanted.adapter);
 }
