@@ -205,7 +205,7 @@ void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks
         for_each_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter), tell);
     };
     const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
-    const bool notes_counters = parts_.mpi.is_root();  // wherever it is
+    const bool notes_counters = parts_.mpi.is_root();                           // wherever it is
     std::visit(Overloaded{
                    [&](const TrainWindow& c) { train(c.window, hooks); },
                    [&](const ReferWindow& c) { refer(c.window, hooks.between_actions); },

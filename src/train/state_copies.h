@@ -22,8 +22,8 @@ class StateCopies {
     StateCopies(AdapterBank& bank, int rank) : bank_(bank), rank_(rank) {}
 
     /// All that a checkpoint stores. Between two windows of the runner's stream: those behind it
-    /// belong to the rounds behind. The copies of the checkpoint before must have been made. Without
-    /// `deliver` only counters are noted.
+    /// belong to the rounds behind. The copies of the checkpoint before must have been made.
+    /// Without `deliver` only counters are noted.
     void begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner, Deliver deliver);
     /// Parameters alone, for PartUse::best; between two windows as well.
     void keep(const std::vector<AdapterAtStep>& adapters, PipelineRunner& runner, Deliver deliver);
