@@ -287,18 +287,46 @@ MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span) 
     return loads_of(microbatch, span).total;
 }
 
-double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads) {
-    const auto seconds = [&](const MicrobatchLoad& load, std::int64_t segments) {
-        return layer.seconds(static_cast<double>(load.tokens), load.squares,
-                             static_cast<double>(segments));
+namespace {
+
+/// Rows that a stage computes: in its whole layers, and in each that it shares.
+struct StageRows {
+    struct Layer {
+        MicrobatchLoad load;
+        double segments = 1.0;
+        double seconds(const CostLine& line) const {
+            return line.seconds(static_cast<double>(load.tokens), load.squares, segments);
+        }
     };
-    double sum = whole_layers(stage) * seconds(loads.total, loads.segments());
-    for (const AdapterSpan& shared : {stage.first_layer_adapters, stage.last_layer_adapters}) {
-        if (shared.is_all()) continue;
-        const MicrobatchLoad load = loads.of(shared);
-        if (load.tokens > 0) sum += seconds(load, loads.segments(shared));
+    double whole_layers = 0.0;
+    Layer whole;
+    std::array<Layer, 2> shared;  ///< of no tokens where a layer is not shared
+};
+
+StageRows rows_of(const StagePlan& stage, const AdapterLoads& loads) {
+    StageRows rows;
+    rows.whole_layers = whole_layers(stage);
+    rows.whole = {loads.total, static_cast<double>(loads.segments())};
+    const std::array spans{stage.first_layer_adapters, stage.last_layer_adapters};
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        if (spans[i].is_all()) continue;
+        rows.shared[i] = {loads.of(spans[i]), static_cast<double>(loads.segments(spans[i]))};
+    }
+    return rows;
+}
+
+double seconds_of_rows(const CostLine& line, const StageRows& rows) {
+    double sum = rows.whole_layers * rows.whole.seconds(line);
+    for (const StageRows::Layer& layer : rows.shared) {
+        if (layer.load.tokens > 0) sum += layer.seconds(line);
     }
     return sum;
+}
+
+}  // namespace
+
+double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads) {
+    return seconds_of_rows(layer, rows_of(stage, loads));
 }
 
 namespace {
@@ -315,14 +343,6 @@ double beside_transfers(double seconds, const CostModel& costs, const StagePlan&
     return (1.0 + costs.link_power) * seconds + transfers * costs.layer_traffic;
 }
 
-double device_forward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    double seconds = layers_seconds(costs.layer_forward, stage, loads);
-    if (stage.has_head) {
-        seconds += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
-    }
-    return beside_transfers(seconds, costs, stage);
-}
-
 std::int32_t kept_of(const StagePlan& stage) {
     return std::min(stage.kept_layers, stage.layer_count);
 }
@@ -337,22 +357,35 @@ double recomputed_share(const StagePlan& stage) {
                      static_cast<double>(stage.layer_count);
 }
 
-double device_backward(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
-                       Recompute recompute) {
-    double seconds = layers_seconds(costs.layer_backward, stage, loads);
-    if (stage.has_embedding) {
-        seconds -= costs.first_layer_saving * costs.layer_backward.per_token *
-                   static_cast<double>(loads.total.tokens);
-    }
-    if (recompute == Recompute::layer) {
-        seconds += recomputed_share(stage) * layers_seconds(costs.layer_forward, stage, loads);
-    }
-    return beside_transfers(seconds, costs, stage);
-}
+/// What the device computes of a microbatch, and what the host takes for it.
+struct StageWork {
+    double forward = 0.0;
+    double backward = 0.0;        ///< with what is recomputed
+    double backward_alone = 0.0;  ///< without
+    double host = 0.0;
+    double device() const { return forward + backward_alone; }
+};
 
-double device_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return device_forward(costs, stage, loads) +
-           device_backward(costs, stage, loads, Recompute::none);
+StageWork stage_work(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                     Recompute recompute) {
+    const StageRows rows = rows_of(stage, loads);
+    const double layers_forward = seconds_of_rows(costs.layer_forward, rows);
+    double forward = layers_forward;
+    if (stage.has_head) {
+        forward += costs.head.seconds(static_cast<double>(loads.total.targets), 0.0);
+    }
+    double backward = seconds_of_rows(costs.layer_backward, rows);
+    if (stage.has_embedding) {
+        backward -= costs.first_layer_saving * costs.layer_backward.per_token *
+                    static_cast<double>(loads.total.tokens);
+    }
+    StageWork work;
+    work.forward = beside_transfers(forward, costs, stage);
+    work.backward_alone = beside_transfers(backward, costs, stage);
+    if (recompute == Recompute::layer) backward += recomputed_share(stage) * layers_forward;
+    work.backward = beside_transfers(backward, costs, stage);
+    work.host = host_seconds(costs.host, stage, loads);
+    return work;
 }
 
 /// Of activations that go to the host or come from it in a pass.
@@ -373,12 +406,10 @@ double streaming_seconds(const CostModel& costs, const StagePlan& stage) {
 }
 
 /// `part`, of what the device computes, as long as the host lets it be.
-double held_up(double part, const CostModel& costs, const StagePlan& stage,
-               const AdapterLoads& loads) {
-    const double host = host_seconds(costs.host, stage, loads);
-    if (part >= host) return part;
-    const double device = device_seconds(costs, stage, loads);
-    return device >= host || device <= 0.0 ? part : part * (host / device);
+double held_up(double part, const StageWork& work) {
+    if (part >= work.host) return part;
+    const double device = work.device();
+    return device >= work.host || device <= 0.0 ? part : part * (work.host / device);
 }
 
 }  // namespace
@@ -392,28 +423,35 @@ double host_seconds(const HostCosts& host, const StagePlan& stage, const Adapter
 }
 
 bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads) {
-    return host_seconds(costs.host, stage, loads) > device_seconds(costs, stage, loads);
+    const StageWork work = stage_work(costs, stage, loads, Recompute::none);
+    return work.host > work.device();
+}
+
+PassSeconds pass_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                         Recompute recompute, bool evaluation) {
+    const StageWork work = stage_work(costs, stage, loads, recompute);
+    const double streaming = streaming_seconds(costs, stage);
+    const double offload = offload_seconds(costs, stage, loads);
+    const double come_back = recompute == Recompute::layer ? offload : 0.0;
+    return {with_transfers(held_up(work.forward, work),
+                           std::max(streaming, evaluation ? 0.0 : offload), stage),
+            with_transfers(held_up(work.backward, work), streaming + come_back, stage)};
 }
 
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        bool evaluation) {
-    const double offloaded = evaluation ? 0.0 : offload_seconds(costs, stage, loads);
-    return with_transfers(held_up(device_forward(costs, stage, loads), costs, stage, loads),
-                          std::max(streaming_seconds(costs, stage), offloaded), stage);
+    return pass_seconds(costs, stage, loads, Recompute::none, evaluation).forward;
 }
 
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute) {
-    double transfers = streaming_seconds(costs, stage);
-    if (recompute == Recompute::layer) transfers += offload_seconds(costs, stage, loads);
-    return with_transfers(
-        held_up(device_backward(costs, stage, loads, recompute), costs, stage, loads), transfers,
-        stage);
+    return pass_seconds(costs, stage, loads, recompute).backward;
 }
 
 double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                      Recompute recompute) {
-    return forward_seconds(costs, stage, loads) + backward_seconds(costs, stage, loads, recompute);
+    const PassSeconds passes = pass_seconds(costs, stage, loads, recompute);
+    return passes.forward + passes.backward;
 }
 
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,

@@ -77,6 +77,13 @@ AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 /// activations that layers have in host memory (plan/memory/offload.h): in forward they go, but not
 /// of an evaluation, which has no backward; in backward they come instead of being computed again;
 /// of all layers but those that are in buffers.
+struct PassSeconds {
+    double forward = 0.0;
+    double backward = 0.0;
+};
+PassSeconds pass_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
+                         Recompute recompute, bool evaluation = false);
+/// One of the two.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        bool evaluation = false);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,

@@ -59,6 +59,7 @@ struct CostLine {
     double seconds(double rows, double squares, double segments = 0.0) const {
         return fixed + per_token * rows + per_square * squares + per_segment * segments;
     }
+    friend bool operator==(const CostLine&, const CostLine&) = default;
 };
 
 /// What the host takes to queue work: seconds = fixed + per_segment * segments, the adapters that
@@ -67,6 +68,7 @@ struct HostLine {
     double fixed = 0.0;
     double per_segment = 0.0;
     double seconds(double segments) const { return fixed + per_segment * segments; }
+    friend bool operator==(const HostLine&, const HostLine&) = default;
 };
 
 /// What the host takes at the n-th shape of a kind that a process meets: each + per_row * rows +
@@ -84,6 +86,7 @@ struct NewShapeLine {
     double seconds(std::int64_t nth, double rows) const {
         return each + per_row * rows + first / static_cast<double>(nth + met);
     }
+    friend bool operator==(const NewShapeLine&, const NewShapeLine&) = default;
 };
 
 /// What the host of a GPU takes for a microbatch, whatever its tokens: launches, tables, operators'
@@ -97,6 +100,7 @@ struct HostCosts {
     /// Once for a shape that is new to the stage, while its stream stands still (met_shapes.h):
     NewShapeLine new_rows;     ///< to choose the layers' GEMM algorithms
     NewShapeLine new_targets;  ///< to choose the head's
+    friend bool operator==(const HostCosts&, const HostCosts&) = default;
 };
 
 /// What a message takes between two ranks.
@@ -104,6 +108,7 @@ struct LinkCost {
     double fixed = 0.0;     ///< latency
     double per_byte = 0.0;  ///< and what it costs beside computation
     double seconds(double bytes) const { return fixed + per_byte * bytes; }
+    friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
 /// Times of one rank for one model, compute type and device; of a lane, for its share of the model.
@@ -140,6 +145,7 @@ struct CostModel {
     double full_speed_ranks = 0.0;
     std::int32_t ranks_per_host = 1;
     std::string source;  ///< "built in for h200", "measured on NVIDIA H200", ...
+    friend bool operator==(const CostModel&, const CostModel&) = default;
 };
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/bisect.h"
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/keep_layers.h"
@@ -71,7 +72,7 @@ Candidate Candidates::with_shared_layers(const Candidate& whole) const {
         if (fits(other)) return other;
     }
     if (whole.first_admitted.size() < job_.adapters.size()) return whole;
-    other.replica.stages = split(in_.stages, in_.work.usual, whole.replica.recompute);
+    other.replica.stages = shared_split(whole.replica.recompute);
     return fits(other) ? other : whole;
 }
 
@@ -106,6 +107,12 @@ std::vector<StagePlan> Candidates::split_for(const Job& sizes, Recompute recompu
     const std::int64_t tokens = sizes.parallel.microbatch_tokens.value_or(usual.tokens);
     const auto [known, fresh] = splits_.try_emplace({tokens, recompute});
     if (fresh) known->second = split(in_.stages, scaled_to(usual, tokens), recompute);
+    return known->second;
+}
+
+const std::vector<StagePlan>& Candidates::shared_split(Recompute recompute) const {
+    const auto [known, fresh] = shared_splits_.try_emplace(recompute);
+    if (fresh) known->second = split(in_.stages, in_.work.usual, recompute);
     return known->second;
 }
 
@@ -163,19 +170,22 @@ bool Candidates::has_fair_size(const Job& sizes, const Candidate& candidate) con
            candidate.replica.microbatch_tokens >= in_.work.wanted_tokens() / crowded_share;
 }
 
-/// If possible beside microbatches of a fair size.
+/// If possible beside microbatches of a fair size. Fewer adapters take less memory.
 Attempt Candidates::admit_most(const Job& sizes, const LayOut& lay_out) const {
-    const std::size_t all = std::min(order_.size(), most_admitted(job_));
+    const auto all = static_cast<std::int64_t>(std::min(order_.size(), most_admitted(job_)));
     Attempt attempt;
+    const auto holds = [&](std::int64_t count, bool with_fair_size) {
+        attempt.candidate = lay_out(first_of_order(static_cast<std::size_t>(count)));
+        attempt.fits =
+            (!with_fair_size || has_fair_size(sizes, attempt.candidate)) && fits(attempt.candidate);
+        return attempt.fits;
+    };
+    attempt.is_full = holds(all, false);
     for (const bool with_fair_size : {true, false}) {
-        for (std::size_t count = all; count > 0; --count) {
-            attempt.candidate = lay_out(first_of_order(count));
-            const bool fair =
-                count == all || !with_fair_size || has_fair_size(sizes, attempt.candidate);
-            attempt.fits = fair && fits(attempt.candidate);
-            attempt.is_full = attempt.fits && count == all;
-            if (attempt.fits) return attempt;
-        }
+        if (attempt.fits || !holds(1, with_fair_size)) continue;
+        holds(last_that_holds(1, all,
+                              [&](std::int64_t count) { return holds(count, with_fair_size); }),
+              with_fair_size);
     }
     return attempt;
 }

@@ -77,6 +77,7 @@ class Candidates {
     using LayOut = std::function<Candidate(const Adapters&)>;
 
     std::vector<StagePlan> split_for(const Job& sizes, Recompute recompute) const;
+    const std::vector<StagePlan>& shared_split(Recompute recompute) const;
     Candidate of_stages(std::vector<StagePlan> stages, const Adapters& adapters) const;
     Candidate sized(const Job& sizes, Candidate candidate) const;
     Candidate whole_layers(const Job& sizes, const Adapters& adapters) const;
@@ -91,6 +92,7 @@ class Candidates {
     const ReplicaPlan* alike_ = nullptr;
     /// By tokens of a microbatch: splits of whole layers that were asked for.
     mutable std::map<std::pair<std::int64_t, Recompute>, std::vector<StagePlan>> splits_;
+    mutable std::map<Recompute, std::vector<StagePlan>> shared_splits_;  ///< likewise, shared ones
 };
 
 }  // namespace loratrain

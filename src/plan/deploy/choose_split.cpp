@@ -20,6 +20,7 @@ std::vector<StagePlan> choose_split(std::int32_t layers, std::int32_t stages,
                                     const CostModel& usual, const CostModel& measured,
                                     const AdapterLoads& loads, Recompute recompute) {
     std::vector<StagePlan> kept = split_by(usual, layers, stages, loads, recompute);
+    if (measured == usual) return kept;
     std::vector<StagePlan> fastest = split_by(measured, layers, stages, loads, recompute);
     const bool gains = slowest_seconds(measured, fastest, loads, recompute) <
                        (1.0 - split_gain) * slowest_seconds(measured, kept, loads, recompute);

@@ -54,10 +54,12 @@ class Sharing {
 
     /// Dynamic programming over the cuts, the first stage first.
     std::vector<StagePlan> run() const {
+        const double even = even_layers();
         std::vector<std::vector<Cut>> cuts{{Cut{}}};
         std::vector<std::vector<Step>> steps{{Step{}}};
         for (std::size_t s = 0; s < whole_.size(); ++s) {
-            cuts.push_back(s + 1 == whole_.size() ? std::vector<Cut>{{layers_}} : cuts_after(s));
+            cuts.push_back(s + 1 == whole_.size() ? std::vector<Cut>{{layers_}}
+                                                  : cuts_after(s, even));
             std::vector<Step>& reached = steps.emplace_back();
             for (const Cut& end : cuts[s + 1]) reached.push_back(best(s, cuts[s], steps[s], end));
         }
@@ -92,13 +94,17 @@ class Sharing {
         return stage;
     }
 
-    /// Those near where all stages would take the same time.
-    std::vector<Cut> cuts_after(std::size_t s) const {
-        double before = 0.0;
-        for (std::size_t i = 0; i < whole_.size(); ++i) before += seconds(whole_[i]);
+    /// Of a stage, if all took the same time.
+    double even_layers() const {
+        double all = 0.0;
+        for (const StagePlan& stage : whole_) all += seconds(stage);
         StagePlan one_layer;
         one_layer.layer_count = 1;
-        const double even = before / static_cast<double>(whole_.size()) / seconds(one_layer);
+        return all / static_cast<double>(whole_.size()) / seconds(one_layer);
+    }
+
+    /// Those near where all stages would take the same time.
+    std::vector<Cut> cuts_after(std::size_t s, double even) const {
         const auto middle = static_cast<std::int32_t>(even * static_cast<double>(s + 1));
         std::vector<Cut> cuts;
         for (std::int32_t l = middle - window; l <= middle + window; ++l) {
@@ -119,6 +125,7 @@ class Sharing {
         Step best;
         best.most = std::numeric_limits<double>::infinity();
         for (std::size_t b = 0; b < begins.size(); ++b) {
+            if (reached[b].most > best.most) continue;
             const StagePlan candidate = stage(s, begins[b], end);
             if (whole_layers(candidate) < 1) continue;
             const double here = seconds(candidate);
