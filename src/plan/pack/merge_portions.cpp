@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plan/pack/pack_variants.h"
-#include "plan/schedule/list_schedule.h"
+#include "plan/schedule/pipeline_time.h"
 
 namespace loratrain {
 
@@ -27,8 +27,7 @@ class Merging {
     Merged run() {
         if (packed_.empty()) return {};
         load_ = pipeline_load(rules_, block_, concatenate(packed_));
-        begun_.emplace(load_);
-        makespan_ = end_of(*begun_);
+        makespan_ = pipeline_time(load_).makespan;
         std::int32_t merges = 0;
         const std::size_t stride = 1 + packed_.size() / simulations_of(load_);
         for (std::size_t p = 0; p + 1 < packed_.size(); p += stride) {
@@ -60,22 +59,13 @@ class Merging {
     bool takes_no_longer(std::size_t first_changed, std::size_t alike) {
         std::size_t bins_alike = 0;
         for (std::size_t q = alike; q < packed_.size(); ++q) bins_alike += packed_[q].size();
-        begun_->advance_to(static_cast<std::int32_t>(first_changed));
         PipelineLoad changed =
             changed_load(rules_, block_, concatenate(packed_), load_, first_changed, bins_alike);
-        std::swap(load_, changed);
-        const std::int64_t end = end_of(*begun_);
-        if (end > makespan_) {
-            std::swap(load_, changed);
-            return false;
-        }
-        makespan_ = end;
+        const auto time = pipeline_time_within(changed, {}, makespan_);
+        if (!time) return false;
+        load_ = std::move(changed);
+        makespan_ = time->makespan;
         return true;
-    }
-
-    static std::int64_t end_of(ListSchedule begun) {
-        begun.advance(true, nullptr);
-        return begun.now();
     }
 
     std::int64_t tokens(const std::vector<std::int32_t>& bin) const {
@@ -119,8 +109,7 @@ class Merging {
     const PackRules& rules_;
     const BlockItems& block_;
     std::vector<Bins> packed_;
-    PipelineLoad load_;                  ///< of packed_
-    std::optional<ListSchedule> begun_;  ///< of load_, up to what may change still
+    PipelineLoad load_;  ///< of packed_
     std::int64_t makespan_ = 0;
     std::size_t first_ = 0;  ///< bin of the portion that is next
 };

@@ -29,10 +29,10 @@ void add_times(PipelineLoad& load, const CostModel& costs, std::span<const Stage
             load.forward.push_back(load.forward.back());
             load.backward.push_back(load.backward.back());
         } else {
-            load.forward.push_back(
-                std::llround(nanoseconds * forward_seconds(costs, stage, microbatch, evaluation)));
-            load.backward.push_back(
-                std::llround(nanoseconds * backward_seconds(costs, stage, microbatch, recompute)));
+            const PassSeconds passes =
+                pass_seconds(costs, stage, microbatch, recompute, evaluation);
+            load.forward.push_back(std::llround(nanoseconds * passes.forward));
+            load.backward.push_back(std::llround(nanoseconds * passes.backward));
         }
         before = &stage;
     }
@@ -58,14 +58,14 @@ ListSchedule::ListSchedule(const PipelineLoad& load)
     }
 }
 
-void ListSchedule::follow(std::size_t microbatches) {
-    count_ = load_.first + static_cast<std::int32_t>(microbatches);
+void ListSchedule::follow() {
+    count_ = load_.first + static_cast<std::int32_t>(load_.required.size());
     for (std::size_t s = 0; s < stages_.size(); ++s) wake(s);
 }
 
 void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards,
                            std::int32_t least_forwards) {
-    follow(load_.required.size());
+    follow();
     const Stage& first = stages_.front();
     do {
         start_woken(order);
@@ -75,24 +75,6 @@ void ListSchedule::advance(bool to_the_end, ComputeOrder* order, std::int32_t le
         if (ahead && !to_the_end) return;
     } while (go_to_next_end());
     check_finished();
-}
-
-void ListSchedule::advance_to(std::int32_t microbatch) {
-    follow(static_cast<std::size_t>(microbatch - load_.first));
-    do {
-        start_woken(nullptr);
-    } while (stages_.front().forwarded < count_ && go_to_next_end());
-}
-
-bool ListSchedule::finish_within(std::span<const std::int64_t> least_left, std::int64_t most) {
-    follow(load_.required.size());
-    do {
-        start_woken(nullptr);
-        const auto next = static_cast<std::size_t>(stages_.front().forwarded);
-        if (next < least_left.size() && now_ + least_left[next] > most) return false;
-    } while (go_to_next_end());
-    check_finished();
-    return now_ <= most;
 }
 
 void ListSchedule::start_woken(ComputeOrder* order) {

@@ -64,15 +64,6 @@ class ListSchedule {
     void advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards = 0,
                  std::int32_t least_forwards = 0);
 
-    /// As advance() would go if microbatches from this one on were not known: what comes then may
-    /// differ in what it does with a copy. Not before where it is.
-    void advance_to(std::int32_t microbatch);
-
-    /// To the last end of all, as advance() does, but gives up, and returns false, when that comes
-    /// after `most`: `least_left` is per microbatch the time that passes at least from the start of
-    /// its first forward to the last end (pipeline_bound.h). The load is whole.
-    bool finish_within(std::span<const std::int64_t> least_left, std::int64_t most);
-
     /// Microbatches below this number have begun their last computation: the next calls need
     /// nothing of them.
     std::int32_t ended() const;
@@ -98,7 +89,7 @@ class ListSchedule {
     std::size_t at(std::int32_t microbatch, std::size_t stage) const {
         return static_cast<std::size_t>(microbatch - load_.first) * stages_.size() + stage;
     }
-    void follow(std::size_t microbatches);
+    void follow();
     void wake(std::size_t s);
     void start_woken(ComputeOrder* order);
     void start_ready(std::size_t s, ComputeOrder* order);

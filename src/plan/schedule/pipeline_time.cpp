@@ -1,6 +1,184 @@
 #include "plan/schedule/pipeline_time.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+
 namespace loratrain {
+
+namespace {
+
+/// List scheduling of a whole load, stage by stage instead of event by event: a stage goes on as
+/// long as it is sure what it does next, by when its neighbours ended, or end at the earliest, what
+/// it waits for.
+class StageByStage {
+  public:
+    StageByStage(const PipelineLoad& load, std::span<const std::int64_t> least_left,
+                 std::int64_t most)
+        : load_(load),
+          least_left_(least_left),
+          most_(most),
+          count_(static_cast<std::int32_t>(load.required.size())),
+          stages_(static_cast<std::size_t>(load.stages)),
+          forward_ends_(load.forward.size()),
+          backward_ends_(load.backward.size()) {
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            stages_[s].limit = std::max(1, load.max_in_flight - static_cast<std::int32_t>(s));
+        }
+    }
+
+    /// None: it takes more than `most`.
+    std::optional<PipelineTime> run() {
+        while (left() > 0 && !late_) {
+            const std::int64_t before = left();
+            for (std::size_t s = 0; s < stages_.size(); ++s) go_on(s);
+            for (std::size_t s = stages_.size(); s-- > 0;) go_on(s);
+            if (left() == before) start_earliest();
+        }
+        if (late_) return std::nullopt;
+        PipelineTime time{0, busy_};
+        for (const Stage& stage : stages_) time.makespan = std::max(time.makespan, stage.free);
+        return time;
+    }
+
+  private:
+    struct Stage {
+        std::int64_t free = 0;  ///< when it has ended what it has begun
+        std::int32_t forwards = 0;
+        std::int32_t backwards = 0;
+        std::int32_t limit = 1;
+        /// When the next forward, and the next backward, end at the earliest.
+        std::int64_t next_forward = 0;
+        std::int64_t next_backward = 0;
+    };
+
+    static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max() / 2;
+
+    /// When what comes next may begin: at that time, or not sure, then or later.
+    struct Ready {
+        std::int64_t at = never;
+        bool sure = false;
+    };
+
+    std::int64_t left() const { return 2 * std::int64_t{count_} * load_.stages - started_; }
+
+    std::size_t at(std::int32_t microbatch, std::size_t s) const {
+        return static_cast<std::size_t>(microbatch) * stages_.size() + s;
+    }
+    std::int64_t forward_time(std::size_t s) const {
+        return std::max<std::int64_t>(1, load_.forward[at(stages_[s].forwards, s)]);
+    }
+    std::int64_t backward_time(std::size_t s) const {
+        return std::max<std::int64_t>(1, load_.backward[at(stages_[s].backwards, s)]);
+    }
+
+    /// As far as the stage before is concerned.
+    Ready forward_from(std::size_t s) const {
+        const Stage& stage = stages_[s];
+        if (s == 0) return {stage.free, true};
+        const Stage& before = stages_[s - 1];
+        if (stage.forwards == before.forwards) {
+            return {std::max(stage.free, before.next_forward), false};
+        }
+        return {std::max(stage.free, forward_ends_[at(stage.forwards, s - 1)]), true};
+    }
+
+    /// As far as the stage behind is concerned.
+    Ready backward_from(std::size_t s) const {
+        const Stage& stage = stages_[s];
+        if (s + 1 == stages_.size()) return {stage.free, true};
+        const Stage& behind = stages_[s + 1];
+        if (stage.backwards == behind.backwards) {
+            return {std::max(stage.free, behind.next_backward), false};
+        }
+        return {std::max(stage.free, backward_ends_[at(stage.backwards, s + 1)]), true};
+    }
+
+    /// Never: a backward of the stage has to come first.
+    Ready forward(std::size_t s) const {
+        const Stage& stage = stages_[s];
+        if (stage.forwards == count_ || stage.forwards - stage.backwards >= stage.limit) return {};
+        const auto next = static_cast<std::size_t>(stage.forwards);
+        if (s == 0 && stage.backwards < load_.required[next]) return {};
+        return forward_from(s);
+    }
+
+    Ready backward(std::size_t s) const {
+        const Stage& stage = stages_[s];
+        return stage.backwards == stage.forwards ? Ready{} : backward_from(s);
+    }
+
+    void go_on(std::size_t s) {
+        for (;;) {
+            const Ready up = forward(s);
+            const Ready down = backward(s);
+            // Of what is ready at the same time the first stage prefers a forward.
+            const bool up_wins = s == 0 ? up.at <= down.at : up.at < down.at;
+            if (!(up_wins ? up : down).sure) break;
+            start(s, up_wins, up_wins ? up.at : down.at);
+        }
+        note_earliest(s);
+    }
+
+    void start(std::size_t s, bool forward, std::int64_t now) {
+        Stage& stage = stages_[s];
+        const std::int64_t time = forward ? forward_time(s) : backward_time(s);
+        std::int32_t& next = forward ? stage.forwards : stage.backwards;
+        if (s == 0 && forward && static_cast<std::size_t>(next) < least_left_.size()) {
+            late_ = late_ || now + least_left_[static_cast<std::size_t>(next)] > most_;
+        }
+        stage.free = now + time;
+        late_ = late_ || stage.free > most_;
+        (forward ? forward_ends_ : backward_ends_)[at(next, s)] = stage.free;
+        ++next;
+        ++started_;
+        busy_ += time;
+    }
+
+    void note_earliest(std::size_t s) {
+        Stage& stage = stages_[s];
+        stage.next_forward = stage.next_backward = never;
+        if (stage.forwards < count_) {
+            stage.next_forward = forward_from(s).at + forward_time(s);
+        }
+        if (stage.backwards == count_) return;
+        const bool has_forward = stage.backwards < stage.forwards;
+        stage.next_backward =
+            std::max(has_forward ? 0 : stage.next_forward, backward_from(s).at) + backward_time(s);
+    }
+
+    /// What is ready first of all is next, whatever comes later of what nobody is sure of.
+    void start_earliest() {
+        std::size_t first = stages_.size();
+        Ready earliest;
+        bool is_forward = false;
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            for (const bool up : {true, false}) {
+                const Ready ready = up ? forward(s) : backward(s);
+                if (!ready.sure || ready.at >= earliest.at) continue;
+                earliest = ready;
+                first = s;
+                is_forward = up;
+            }
+        }
+        LORATRAIN_CHECK(first < stages_.size(), "the pipeline comes to a halt");
+        start(first, is_forward, earliest.at);
+    }
+
+    const PipelineLoad& load_;
+    std::span<const std::int64_t> least_left_;
+    std::int64_t most_;
+    std::int32_t count_;
+    std::vector<Stage> stages_;
+    std::vector<std::int64_t> forward_ends_;   ///< [microbatch * stages + stage]
+    std::vector<std::int64_t> backward_ends_;  ///< likewise
+    std::int64_t started_ = 0;
+    std::int64_t busy_ = 0;
+    bool late_ = false;
+};
+
+}  // namespace
 
 double PipelineTime::idle_share(std::int32_t stages) const {
     if (makespan == 0) return 0.0;
@@ -8,17 +186,14 @@ double PipelineTime::idle_share(std::int32_t stages) const {
 }
 
 PipelineTime pipeline_time(const PipelineLoad& load) {
-    ListSchedule schedule(load);
-    schedule.advance(true, nullptr);
-    return {schedule.now(), schedule.busy()};
+    return *pipeline_time_within(load, {}, std::numeric_limits<std::int64_t>::max());
 }
 
 std::optional<PipelineTime> pipeline_time_within(const PipelineLoad& load,
                                                  const PipelineBound& bound, std::int64_t most) {
+    LORATRAIN_CHECK(load.evaluation.empty() && load.first == 0, "the time is of whole loads");
     if (bound.makespan() > most) return std::nullopt;
-    ListSchedule schedule(load);
-    if (!schedule.finish_within(bound.from, most)) return std::nullopt;
-    return PipelineTime{schedule.now(), schedule.busy()};
+    return StageByStage(load, bound.from, most).run();
 }
 
 }  // namespace loratrain

@@ -14,12 +14,12 @@ struct PipelineTime {
     double idle_share(std::int32_t stages) const;
 };
 
-/// What the pipeline takes by list scheduling, for comparing packings. Throws Error when the load
-/// cannot finish.
+/// What the pipeline takes by list scheduling (list_schedule.h), for comparing packings; of a whole
+/// load without evaluations. Throws Error when it cannot finish.
 PipelineTime pipeline_time(const PipelineLoad& load);
 
 /// The same where the makespan is at most `most`, else none, found out before all is simulated
-/// where `bound`, the load's, allows it.
+/// where `bound`, the load's or an empty one, allows it.
 std::optional<PipelineTime> pipeline_time_within(const PipelineLoad& load,
                                                  const PipelineBound& bound, std::int64_t most);
 

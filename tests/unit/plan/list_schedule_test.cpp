@@ -120,7 +120,7 @@ std::vector<std::vector<int>> words(const ComputeOrder& order) {
 }  // namespace
 
 TEST(ListSchedule, FollowsItsRules) {
-    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    for (std::uint64_t seed = 0; seed < 400; ++seed) {
         const PipelineLoad load = random_load(seed);
         const PlayedByTheClock expected = ByTheClock(load).play();
         ListSchedule schedule(load);
@@ -128,6 +128,8 @@ TEST(ListSchedule, FollowsItsRules) {
         schedule.advance(true, &order);
         EXPECT_EQ(words(order), words(expected.order)) << seed;
         EXPECT_EQ(schedule.now(), expected.end) << seed;
+        EXPECT_EQ(pipeline_time(load).makespan, expected.end) << seed;
+        EXPECT_EQ(pipeline_time(load).busy, schedule.busy()) << seed;
     }
 }
 
