@@ -45,9 +45,9 @@ BlockItem group_item(const AttentionSpan& span, const PendingBatch& pending, std
     return item;
 }
 
-void add_batch(const PackRules& rules, const PendingBatch& pending, BlockItems& block) {
+void add_batch(const PackRules& rules, const CostModel& variable, const PendingBatch& pending,
+               BlockItems& block) {
     const auto number_of_batch = static_cast<std::int32_t>(block.batches.size()) - 1;
-    const CostModel variable = variable_costs(rules.costs);
     const auto samples = static_cast<std::int32_t>(pending.samples.size());
     LORATRAIN_CHECK(samples % pending.group_samples == 0, samples, " samples in groups of ",
                     pending.group_samples);
@@ -88,9 +88,12 @@ std::vector<std::int32_t> required_backwards(const BlockItems& block,
                                              const std::vector<Extent>& extent, std::size_t bins,
                                              bool again) {
     const auto count = static_cast<std::int32_t>(bins);
-    std::map<AdapterId, std::int32_t> newest;
+    std::vector<std::size_t> newest;  // by adapter
     for (std::size_t b = 0; b < block.batches.size() && again; ++b) {
-        if (extent[b].last >= 0) newest[block.batches[b].adapter] = static_cast<std::int32_t>(b);
+        const std::size_t adapter = index(block.batches[b].adapter);
+        if (extent[b].last < 0) continue;
+        if (newest.size() <= adapter) newest.resize(adapter + 1);
+        newest[adapter] = b;
     }
     std::vector<std::int32_t> required(bins, again ? -count : 0);
     for (std::size_t b = 0; b < block.batches.size(); ++b) {
@@ -100,8 +103,7 @@ std::vector<std::int32_t> required_backwards(const BlockItems& block,
         if (batch.previous >= 0) {
             needed = std::max(needed, extent[static_cast<std::size_t>(batch.previous)].last + 1);
         } else if (again) {
-            const auto last = static_cast<std::size_t>(newest.at(batch.adapter));
-            needed = std::max(needed, extent[last].last + 1 - count);
+            needed = std::max(needed, extent[newest[index(batch.adapter)]].last + 1 - count);
         }
     }
     return required;
@@ -144,6 +146,7 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
     BlockItems block;
     block.capacity = rules.capacity;
     block.rounds = static_cast<std::int32_t>(rounds.size());
+    const CostModel variable = variable_costs(rules.costs);
     std::map<AdapterId, std::int32_t> newest;
     for (std::size_t round = 0; round < rounds.size(); ++round) {
         for (const PendingBatch& pending : rounds[round]) {
@@ -161,7 +164,7 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
             }
             newest[pending.adapter] = static_cast<std::int32_t>(block.batches.size());
             block.batches.push_back(batch);
-            add_batch(rules, pending, block);
+            add_batch(rules, variable, pending, block);
         }
     }
     return block;

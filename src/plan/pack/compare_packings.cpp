@@ -5,9 +5,11 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/parallel_for.h"
+#include "plan/pack/least_time.h"
 #include "plan/schedule/pipeline_bound.h"
 
 namespace loratrain {
@@ -44,25 +46,50 @@ class Limit {
 
 constexpr double most_before_merging = 1.15;
 constexpr std::size_t most_merged = 4;
+constexpr std::size_t packed_at_once = 8;
+/// A streamed microbatch exceeds its target by 1/8 at most (pack_stream.cpp).
+constexpr std::int64_t most_above_target = 8;
 
 class Comparison {
   public:
     Comparison(const PackRules& rules, const BlockItems& block, int repeats,
                std::vector<TriedPacking>& tried)
-        : rules_(rules), alone_(rules), block_(block), repeats_(repeats), tried_(tried) {
+        : rules_(rules),
+          alone_(rules),
+          block_(block),
+          repeats_(repeats),
+          tried_(tried),
+          least_time_(rules, block) {
         alone_.threads = 1;
     }
 
     void run(const Relevance& relevance) {
+        loads_.resize(tried_.size());
         bounds_.resize(tried_.size());
+        for (TriedPacking& one : tried_) {
+            one.bins.clear();
+            one.makespan = TriedPacking::too_long;
+            auto [known, fresh] = portions_.try_emplace(one.variant.groups);
+            if (fresh) known->second = portions(block_, one.variant.groups);
+        }
         Limit limit(relevance);
-        pack_others();
-        simulate_all(false, limit);
+        const std::vector<Run> runs = other_runs();
+        for (std::size_t r = 0; r < runs.size() && runs[r].least <= limit.most();
+             r += packed_at_once) {
+            pack_some(std::span(runs).subspan(r, std::min(packed_at_once, runs.size() - r)), limit);
+        }
         pack_filled_ones(limit.most());
-        simulate_all(true, limit);
+        simulate_all(filled_ones(), limit);
     }
 
   private:
+    /// Variants from `first` to before `last`, which differ in order alone.
+    struct Run {
+        std::size_t first = 0;
+        std::size_t last = 0;
+        std::int64_t least = 0;  ///< no makespan of them is below
+    };
+
     static bool differ_in_order_alone(const PackVariant& a, const PackVariant& b) {
         return a.filling == b.filling && a.groups == b.groups && a.target == b.target;
     }
@@ -71,50 +98,70 @@ class Comparison {
         return pipeline_load(rules_, block_, tried_[i].bins, repeats_);
     }
 
-    /// No makespan of it is below.
+    /// No makespan of what is packed is below.
     std::int64_t least(std::size_t i) const {
         return bounds_[i] ? bounds_[i]->makespan() : TriedPacking::too_long;
     }
 
+    /// Before it is packed.
+    std::int64_t least_of(const PackVariant& variant) const {
+        if (variant.target == 0) return 0;
+        const std::int64_t most_cost = variant.target + variant.target / most_above_target;
+        const std::int64_t bins =
+            variant.filling == Filling::evened
+                ? least_evened(block_, portions_.at(variant.groups), variant.target)
+                : least_microbatches(block_, most_cost);
+        return repeats_ * least_time_.in(bins);
+    }
+
     bool is_filled(std::size_t i) const { return tried_[i].variant.filling == Filling::filled; }
 
-    std::vector<std::size_t> those(bool filled) const {
+    std::vector<std::size_t> filled_ones() const {
         std::vector<std::size_t> chosen;
         for (std::size_t i = 0; i < tried_.size(); ++i) {
-            if (is_filled(i) == filled) chosen.push_back(i);
+            if (is_filled(i)) chosen.push_back(i);
         }
         return chosen;
     }
 
-    void simulate_all(bool filled, Limit& limit) {
-        std::vector<std::size_t> order = those(filled);
+    void simulate_all(std::vector<std::size_t> order, Limit& limit) {
         std::stable_sort(order.begin(), order.end(),
                          [&](std::size_t a, std::size_t b) { return least(a) < least(b); });
         parallel_for(order.size(), rules_.threads,
                      [&](std::size_t i) { simulate(order[i], limit); });
     }
 
-    /// Of variants that differ in order alone the first, and the end of them.
-    void pack_others() {
-        std::vector<std::pair<std::size_t, std::size_t>> runs;
+    /// Those that may be the fastest first.
+    std::vector<Run> other_runs() const {
+        std::vector<Run> runs;
         for (std::size_t i = 0; i < tried_.size(); ++i) {
             const PackVariant& variant = tried_[i].variant;
-            auto [known, fresh] = portions_.try_emplace(variant.groups);
-            if (fresh) known->second = portions(block_, variant.groups);
             if (is_filled(i)) continue;
             if (i > 0 && differ_in_order_alone(variant, tried_[i - 1].variant)) {
-                runs.back().second = i + 1;
+                runs.back().last = i + 1;
             } else {
-                runs.emplace_back(i, i + 1);
+                runs.push_back({i, i + 1, least_of(variant)});
             }
         }
-        parallel_for(runs.size(), rules_.threads,
-                     [&](std::size_t r) { pack_run(runs[r].first, runs[r].second); });
+        std::stable_sort(runs.begin(), runs.end(),
+                         [](const Run& a, const Run& b) { return a.least < b.least; });
+        return runs;
+    }
+
+    void pack_some(std::span<const Run> runs, Limit& limit) {
+        parallel_for(runs.size(), rules_.threads, [&](std::size_t r) {
+            if (runs[r].least <= limit.most()) pack_run(runs[r].first, runs[r].last);
+        });
+        std::vector<std::size_t> packed;
+        for (const Run& run : runs) {
+            for (std::size_t i = run.first; i < run.last; ++i) packed.push_back(i);
+        }
+        simulate_all(std::move(packed), limit);
     }
 
     /// Merging simulates again and again: not of what is far behind without it.
     void pack_filled_ones(std::int64_t limit) {
-        const std::vector<std::size_t> filled = those(true);
+        const std::vector<std::size_t> filled = filled_ones();
         const bool any = limit == TriedPacking::too_long;
         const std::int64_t most =
             any ? limit
@@ -141,7 +188,8 @@ class Comparison {
         parallel_for(fastest.size(), rules_.threads, [&](std::size_t i) {
             const std::size_t f = filled[fastest[i]];
             tried_[f].bins = merge_portions(rules_, block_, packed[fastest[i]]).bins;
-            bounds_[f] = pipeline_bound(load_of(f));
+            loads_[f] = load_of(f);
+            bounds_[f] = pipeline_bound(loads_[f]);
         });
     }
 
@@ -158,13 +206,16 @@ class Comparison {
                 tried_[i].bins = pack_variant(alone_, block_, parts, variant);
             }
         }
-        for (std::size_t i = first; i < last; ++i) bounds_[i] = pipeline_bound(load_of(i));
+        for (std::size_t i = first; i < last; ++i) {
+            loads_[i] = load_of(i);
+            bounds_[i] = pipeline_bound(loads_[i]);
+        }
     }
 
     void simulate(std::size_t i, Limit& limit) {
-        tried_[i].makespan = TriedPacking::too_long;
+        const PipelineLoad load = std::exchange(loads_[i], {});
         if (!bounds_[i] || least(i) > limit.most()) return;
-        const auto time = pipeline_time_within(load_of(i), *bounds_[i], limit.most());
+        const auto time = pipeline_time_within(load, *bounds_[i], limit.most());
         if (!time) return;
         tried_[i].makespan = time->makespan;
         limit.add(time->makespan);
@@ -175,8 +226,10 @@ class Comparison {
     const BlockItems& block_;
     int repeats_;
     std::vector<TriedPacking>& tried_;
+    LeastTime least_time_;
     std::map<std::int32_t, std::vector<Portion>> portions_;  ///< by the number of groups
-    std::vector<std::optional<PipelineBound>> bounds_;       ///< none: it is too long
+    std::vector<PipelineLoad> loads_;                   ///< of what is packed and not simulated yet
+    std::vector<std::optional<PipelineBound>> bounds_;  ///< none: it is too long
 };
 
 }  // namespace

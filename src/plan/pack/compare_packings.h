@@ -32,7 +32,7 @@ inline constexpr std::size_t many_stages = 16;
 /// come last: only those that are not far behind before they are merged, of many_stages the fastest
 /// four. Those whose
 /// makespan does not matter may get too_long instead: they are given up as soon as bounds show it
-/// (pipeline_bound.h). Uses rules.threads; what matters does not depend on them.
+/// (least_time.h, pipeline_bound.h). Uses rules.threads; what matters does not depend on them.
 void compare_packings(const PackRules& rules, const BlockItems& block, int repeats,
                       const Relevance& relevance, std::vector<TriedPacking>& tried);
 

@@ -30,6 +30,7 @@ class Stream {
         for (std::size_t p = 0; p < pools_.size(); ++p) {
             while (!pools_[p].entries.empty()) next_bin(p);
         }
+        close_bin();
         return std::move(bins_);
     }
 
@@ -64,7 +65,7 @@ class Stream {
     }
 
     void next_bin(std::size_t p) {
-        open_bin();
+        close_bin();
         if (!rest_fits(pools_[p])) {
             put(pools_[p].entries.front());
             remove(pools_[p], {0});
@@ -79,11 +80,11 @@ class Stream {
         }
     }
 
-    void open_bin() {
-        if (!bins_.empty()) {
-            for (const std::int32_t i : bins_.back()) held_of(block_.item(i).batch) = none;
-        }
-        bins_.emplace_back();
+    void close_bin() {
+        if (open_.empty()) return;
+        for (const std::int32_t i : open_) held_of(block_.item(i).batch) = none;
+        bins_.push_back(open_);
+        open_.clear();
         cost_ = tokens_ = 0;
     }
 
@@ -94,7 +95,7 @@ class Stream {
     std::int32_t& held_of(std::int32_t batch) { return held_[index(block_.batch(batch).adapter)]; }
 
     void put(const Entry& entry) {
-        bins_.back().push_back(entry.item);
+        open_.push_back(entry.item);
         cost_ += entry.cost;
         tokens_ += entry.tokens;
         held_of(entry.batch) = entry.batch;
@@ -131,32 +132,32 @@ class Stream {
         for (std::size_t i = 0; i < pool.entries.size(); ++i) {
             if (fits(pool.entries[i]) && may_join(pool.entries[i])) eligible_.push_back(i);
         }
-        Places taken;
+        taken_.clear();
         std::size_t next = 0;
         for (; eligible_.size() - next > most_samples_summed; ++next) {
             const Entry& entry = pool.entries[eligible_[next]];
             if (4 * entry.cost > target_ - cost_ || !fits(entry)) break;
-            taken.push_back(eligible_[next]);
+            taken_.push_back(eligible_[next]);
             put(entry);
         }
-        add_nearest(pool, std::span(eligible_).subspan(next), taken);
-        remove(pool, taken);
+        add_nearest(pool, std::span(eligible_).subspan(next));
+        remove(pool, taken_);
     }
 
-    void add_nearest(const Pool& pool, std::span<const std::size_t> eligible, Places& taken) {
+    void add_nearest(const Pool& pool, std::span<const std::size_t> eligible) {
         const std::size_t count = std::min(eligible.size(), most_samples_summed);
-        Places summed;
-        std::vector<std::int64_t> costs;
+        summed_.clear();
+        costs_.clear();
         for (std::size_t i = 0; i < count; ++i) {
-            summed.push_back(eligible[i * eligible.size() / count]);
-            costs.push_back(pool.entries[summed.back()].cost);
+            summed_.push_back(eligible[i * eligible.size() / count]);
+            costs_.push_back(pool.entries[summed_.back()].cost);
         }
         const std::int64_t missing = target_ - cost_;
         for (const std::int32_t at :
-             nearest_subset(costs, missing, missing + target_ / most_above, resolution)) {
-            const std::size_t place = summed[static_cast<std::size_t>(at)];
+             nearest_subset(costs_, missing, missing + target_ / most_above, resolution)) {
+            const std::size_t place = summed_[static_cast<std::size_t>(at)];
             if (!fits(pool.entries[place])) continue;
-            taken.push_back(place);
+            taken_.push_back(place);
             put(pool.entries[place]);
         }
     }
@@ -165,10 +166,14 @@ class Stream {
     std::int64_t target_;
     std::vector<Pool> pools_;
     Bins bins_;
-    std::int64_t cost_ = 0;  ///< of the last bin
+    std::vector<std::int32_t> open_;  ///< the bin that is being filled
+    std::int64_t cost_ = 0;           ///< of the open bin
     std::int64_t tokens_ = 0;
-    std::vector<std::int32_t> held_;  ///< per adapter: the batch that the last bin holds of it
-    Places eligible_;
+    std::vector<std::int32_t> held_;  ///< per adapter: the batch that the open bin holds of it
+    Places eligible_;                 ///< scratch, as those below
+    Places summed_;
+    Places taken_;
+    std::vector<std::int64_t> costs_;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -24,40 +23,44 @@ struct AdapterLengths {
     }
 };
 
+/// Of those that have samples, by AdapterId.
 std::vector<AdapterLengths> adapter_lengths(const BlockItems& block) {
-    std::map<AdapterId, AdapterLengths> lengths;
+    std::vector<AdapterLengths> lengths;
     for (const BlockBatch& batch : block.batches) {
-        AdapterLengths& of = lengths[batch.adapter];
+        if (lengths.size() <= index(batch.adapter)) lengths.resize(index(batch.adapter) + 1);
+        AdapterLengths& of = lengths[index(batch.adapter)];
         of.adapter = batch.adapter;
         of.samples += batch.item_count;
         for (std::int32_t i = 0; i < batch.item_count; ++i) {
             of.tokens += block.item(batch.first_item + i).tokens;
         }
     }
-    std::vector<AdapterLengths> result;
-    result.reserve(lengths.size());
-    for (const auto& [adapter, of] : lengths) result.push_back(of);
-    return result;
+    std::erase_if(lengths, [](const AdapterLengths& of) { return of.samples == 0; });
+    return lengths;
 }
 
-/// Group of every adapter, groups numbered by their first adapter.
-std::map<AdapterId, std::int32_t> head_tail_groups(const BlockItems& block, std::int32_t groups) {
+/// Group of every adapter, by AdapterId; groups numbered by their first adapter.
+std::vector<std::int32_t> head_tail_groups(const BlockItems& block, std::int32_t groups) {
+    constexpr std::int32_t none = -1;
     std::vector<AdapterLengths> order = adapter_lengths(block);
+    if (order.empty()) return {};
+    std::vector<std::int32_t> group_of(index(order.back().adapter) + 1, none);
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.mean() > b.mean(); });
-    std::map<AdapterId, std::int32_t> dealt;
     for (std::size_t i = 0; i < order.size(); ++i) {
         const auto turn = static_cast<std::int32_t>(i) / groups;
         const auto place = static_cast<std::int32_t>(i) % groups;
-        dealt[order[i].adapter] = turn % 2 == 0 ? place : groups - 1 - place;
+        group_of[index(order[i].adapter)] = turn % 2 == 0 ? place : groups - 1 - place;
     }
-    std::map<std::int32_t, std::int32_t> renumbered;
-    std::map<AdapterId, std::int32_t> result;
-    for (const auto& [adapter, group] : dealt) {
-        const auto fresh = static_cast<std::int32_t>(renumbered.size());
-        result[adapter] = renumbered.try_emplace(group, fresh).first->second;
+    std::vector<std::int32_t> renumbered(static_cast<std::size_t>(groups), none);
+    std::int32_t next = 0;
+    for (std::int32_t& group : group_of) {
+        if (group == none) continue;
+        std::int32_t& renamed = renumbered[static_cast<std::size_t>(group)];
+        if (renamed == none) renamed = next++;
+        group = renamed;
     }
-    return result;
+    return group_of;
 }
 
 /// Bins of positions in `items` as bins of the items.
@@ -74,15 +77,21 @@ std::vector<std::int64_t> tokens_of(const BlockItems& block, const Portion& port
     return tokens;
 }
 
+/// Microbatches of equal cost that bring it nearest to the target, if they all fit.
+std::int64_t wanted_bins(const BlockItems& block, const Portion& portion, std::int64_t target) {
+    std::int64_t cost = 0;
+    for (const std::int32_t item : portion.items) cost += block.item(item).cost;
+    return std::clamp<std::int64_t>((cost + target / 2) / target, 1, std::ssize(portion.items));
+}
+
 Bins evened(const BlockItems& block, const Portion& portion, std::int64_t target) {
     std::vector<PackSize> sizes;
-    std::int64_t cost = 0;
+    sizes.reserve(portion.items.size());
     for (const std::int32_t item : portion.items) {
         sizes.push_back({block.item(item).tokens, block.item(item).cost});
-        cost += sizes.back().cost;
     }
     const auto most = std::ssize(sizes);
-    std::int64_t bins = std::clamp<std::int64_t>((cost + target / 2) / target, 1, most);
+    std::int64_t bins = wanted_bins(block, portion, target);
     bins = std::max(bins, least_bins(tokens_of(block, portion), block.capacity));
     for (; bins < most; bins += 1 + bins / 64) {
         if (auto packed = pack_even(sizes, block.capacity, bins)) {
@@ -99,19 +108,22 @@ Bins ordered(Bins bins, BinOrder order) {
     if (order == BinOrder::rising) return bins;
     Bins up;
     Bins down;
-    for (std::size_t i = 0; i < bins.size(); ++i) (i % 2 == 0 ? up : down).push_back(bins[i]);
-    up.insert(up.end(), down.rbegin(), down.rend());
+    for (std::size_t i = 0; i < bins.size(); ++i) {
+        (i % 2 == 0 ? up : down).push_back(std::move(bins[i]));
+    }
+    up.insert(up.end(), std::make_move_iterator(down.rbegin()),
+              std::make_move_iterator(down.rend()));
     return up;
 }
 
 }  // namespace
 
 std::vector<Portion> portions(const BlockItems& block, std::int32_t groups) {
-    const std::map<AdapterId, std::int32_t> group_of = head_tail_groups(block, groups);
+    const std::vector<std::int32_t> group_of = head_tail_groups(block, groups);
     std::vector<Portion> all(static_cast<std::size_t>(block.rounds * groups));
     for (std::size_t b = 0; b < block.batches.size(); ++b) {
         const BlockBatch& batch = block.batches[b];
-        const std::int32_t turn = batch.round * groups + group_of.at(batch.adapter);
+        const std::int32_t turn = batch.round * groups + group_of[index(batch.adapter)];
         Portion& portion = all[static_cast<std::size_t>(turn)];
         portion.batches.push_back(static_cast<std::int32_t>(b));
         for (std::int32_t i = 0; i < batch.item_count; ++i) {
@@ -132,6 +144,13 @@ std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion
         packed[p] = named(std::move(bins), portions[p].items);
     });
     return packed;
+}
+
+std::int64_t least_evened(const BlockItems& block, const std::vector<Portion>& portions,
+                          std::int64_t target) {
+    std::int64_t bins = 0;
+    for (const Portion& portion : portions) bins += wanted_bins(block, portion, target);
+    return bins;
 }
 
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,

@@ -35,6 +35,9 @@ enum class BinOrder : std::uint8_t { falling, rising, peak };
 /// nanoseconds (more where capacity asks for it), by falling cost.
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
                               std::int64_t target);
+/// Microbatches that pack_evened() makes at least.
+std::int64_t least_evened(const BlockItems& block, const std::vector<Portion>& portions,
+                          std::int64_t target);
 
 /// All portions as one stream cut into microbatches of about `target` nanoseconds: what is left
 /// of a portion shares a microbatch with samples of the following ones, chosen so that the sum

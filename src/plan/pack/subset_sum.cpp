@@ -1,104 +1,92 @@
 #include "plan/pack/subset_sum.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
+#include <utility>
 
 namespace loratrain {
 
 namespace {
 
-constexpr std::int32_t unreached = -1;
-
 constexpr std::size_t word_bits = 64;
 
-/// Sums that can be reached, one bit each.
-class SumSet {
-  public:
-    explicit SumSet(std::size_t most) : most_(most), words_(most / word_bits + 1), fresh_(words_) {
-        words_[0] = 1;
-    }
-
-    /// Adds every sum plus `value`; `use` gets those that are new.
-    template <class Use>
-    void add(std::size_t value, Use&& use) {
-        const std::size_t skipped = value / word_bits;
-        const std::size_t shift = value % word_bits;
-        for (std::size_t w = skipped; w < words_.size(); ++w) {
-            const std::uint64_t low = words_[w - skipped] << shift;
-            const std::uint64_t carry =
-                shift == 0 || w == skipped ? 0 : words_[w - skipped - 1] >> (word_bits - shift);
-            fresh_[w] = (low | carry) & ~words_[w];
-        }
-        for (std::size_t w = skipped; w < words_.size(); ++w) {
-            words_[w] |= fresh_[w];
-            for (std::uint64_t bits = fresh_[w]; bits != 0; bits &= bits - 1) {
-                const std::size_t sum =
-                    w * word_bits + static_cast<std::size_t>(std::countr_zero(bits));
-                if (sum <= most_) use(sum);
-            }
-        }
-    }
-
-  private:
-    std::size_t most_;
-    std::vector<std::uint64_t> words_;
-    std::vector<std::uint64_t> fresh_;
-};
-
-/// Sums 0 .. most that subsets have, in units.
+/// Sums 0 .. most that subsets have, in units: one bit each, in a row for the first 0, 1, ..
+/// values.
 class Reach {
   public:
     Reach(std::span<const std::int64_t> values, std::int64_t unit, std::size_t most,
           std::int64_t target)
-        : values_(values), unit_(unit), target_(target), completed_by_(most + 1, unreached) {
-        SumSet sums(most);
-        const std::size_t wished = nearest_of_all();
-        for (std::size_t i = 0; i < values.size() && !has(wished); ++i) {
-            const std::size_t value = in_units(i);
-            if (value > most) continue;
-            sums.add(value,
-                     [&](std::size_t sum) { completed_by_[sum] = static_cast<std::int32_t>(i); });
-        }
+        : values_(values),
+          unit_(unit),
+          most_(most),
+          target_(target),
+          words_(most / word_bits + 1),
+          reached_((values.size() + 1) * words_) {
+        reached_[0] = 1;
+        const auto [below, above] = beside_target();
+        const std::size_t wished = distance(above) < distance(below) ? above : below;
+        while (used_ < values.size() && !has(used_, wished)) add_next();
     }
 
     /// The sum nearest to the target, the least of equally near ones, as positions.
     std::vector<std::int32_t> nearest() const {
-        std::size_t best = 0;
-        for (std::size_t sum = 1; sum < completed_by_.size(); ++sum) {
-            if (has(sum) && distance(sum) < distance(best)) best = sum;
-        }
+        auto [below, above] = beside_target();
+        while (!has(used_, below)) --below;
+        while (above <= most_ && !has(used_, above)) ++above;
+        std::size_t left = above <= most_ && distance(above) < distance(below) ? above : below;
         std::vector<std::int32_t> chosen;
-        while (best > 0) {
-            chosen.push_back(completed_by_[best]);
-            best -= in_units(static_cast<std::size_t>(chosen.back()));
+        for (std::size_t i = used_; left > 0; --i) {
+            if (has(i - 1, left)) continue;
+            chosen.push_back(static_cast<std::int32_t>(i - 1));
+            left -= in_units(i - 1);
         }
         std::reverse(chosen.begin(), chosen.end());
         return chosen;
     }
 
   private:
+    /// Sums of the first used_ values, and of those and one more.
+    void add_next() {
+        const std::uint64_t* before = &reached_[used_ * words_];
+        std::uint64_t* after = &reached_[(used_ + 1) * words_];
+        std::copy_n(before, words_, after);
+        const std::size_t skipped = in_units(used_) / word_bits;
+        const std::size_t shift = in_units(used_) % word_bits;
+        ++used_;
+        if (skipped >= words_) return;
+        after[skipped] |= before[0] << shift;
+        for (std::size_t w = skipped + 1; w < words_; ++w) {
+            const std::uint64_t carry =
+                shift == 0 ? 0 : before[w - skipped - 1] >> (word_bits - shift);
+            after[w] |= before[w - skipped] << shift | carry;
+        }
+    }
+
     std::size_t in_units(std::size_t i) const {
         return static_cast<std::size_t>((values_[i] + unit_ - 1) / unit_);
     }
-    bool has(std::size_t sum) const { return sum == 0 || completed_by_[sum] != unreached; }
+    bool has(std::size_t used, std::size_t sum) const {
+        return (reached_[used * words_ + sum / word_bits] >> (sum % word_bits) & 1U) != 0;
+    }
     std::int64_t distance(std::size_t sum) const {
         return std::abs(static_cast<std::int64_t>(sum) * unit_ - target_);
     }
 
-    /// What nearest() would find if every sum were reached.
-    std::size_t nearest_of_all() const {
-        const auto last = static_cast<std::int64_t>(completed_by_.size()) - 1;
+    /// The sums nearest to the target, if all were reached.
+    std::pair<std::size_t, std::size_t> beside_target() const {
+        const auto last = static_cast<std::int64_t>(most_);
         const auto below =
             static_cast<std::size_t>(std::clamp<std::int64_t>(target_ / unit_, 0, last));
-        const std::size_t above = std::min(below + 1, completed_by_.size() - 1);
-        return distance(above) < distance(below) ? above : below;
+        return {below, std::min(below + 1, most_)};
     }
 
     std::span<const std::int64_t> values_;
     std::int64_t unit_;
+    std::size_t most_;
     std::int64_t target_;
-    std::vector<std::int32_t> completed_by_;  ///< per sum: the first value that completes it
+    std::size_t words_;  ///< of a row
+    std::vector<std::uint64_t> reached_;
+    std::size_t used_ = 0;  ///< values
 };
 
 }  // namespace

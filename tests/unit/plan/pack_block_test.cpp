@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "config/model_presets.h"
 #include "plan/pack/compare_packings.h"
+#include "plan/pack/least_time.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/pack_balanced.h"
 #include "plan/pack/repair_packing.h"
@@ -304,6 +305,28 @@ TEST(BlockBound, IsBelowEveryPacking) {
     const BlockItems block = block_items(rules, equal_rounds(1, 1, {20, 30, 50}));
     const auto one = pipeline_time(pipeline_load(rules, block, {{0, 1, 2}})).makespan;
     EXPECT_NEAR(block_bound(rules, block).nanoseconds, static_cast<double>(one), 2.0);
+}
+
+/// What rules packings out before they are made.
+TEST(LeastTime, IsBelowEveryPacking) {
+    for (const std::uint64_t seed : {1U, 2U, 3U, 5U, 6U}) {
+        const PackCase test = random_pack_case(seed, 400);
+        const BlockItems block = block_items(test.rules, test.rounds);
+        const LeastTime least(test.rules, block);
+        for (const std::int64_t share : {1, 2, 5, 20}) {
+            const std::int64_t target = std::max<std::int64_t>(1, block.cost / share / 8);
+            for (const Filling filling : {Filling::evened, Filling::streamed}) {
+                const Bins bins = pack_variant(test.rules, block, {filling, 1, target});
+                const PipelineLoad load = pipeline_load(test.rules, block, bins);
+                EXPECT_LE(least.in(std::ssize(bins)), pipeline_time(load).makespan) << seed;
+                const std::int64_t fewest = filling == Filling::evened
+                                                ? least_evened(block, portions(block, 1), target)
+                                                : least_microbatches(block, target + target / 8);
+                EXPECT_LE(fewest, std::ssize(bins)) << seed;
+                EXPECT_GT(least.in(fewest), 0);
+            }
+        }
+    }
 }
 
 /// What is given up early is what does not matter.
