@@ -213,19 +213,26 @@ class LayoutSearch {
         return std::max(in_.work.longest_sample, fewest);
     }
 
-    /// Those that may be the fastest get their depths, the best first.
+    /// Those that may be the fastest get their depths; on the CPU the best first.
     FoundLayout chosen() {
-        if (cuda_) keep_finalists();
-        for (Layout& layout : layouts_) layout.speed = final_speed(layout.candidate);
-        sort_by_speed();
+        if (cuda_) {
+            keep_finalists();
+        } else {
+            for (Layout& layout : layouts_) layout.speed = final_speed(layout.candidate);
+            sort_by_speed();
+        }
         std::size_t taken = 0;
         for (std::size_t i = 0; i < std::min(deepened, layouts_.size()); ++i) {
             Layout& layout = layouts_[i];
             const Candidate deeper = in_depth(layout.candidate);
-            const bool same =
-                deeper.replica.max_in_flight == layout.candidate.replica.max_in_flight;
-            if (!same) layout = {deeper, layout.most, final_speed(deeper)};
+            const bool is_known =
+                !cuda_ && deeper.replica.max_in_flight == layout.candidate.replica.max_in_flight;
+            if (!is_known) layout = {deeper, layout.most, final_speed(deeper)};
             if (layout.speed > layouts_[taken].speed) taken = i;
+        }
+        if (cuda_) {
+            sort_by_speed();
+            taken = 0;
         }
         if (!cuda_) taken = unless_usual(taken);
         FoundLayout found{layouts_[taken].candidate, {}};
