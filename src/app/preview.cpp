@@ -83,8 +83,10 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
     PlannedPreview result;
     const double start = processor_seconds();
     const ModelSpec model = inputs.weights->spec();
+    std::optional<PlannedJob> planned;
     if (job.parallel.deployment_open) {
         UsualWay way = usual_way(job, model, inputs.infos, cluster);
+        planned = std::move(way.planned);
         job = settled(std::move(job), way);
         if (!job.parallel.by_workers()) result.found = std::move(way.found);
     }
@@ -94,8 +96,12 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
         job = job_of_worker(std::move(job), result.workers);
     }
     auto found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
-    if (found) result.found = std::move(found);
-    result.planned = plan_job(job, model, inputs.infos, cluster);
+    if (found) {
+        planned = found->fastest.front().planned;
+        result.found = std::move(found);
+    }
+    const bool is_known = planned && !cluster.costs;
+    result.planned = is_known ? std::move(*planned) : plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
         const MeasuredCosts kept = kept_costs(mpi, job, result.plan(), cluster.ranks_per_node);
         if (kept.known() && !has_built_in_costs(result.plan())) {

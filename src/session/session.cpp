@@ -113,8 +113,10 @@ void Session::open_inputs() {
 
 void Session::plan_with_built_in_costs(const ModelSpec& model) {
     const Plan* former = former_ ? &*former_ : nullptr;
-    settle_deployment(job_, model, inputs_.infos, cluster_, former);
-    take(plan_job(job_, model, inputs_.infos, cluster_, former));
+    const auto found = settle_deployment(job_, model, inputs_.infos, cluster_, former);
+    const bool is_known = found && former == nullptr && !cluster_.costs;
+    take(is_known ? found->fastest.front().planned
+                  : plan_job(job_, model, inputs_.infos, cluster_, former));
 }
 
 void Session::plan_the_rest(const ModelSpec& model) {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "plan/deploy/make_plan.h"
 #include "plan/deploy/workload.h"
 
 namespace loratrain {
@@ -107,7 +106,8 @@ DeploymentPrediction predict_deployment(const Job& job, const Entries& deploymen
     DeploymentPrediction entry{deployment, std::nullopt};
     const Job its = deployed(job, deployment);
     try {
-        entry.prediction = predict(its, make_plan(its, model, datasets, cluster), datasets, rounds);
+        entry.planned = plan_job(its, model, datasets, cluster);
+        entry.prediction = predict(its, entry.planned.plan, datasets, rounds);
     } catch (const InputError&) {
         return entry;
     }

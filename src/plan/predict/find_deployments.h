@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/deploy/make_plan.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/deploy/search_deployments.h"
 #include "plan/predict/predict.h"
@@ -16,6 +17,7 @@ namespace loratrain {
 struct DeploymentPrediction {
     std::vector<ReplicaJob> deployment;    ///< as parallel.deployment has it
     std::optional<Prediction> prediction;  ///< none = the job does not fit
+    PlannedJob planned = {};               ///< by built-in costs, where it fits
 };
 
 /// What deployments of a job were found for a cluster.

@@ -37,14 +37,19 @@ class WaySearch {
         : job_(job), model_(model), datasets_(datasets), cluster_(cluster) {}
 
     UsualWay run() {
-        const std::optional<Prediction> pipeline =
-            predict_deployment(job_, {}, model_, datasets_, cluster_).prediction;
+        const DeploymentPrediction pipeline =
+            predict_deployment(job_, {}, model_, datasets_, cluster_);
         way_.found = find_deployments(job_, model_, datasets_, cluster_);
-        if (!pipeline) return without_pipeline();
+        if (!pipeline.prediction) return without_pipeline();
         std::vector<Share> others;
-        if (auto replicas = replicas_beside(*pipeline)) others.push_back(std::move(*replicas));
+        if (auto replicas = replicas_beside(*pipeline.prediction)) {
+            others.push_back(std::move(*replicas));
+        }
         if (auto workers = workers_beside_pipeline()) others.push_back(std::move(*workers));
-        return take(others);
+        take(others);
+        if (way_.kind == UsualWay::Kind::pipeline) way_.planned = pipeline.planned;
+        if (way_.kind == UsualWay::Kind::replicas) way_.planned = way_.found->fastest[0].planned;
+        return std::move(way_);
     }
 
   private:
@@ -53,6 +58,7 @@ class WaySearch {
         const DeploymentPrediction& fastest = way_.found->fastest.front();
         way_.kind = UsualWay::Kind::replicas;
         way_.deployment = fastest.deployment;
+        way_.planned = fastest.planned;
         way_.text = cat(deployment_text(fastest.deployment), ", ", speed_text(*fastest.prediction),
                         " tokens/s by simulation: one pipeline of all ranks does not fit");
         return std::move(way_);
@@ -100,7 +106,7 @@ class WaySearch {
             cat(human_duration(plan.seconds), " beside ", human_duration(pipeline->seconds))};
     }
 
-    UsualWay take(const std::vector<Share>& others) {
+    void take(const std::vector<Share>& others) {
         constexpr double enough = 1.0 / (1.0 + usual_gain);
         const Share* taken = nullptr;
         for (const Share& other : others) {
@@ -109,7 +115,7 @@ class WaySearch {
         }
         if (taken == nullptr) {
             way_.text = "one pipeline: no other way gains 3% by simulation";
-            return std::move(way_);
+            return;
         }
         way_.kind = taken->kind;
         way_.deployment = taken->deployment;
@@ -120,7 +126,6 @@ class WaySearch {
                               "; assignment: joint rules them out")
                         : cat("parallel.deployment: ", deployment_text(taken->deployment), ", ",
                               gain_text(*taken), "; deployment: pipeline keeps to that");
-        return std::move(way_);
     }
 
     const Job& job_;

@@ -20,6 +20,7 @@ struct UsualWay {
     std::vector<ReplicaJob> deployment;     ///< replicas, or the one kind of all workers
     std::string text;                       ///< what it is and why, for people; "" = not compared
     std::optional<FoundDeployments> found;  ///< where deployments were compared
+    std::optional<PlannedJob> planned;      ///< of it by built-in costs, but of workers
 };
 
 /// Whether there is one to choose: never on one rank, on CPU ranks, which share processors and
