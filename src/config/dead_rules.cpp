@@ -120,6 +120,18 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
     return search.take();
 }
 
+std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model) {
+    if (targets_experts(adapter, model)) return {};
+    const bool lists_targets = adapter.modules && !adapter.modules->keys().target_modules.empty();
+    std::vector<Linear> linears;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        const bool in_named_experts = lists_targets && is_in_experts(model, linear);
+        if (has_linear(model, linear) || in_named_experts) linears.push_back(linear);
+    }
+    return dead_rules(adapter, model.layers, linears);
+}
+
 std::span<const char* const> other_modules() {
     return modules_around;
 }

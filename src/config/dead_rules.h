@@ -21,6 +21,9 @@ struct DeadRule {
 /// match none of the adapter's targets.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
                                  const std::vector<Linear>& linears);
+/// Those of an adapter of this model; none are looked for where a job targets experts. That a list
+/// names what experts have is right, too.
+std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Names of modules that are no linears of layers; of layers those of the first one.
 std::span<const char* const> other_modules();

@@ -115,6 +115,7 @@ JobInputs open_job_inputs(const Job& job) {
                 [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
     problems.throw_if_any();
+    tell_dead_rules(job.adapters, inputs.weights->spec());
     inputs.infos = infos_of(job, inputs.files);
     return inputs;
 }

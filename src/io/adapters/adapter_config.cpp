@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "config/dead_rules.h"
 #include "io/files.h"
 #include "io/tensor_names.h"
 
@@ -327,6 +330,16 @@ std::optional<AdapterJob> AdapterConfig::modules(Problems& problems) const {
     adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
     read_outer_targets(keys, adapter);
     return adapter;
+}
+
+void AdapterConfig::tell_dead_rules() const {
+    Problems ignored;
+    const std::optional<AdapterJob> adapter = modules(ignored);
+    if (!adapter) return;
+    for (const DeadRule& rule : dead_rules(*adapter, model_)) {
+        log::warn(cat(path_, ": ", rule.key, ": ", rule.what, " of this ", model_.family,
+                      " model and is without effect"));
+    }
 }
 
 }  // namespace loratrain

@@ -50,6 +50,9 @@ class AdapterConfig {
     /// An adapter with the modules, ranks and alphas of the file, of patterns the first that
     /// matches in the file's order; none and a problem where they cannot be read.
     std::optional<AdapterJob> modules(Problems& problems) const;
+    /// Warns of what in the file says nothing of any module of the model (config/dead_rules.h): A
+    /// and B are what they are, but somebody meant another rank or scaling.
+    void tell_dead_rules() const;
 
   private:
     void leave_wrapper();

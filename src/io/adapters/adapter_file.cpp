@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "io/adapters/adapter_config.h"
 #include "io/adapters/exported_adapter.h"
 #include "io/adapters/own_weights.h"
 #include "io/adapters/peft_config.h"
@@ -194,6 +195,15 @@ void AdapterFile::check_values(const WeightSource* base) const {
                      "PEFT rounds it on a base in bf16: start from one made on a base in fp32");
     }
     problems.throw_if_any();
+}
+
+void tell_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model) {
+    std::set<std::string> told;
+    for (const AdapterJob& adapter : adapters) {
+        for (const std::string& dir : adapter.directories()) {
+            if (told.insert(dir).second) AdapterConfig(dir + config_name, model).tell_dead_rules();
+        }
+    }
 }
 
 std::vector<float> AdapterFile::read_finite(const std::string& name) const {

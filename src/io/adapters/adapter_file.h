@@ -47,4 +47,8 @@ class AdapterFile {
     SafetensorsFile file_;
 };
 
+/// Once for each PEFT directory that they begin with or compare themselves with
+/// (AdapterConfig::tell_dead_rules).
+void tell_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model);
+
 }  // namespace loratrain

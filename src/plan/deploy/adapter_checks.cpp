@@ -236,11 +236,7 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
 }
 
 void AdapterChecks::rules(const AdapterJob& adapter) {
-    std::vector<Linear> linears;
-    for (int i = 0; i < linear_count; ++i) {
-        if (has_linear(model_, static_cast<Linear>(i))) linears.push_back(static_cast<Linear>(i));
-    }
-    for (const DeadRule& rule : dead_rules(adapter, model_.layers, linears)) {
+    for (const DeadRule& rule : dead_rules(adapter, model_)) {
         problems_.add(where(cat("adapters.", adapter.name, ".", rule.key)),
                       cat(rule.what, " of this ", model_.family, " model"),
                       cat("it has ", join(linear_names(model_), ", "), " in layers 0 to ",

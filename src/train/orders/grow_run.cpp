@@ -89,6 +89,7 @@ void RunGrowth::check_starts(const JobAdditions& additions, Problems& problems) 
             }
         }
     }
+    if (problems.empty()) tell_dead_rules(additions.adapters, run_.plan.model);
 }
 
 void RunGrowth::take(const std::string& plan_text) {

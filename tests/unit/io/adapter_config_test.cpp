@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "io/weights/hf_config.h"
@@ -141,6 +142,26 @@ TEST_F(AdapterConfigTest, TyingMattersToATiedHeadAlone) {
     spec_.tie_word_embeddings = true;
     EXPECT_TRUE(has(variants(changes), "ensure_weight_tying is true, which gives the head"));
     EXPECT_EQ(variants({{"ensure_weight_tying", true}}), "");
+}
+
+TEST_F(AdapterConfigTest, WarnsOfWhatMatchesNoModule) {
+    const auto warnings = [&](const json& changes) {
+        testing::internal::CaptureStderr();
+        config_with(changes).tell_dead_rules();
+        return testing::internal::GetCapturedStderr();
+    };
+    const std::string text = warnings({{"rank_pattern", {{"q_prj", 8}}},
+                                       {"alpha_pattern", {{"^q_proj", 8}, {"q_proj", 2}}},
+                                       {"exclude_modules", {"v_prj", "k_proj"}}});
+    EXPECT_TRUE(has(text, "adapter_config.json: rank_pattern: 'q_prj' matches no target"));
+    EXPECT_TRUE(has(text, "alpha_pattern: '^q_proj' matches no target"));
+    EXPECT_TRUE(has(text, "exclude_modules: 'v_prj' matches no module"));
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+    EXPECT_TRUE(has(warnings({{"rank_pattern", {{"v_proj", 8}}}}), "'v_proj' matches no target"));
+    EXPECT_TRUE(has(warnings({{"exclude_modules", ".*k_prj"}}), "'.*k_prj' matches no module"));
+    EXPECT_EQ(warnings({{"rank_pattern", {{"model.layers.0.self_attn.q_proj", 8}}},
+                        {"exclude_modules", nullptr}}),
+              "");
 }
 
 TEST_F(AdapterConfigTest, WhatCannotBeReadIsNamed) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/shape.h"
@@ -259,6 +260,18 @@ TEST_F(AdapterFileTest, ModulesMustAgree) {
     keys.rank_pattern = {{"q_proj", 4}};
     adapter_.modules = std::make_shared<const ModuleTable>(keys, adapter_.targets);
     EXPECT_TRUE(has(refusal(), q + "rank 2 and scaling 1.75, the job has rank 4"));
+}
+
+/// Once for a directory that several adapters begin with.
+TEST_F(AdapterFileTest, NamesPatternsThatMatchNothing) {
+    change_config({{"rank_pattern", {{"q_prj", 8}}}});
+    adapter_.init_from = dir();
+    EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
+    testing::internal::CaptureStderr();
+    tell_dead_rules({adapter_, adapter_}, spec_);
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(has(text, "rank_pattern: 'q_prj' matches no target"));
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
 }
 
 TEST_F(AdapterFileTest, WritesModulesByNamesAlone) {

@@ -229,6 +229,15 @@ TEST_F(MergeAdapterTest, RefusesVariants) {
                     "v_proj.lora_A.weight: is of no module that target_modules"));
 }
 
+TEST_F(MergeAdapterTest, NamesPatternsThatMatchNothing) {
+    const auto weights = base("llama");
+    const std::string dir = changed("llama", "c_r3_qv", {{"alpha_pattern", {{"q_prj", 8}}}});
+    testing::internal::CaptureStderr();
+    merge_adapter(dir, *weights, out());
+    EXPECT_TRUE(has(testing::internal::GetCapturedStderr(),
+                    "alpha_pattern: 'q_prj' matches no target of this llama model"));
+}
+
 TEST_F(MergeAdapterTest, RefusesNumbersThatAreNotFinite) {
     const auto weights = base("llama");
     const auto refusal = [&](float value) {
