@@ -26,8 +26,8 @@ bool stop_asked(const MpiSession& mpi) {
     return true;
 }
 
-ExitCode train(const MpiSession& mpi, Session& session) {
-    session.open();
+ExitCode train(const MpiSession& mpi, Session& session, std::optional<JobInputs> inputs) {
+    session.open(std::move(inputs));
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     session.settle_plan();
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
@@ -37,24 +37,28 @@ ExitCode train(const MpiSession& mpi, Session& session) {
     return session.train();
 }
 
-Job job_to_train(const CommandLine& command_line, const MpiSession& mpi) {
-    Job job = read_job_of_run(command_line, mpi);
-    settle_run_way(command_line, mpi, job);
-    return job;
+/// What a session begins with.
+struct JobToTrain {
+    Job job;
+    std::optional<JobInputs> inputs;  ///< where the root has them open
+};
+
+JobToTrain job_to_train(const CommandLine& command_line, const MpiSession& mpi) {
+    JobToTrain next{read_job_of_run(command_line, mpi), {}};
+    next.inputs = settle_run_way(command_line, mpi, next.job);
+    return next;
 }
 
 /// On all ranks together; a run that is to be deployed anew goes on in a session of its own.
-ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, Job job) {
+ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, JobToTrain next) {
     CommandLine again = command_line;
     again.restart = Restart::automatic;
-    std::optional<Job> next = std::move(job);
     std::optional<FormerSession> former;
     for (const CommandLine* line = &command_line;; line = &again) {
         if (former) next = job_to_train(again, mpi);
         std::optional<Session> session;
-        session.emplace(mpi, *line, std::exchange(next, std::nullopt).value(),
-                        std::exchange(former, std::nullopt));
-        const ExitCode code = train(mpi, *session);
+        session.emplace(mpi, *line, std::move(next.job), std::exchange(former, std::nullopt));
+        const ExitCode code = train(mpi, *session, std::exchange(next.inputs, {}));
         former = session->former();
         if (!former) return code;
     }
@@ -75,11 +79,11 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     if (command_line.dry_run) return preview(command_line, mpi, read_job_of_run(command_line, mpi));
 
     give_back_large_blocks();
-    Job job = job_to_train(command_line, mpi);
-    if (!job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(job));
-    const WorkerGroup group(mpi, watched_shape(mpi, job));
-    Session session(group, command_line, std::move(job));
-    return train(mpi, session);
+    JobToTrain next = job_to_train(command_line, mpi);
+    if (!next.job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(next));
+    const WorkerGroup group(mpi, watched_shape(mpi, next.job));
+    Session session(group, command_line, std::move(next.job));
+    return train(mpi, session, std::move(next.inputs));
 }
 
 }  // namespace loratrain

@@ -1,14 +1,13 @@
 #include "session/run_way.h"
 
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "comm/collective.h"
 #include "config/job_yaml.h"
 #include "plan/predict/usual_way.h"
 #include "session/cluster.h"
-#include "session/job_inputs.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/worker_checkpoints.h"
 
@@ -46,25 +45,29 @@ UsualWay former_way(const Job& job, int ranks) {
 }
 
 /// Root only.
-UsualWay way_of_run(const CommandLine& command_line, const Job& job, const Cluster& cluster) {
+UsualWay way_of_run(const CommandLine& command_line, const Job& job, const Cluster& cluster,
+                    std::optional<JobInputs>& inputs) {
     if (goes_on(command_line, job)) return former_way(job, cluster.ranks);
     if (!has_choice(job, cluster)) return {};
-    const JobInputs inputs = open_job_inputs(job);
-    return usual_way(job, inputs.weights->spec(), inputs.infos, cluster);
+    inputs = open_job_inputs(job);
+    return usual_way(job, inputs->weights->spec(), inputs->infos, cluster);
 }
 
 }  // namespace
 
-void settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job) {
-    if (!job.parallel.deployment_open) return;
+std::optional<JobInputs> settle_run_way(const CommandLine& command_line, const MpiSession& mpi,
+                                        Job& job) {
+    std::optional<JobInputs> inputs;
+    if (!job.parallel.deployment_open) return inputs;
     const Cluster cluster = describe_cluster(mpi, job.run.backend);
     UsualWay way;
     agree(mpi, [&] {
-        if (mpi.is_root()) way = way_of_run(command_line, job, cluster);
+        if (mpi.is_root()) way = way_of_run(command_line, job, cluster, inputs);
     });
     const int kind = std::stoi(broadcast_text(mpi, std::to_string(static_cast<int>(way.kind))));
     way.kind = static_cast<UsualWay::Kind>(kind);
     job = settled(std::move(job), way);
+    return inputs;
 }
 
 }  // namespace loratrain

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <optional>
+
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
 #include "config/job.h"
+#include "session/job_inputs.h"
 
 namespace loratrain {
 
 /// Settles what the job leaves open of its deployment and of who trains where
 /// (ParallelJob::deployment_open): a run that goes on from a checkpoint keeps what its
 /// resolved.yaml says, as far as that still fits the ranks; a new one gets usual_way.h. What is
-/// found is known on the root; other ranks learn the kind. Collective.
-void settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job);
+/// found is known on the root; other ranks learn the kind. Collective. Returns the job's files,
+/// where the root had to open them for it, for Session::open().
+std::optional<JobInputs> settle_run_way(const CommandLine& command_line, const MpiSession& mpi,
+                                        Job& job);
 
 }  // namespace loratrain

@@ -74,11 +74,11 @@ Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandL
     start_times_.end("devices");
 }
 
-void Session::open() {
+void Session::open(std::optional<JobInputs> opened) {
     agree(world(), [&] {
         threads_per_rank(mpi_);  // may refuse what the user wants, before anything is written
         if (mpi_.is_root()) {
-            open_inputs();
+            open_inputs(std::move(opened));
         } else if (group_ != nullptr) {
             job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
         }
@@ -102,8 +102,8 @@ void Session::open() {
 }
 
 /// Root only.
-void Session::open_inputs() {
-    inputs_ = open_job_inputs(job_);
+void Session::open_inputs(std::optional<JobInputs> opened) {
+    inputs_ = opened ? *std::move(opened) : open_job_inputs(job_);
     name_base_model(job_, *inputs_.weights);
     identity_ = identify(job_, inputs_);
     identity_.backends = {former_backend(job_), word_of(backend_words, cluster_.backend)};

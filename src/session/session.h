@@ -62,8 +62,8 @@ class Session {
     Session& operator=(const Session&) = delete;
 
     /// The root opens the job's files, plans with built-in costs, takes the run directory and finds
-    /// the checkpoint to continue from.
-    void open();
+    /// the checkpoint to continue from. `opened`: the files, where the root has them open.
+    void open(std::optional<JobInputs> opened = {});
     /// Costs are looked up or measured; every rank gets the plan that is made with them.
     void settle_plan();
     /// The backend, the links between the ranks, and this rank's stage with its weights.
@@ -82,7 +82,7 @@ class Session {
 
     /// The ranks that the phases are collective over.
     const MpiSession& world() const { return group_ != nullptr ? group_->world() : mpi_; }
-    void open_inputs();
+    void open_inputs(std::optional<JobInputs> opened);
     void open_dispatcher();
     void close_dispatcher();
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
