@@ -7,10 +7,10 @@
 # LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
 # minute by default, and where they begin: by default the time of the commit, so that each commit has
 # others and a run of it can be repeated.
-# LORATRAIN_STRICT=1: compiler warnings are errors, and every source is parsed on its own by
-# GCC and by clang (scripts/check_sources.py).
+# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and every source is parsed on its own by
+# clang, those of src/ by GCC too, with the standard library's headers precompiled (scripts/check_sources.py).
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
-# in the release build.
+# in the release build; with LORATRAIN_STRICT=1 both compilers parse all sources, and nothing is precompiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
@@ -18,6 +18,7 @@ scripts/install_packages.sh scripts/debian_packages_tests.txt
 strict="${LORATRAIN_STRICT:-}"
 [ -z "$strict" ] || scripts/install_packages.sh scripts/debian_packages_strict.txt
 build_options=("-DLORATRAIN_WERROR=${strict:+ON}")
+sources="strict_$([ -n "${LORATRAIN_FULL_TESTS:-}" ] && echo whole || echo quick)"  # label of tests
 . scripts/mpi_environment.sh
 scripts/test_python.sh --make &  # beside the build
 python=$!
@@ -59,7 +60,7 @@ under_the_sanitizers() {
         -DLORATRAIN_NATIVE=ON \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-Og -g1 -DNDEBUG" \
         -DLORATRAIN_SANITIZE=address,undefined -DLORATRAIN_SANITIZE_ALL=$checks || return 1
-    run_tests build-sanitize "${alone[@]}" -L "unit${strict:+|strict}" || failed=1
+    run_tests build-sanitize "${alone[@]}" -L "unit${strict:+|$sources}" || failed=1
     run_tests build-sanitize "${waiting[@]}" -L 'mpi|sanitize' || failed=1
     return $failed
 }
