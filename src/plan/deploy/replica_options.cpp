@@ -1,6 +1,7 @@
 #include "plan/deploy/replica_options.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <set>
@@ -28,6 +29,10 @@
 namespace loratrain {
 
 namespace {
+
+/// The longest samples are few and take a replica for long: their buckets are no wider.
+constexpr std::int32_t long_parts = 16;  ///< of the longest sample
+constexpr std::uint64_t size_steps = 16;
 
 /// Groups of samples that are dealt as one.
 struct LengthBucket {
@@ -150,11 +155,13 @@ class OptionList {
 
     void add(std::int32_t tensor, std::int32_t stages, const CostModel& costs) {
         const Plan plan = plan_of(tensor, stages, costs);
-        const ReplicaPlan& replica = plan.replicas.front();
-        for (const MicrobatchChoice& size : sizes_of_microbatches(view_of(plan, replica))) {
+        const ReplicaView view = view_of(plan, plan.replicas.front());
+        const std::vector<MicrobatchChoice> sizes = sizes_of_microbatches(view);
+        const bool recomputes = !sizes.empty() && sizes.front().recompute == Recompute::layer;
+        for (const MicrobatchChoice& size : sizes) {
             PackRules& rules = rules_.emplace_back();
             rules.capacity = size.tokens;
-            rules.stages = replica.stages;
+            rules.stages = view.replica.stages;
             rules.tensor = tensor;
             rules.costs = costs;
             rules.recompute = size.recompute;
@@ -162,16 +169,15 @@ class OptionList {
             entry.tensor = tensor;
             entry.stages = stages;
             if (size.tokens < work_.longest_sample) entry.microbatch_tokens = size.tokens;
-            if (job_.parallel.recompute == Recompute::automatic &&
-                size.recompute == Recompute::layer) {
-                entry.recompute = size.recompute;
-                entry.recomputes_least = true;
-            }
+            if (job_.parallel.recompute != Recompute::automatic || !recomputes) continue;
+            entry.recompute = size.recompute;  // what is dealt to a replica depends on it
+            entry.recomputes_least = size.recompute == Recompute::layer;
         }
     }
 
-    /// As the planner chooses, and where that recomputes, what fits without; none where nothing
-    /// fits.
+    /// As the planner chooses, and where that recomputes, the most that fits without; none where
+    /// nothing fits. Sizes in between gain nothing: dispatch takes what recomputes some layers for
+    /// what recomputes all, as results must not depend on how many memory leaves.
     std::vector<MicrobatchChoice> sizes_of_microbatches(const ReplicaView& view) const {
         const std::int64_t longest = work_.longest_sample;
         const std::int64_t wanted = work_.wanted_tokens();
@@ -179,25 +185,30 @@ class OptionList {
         const FittingTokens fitting = fitting_tokens(job_, view, 1);
         const std::int64_t most = most_tokens(fitting);
         if (most == 0) return {};
-        std::vector<MicrobatchChoice> sizes;
         Job sized = job_;
         auto& given = sized.parallel.microbatch_tokens;
-        const auto add_size = [&] {
-            const std::int64_t least = std::min(longest, given.value_or(most));
-            const MicrobatchChoice choice =
-                choose_microbatch(sized, view, fitting_tokens(job_, view, least), wanted, least);
-            const bool fits = fits_memory(job_, view, choice.tokens, choice.recompute);
-            if (fits && (sizes.empty() || sizes.front().recompute != choice.recompute)) {
-                sizes.push_back(choice);
-            }
-        };
         if (given) given = std::min(*given, most);
-        add_size();
-        const bool recomputes = !sizes.empty() && sizes.front().recompute == Recompute::layer;
+        const auto choice_of = [&] {
+            const std::int64_t least = std::min(longest, given.value_or(most));
+            return choose_microbatch(sized, view, fitting_tokens(job_, view, least), wanted, least);
+        };
+        const MicrobatchChoice largest = choice_of();
+        if (!fits_memory(job_, view, largest.tokens, largest.recompute)) return {};
+        std::vector<MicrobatchChoice> sizes{largest};
+        const bool recomputes = largest.recompute == Recompute::layer;
         if (!recomputes || fitting.none == 0 || !may_use(job_, Recompute::none)) return sizes;
-        given = std::min(fitting.none, given.value_or(fitting.none));
-        add_size();
+        given = in_steps(std::min(fitting.none, given.value_or(fitting.none)));
+        const MicrobatchChoice without = choice_of();
+        if (without.recompute == Recompute::layer) return sizes;
+        sizes.push_back(without);
         return sizes;
+    }
+
+    /// Of powers of two, 16 or more: a little more or less memory seldom changes the size.
+    static std::int64_t in_steps(std::int64_t tokens) {
+        const auto step = std::max<std::uint64_t>(
+            1, std::bit_floor(static_cast<std::uint64_t>(tokens) / size_steps));
+        return tokens - tokens % static_cast<std::int64_t>(step);
     }
 
     std::vector<std::int32_t> bucket_bounds(const std::vector<Round>& rounds) const {
@@ -209,7 +220,10 @@ class OptionList {
         std::set<std::int32_t> bounds(usual.begin(), usual.end());
         const auto longest = static_cast<std::int32_t>(
             std::max<std::int64_t>(work_.longest_sample, usual.empty() ? 0 : usual.back()));
-        bounds.insert(longest);
+        for (std::int32_t part = 1; part <= long_parts; ++part) {
+            bounds.insert(static_cast<std::int32_t>(std::int64_t{longest} * part / long_parts));
+        }
+        bounds.erase(0);
         for (const PackRules& rules : rules_) {
             if (rules.capacity < longest) bounds.insert(static_cast<std::int32_t>(rules.capacity));
         }

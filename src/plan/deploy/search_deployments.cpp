@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "plan/deploy/bisect_deployments.h"
+#include "plan/deploy/exchange_replicas.h"
 #include "plan/milp.h"
 #include "plan/pack/dispatch_milp.h"
 
@@ -18,7 +19,8 @@ namespace {
 constexpr double worth_solving = 1.15;
 constexpr std::size_t least_solved = 8;
 constexpr std::size_t most_kept = 512;
-constexpr int greedy_parts = 64;  // of a bucket
+constexpr std::size_t exchanged = 3;  ///< deployments from which replicas are exchanged
+constexpr int greedy_parts = 64;      // of a bucket
 constexpr double long_exchange = 0.1;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
@@ -54,6 +56,12 @@ double sum_of(const std::vector<double>& samples, const std::vector<double>& che
     return sum;
 }
 
+/// The first option with a replica.
+std::size_t first_used(const OptionCounts& counts) {
+    const auto used = std::ranges::find_if(counts.replicas, [](auto n) { return n > 0; });
+    return static_cast<std::size_t>(used - counts.replicas.begin());
+}
+
 class MultisetSearch {
   public:
     explicit MultisetSearch(const DeploymentTask& task) : task_(task) {
@@ -74,10 +82,8 @@ class MultisetSearch {
         counts_.assign(task_.options.size(), 0);
         enumerate(0, task_.ranks, std::vector<double>(task_.samples.size(), infinite), 0.0);
         solve();
-        if (found_.options_left_out > 0) bisect(all);
-        std::stable_sort(
-            found_.solved.begin(), found_.solved.end(),
-            [](const OptionCounts& a, const OptionCounts& b) { return a.seconds < b.seconds; });
+        if (found_.options_left_out > 0) look_among(all);
+        sort_solved();
         return std::move(found_);
     }
 
@@ -109,24 +115,37 @@ class MultisetSearch {
         return ways.back();
     }
 
-    /// Rank-seconds of all samples that the option holds, against those of the cheapest options.
-    double excess(std::size_t option) const {
+    /// Rank-seconds per sample of each bucket with the cheapest option.
+    std::vector<double> cheapest_of_used() const {
+        std::vector<double> cheapest(task_.samples.size(), infinite);
+        for (const std::size_t i : used_) {
+            const ReplicaOption& option = task_.options[i];
+            for (std::size_t j = 0; j < option.seconds.size(); ++j) {
+                cheapest[j] = std::min(cheapest[j], rank_seconds(option, j));
+            }
+        }
+        return cheapest;
+    }
+
+    /// Rank-seconds of all samples that the option holds, against those of the cheapest options,
+    /// and what filling takes beside them of ranks that are all cut like this.
+    double excess(std::size_t i, const std::vector<double>& cheapest) const {
+        const ReplicaOption& option = task_.options[i];
         double own = 0.0;
         double least = 0.0;
-        for (std::size_t j = 0; holds(task_.options[option], j); ++j) {
-            double cheapest = infinite;
-            for (const std::size_t i : used_) {
-                cheapest = std::min(cheapest, rank_seconds(task_.options[i], j));
-            }
-            own += task_.samples[j] * rank_seconds(task_.options[option], j);
-            least += task_.samples[j] * cheapest;
+        for (std::size_t j = 0; j < option.seconds.size(); ++j) {
+            own += task_.samples[j] * rank_seconds(option, j);
+            least += task_.samples[j] * cheapest[j];
         }
-        return least > 0.0 ? own / least : 1.0;
+        const double all = sum_of(task_.samples, cheapest);
+        const double filling = all > 0.0 ? task_.ranks * option.filling / all : 0.0;
+        return (least > 0.0 ? own / least : 1.0) + filling;
     }
 
     void limit_options() {
         std::vector<std::pair<double, std::size_t>> worst;
-        for (const std::size_t i : used_) worst.emplace_back(excess(i), i);
+        const std::vector<double> cheapest = cheapest_of_used();
+        for (const std::size_t i : used_) worst.emplace_back(excess(i, cheapest), i);
         std::sort(worst.rbegin(), worst.rend());
         for (const auto& [excess, option] : worst) {
             if (combinations(used_) <= most_combinations) return;
@@ -201,23 +220,77 @@ class MultisetSearch {
         }
     }
 
-    /// Adds what bisection finds among all options, where some were left out.
+    void sort_solved() {
+        std::stable_sort(
+            found_.solved.begin(), found_.solved.end(),
+            [](const OptionCounts& a, const OptionCounts& b) { return a.seconds < b.seconds; });
+    }
+
+    /// False where it is solved already.
+    bool solve_also(std::vector<std::int32_t> replicas) {
+        const bool known =
+            std::any_of(found_.solved.begin(), found_.solved.end(),
+                        [&](const OptionCounts& counts) { return counts.replicas == replicas; });
+        if (known) return false;
+        OptionCounts counts{std::move(replicas), 0.0, 0.0};
+        counts.bound = least_round_seconds(task_, counts.replicas);
+        counts.seconds = solved_seconds(counts);
+        found_.solved.push_back(std::move(counts));
+        return true;
+    }
+
+    /// Where options were left out: what is found among all of them.
+    void look_among(const std::vector<std::size_t>& options) {
+        solve_alike(options);
+        bisect(options);
+        exchange(options);
+    }
+
+    void solve_alike(const std::vector<std::size_t>& options) {
+        for (const std::size_t i : options) {
+            const std::int32_t ranks = task_.options[i].ranks;
+            if (task_.ranks % ranks != 0 || !holds_all(i)) continue;
+            std::vector<std::int32_t> alike(task_.options.size(), 0);
+            alike[i] = task_.ranks / ranks;
+            solve_also(std::move(alike));
+        }
+    }
+
     void bisect(const std::vector<std::size_t>& options) {
+        sort_solved();
         double within = infinite;
-        for (const OptionCounts& counts : found_.solved) {
-            within = std::min(within, balanced_round_seconds(task_, counts.replicas));
+        for (std::size_t i = 0; i < std::min(least_solved, found_.solved.size()); ++i) {
+            within = std::min(within, balanced_round_seconds(task_, found_.solved[i].replicas));
         }
         if (within == infinite) return;
         for (std::vector<std::int32_t>& replicas : bisect_deployments(task_, options, within)) {
-            const bool known = std::any_of(
-                found_.solved.begin(), found_.solved.end(),
-                [&](const OptionCounts& counts) { return counts.replicas == replicas; });
-            if (known) continue;
-            OptionCounts counts{std::move(replicas), 0.0, 0.0};
-            counts.bound = least_round_seconds(task_, counts.replicas);
-            counts.seconds = solved_seconds(counts);
-            found_.solved.push_back(std::move(counts));
-            ++found_.bisected;
+            if (solve_also(std::move(replicas))) ++found_.bisected;
+        }
+    }
+
+    /// From the best ones, and from the best even one among those of as many ranks.
+    void exchange(const std::vector<std::size_t>& options) {
+        sort_solved();
+        std::vector<OptionCounts> starts = found_.solved;
+        starts.resize(std::min(exchanged, starts.size()));
+        for (OptionCounts& start : starts) exchange_from(std::move(start.replicas), options);
+        const auto even = std::ranges::find_if(
+            found_.solved, [&](const OptionCounts& counts) { return is_even(task_, counts); });
+        if (even == found_.solved.end()) return;
+        const std::int32_t ranks = task_.options[first_used(*even)].ranks;
+        std::vector<std::size_t> alike = options;
+        std::erase_if(alike, [&](std::size_t i) {
+            return task_.options[i].ranks != ranks || task_.options[i].filling > 0.0;
+        });
+        exchange_from(even->replicas, alike);
+    }
+
+    void exchange_from(std::vector<std::int32_t> start, const std::vector<std::size_t>& options) {
+        const auto seconds = [&](const std::vector<std::int32_t>& replicas) {
+            return solved_seconds({replicas, 0.0, 0.0});
+        };
+        for (auto& replicas : exchange_replicas(task_, options, std::move(start), seconds)) {
+            if (solve_also(std::move(replicas))) ++found_.exchanged;
         }
     }
 
@@ -341,6 +414,15 @@ double with_exchange(const DeploymentTask& task, const std::vector<std::int32_t>
         if (replicas[i] > 0) exchange = std::max(exchange, task.options[i].exchange);
     }
     return std::max(seconds + exchange / task.adapters, exchange + seconds / task.adapters);
+}
+
+bool is_even(const DeploymentTask& task, const OptionCounts& counts) {
+    const std::int32_t ranks = task.options[first_used(counts)].ranks;
+    for (std::size_t i = 0; i < task.options.size(); ++i) {
+        if (counts.replicas[i] == 0) continue;
+        if (task.options[i].ranks != ranks || task.options[i].filling > 0.0) return false;
+    }
+    return true;
 }
 
 double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {

@@ -46,7 +46,12 @@ struct DeploymentSearch {
     double combinations = 0.0;          ///< ways of making up `ranks` from them
     std::int64_t options_left_out = 0;  ///< to stay below most_combinations
     std::int64_t bisected = 0;          ///< of `solved`, found among all options nevertheless
+    std::int64_t exchanged = 0;         ///< likewise, by exchanging replicas
 };
+
+/// Whether all replicas have as many ranks, and none waits to be filled as pipelines do: what a
+/// round takes with these is known best.
+bool is_even(const DeploymentTask& task, const OptionCounts& counts);
 
 /// Deployments that are looked at one by one; replicas of 2^k ranks make up 64 in 1828 ways.
 inline constexpr double most_combinations = 2e5;
@@ -55,15 +60,17 @@ inline constexpr double most_combinations = 2e5;
 /// 4.2, Eq. 2 and its two heuristics):
 /// 1. dominated options are left out (with rounds a sample is long that takes half of the least a
 ///    round can take), and above most_combinations those that take the most
-///    rank-seconds for what they hold, against the cheapest option for that; never the cheapest
-///    that holds the last bucket;
+///    rank-seconds for what they hold, against the cheapest option for that, and for filling;
+///    never the cheapest that holds the last bucket;
 /// 2. every multiset of options that makes up the ranks and holds the last bucket is bounded from
 ///    below by length-based dispatch;
 /// 3. those with bounds up to 1.15 times the least, at least 8 and at most 512, are solved for
 ///    balanced dispatch, the lowest bound first, until no bound is below the best solution, and so
-///    are those of one option alone; where options were left out, also those that bisection finds
-///    among all (bisect_deployments.h). With rounds it is that of whole samples: a replica that is
-///    just enough for the mean may be the last to end in every other round.
+///    are those of one option alone; where options were left out, also those of one option, those
+///    that bisection finds (bisect_deployments.h) and those that exchanges of replicas lead to from
+///    the best three and the best even one (exchange_replicas.h), among all. With rounds it is that
+///    of whole samples: a replica that is just enough for the mean may be the last to end in every
+///    other round.
 /// Depends on the arguments alone, and on whether there is a solver (milp_available).
 DeploymentSearch search_deployments(const DeploymentTask& task);
 

@@ -164,11 +164,21 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
     if (job.parallel.dispatch == DispatchRule::uniform) keep_those_that_hold_all(options);
     FoundDeployments found;
     found.search = search_deployments(options.task);
-    for (const OptionCounts& counts : found.search.solved) {
-        if (found.fastest.size() >= most) break;
+    const auto try_one = [&](const OptionCounts& counts) {
         DeploymentPrediction entry = predict_deployment(
             job, deployment_of(counts, options.replicas), model, datasets, unmeasured, rounds);
-        if (entry.prediction) found.fastest.push_back(std::move(entry));
+        const bool fits = entry.prediction.has_value();
+        if (fits) found.fastest.push_back(std::move(entry));
+        return fits;
+    };
+    const bool some_even = std::ranges::any_of(
+        found.search.solved, [&](const auto& counts) { return is_even(options.task, counts); });
+    bool has_even = !some_even || most == 1;  // what comes last is an even one
+    for (const OptionCounts& counts : found.search.solved) {
+        if (found.fastest.size() >= most) break;
+        const bool even = is_even(options.task, counts);
+        if (found.fastest.size() + 1 == most && !has_even && !even) continue;
+        if (try_one(counts) && even) has_even = true;
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);
     if (!sharing.empty() && most > 0) {

@@ -29,11 +29,12 @@ struct FoundDeployments {
 
 /// The deployments of `cluster.ranks` ranks that end a round first (replica_options.h,
 /// search_deployments.h; with `dispatch: uniform` of replicas that all take the longest sample), at
-/// most `most` of them, each planned and predicted from `rounds` rounds; all with built-in costs,
-/// so that what is found depends on the arguments alone. Beside them, on up to eight GPUs of a host
-/// each of which is too small for the base, a replica on each with what `residency` makes of that.
-/// Where no replica holds the longest sample beside all adapters, for half as many at once, and so
-/// on. Throws InputError for what no deployment mends; empty where none fits.
+/// most `most` of them, one of which is even where there is one (is_even), each planned and
+/// predicted from `rounds` rounds; all with built-in costs, so that what is found depends on the
+/// arguments alone. Beside them, on up to eight GPUs of a host each of which is too small for the
+/// base, a replica on each with what `residency` makes of that. Where no replica holds the longest
+/// sample beside all adapters, for half as many at once, and so on. Throws InputError for what no
+/// deployment mends; empty where none fits.
 FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster,
                                   std::int32_t rounds = 16, std::size_t most = 4);

@@ -124,7 +124,9 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
         if (!entry.as_published) continue;
         rows.push_back(policy_row(word + " as published", entry.as_published, own));
     }
-    return text_table(rows, 1);
+    return text_table(rows, 1) +
+           "sequential and 1f1b train one adapter to its end, then the next, with as many "
+           "microbatches in flight as stages\n";
 }
 
 std::string describe(const Prediction& own, std::int32_t ranks,
@@ -189,8 +191,9 @@ std::string describe(const DeploymentComparison& comparison) {
             search.options, " worth while, ", format_fixed(search.combinations, 0),
             " deployments of these, ", search.solved.size(), " solved");
     if (search.options_left_out > 0) {
-        text += cat(" (too many: ", search.options_left_out, " of the ways left out; ",
-                    search.bisected, " more by bisection among all)");
+        text +=
+            cat(" (too many: ", search.options_left_out, " of the ways left out; ", search.bisected,
+                " more by bisection and ", search.exchanged, " by exchanging replicas among all)");
     }
     return text + "\n";
 }

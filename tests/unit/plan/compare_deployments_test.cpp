@@ -89,6 +89,11 @@ TEST(ReplicaOptions, TakeShorterSamplesWithoutRecomputation) {
     EXPECT_FALSE(whole.microbatch_tokens);
     ASSERT_TRUE(fast.microbatch_tokens);
     EXPECT_LT(options.task.options[1].seconds[0], options.task.options[0].seconds[0]);
+    // Dispatch counts on it: the plan must not come to recompute a layer of the fast one.
+    EXPECT_EQ(whole.recompute, Recompute::layer);
+    EXPECT_TRUE(whole.recomputes_least);
+    EXPECT_EQ(fast.recompute, Recompute::none);
+    EXPECT_EQ(*fast.microbatch_tokens % 8, 0) << "a step of what is above 128";
 }
 
 TEST(CompareDeployments, PredictsOthersBesideThePlansOwn) {

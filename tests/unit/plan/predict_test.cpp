@@ -145,6 +145,8 @@ TEST(DescribePrediction, SaysWhatIsKnown) {
                                        SchedulePolicy::balanced);
     EXPECT_NE(table.find("2.50 x as fast"), std::string::npos) << table;
     EXPECT_NE(table.find("does not fit"), std::string::npos) << table;
+    EXPECT_NE(table.find("sequential and 1f1b train one adapter to its end"), std::string::npos)
+        << table;
 }
 
 TEST(IdleRemedies, ArePredictedAsTheJobThatTheyName) {

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "plan/deploy/bisect_deployments.h"
+#include "plan/deploy/exchange_replicas.h"
 #include "plan/milp.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -267,6 +268,68 @@ TEST(SearchDeployments, KeepsItsWorkWithinBounds) {
     EXPECT_GT(found.options_left_out, 0);
     EXPECT_LT(found.options_left_out, found.options);
     EXPECT_FALSE(found.solved.empty());
+}
+
+namespace {
+
+/// Replicas of eight ranks in two sizes, the larger of which takes every sample for longer, among
+/// so many pipelines that wait long to be filled that some options are left out.
+DeploymentTask two_sizes_among_pipelines() {
+    DeploymentTask task{64, {96, 4}, {{8, {1.3, 10.4}}, {8, {1.0}}}, {{96, 4}}};
+    for (int ranks = 3; ranks <= 40; ++ranks) {
+        const double token = (8.0 - 0.05 * ranks) / ranks;
+        task.options.push_back({ranks, {token, 8.0 * token}, 40.0});
+        task.options.push_back({ranks, {0.98 * token}, 40.0});
+    }
+    return task;
+}
+
+double best_of_two_sizes(const DeploymentTask& task) {
+    double best = std::numeric_limits<double>::infinity();
+    for (std::int32_t large = 1; large <= 8; ++large) {
+        Counts counts(task.options.size(), 0);
+        counts[0] = large;
+        counts[1] = 8 - large;
+        best = std::min(best, dispatched_seconds(task, counts));
+    }
+    return best;
+}
+
+}  // namespace
+
+TEST(SearchDeployments, MixesSizesOfReplicasThatAreCutAlike) {
+    const DeploymentTask task = two_sizes_among_pipelines();
+    const DeploymentSearch found = search_deployments(task);
+    ASSERT_GT(found.options_left_out, 0);
+    ASSERT_FALSE(found.solved.empty());
+    EXPECT_LE(found.solved.front().seconds, best_of_two_sizes(task));
+    EXPECT_TRUE(is_even(task, found.solved.front()));
+}
+
+TEST(ExchangeReplicas, GainsInEachStepAndKeepsTheRanks) {
+    const DeploymentTask task = two_sizes_among_pipelines();
+    const auto seconds = [&](const Counts& counts) { return dispatched_seconds(task, counts); };
+    Counts start(task.options.size(), 0);
+    start[0] = 8;
+    double before = seconds(start);
+    const std::vector<Counts> steps = exchange_replicas(task, {0, 1}, start, seconds);
+    ASSERT_FALSE(steps.empty());
+    for (const Counts& counts : steps) {
+        EXPECT_LT(seconds(counts), before);
+        before = seconds(counts);
+        EXPECT_EQ(counts[0] + counts[1], 8);
+        EXPECT_GE(counts[0], 1);  // the only one that holds the last bucket
+    }
+    EXPECT_DOUBLE_EQ(before, best_of_two_sizes(task));
+    EXPECT_TRUE(exchange_replicas(task, {0, 1}, steps.back(), seconds).empty());
+}
+
+TEST(SearchDeployments, EvenOnesHaveReplicasOfAsManyRanksWithoutFilling) {
+    const DeploymentTask task{4, {1.0}, {{2, {1.0}}, {2, {1.0}, 0.5}, {1, {1.0}}, {2, {0.9}}}};
+    EXPECT_TRUE(is_even(task, {{2, 0, 0, 0}, 0.0, 0.0}));
+    EXPECT_TRUE(is_even(task, {{1, 0, 0, 1}, 0.0, 0.0}));
+    EXPECT_FALSE(is_even(task, {{1, 1, 0, 0}, 0.0, 0.0}));
+    EXPECT_FALSE(is_even(task, {{1, 0, 2, 0}, 0.0, 0.0}));
 }
 
 TEST(BisectDeployments, EndsWithThatOfThePapersExample) {
