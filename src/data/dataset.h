@@ -27,7 +27,7 @@ struct LengthReport {
 /// One or several token files seen through max_seq_len and over_length: sample i here is the i-th
 /// that was kept, those of a file behind those of the files before it.
 /// Of examples with labels the samples are those of their groups (kl_groups.h), each example and a
-/// twin of it.
+/// KL sample of it.
 class Dataset {
   public:
     /// Opens and checks files, which are of one kind: token ids and labels within `vocab_size`,

@@ -27,8 +27,8 @@ KlGroups::KlGroups(std::vector<Example> examples, std::int64_t k, std::int64_t m
 std::pair<std::int64_t, std::int64_t> KlGroups::parts(std::int64_t place) const {
     const std::int64_t first = place / (2 * k_) * k_;
     const std::int64_t own = place % k_;
-    const bool twin = place % (2 * k_) >= k_;
-    return {first + own, first + (twin ? (own + k_ - 1) % k_ : own)};
+    const bool kl_sample = place % (2 * k_) >= k_;
+    return {first + own, first + (kl_sample ? (own + k_ - 1) % k_ : own)};
 }
 
 std::vector<SampleInfo> KlGroups::infos() const {
@@ -46,13 +46,13 @@ std::vector<SampleInfo> KlGroups::infos() const {
 
 TokenSample KlGroups::joined(const TokenSample& prompt, std::int64_t of_prompt,
                              const TokenSample& completion, std::int64_t of_completion) const {
-    TokenSample twin = prompt;
-    twin.input_ids.resize(static_cast<std::size_t>(at(of_prompt).prompt));
-    twin.labels.resize(twin.input_ids.size());
+    TokenSample kl_sample = prompt;
+    kl_sample.input_ids.resize(static_cast<std::size_t>(at(of_prompt).prompt));
+    kl_sample.labels.resize(kl_sample.input_ids.size());
     const auto from = completion.input_ids.begin() + at(of_completion).prompt;
-    twin.input_ids.insert(twin.input_ids.end(), from, completion.input_ids.end());
-    twin.labels.insert(twin.labels.end(), from, completion.input_ids.end());
-    return twin;
+    kl_sample.input_ids.insert(kl_sample.input_ids.end(), from, completion.input_ids.end());
+    kl_sample.labels.insert(kl_sample.labels.end(), from, completion.input_ids.end());
+    return kl_sample;
 }
 
 TokenSample KlGroups::cut(TokenSample sample) const {

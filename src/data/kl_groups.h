@@ -21,10 +21,10 @@ struct Example {
 /// and its ids over a completion, which goes to the end.
 Example example_of(const std::string& where, const TokenSample& sample);
 
-/// How examples with labels become the groups of DatasetInfo: k neighbours, then a twin of each:
-/// its prompt with the completion of the one before it among the k (of the first: of the last), as
-/// TRL pairs them to estimate KL. Samples longer than the limit are cut. All functions are of group
-/// order: example 0 .. k-1, twin 0 .. k-1, and so on.
+/// How examples with labels become the groups of DatasetInfo: k neighbours, then a KL sample of
+/// each: its prompt with the completion of the one before it among the k (of the first: of the
+/// last), as TRL pairs them to estimate KL. Samples longer than the limit are cut. All functions
+/// are of group order: example 0 .. k-1, KL sample 0 .. k-1, and so on.
 class KlGroups {
   public:
     /// `examples` are whole groups of k.

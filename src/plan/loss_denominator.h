@@ -16,7 +16,7 @@ inline bool is_chosen(const LossJob& loss, std::int64_t sample) {
 
 /// What the summed losses of a batch are divided by (BatchPlan::denominator), from its counts.
 /// Cross-entropy is a mean over target tokens by their weights, a loss of pairs over pairs, one of
-/// examples with twins (SampleInfo) over examples.
+/// examples with KL samples (SampleInfo) over examples.
 inline double loss_denominator(const LossJob& loss, const BatchPlan& batch) {
     const std::int32_t of_two = batch.samples / 2;
     return loss.has_rewards() ? static_cast<double>(of_two) : batch.target_weight;

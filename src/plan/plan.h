@@ -37,7 +37,7 @@ struct DatasetInfo {
     std::vector<SampleInfo> train;
     std::vector<SampleInfo> eval;
     /// Neighbours that belong together (AdapterPlan::group_samples), in both lists: 2 of pairs; of
-    /// k examples with labels and their k twins 2k, at least 4 (data/kl_groups.h).
+    /// k examples with labels and their k KL samples 2k, at least 4 (data/kl_groups.h).
     std::int32_t group_samples = 1;
     /// Of each sample the sum of its targets' weights; empty: every target weighs 1.
     std::vector<double> train_weights = {};
@@ -59,7 +59,7 @@ inline std::int64_t packed_samples(const AdapterJob& adapter, std::int32_t group
     const std::int64_t groups = adapter.loss.is_contrastive() ? adapter.global_batch_size : 1;
     return groups * group_samples;
 }
-/// Of a global batch's size a group counts as so many: a pair as one, of twins neither.
+/// Of a global batch's size a group counts as so many: a pair as one, of KL samples neither.
 inline std::int32_t group_examples(std::int32_t group_samples) {
     return data_kind(group_samples) == DataKind::labelled ? group_samples / 2 : 1;
 }

@@ -147,7 +147,7 @@ def random_examples(count, vocabulary):
     return examples
 
 
-def twin(prompt, completion):
+def kl_sample(prompt, completion):
     """The prompt of one example with the completion of another."""
     prompt_ids = [i for i, label in zip(*prompt[:2]) if label == -100]
     completion_ids = [label for label in completion[1] if label != -100]
@@ -155,7 +155,7 @@ def twin(prompt, completion):
 
 
 def kto(facts, examples, policy, reference):
-    """policy, reference: of the examples, then of their twins. Loss, metrics."""
+    """policy, reference: of the examples, then of their KL samples. Loss, metrics."""
     loss, k, n = KTO_WEIGHTS | facts["loss"], facts["kl_batch_size"], len(examples)
     ratio = policy - reference
     kl = ratio[n:].detach().view(-1, k).mean(1).clamp(min=0)
@@ -181,14 +181,14 @@ def pair_metrics(rewards, logps):
 
 
 def samples_of(facts, batch):
-    """What is run: both samples of pairs; of examples these, then twins, each with the completion before in its group."""
+    """What is run: both samples of pairs; of examples these, then KL samples, each with the completion before in its group."""
     if facts["loss"]["loss"] == "sft":
         return [example[:2] for example in batch]
     if "kl_batch_size" not in facts:
         return [sample for pair in batch for sample in pair]
     k = facts["kl_batch_size"]
     groups = [batch[i:i + k] for i in range(0, len(batch), k)]
-    return [example[:2] for example in batch] + [twin(group[i], group[i - 1]) for group in groups for i in range(k)]
+    return [example[:2] for example in batch] + [kl_sample(group[i], group[i - 1]) for group in groups for i in range(k)]
 
 
 def token_loss(loss, model, samples):

@@ -13,7 +13,7 @@ double gain(const ObjectiveSamples& of, std::size_t s) {
     return of.reference[s] - of.nll[s];
 }
 
-/// Of the group of k examples and k twins that begins at `first`.
+/// Of the group of k examples and k KL samples that begins at `first`.
 double kl_of_group(const ObjectiveSamples& of, std::size_t first, std::size_t k) {
     double sum = 0.0;
     for (std::size_t s = first + k; s < first + 2 * k; ++s) sum += gain(of, s);

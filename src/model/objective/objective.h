@@ -38,7 +38,7 @@ struct HiddenLoss {
 
 /// What TRL reports beside a loss, each summed: rewards of chosen (desirable) and of rejected
 /// samples, pairs whose chosen one has the larger reward, log-probabilities of both, and of groups
-/// with twins KL; or of a batch HiddenLoss::compared.
+/// with KL samples KL; or of a batch HiddenLoss::compared.
 struct RewardSums {
     double chosen = 0.0;
     double rejected = 0.0;

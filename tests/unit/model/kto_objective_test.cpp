@@ -9,7 +9,7 @@
 namespace loratrain::test {
 namespace {
 
-/// Two groups of two examples and two twins.
+/// Two groups of two examples and two KL samples.
 struct Examples {
     std::vector<SampleRef> samples{{0, 9, 4}, {1, 9, 7, true}, {2, 9, 1}, {3, 9, 3, true},
                                    {4, 9, 4}, {5, 9, 7},       {6, 9, 1}, {7, 9, 3}};
@@ -41,7 +41,7 @@ TEST(KtoObjective, IsTrlsLoss) {
     // Of the second group the mean is below 0.
     EXPECT_NEAR(losses[4], 1.5 * (1 - logistic(0.5 * -1.0)), 1e-15);
     EXPECT_NEAR(losses[5], 1.5 * (1 - logistic(0.5 * 1.0)), 1e-15);
-    for (const std::size_t twin : {2, 3, 6, 7}) EXPECT_EQ(losses[twin], 0.0);
+    for (const std::size_t kl_sample : {2, 3, 6, 7}) EXPECT_EQ(losses[kl_sample], 0.0);
 }
 
 TEST(KtoObjective, ScalesAreTheSlopesOfTheExamplesLosses) {
@@ -57,7 +57,7 @@ TEST(KtoObjective, ScalesAreTheSlopesOfTheExamplesLosses) {
         EXPECT_NEAR(scales[s], (up.losses()[s] - down.losses()[s]) / (2 * h) / 4, 1e-6) << s;
         EXPECT_NE(scales[s], 0.0F);
     }
-    for (const std::size_t twin : {2, 3, 6, 7}) EXPECT_EQ(scales[twin], 0.0F);
+    for (const std::size_t kl_sample : {2, 3, 6, 7}) EXPECT_EQ(scales[kl_sample], 0.0F);
     KtoObjective().scales(examples.view(), 0, scales);
     EXPECT_EQ(scales, std::vector<float>(8, 0.0F));
 }

@@ -22,7 +22,7 @@ TEST(Describe, ShowsStagesAndAdapters) {
 TEST(Describe, PairsAndExamplesAreCountedAsSuch) {
     EXPECT_EQ(units_of(20, 1), 20);
     EXPECT_EQ(units_of(20, 2), 10);
-    EXPECT_EQ(units_of(48, 16), 24) << "groups of 8 examples and their twins";
+    EXPECT_EQ(units_of(48, 16), 24) << "groups of 8 examples and their KL samples";
     EXPECT_STREQ(unit_word(1), "samples");
     EXPECT_STREQ(unit_word(2), "pairs");
     EXPECT_STREQ(unit_word(16), "examples");
