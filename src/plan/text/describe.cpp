@@ -9,6 +9,7 @@
 #include "config/job_words.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
+#include "plan/memory/checkpoint_copies.h"
 #include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/predict/predict.h"
@@ -319,6 +320,23 @@ std::string fitting_summary(const Plan& plan, const FittingTokens& fitting) {
                " with recompute none, ", tokens_text(fitting.layer), " with layer\n");
 }
 
+/// "checkpoint" line: host memory for copies of the adapters that train at first, where that is
+/// much. Without it a checkpoint copies one adapter after the other, while training waits.
+std::string checkpoint_summary(const Job& job, const Plan& plan) {
+    constexpr std::uint64_t much = std::uint64_t{1} << 30U;
+    const bool beside = job.checkpoint.every_steps > 0 || job.checkpoint.every_minutes > 0;
+    if (!beside || plan.memory.empty()) return "";
+    const auto copies = checkpoint_copies(job, plan, plan.first_admitted);
+    const std::uint64_t first = copies.front();
+    if (first < much) return "";
+    const std::uint64_t others =
+        copies.size() > 1 ? *std::max_element(copies.begin() + 1, copies.end()) : 0;
+    return cat("checkpoint  ", human_bytes(first), " of host memory on rank 0",
+               others > 0 ? cat(", ", human_bytes(others), " on others") : "", " for copies of ",
+               plan.first_admitted.size(), " adapters while they train; with less, training waits ",
+               "while one adapter after the other is copied\n");
+}
+
 /// Of the policy that packs by costs, with more than one way to do it.
 std::string packing_summary(const Job& job, const Plan& plan) {
     const bool several = plan.replicas.size() > 1 || plan.replicas.front().stages.size() > 1;
@@ -372,8 +390,9 @@ std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
            replicas_summary(plan) + lanes_summary(plan) + microbatch_summary(plan, round) +
            streamed_summary(plan, round) + offloaded_summary(plan, round) +
            packing_summary(job, plan) + trials_summary(report) + recompute_summary(job, plan) +
-           fitting_summary(plan, report.fitting) + admission_summary(job, plan) + "\n" +
-           stage_table(plan) + "\n" + adapter_table(job, plan, datasets);
+           fitting_summary(plan, report.fitting) + checkpoint_summary(job, plan) +
+           admission_summary(job, plan) + "\n" + stage_table(plan) + "\n" +
+           adapter_table(job, plan, datasets);
 }
 
 }  // namespace loratrain

@@ -52,4 +52,18 @@ TEST(Describe, NamesFewAdaptersOfASharedLayerAndCountsMany) {
     EXPECT_TRUE(shows(" 5, 4 of a4, a5, a6  "));
 }
 
+TEST(Describe, CopiesForACheckpointAreTold) {
+    Case test = uniform_case(2, 2, 20, 10, 8);
+    test.job.checkpoint.every_steps = 10;
+    const auto shown = [&] { return describe(test.job, test.plan(), {}, test.datasets); };
+    EXPECT_EQ(shown().find("checkpoint  "), std::string::npos) << "a few bytes";
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 1 << 21U;
+    const std::string text = shown();
+    EXPECT_NE(text.find("for copies of 2 adapters while they train"), std::string::npos) << text;
+    EXPECT_NE(text.find(" of host memory on rank 0, "), std::string::npos) << text;
+    test.job.checkpoint.every_steps = 0;
+    test.job.checkpoint.every_minutes = 0;
+    EXPECT_EQ(shown().find("checkpoint  "), std::string::npos) << "none while they train";
+}
+
 }  // namespace loratrain::plan_test
