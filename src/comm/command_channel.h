@@ -10,22 +10,23 @@
 #include <vector>
 
 #include "comm/mpi_session.h"
+#include "comm/text_channel.h"
 
 namespace loratrain {
 
 /// Texts from rank 0 to all others, in order, which it does not wait for; numbers and texts back.
 /// Main threads only. Construction and destruction are collective.
-class CommandChannel {
+class CommandChannel : public TextChannel {
   public:
     explicit CommandChannel(const MpiSession& mpi);
-    ~CommandChannel();
-    CommandChannel(const CommandChannel&) = delete;
-    CommandChannel& operator=(const CommandChannel&) = delete;
+    ~CommandChannel() override;
 
-    /// Root: on its way to every rank when it returns; the number of the text, counted from 1.
-    std::int64_t post(std::string text);
-    /// Root: lets texts travel on; to be called now and then while some are under way.
-    void progress();
+    std::int64_t post(std::string text) override;
+    void progress() override;
+    std::optional<std::string> told() override;
+    void tell(std::string text) override;
+    std::optional<std::string> arrived() override;
+
     /// Root: whether a rank can take the texts up to that number, or all, though the root does
     /// nothing more for them.
     bool has_reached(int rank, std::int64_t number = std::numeric_limits<std::int64_t>::max());
@@ -34,17 +35,10 @@ class CommandChannel {
 
     /// Other ranks: waits for the next text; calls `meanwhile` now and then.
     std::string next(const std::function<void()>& meanwhile);
-    /// Other ranks: the next text; none = it is not there as a whole. Waits for no rank.
-    std::optional<std::string> arrived();
     /// Other ranks: a number for the root, which does not have to wait for it.
     void report(int number);
     /// Root: the largest number reported so far; 0 = none.
     int reported();
-    /// Other ranks: a text for the root, which does not have to wait for it.
-    void tell(std::string text);
-    /// Root: the next text that was told, in the order of each rank; none = none is there as a
-    /// whole. Waits for no rank, which may wait for this one.
-    std::optional<std::string> told();
 
   private:
     struct Posted {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/phase_times.h"
+#include "comm/command_channel.h"
 #include "comm/communicator.h"
 #include "config/command_line.h"
 #include "measure/device_sampler.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/command_channel.h"
+#include "comm/text_channel.h"
 #include "plan/predict/met_shapes.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "train/orders/inbox.h"
@@ -33,7 +33,7 @@ class Dispatcher {
         const Job& job;
         const Plan& plan;  ///< of one worker; they are alike
         const std::vector<DatasetInfo>& datasets;
-        CommandChannel& leaders;  ///< of all workers; this rank is the root
+        TextChannel& leaders;  ///< of all workers; this rank is the root
         int workers = 1;
         int ranks = 1;  ///< of all workers together
         StatusView view;

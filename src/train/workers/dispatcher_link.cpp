@@ -15,7 +15,7 @@ constexpr double seconds_between_reports = 0.5;
 
 }  // namespace
 
-DispatcherLink::DispatcherLink(const Job& job, int worker, CommandChannel& leaders,
+DispatcherLink::DispatcherLink(const Job& job, int worker, TextChannel& leaders,
                                Dispatcher* dispatcher)
     : job_(job),
       worker_(worker),

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/command_channel.h"
+#include "comm/text_channel.h"
 #include "train/workers/worker_message.h"
 
 namespace loratrain {
@@ -20,7 +20,7 @@ class DispatcherLink {
   public:
     /// `leaders`: among the leaders of all workers, its root where the dispatcher is. `dispatcher`:
     /// on that rank, else null. All outlive the link.
-    DispatcherLink(const Job& job, int worker, CommandChannel& leaders, Dispatcher* dispatcher);
+    DispatcherLink(const Job& job, int worker, TextChannel& leaders, Dispatcher* dispatcher);
     ~DispatcherLink();
     DispatcherLink(const DispatcherLink&) = delete;
     DispatcherLink& operator=(const DispatcherLink&) = delete;
@@ -59,7 +59,7 @@ class DispatcherLink {
   private:
     const Job& job_;
     int worker_;
-    CommandChannel& leaders_;
+    TextChannel& leaders_;
     Dispatcher* dispatcher_;
     WorkerReport report_;
     std::mutex log_mutex_;  ///< any thread may log
