@@ -248,6 +248,9 @@ void Dispatcher::give_to(int worker) {
         holders_[index(adapter)] = worker;
         decisions_.updates.push_back({adapter, adapters_[adapter].state});
         decisions_.given.push_back({worker, adapter, checkpoints_[index(adapter)]});
+        // The worker that it comes from gave it back before it heard of the order.
+        if (stopping_.contains(parts_.job.adapter(adapter).name))
+            decisions_.ended.push_back(adapter);
         if (!given_) given_ = std::chrono::steady_clock::now();
         --view.places;
         names.push_back(parts_.job.adapter(adapter).name);
@@ -312,7 +315,10 @@ void Dispatcher::take_returned(const ReturnedAdapter& returned) {
     checkpoints_[index(adapter)] = returned.checkpoint;
     leaving_.erase(adapter);
     move_costs_.returned(adapter, clock_.elapsed());
-    if (returned.checkpoint.empty()) return;
+    if (returned.checkpoint.empty()) {
+        if (stopping_.contains(parts_.job.adapter(adapter).name)) end_free(adapter, "");
+        return;
+    }
     saved_[index(adapter)] = 0;  // what its old worker has of it leaves with its next checkpoint
     former_.add(returned.checkpoint, adapter, adapters_[adapter].state.steps);
 }
