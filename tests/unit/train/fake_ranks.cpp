@@ -56,6 +56,15 @@ std::size_t FakeRanks::count(const std::string& line) const {
     return static_cast<std::size_t>(std::count(log_.begin(), log_.end(), line));
 }
 
+bool FakeRanks::is_in_stream(const std::string& line) const {
+    const std::optional<std::size_t> at = find(line);
+    for (std::size_t i = at.value_or(log_.size()); i < log_.size(); ++i) {
+        if (log_[i].starts_with("begin")) return false;
+        if (log_[i].starts_with("window")) return true;
+    }
+    return false;
+}
+
 std::vector<AdapterId> FakeRanks::trained_in(std::int32_t round) const {
     const auto found = rounds_.find(round);
     if (found == rounds_.end()) return {};
@@ -270,7 +279,8 @@ std::vector<GeneratedText> FakeRanks::generate(AdapterId adapter) {
 
 void FakeRanks::order_window(const PlannedWindow& window) {
     const Window& common = window.window.common();
-    write("window " + std::to_string(common.first_round) + "+" + std::to_string(common.rounds));
+    write((common.begins ? "begin " : "window ") + std::to_string(common.first_round) + "+" +
+          std::to_string(common.rounds));
     ++windows_ordered_;
 }
 
@@ -363,7 +373,9 @@ void FakeRanks::evaluate(std::size_t replica, MicrobatchId microbatch,
     const std::vector<BatchPlan> batches = std::move(found->second);
     evaluations_.erase(found);
     for (const BatchPlan& batch : batches) {
-        if (replica == 0) evaluated_.push_back({batch.adapter, batch.step});
+        const int rank = plan_.replicas[replica].stages.back().rank;
+        const std::int32_t now = steps_on(rank, batch.adapter);
+        if (replica == 0) evaluated_.push_back({batch.adapter, now});
         const EvalResult result = result_of(replica, batch);
         const bool own = plan_.replicas[replica].stages.back().rank == 0;
         if (own && !looks_for_results) {
@@ -387,7 +399,11 @@ EvalResult FakeRanks::result_of(std::size_t replica, const BatchPlan& batch) con
     result.denominator = batch.denominator;
     result.replica = static_cast<std::int32_t>(replica);
     result.samples = replica == 0 ? batch.samples : 0;
-    if (replica == 0) result.loss_sum = eval_loss(batch.adapter, batch.step) * batch.denominator;
+    const int rank = plan_.replicas[replica].stages.back().rank;
+    const std::int32_t now = steps_on(rank, batch.adapter);
+    // Between streams windows say 0.
+    EXPECT_TRUE(now == batch.step || batch.step == 0) << number(batch.adapter) << " at " << now;
+    if (replica == 0) result.loss_sum = eval_loss(batch.adapter, now) * batch.denominator;
     return result;
 }
 

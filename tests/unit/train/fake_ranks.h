@@ -47,11 +47,14 @@ class FakeRanks : public WorkerRanks {
 
     // ---- what a test reads
 
-    /// Commands in the order in which they were given: "admit 0 1", "window 3+2", "copy 0", ...
+    /// Commands in the order in which they were given: "admit 0 1", "begin 0+2" (a window, from an
+    /// empty pipeline), "window 2+2", "copy 0", ...
     const std::vector<std::string>& log() const { return log_; }
     /// Whether it has such a line, and where: lines before it.
     std::optional<std::size_t> find(const std::string& line, std::size_t from = 0) const;
     std::size_t count(const std::string& line) const;
+    /// The stream that is under way as the first such command is given goes on behind it.
+    bool is_in_stream(const std::string& line) const;
     /// Adapters that took a step in a round, ascending.
     std::vector<AdapterId> trained_in(std::int32_t round) const;
     /// Its rounds, ascending.

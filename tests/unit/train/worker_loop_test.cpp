@@ -18,7 +18,7 @@ TEST_F(WorkerLoopRun, TrainsAndExportsAllAndSavesAtTheEnd) {
     EXPECT_EQ(steps(second), 3);
     EXPECT_EQ(exported_step(first), 5);
     EXPECT_EQ(exported_step(second), 3);
-    EXPECT_EQ(rounds_stored(), (std::vector<std::int64_t>{5}));
+    EXPECT_EQ(rounds_stored(), (Steps{5}));
     EXPECT_EQ(stored_step(5, first), 5);
     EXPECT_EQ(metrics(second, "loss"), (Steps{1, 2, 3}));
     EXPECT_EQ(ranks->streams(), 1);
@@ -51,7 +51,7 @@ TEST_F(WorkerLoopRun, AContinuedRunTakesTheStepsThatAreLeft) {
     make();
     EXPECT_EQ(run(), ExitCode::stopped_resume_me);
     EXPECT_EQ(loop->stop_reason(), "--stop-after 3 reached");
-    EXPECT_EQ(rounds_stored(), (std::vector<std::int64_t>{3}));
+    EXPECT_EQ(rounds_stored(), (Steps{3}));
     EXPECT_TRUE(is_exported(second));
     EXPECT_FALSE(is_exported(first));
     const RunState saved = stored(3);

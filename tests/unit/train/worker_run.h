@@ -118,8 +118,9 @@ class WorkerRun {
         return step_in(checkpoint(round) + "/" + stored_adapter_name(job.adapter(a)));
     }
     RunState stored(std::int32_t round) const { return stored_state(checkpoint(round), job); }
-    std::vector<std::int64_t> rounds_stored() const {
-        std::vector<std::int64_t> rounds = stored_rounds(checkpoint_folder(job));
+    Steps rounds_stored() const {
+        const std::vector<std::int64_t> stored = stored_rounds(checkpoint_folder(job));
+        Steps rounds(stored.begin(), stored.end());
         std::sort(rounds.begin(), rounds.end());
         return rounds;
     }
@@ -149,7 +150,9 @@ class WorkerRun {
         write_data();
         ranks->grow = [this](const InboxFile& file) {
             add(std::stoi(file.text)).name = std::filesystem::path(file.path).stem().string();
-            extend_plan(plan, job, datasets, file.path);
+            Plan next = plan;
+            extend_plan(next, job, datasets, file.path);
+            plan.adapters = next.adapters;  // all else stays where it is
         };
     }
     /// Data behind the plan's numbers, which warnings of additions look at.
