@@ -5,12 +5,12 @@
 namespace loratrain {
 namespace {
 
-constexpr AdapterId first{0};
-constexpr AdapterId second{1};
+constexpr AdapterId adapter_a{0};
+constexpr AdapterId adapter_b{1};
 constexpr AdapterId third{2};
 
-/// Three adapters of ten steps in the stream that began at round 4, where the second had two steps;
-/// evaluated every three rounds. The third has no eval samples.
+/// Three adapters of ten steps in the stream that began at round 4, where the second had two
+/// steps; evaluated every three rounds. The third has no eval samples.
 class AdapterStream : public ::testing::Test {
   protected:
     AdapterStream() {
@@ -22,7 +22,7 @@ class AdapterStream : public ::testing::Test {
         }
         table.emplace(job, plan, datasets);
         table->reached(4);
-        (*table)[second].state.steps = 2;
+        (*table)[adapter_b].state.steps = 2;
         table->begin_stream();
     }
 
@@ -41,45 +41,45 @@ class AdapterStream : public ::testing::Test {
 };
 
 TEST_F(AdapterStream, StepsBeforeARoundCountFromWhereItJoined) {
-    EXPECT_EQ(table->steps_before(first, 4), 0);
-    EXPECT_EQ(table->steps_before(first, 7), 3);
-    EXPECT_EQ(table->steps_before(second, 7), 5);
-    EXPECT_EQ(table->steps_before(second, 12), 10);
-    EXPECT_EQ(table->steps_before(second, 20), 10) << "no more than it has";
-    stream(second).join(15, 6);
-    EXPECT_EQ(table->steps_before(second, 17), 8);
+    EXPECT_EQ(table->steps_before(adapter_a, 4), 0);
+    EXPECT_EQ(table->steps_before(adapter_a, 7), 3);
+    EXPECT_EQ(table->steps_before(adapter_b, 7), 5);
+    EXPECT_EQ(table->steps_before(adapter_b, 12), 10);
+    EXPECT_EQ(table->steps_before(adapter_b, 20), 10) << "no more than it has";
+    stream(adapter_b).join(15, 6);
+    EXPECT_EQ(table->steps_before(adapter_b, 17), 8);
 }
 
 TEST_F(AdapterStream, WhoeverLeavesTrainsNoFurtherThanItsLastStep) {
-    EXPECT_TRUE(table->trains_beyond(second, 11));
-    EXPECT_FALSE(table->trains_beyond(second, 12));
-    EXPECT_EQ(table->steps_to_come(second), 8);
-    stream(second).leave_at(5);
-    EXPECT_FALSE(table->trains_beyond(second, 5));
-    EXPECT_EQ(table->steps_before(second, 20), 5);
-    EXPECT_EQ(table->steps_to_come(second), 3);
+    EXPECT_TRUE(table->trains_beyond(adapter_b, 11));
+    EXPECT_FALSE(table->trains_beyond(adapter_b, 12));
+    EXPECT_EQ(table->steps_to_come(adapter_b), 8);
+    stream(adapter_b).leave_at(5);
+    EXPECT_FALSE(table->trains_beyond(adapter_b, 5));
+    EXPECT_EQ(table->steps_before(adapter_b, 20), 5);
+    EXPECT_EQ(table->steps_to_come(adapter_b), 3);
 }
 
 TEST_F(AdapterStream, WhoeverNeverJoinedDoesNotTrainBeyondAnyRound) {
     (*table)[third].state.status = AdapterStatus::waiting;
     table->begin_stream();
-    EXPECT_EQ(table->in_stream(), (std::vector<AdapterId>{first, second}));
+    EXPECT_EQ(table->in_stream(), (std::vector<AdapterId>{adapter_a, adapter_b}));
     EXPECT_FALSE(table->trains_beyond(third, 0));
     EXPECT_EQ(stream(third).phase(), Phase::outside);
 }
 
 TEST_F(AdapterStream, PendingAreEvaluationsThatAreDueAndNotTakenIn) {
-    EXPECT_EQ(table->evaluations_pending(first, 5), 0);
-    EXPECT_EQ(table->evaluations_pending(first, 6), 1);
-    EXPECT_EQ(table->evaluations_pending(first, 9), 2);
-    stream(first).note_evaluation(2);  // behind round 6
-    EXPECT_EQ(table->evaluations_pending(first, 9), 1);
-    EXPECT_EQ(table->evaluations_pending(second, 6), 1);
-    stream(second).note_evaluation(4);
-    EXPECT_EQ(table->evaluations_pending(second, 6), 0);
+    EXPECT_EQ(table->evaluations_pending(adapter_a, 5), 0);
+    EXPECT_EQ(table->evaluations_pending(adapter_a, 6), 1);
+    EXPECT_EQ(table->evaluations_pending(adapter_a, 9), 2);
+    stream(adapter_a).note_evaluation(2);  // behind round 6
+    EXPECT_EQ(table->evaluations_pending(adapter_a, 9), 1);
+    EXPECT_EQ(table->evaluations_pending(adapter_b, 6), 1);
+    stream(adapter_b).note_evaluation(4);
+    EXPECT_EQ(table->evaluations_pending(adapter_b, 6), 0);
     EXPECT_EQ(table->evaluations_pending(third, 9), 0) << "it has no eval samples";
     job.eval.every_steps = 0;
-    EXPECT_EQ(table->evaluations_pending(first, 9), 0);
+    EXPECT_EQ(table->evaluations_pending(adapter_a, 9), 0);
 }
 
 TEST_F(AdapterStream, BatchesAreEvaluatedBehindWhereItIsDueAndAtTheEnd) {
@@ -96,13 +96,13 @@ TEST_F(AdapterStream, BatchesAreEvaluatedBehindWhereItIsDueAndAtTheEnd) {
 }
 
 TEST_F(AdapterStream, IsEvaluatedAsksForTheLastStep) {
-    EXPECT_FALSE(table->is_evaluated(first));
+    EXPECT_FALSE(table->is_evaluated(adapter_a));
     EXPECT_TRUE(table->is_evaluated(third)) << "it has no eval samples";
-    (*table)[first].state.steps = 4;
-    stream(first).note_evaluation(3);
-    EXPECT_FALSE(table->is_evaluated(first));
-    stream(first).note_evaluation(4);
-    EXPECT_TRUE(table->is_evaluated(first));
+    (*table)[adapter_a].state.steps = 4;
+    stream(adapter_a).note_evaluation(3);
+    EXPECT_FALSE(table->is_evaluated(adapter_a));
+    stream(adapter_a).note_evaluation(4);
+    EXPECT_TRUE(table->is_evaluated(adapter_a));
 }
 
 /// Of ten steps rungs are at 2, 4 and 10.
@@ -110,22 +110,22 @@ TEST_F(AdapterStream, TrialsComeToRungsByTheirOwnSteps) {
     EXPECT_FALSE(table->has_rungs());
     make_trials();
     EXPECT_TRUE(table->has_rungs());
-    EXPECT_TRUE(table->comes_to_rung(first, 6)) << "two steps";
-    EXPECT_FALSE(table->comes_to_rung(first, 5));
-    EXPECT_FALSE(table->comes_to_rung(second, 6)) << "it has passed it";
-    EXPECT_TRUE(table->is_at_rung(second, 2)) << "behind round 4, which is not due";
-    EXPECT_FALSE(table->is_at_rung(first, 2)) << "behind round 6 all are evaluated";
-    stream(first).leave_at(2);
-    EXPECT_FALSE(table->comes_to_rung(first, 6)) << "it ends there";
+    EXPECT_TRUE(table->comes_to_rung(adapter_a, 6)) << "two steps";
+    EXPECT_FALSE(table->comes_to_rung(adapter_a, 5));
+    EXPECT_FALSE(table->comes_to_rung(adapter_b, 6)) << "it has passed it";
+    EXPECT_TRUE(table->is_at_rung(adapter_b, 2)) << "behind round 4, which is not due";
+    EXPECT_FALSE(table->is_at_rung(adapter_a, 2)) << "behind round 6 all are evaluated";
+    stream(adapter_a).leave_at(2);
+    EXPECT_FALSE(table->comes_to_rung(adapter_a, 6)) << "it ends there";
 }
 
 TEST_F(AdapterStream, ShortTrialsEndBeforeTheRungsOfOthers) {
     make_trials();
     plan.adapters[0].total_steps = 1;
-    EXPECT_TRUE(table->ends_before_rungs(first));
-    EXPECT_FALSE(table->ends_before_rungs(second));
+    EXPECT_TRUE(table->ends_before_rungs(adapter_a));
+    EXPECT_FALSE(table->ends_before_rungs(adapter_b));
     job.adapters[0].trial = false;
-    EXPECT_FALSE(table->ends_before_rungs(first));
+    EXPECT_FALSE(table->ends_before_rungs(adapter_a));
 }
 
 TEST_F(AdapterStream, AnEmptyPipelineHasAllSteps) {
@@ -133,16 +133,16 @@ TEST_F(AdapterStream, AnEmptyPipelineHasAllSteps) {
     stream(third).enter(Phase::exporting);
     table->end_stream(9);
     EXPECT_EQ(table->round(), 9);
-    EXPECT_EQ(stream(first).phase(), Phase::stepped);
+    EXPECT_EQ(stream(adapter_a).phase(), Phase::stepped);
     EXPECT_EQ(stream(third).phase(), Phase::exporting) << "it was further";
     table->begin_stream();
-    EXPECT_EQ(stream(first).phase(), Phase::training);
-    EXPECT_EQ(stream(first).first_round(), 9);
+    EXPECT_EQ(stream(adapter_a).phase(), Phase::training);
+    EXPECT_EQ(stream(adapter_a).first_round(), 9);
 }
 
 TEST_F(AdapterStream, WhatOthersOwnIsNotInCheckpointsNorLeftToTrain) {
-    (*table)[second].owned = false;
-    (*table)[second].state.steps = 7;
+    (*table)[adapter_b].owned = false;
+    (*table)[adapter_b].state.steps = 7;
     EXPECT_EQ(table->state(0.0).adapters[1].steps, 0);
     EXPECT_EQ(table->state(0.0).adapters[1].status, AdapterStatus::waiting);
     EXPECT_FALSE(table->claims()[1].unfinished);
