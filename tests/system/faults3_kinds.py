@@ -54,7 +54,7 @@ def dead_patterns():
     for key, value in (("rank_pattern", {"q_prj": 8}), ("alpha_pattern", {"^q_proj": 8}), ("exclude_modules", ["q_prj"])):
         merged(**{key: value}).accepted().needs(merged(**{key: value}).says(f"{key}.*matches no"), f"{key} is not named")
     shutil.rmtree("started-run", ignore_errors=True)
-    adapter = copied("merge-pissa/adapter", "start", rank_pattern={"q_prj": 8})
+    adapter = copied("merge-pissa/adapter", "start", init_lora_weights=True, rank_pattern={"q_prj": 8})
     job = {"model": {"weights": base(), "precision": "fp32"}, "run": {"dir": "started-run", "backend": "cpu"},
            "datasets": {"d": {"path": lines("started.jsonl", {"input_ids": [5, 6, 7], "labels": [5, 6, 7]})}},
            "adapters": [{"name": "a", "r": 4, "lora_alpha": 8, "max_steps": 1, "init_from": adapter,
