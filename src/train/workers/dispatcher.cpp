@@ -371,6 +371,8 @@ void Dispatcher::stop_adapter(const std::string& name) {
     const auto adapter = static_cast<AdapterId>(found - adapters.begin());
     if (is_ended(adapter)) return inbox_->obeyed(name);
     stopping_.insert(name);
+    // One that has begun goes to a worker first, which exports it (give_to).
+    if (is_free(adapter) && !checkpoints_[index(adapter)].empty()) return;
     if (holders_[index(adapter)] == nobody) return end_free(adapter, "");
     decisions_.ended.push_back(adapter);
 }

@@ -309,6 +309,20 @@ TEST_F(RunDispatcher, ShortWorkIsNotMoved) {
 
 // ---- former starts
 
+TEST_F(RunDispatcher, OneThatBeganInAnEarlierStartEndsAtTheWorkerThatGetsIt) {
+    add(10);
+    former.state.adapters.resize(1);
+    former.state.adapters[0] = at(5, AdapterStatus::waiting);
+    former.checkpoints = {"former/5"};
+    begin();
+    put(name(AdapterId{0}) + ".stop");
+    look();
+    EXPECT_EQ(known(AdapterId{0}), AdapterStatus::waiting) << "a worker has to export it";
+    ask(0, 1);
+    EXPECT_EQ(given_to(0), (std::vector<AdapterId>{AdapterId{0}}));
+    EXPECT_EQ(last.ended, (std::vector<AdapterId>{AdapterId{0}}));
+}
+
 TEST_F(RunDispatcher, WhatHasBegunGoesOnFromItsCheckpoint) {
     add(8);
     add(8);
