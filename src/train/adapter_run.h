@@ -30,7 +30,8 @@ class StreamPart {
     void enter(Phase next);
 
     std::int32_t first_round() const { return first_round_; }
-    std::int32_t first_steps() const { return first_steps_; }  ///< that it had then
+    /// Steps that it had before that round.
+    std::int32_t first_steps() const { return first_steps_; }
 
     /// By an order, an evaluation or for a while it leaves the stream with so many steps.
     void leave_at(std::int32_t steps) { last_step_ = steps; }

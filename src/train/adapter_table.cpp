@@ -252,7 +252,7 @@ bool AdapterTable::is_at_rung(AdapterId adapter, std::int32_t step) const {
            !all_are_evaluated(job_, stream.first_round() + step - stream.first_steps());
 }
 
-bool AdapterTable::ends_before_rungs(AdapterId adapter) const {
+bool AdapterTable::ends_at_rungs(AdapterId adapter) const {
     if (!has_rungs() || !job_.adapter(adapter).trial) return false;
     const auto rungs = static_cast<std::size_t>(job_.sweep->rungs - 1);
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;

@@ -95,8 +95,8 @@ class AdapterTable {
     bool comes_to_rung(AdapterId adapter, std::int32_t round) const;
     /// An evaluation that the stream has behind these steps of the trial, as it is at a rung there.
     bool is_at_rung(AdapterId adapter, std::int32_t step) const;
-    /// Its last step comes before rungs, at which its end counts.
-    bool ends_before_rungs(AdapterId adapter) const;
+    /// Rungs of the trial lie at its last step: its end counts at them.
+    bool ends_at_rungs(AdapterId adapter) const;
 
   private:
     void add_rows(AdapterStatus status);

@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// A window, the first or the next of its stream; one of zero rounds has evaluations alone.
+/// A window, the first or the next of its stream; it may have evaluations alone.
 struct TrainWindow {
     JointWindow window;
 };

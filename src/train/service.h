@@ -13,9 +13,9 @@
 namespace loratrain {
 
 /// Something that a worker does beside training: checkpoints, exports, evaluations, texts, rungs of
-/// trials, who comes and goes. The worker loop asks all services the same questions, in one order
-/// (worker_loop.h), and tells them the same things. A service overrides what concerns it. Rank 0 of
-/// a worker only.
+/// trials, who comes and goes. The stream (stream_trainer.h) asks all services the same questions,
+/// in the order of Services::order() (services/services.h), and tells them the same things. A
+/// service overrides what concerns it. Rank 0 of a worker only.
 class Service {
   public:
     static constexpr std::int32_t no_round = std::numeric_limits<std::int32_t>::max();
@@ -25,9 +25,11 @@ class Service {
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
 
-    // ---- asked whenever a window is to be planned, in this order; none is being planned then
+    // ---- asked before a window is planned; the first window of a stream: only the last three
+    // awaits_results, needs_drain, change and grow: services behind the first that decides are not
+    // asked.
 
-    /// Results that say who trains in the window that begins with the round have yet to come.
+    /// Who trains in the round depends on results that have not come.
     virtual bool awaits_results(std::int32_t /*round*/) const { return false; }
     /// The stream has to end before the round: something needs an empty pipeline.
     virtual bool needs_drain(std::int32_t /*round*/) { return false; }
@@ -37,14 +39,14 @@ class Service {
     virtual std::int32_t last_round(const Progress& /*planned*/) const { return no_round; }
     /// The next round, behind the planned ones, with which a window has to begin.
     virtual std::int32_t next_event(const Progress& /*planned*/) const { return no_round; }
-    /// Adds adapters whose evaluations behind the window say whether they go on.
+    /// Adds adapters whose evaluations behind the window decide who trains next.
     virtual void add_deciding(const Progress& /*planned*/,
                               std::vector<AdapterId>& /*adapters*/) const {}
-    /// A window that begins with the round is planned now.
-    virtual void on_planning(std::int32_t /*round*/) {}
 
     // ---- told while the stream goes on
 
+    /// A window that begins with the round is planned now: all services have been asked.
+    virtual void on_planning(std::int32_t /*round*/) {}
     /// A stream begins with the adapters that are running.
     virtual void begin_stream() {}
     /// The window that begins with the round goes out: what is ordered now, ranks perform before

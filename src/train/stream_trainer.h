@@ -39,8 +39,8 @@ class StreamTrainer {
     /// the round reached. All evaluations and parts of adapters have come by then.
     std::int32_t run();
 
-    /// With an empty pipeline: a window of zero rounds, which has evaluations alone. Results by
-    /// adapter, which services are not told of.
+    /// With an empty pipeline: a window that has evaluations alone. Results by adapter, which
+    /// services are not told of.
     std::vector<EvalResult> evaluate(const JointWindow& window);
     /// With an empty pipeline: rank 0 performs what was ordered, and services get what was asked
     /// for.

@@ -18,11 +18,11 @@ void WorkerLoop::restore(const RunState& state, bool set_back) {
 ExitCode WorkerLoop::run(int signal) {
     WorkSource& source = *services_.source;
     source.begin(signal, set_back_);
-    while (source.goes_on()) {
+    while (source.begin_turn()) {
         services_.admission.admit();
         services_.evaluations.refer_newcomers();
         services_.evaluations.evaluate_newcomers();
-        if (!source.has_work()) continue;
+        if (source.rest_without_work()) continue;
         const std::vector<AdapterId> trained = train();
         end_adapters(trained);
         source.after(trained);
@@ -39,9 +39,9 @@ std::vector<AdapterId> WorkerLoop::train() {
     for (const AdapterId a : worker_.adapters.running()) services_.steps.settle(a);
     worker_.adapters.end_stream(round);
     services_.exports.finish();
-    services_.bests.write(true);
+    services_.bests.write(true);  // those that the checkpoint under way has to have
     services_.checkpoints.finish();
-    services_.bests.write(true);
+    services_.bests.write(true);  // those that were found behind it
     services_.redeployment.finish();
     return worker_.adapters.in_stream();
 }

@@ -20,7 +20,7 @@ class WorkerRanks {
     virtual ~WorkerRanks() = default;
 
     virtual int count() const = 0;
-    /// Of the ranks on rank 0's host, all workers' together, the share that belongs to this worker.
+    /// This worker's share of all ranks that run on rank 0's host.
     virtual double share_of_host() const = 0;
     /// Where rank 0 has the adapter.
     virtual Residence residence(AdapterId adapter) const = 0;
@@ -30,8 +30,8 @@ class WorkerRanks {
     /// Rank 0's part of what has been ordered before the next window that it trains.
     virtual void perform_ordered() = 0;
     virtual void order_window(const PlannedWindow& window) = 0;
-    /// Rank 0's part of the first window that has been ordered and that it has not trained; what
-    /// was ordered has been performed.
+    /// Rank 0's part of the first window that has been ordered and that it has not trained. Call
+    /// perform_ordered() before.
     virtual void train(const JointWindow& window, const PipelineRunner::Hooks& hooks) = 0;
     /// GenerateTexts of a resident adapter that has ended, with the pipeline empty: its texts.
     virtual std::vector<GeneratedText> generate(AdapterId adapter) = 0;

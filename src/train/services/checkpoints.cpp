@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/activity.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "plan/memory/checkpoint_copies.h"
@@ -20,14 +21,15 @@ bool CheckpointService::is_due(std::int32_t round) const {
     return job.every_minutes > 0 && seconds_since(last_) > 60.0 * job.every_minutes;
 }
 
-/// While the stream goes on. Who has ended in a checkpoint has written its texts.
+/// While the stream goes on: there is memory for copies, the checkpoint before is written, and no
+/// adapter that has ended has still to write texts.
 bool CheckpointService::can_begin(std::int32_t round) const {
     return worker_.copies_fit && !writing_ && worker_.services->texts.waiting(round) == 0;
 }
 
 /// Of the host's free memory a worker has its ranks' share.
 bool CheckpointService::copies_would_fit() const {
-    const auto free = static_cast<double>(proc_value("/proc/meminfo", "MemAvailable"));
+    const auto free = static_cast<double>(available_memory());
     return checkpoint_copies_fit(worker_.parts.job, worker_.parts.plan, worker_.held(),
                                  static_cast<std::uint64_t>(worker_.ranks.share_of_host() * free));
 }
@@ -115,7 +117,7 @@ void CheckpointService::on_part(const PartKey& key, AdapterParts::ByRank& values
     --writing_->parts_left;
 }
 
-/// No adapter that has taken its last step is to be settled yet.
+/// Every adapter that has taken its last step has been settled.
 bool CheckpointService::ends_are_settled() const {
     const std::vector<AdapterId> running = worker_.adapters.running();
     return std::all_of(running.begin(), running.end(),
@@ -143,6 +145,8 @@ void CheckpointService::finish() {
 }
 
 void CheckpointService::end() {
+    LORATRAIN_CHECK(writing_->completing, "the checkpoint at round ", writing_->state.round(),
+                    " is not complete");
     activity::begin(activity::Task::checkpoint);
     const double seconds = writing_->files.finish();
     worker_.parts.stop.checkpoint_took(seconds);

@@ -13,8 +13,9 @@ namespace loratrain {
 
 /// Checkpoints. While the stream goes on, ranks copy what a checkpoint keeps of each adapter as
 /// soon as it has taken its last step before the checkpoint's round, and files are written in the
-/// background. Where the host has no memory for copies of all adapters, the stream ends first, and
-/// one adapter after the other is copied and written.
+/// background. The stream ends first where the checkpoint before is still being written, where
+/// adapters that have ended have texts to write, and where the host has no memory for copies of all
+/// adapters: then one adapter after the other is copied and written.
 class CheckpointService : public Service {
   public:
     explicit CheckpointService(Worker& worker)

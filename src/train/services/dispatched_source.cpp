@@ -47,7 +47,7 @@ RunState DispatchedSource::state() const {
 
 // ---- between streams
 
-bool DispatchedSource::goes_on() {
+bool DispatchedSource::begin_turn() {
     const bool has_begun = std::exchange(begun_, true);
     const std::string why = resting_ || !has_begun ? "" : reason_to_stop();
     if (!why.empty()) stop_working(why);
@@ -57,18 +57,18 @@ bool DispatchedSource::goes_on() {
     return !over_;
 }
 
-bool DispatchedSource::has_work() {
+bool DispatchedSource::rest_without_work() {
     const std::vector<AdapterId> running = worker_.adapters.running();
     if (resting_ || running.empty()) {
         rest();
-        return false;
+        return true;
     }
     const std::vector<AdapterId> at_rung = worker_.search.at_rung(running);
-    if (at_rung.empty()) return true;
+    if (at_rung.empty()) return false;
     // An earlier start was killed there.
     for (const AdapterId a : at_rung) worker_.adapters[a].stream.forget_evaluation();
     report_trained(at_rung);
-    return false;
+    return true;
 }
 
 void DispatchedSource::after(const std::vector<AdapterId>& trained) {

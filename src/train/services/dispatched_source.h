@@ -22,8 +22,8 @@ class DispatchedSource : public WorkSource {
     bool change(const Progress& planned, StreamChange& change) override;
 
     void begin(int signal, bool /*set_back*/) override { signal_ = signal; }
-    bool goes_on() override;
-    bool has_work() override;
+    bool begin_turn() override;
+    bool rest_without_work() override;
     void after(const std::vector<AdapterId>& trained) override;
     ExitCode end() override;
 

@@ -32,7 +32,7 @@ void LocalSource::begin(int signal, bool set_back) {
     worker_.journal.start();
 }
 
-bool LocalSource::goes_on() {
+bool LocalSource::begin_turn() {
     if (finished() || !stop_reason_.empty()) return false;
     worker_.search.judge();
     return true;

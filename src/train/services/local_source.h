@@ -20,7 +20,7 @@ class LocalSource : public WorkSource {
     void look_for_orders() override;
 
     void begin(int signal, bool set_back) override;
-    bool goes_on() override;
+    bool begin_turn() override;
     void after(const std::vector<AdapterId>& trained) override;
     ExitCode end() override;
 

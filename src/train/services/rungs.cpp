@@ -7,7 +7,8 @@
 
 namespace loratrain {
 
-/// All are evaluated behind the round before: not by the samples that a rung counts.
+/// A trial comes to a rung where all adapters are evaluated, by other samples than a rung counts:
+/// it is evaluated with an empty pipeline.
 bool RungService::counts_other_samples(std::int32_t round) const {
     if (!all_are_evaluated(worker_.parts.job, round)) return false;
     const std::vector<AdapterId> adapters = worker_.adapters.in_stream();
@@ -15,13 +16,13 @@ bool RungService::counts_other_samples(std::int32_t round) const {
                        [&](AdapterId a) { return worker_.adapters.comes_to_rung(a, round); });
 }
 
-/// What decisions before the round hang on has not come.
+/// A trial comes to a rung with the round before, and its evaluation there has not come.
 bool RungService::awaits_results(std::int32_t round) const {
     if (!judges() || counts_other_samples(round)) return false;
     const std::vector<AdapterId> adapters = worker_.adapters.in_stream();
     return std::any_of(adapters.begin(), adapters.end(), [&](AdapterId a) {
         const std::int32_t steps = worker_.adapters.steps_before(a, round);
-        const bool ends = steps == worker_.total_steps(a) && worker_.adapters.ends_before_rungs(a);
+        const bool ends = steps == worker_.total_steps(a) && worker_.adapters.ends_at_rungs(a);
         if (!worker_.adapters.comes_to_rung(a, round) && !ends) return false;
         const std::optional<std::int32_t> evaluated = worker_.adapters[a].stream.evaluated();
         return !evaluated || *evaluated < steps;
@@ -32,7 +33,7 @@ void RungService::add_deciding(const Progress& /*planned*/,
                                std::vector<AdapterId>& adapters) const {
     if (!judges()) return;
     for (const AdapterId a : worker_.adapters.in_stream()) {
-        if (worker_.adapters.ends_before_rungs(a)) adapters.push_back(a);
+        if (worker_.adapters.ends_at_rungs(a)) adapters.push_back(a);
     }
 }
 
@@ -46,14 +47,14 @@ bool RungService::change(const Progress& planned, StreamChange& change) {
     return true;
 }
 
-/// As between two streams, before the round.
+/// Judges the trials that come to rungs with the round before; their evaluations have come.
 void RungService::judge(std::int32_t round) {
     std::vector<AdapterId> arrived;
     for (const AdapterId a : worker_.adapters.in_stream()) {
         if (worker_.state(a).status != AdapterStatus::running) continue;
         if (worker_.adapters.comes_to_rung(a, round)) arrived.push_back(a);
         const bool ends =
-            worker_.adapters.steps_to_come(a) == 0 && worker_.adapters.ends_before_rungs(a);
+            worker_.adapters.steps_to_come(a) == 0 && worker_.adapters.ends_at_rungs(a);
         if (ends) worker_.services->steps.settle(a);
     }
     worker_.search.arrived(arrived);

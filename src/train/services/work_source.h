@@ -20,10 +20,10 @@ class WorkSource : public Service {
     /// checkpoints may exist.
     virtual void begin(int signal, bool set_back) = 0;
     /// With an empty pipeline: obeys what has been ordered. False: training is over.
-    virtual bool goes_on() = 0;
-    /// Whether to train those that are admitted; else it has done what there is to do for them, or
-    /// has waited a little for others.
-    virtual bool has_work() { return true; }
+    virtual bool begin_turn() = 0;
+    /// True where none of those that are admitted is to train: it has done what there is to do for
+    /// them, or has waited a little for others.
+    virtual bool rest_without_work() { return false; }
     /// Of these, which trained, the stream has ended: ends, rungs, orders, checkpoints.
     virtual void after(const std::vector<AdapterId>& trained) = 0;
     /// After training: tells the other ranks, and returns how the run has ended.

@@ -47,7 +47,12 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
     }
     /// What the worker has told; `answer` is what the test makes of it.
     void hear() {
+        if (++quiet_looks == most_quiet_looks) {
+            ADD_FAILURE() << "the worker waits for what never comes";
+            end(ExitCode::error);
+        }
         while (const std::optional<std::string> text = lines.root().told()) {
+            quiet_looks = 0;
             const WorkerReport report = worker_report_from_text(*text);
             for (const AdapterUpdate& update : report.states) heard[update.adapter] = update.state;
             for (const MetricsLine& line : report.metrics) ++rows[line.adapter];
@@ -67,6 +72,8 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         };
     }
 
+    static constexpr int most_quiet_looks = 20000;
+    int quiet_looks = 0;
     TextLines lines;
     std::optional<DispatcherLink> link;
     std::string root;

@@ -26,14 +26,13 @@
 
 namespace loratrain::test {
 
-constexpr AdapterId first{0};
-constexpr AdapterId second{1};
-constexpr AdapterId third{2};
-
 /// A run of one worker whose ranks train nothing (fake_ranks.h), in a directory of its own. A test
 /// says what the job is, calls make(), says what ranks do, and run().
 class WorkerRun {
   public:
+    static constexpr AdapterId first{0};
+    static constexpr AdapterId second{1};
+    static constexpr AdapterId third{2};
     using Steps = std::vector<std::int32_t>;
 
     WorkerRun() {
