@@ -2,7 +2,7 @@
 
 namespace loratrain {
 
-std::string to_text(const Report& report) {
+std::string report_to_text(const Report& report) {
     if (const auto* piece = std::get_if<AdapterPiece>(&report)) return to_text(*piece);
     if (const auto* additions = std::get_if<AdditionsReport>(&report)) return to_text(*additions);
     return to_text(std::span<const EvalResult>(std::get<std::vector<EvalResult>>(report)));

@@ -15,7 +15,7 @@ namespace loratrain {
 using Report = std::variant<AdapterPiece, std::vector<EvalResult>, AdditionsReport>;
 
 /// Reading what was written gives the same report; any other text is an Error.
-std::string to_text(const Report& report);
+std::string report_to_text(const Report& report);
 Report report_from_text(const std::string& text);
 
 }  // namespace loratrain

@@ -182,19 +182,13 @@ double CheckpointService::write_now(const std::vector<AdapterId>& adapters, cons
     activity::begin(activity::Task::checkpoint);
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
                                state.round, root);
-    std::vector<AdapterId> held;
+    files_now_ = &files;
     for (const AdapterId a : adapters) {
         if (worker_.ranks.residence(a) == Residence::released) files.keep(a);
-        if (worker_.holds(a)) held.push_back(a);
-    }
-    files_now_ = &files;
-    const std::size_t at_once = copies_would_fit() ? std::max<std::size_t>(1, held.size()) : 1;
-    for (std::size_t first = 0; first < held.size(); first += at_once) {
-        const std::size_t last = std::min(held.size(), first + at_once);
-        worker_.stream.copy_states({held.begin() + static_cast<std::ptrdiff_t>(first),
-                                    held.begin() + static_cast<std::ptrdiff_t>(last)});
+        if (!worker_.holds(a)) continue;
+        worker_.stream.copy_states({a});
         worker_.stream.finish_orders();
-        if (last < held.size()) files.finish();
+        files.finish();  // its copies are given back before the next are made
     }
     files_now_ = nullptr;
     activity::begin(activity::Task::checkpoint);

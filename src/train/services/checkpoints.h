@@ -15,7 +15,7 @@ namespace loratrain {
 /// soon as it has taken its last step before the checkpoint's round, and files are written in the
 /// background. The stream ends first where the checkpoint before is still being written, where
 /// adapters that have ended have texts to write, and where the host has no memory for copies of all
-/// adapters: then one adapter after the other is copied and written.
+/// adapters: with an empty pipeline one adapter after the other is copied and written.
 class CheckpointService : public Service {
   public:
     explicit CheckpointService(Worker& worker)

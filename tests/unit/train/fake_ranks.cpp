@@ -24,7 +24,7 @@ struct PerKind : Functions... {
     using Functions::operator()...;
 };
 
-const StagePlan& stage_of(const Plan& plan, int rank) {
+const StagePlan& planned_stage(const Plan& plan, int rank) {
     const RankPlace place = place_of(plan, rank);
     return plan.replicas[place.replica].stages[place.stage];
 }
@@ -231,7 +231,7 @@ void FakeRanks::send(int rank, const PartKey& key) {
     EXPECT_TRUE(residence(key.adapter) == Residence::resident ||
                 residence(key.adapter) == Residence::suspended)
         << number(key.adapter) << " is sent";
-    const StagePlan& stage = stage_of(plan_, rank);
+    const StagePlan& stage = planned_stage(plan_, rank);
     const RankPlace place = place_of(plan_, rank);
     const TensorLane lane{place.lane, plan_.replicas[place.replica].tensor};
     const AdapterLayout layout(job_.adapter(key.adapter), plan_.model,
