@@ -162,7 +162,7 @@ void CheckpointService::end() {
 
 double CheckpointService::save() {
     const auto start = std::chrono::steady_clock::now();
-    write_now(worker_.adapters.all(), worker_.services->source->state(), worker_.parts.checkpoints);
+    save(worker_.adapters.all(), worker_.services->source->state(), worker_.parts.checkpoints);
     last_ = std::chrono::steady_clock::now();
     const double seconds = seconds_since(start);
     worker_.parts.stop.checkpoint_took(seconds);
@@ -174,11 +174,6 @@ double CheckpointService::save() {
 
 void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunState& state,
                              const std::string& root) {
-    write_now(adapters, state, root);
-}
-
-double CheckpointService::write_now(const std::vector<AdapterId>& adapters, const RunState& state,
-                                    const std::string& root) {
     activity::begin(activity::Task::checkpoint);
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
                                state.round, root);
@@ -193,7 +188,7 @@ double CheckpointService::write_now(const std::vector<AdapterId>& adapters, cons
     files_now_ = nullptr;
     activity::begin(activity::Task::checkpoint);
     files.complete(state);
-    return files.finish();
+    files.finish();
 }
 
 }  // namespace loratrain

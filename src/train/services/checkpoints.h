@@ -74,14 +74,12 @@ class CheckpointService : public Service {
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
     bool ends_are_settled() const;
     void end();
-    double write_now(const std::vector<AdapterId>& adapters, const RunState& state,
-                     const std::string& root);
 
     Worker& worker_;
     std::chrono::steady_clock::time_point last_;
     bool begins_ = false;  ///< with the window that is being planned
     std::optional<Writing> writing_;
-    BackgroundCheckpoint* files_now_ = nullptr;  ///< of write_now()
+    BackgroundCheckpoint* files_now_ = nullptr;  ///< of save()
     std::vector<AdapterId> ended_;
 };
 
