@@ -1,5 +1,9 @@
 #include "train/worker.h"
 
+#include <algorithm>
+
+#include "train/orders/stop_request.h"
+
 namespace loratrain {
 
 Worker::Worker(const RunParts& run, WorkerRanks& of_worker)
@@ -11,6 +15,11 @@ Worker::Worker(const RunParts& run, WorkerRanks& of_worker)
       journal(run.job, run.plan, adapters, clock, of_worker.count(), run.view),
       stream(run, adapters, of_worker, journal) {
     if (run.sampler != nullptr) journal.sample_with(*run.sampler);
+}
+
+std::string Worker::reason_to_stop() {
+    signal = std::max({signal, stop_signal(), ranks.reported_signal()});
+    return parts.stop.reason(signal, adapters.round(), stream.batches_done() > 0);
 }
 
 bool Worker::holds(AdapterId adapter) const {

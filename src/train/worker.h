@@ -30,6 +30,10 @@ struct Worker {
     /// It trains all of the run; else a dispatcher gives it adapters (work_source.h).
     bool is_alone() const { return parts.dispatcher == nullptr; }
 
+    /// Why the worker is to stop now; "" = go on. Time limits only count once this start has got
+    /// further.
+    std::string reason_to_stop();
+
     /// Ranks have a state of the adapter in memory.
     bool holds(AdapterId adapter) const;
     std::vector<AdapterId> held() const;
@@ -53,6 +57,7 @@ struct Worker {
     SweepRecords sweep;
     Journal journal;
     StreamTrainer stream;
+    int signal = 0;  ///< the first that came to any rank
 
     // Of the stream under way.
     bool copies_fit = false;     ///< the host has memory for copies of what a checkpoint keeps

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "plan/schedule/admission.h"
 #include "train/checkpoint/worker_checkpoints.h"
-#include "train/orders/stop_request.h"
 #include "train/services/services.h"
 
 namespace loratrain {
@@ -93,10 +92,7 @@ ExitCode DispatchedSource::end() {
 }
 
 std::string DispatchedSource::reason_to_stop() {
-    if (!stop_ordered_.empty()) return stop_ordered_;
-    signal_ = std::max({signal_, stop_signal(), worker_.ranks.reported_signal()});
-    return worker_.parts.stop.reason(signal_, worker_.adapters.round(),
-                                     worker_.stream.batches_done() > 0);
+    return stop_ordered_.empty() ? worker_.reason_to_stop() : stop_ordered_;
 }
 
 void DispatchedSource::stop_working(const std::string& why) {

@@ -21,7 +21,7 @@ class DispatchedSource : public WorkSource {
     bool needs_drain(std::int32_t round) override;
     bool change(const Progress& planned, StreamChange& change) override;
 
-    void begin(int signal, bool /*set_back*/) override { signal_ = signal; }
+    void begin(int signal, bool /*set_back*/) override { worker_.signal = signal; }
     bool begin_turn() override;
     bool rest_without_work() override;
     void after(const std::vector<AdapterId>& trained) override;
@@ -63,7 +63,6 @@ class DispatchedSource : public WorkSource {
 
     Worker& worker_;
     DispatcherLink& dispatcher_;
-    int signal_ = 0;            ///< the first that came to any rank of the worker
     int places_ = 0;            ///< that the dispatcher was told of
     int moves_ = 0;             ///< in which it has given adapters back
     std::string stop_ordered_;  ///< by the dispatcher: why

@@ -8,7 +8,6 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "plan/schedule/evaluations.h"
-#include "train/orders/stop_request.h"
 #include "train/services/services.h"
 
 namespace loratrain {
@@ -23,7 +22,7 @@ constexpr std::chrono::milliseconds between_looks_for_trials{200};
 // ---- between streams
 
 void LocalSource::begin(int signal, bool set_back) {
-    signal_ = signal;
+    worker_.signal = signal;
     recall_trials();
     if (set_back) save();
     stop_reason_ = reason_to_stop();
@@ -78,13 +77,6 @@ ExitCode LocalSource::end() {
     worker_.ranks.order(Finish{code, redeploys_});
     worker_.ranks.finish();
     return code;
-}
-
-/// Time limits only count once this start has got further.
-std::string LocalSource::reason_to_stop() {
-    signal_ = std::max({signal_, stop_signal(), worker_.ranks.reported_signal()});
-    return worker_.parts.stop.reason(signal_, worker_.adapters.round(),
-                                     worker_.stream.batches_done() > 0);
 }
 
 // ---- orders of people
@@ -213,6 +205,13 @@ void LocalSource::added(const InboxFile& file, const JobTail& tail) {
 
 // ---- trials of a sweep
 
+std::vector<AdapterId> LocalSource::ended_trials() const {
+    std::vector<AdapterId> ended = worker_.adapters.all();
+    std::erase_if(
+        ended, [this](AdapterId a) { return !is_ended_trial(worker_.job(a), worker_.state(a)); });
+    return ended;
+}
+
 /// What starts of the run before this one have come to since the checkpoint.
 void LocalSource::recall_trials() {
     if (!worker_.parts.job.sweep) return;
@@ -228,9 +227,7 @@ void LocalSource::search_trials(const std::vector<AdapterId>& trained) {
     worker_.search.arrived(arrived);
     if (budget_spent()) end_trials_by_budget(worker_);
     worker_.journal.flush();
-    std::vector<AdapterId> ended = worker_.adapters.all();
-    std::erase_if(
-        ended, [this](AdapterId a) { return !is_ended_trial(worker_.job(a), worker_.state(a)); });
+    const std::vector<AdapterId> ended = ended_trials();
     for (const AdapterId a : ended) {
         const AdapterStatus status = worker_.state(a).status;
         const bool early = status == AdapterStatus::pruned || status == AdapterStatus::stopped;
@@ -276,10 +273,7 @@ bool LocalSource::budget_spent() const {
 
 /// Memory of trials that have ended; no checkpoint needs it.
 void LocalSource::release_trials() {
-    std::vector<AdapterId> ended = worker_.adapters.all();
-    std::erase_if(
-        ended, [this](AdapterId a) { return !is_ended_trial(worker_.job(a), worker_.state(a)); });
-    worker_.release(ended);
+    worker_.release(ended_trials());
 }
 
 /// Nothing is left to train: waits for more through the inbox.

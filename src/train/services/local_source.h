@@ -25,7 +25,7 @@ class LocalSource : public WorkSource {
     ExitCode end() override;
 
     RunState state() const override { return worker_.adapters.state(worker_.clock.elapsed()); }
-    std::string reason_to_stop() override;
+    std::string reason_to_stop() override { return worker_.reason_to_stop(); }
     const std::string& stop_reason() const override { return stop_reason_; }
     bool redeploys() const override { return redeploys_; }
     void record_failure(const std::string& why) override { worker_.journal.end("failed", why); }
@@ -52,6 +52,7 @@ class LocalSource : public WorkSource {
     void save();
 
     // Trials of a sweep.
+    std::vector<AdapterId> ended_trials() const;
     void recall_trials();
     void search_trials(const std::vector<AdapterId>& trained);
     bool budget_spent() const;
@@ -59,7 +60,6 @@ class LocalSource : public WorkSource {
     void wait_for_trials();
 
     Worker& worker_;
-    int signal_ = 0;  ///< the first that came to any rank
     std::string stop_reason_;
     bool redeploys_ = false;
     std::optional<Inbox> inbox_;  ///< once training begins
