@@ -126,8 +126,8 @@ def main() -> int:
     except (CheckError, OSError, ValueError) as error:
         print(f"check_peft_export: {error}", file=sys.stderr)
         return 2
-    verdict = "ok" if worst <= args.tolerance else "TOO LARGE"
-    print(f"largest difference {worst:.2e} of the largest logit (tolerance {args.tolerance:.0e}): {verdict}")
+    result = "ok" if worst <= args.tolerance else "TOO LARGE"
+    print(f"largest difference {worst:.2e} of the largest logit (tolerance {args.tolerance:.0e}): {result}")
     return 0 if worst <= args.tolerance else 1
 
 

@@ -12,14 +12,14 @@ namespace loratrain {
 
 namespace {
 
-std::string verdict_text(const LoaderVerdict& verdict) {
-    if (!verdict.unknown.empty()) {
-        return cat(verdict.loader, ": cannot be told: ", verdict.unknown);
+std::string loader_result_text(const LoaderResult& result) {
+    if (!result.unknown.empty()) {
+        return cat(result.loader, ": unknown: ", result.unknown);
     }
-    std::string text = cat(verdict.loader, ": ",
-                           verdict.loads() ? "loads it" : "does not load it as it was trained");
-    for (const std::string& obstacle : verdict.obstacles) text += cat("\n  because: ", obstacle);
-    for (const std::string& advice : verdict.advice) text += cat("\n  ", advice);
+    std::string text = cat(result.loader, ": ",
+                           result.loads() ? "loads it" : "does not load it as it was trained");
+    for (const std::string& obstacle : result.obstacles) text += cat("\n  because: ", obstacle);
+    for (const std::string& advice : result.advice) text += cat("\n  ", advice);
     return text;
 }
 
@@ -31,8 +31,8 @@ ExitCode check_export_command(const CommandLine& command_line, const MpiSession&
         require_directory(command_line.run_dir,
                           "give a directory that PEFT or loratrain has written");
         const auto base = open_base_weights(command_line.base);
-        for (const LoaderVerdict& verdict : check_loaders(command_line.run_dir, base->spec())) {
-            log::block(verdict_text(verdict));
+        for (const LoaderResult& result : check_loaders(command_line.run_dir, base->spec())) {
+            log::block(loader_result_text(result));
         }
     });
     return ExitCode::done;

@@ -49,8 +49,8 @@ void show(const std::string& dir, const Sight& sight) {
                                 : std::vector{text_of(dir, sight)});
 }
 
-/// The same for two sights between which only time has passed.
-std::string news_of(Sight sight) {
+/// The text without what changes with time alone: equal for two sights of one state.
+std::string without_time(Sight sight) {
     sight.pulse.age = 0.0;
     if (!sight.status) return "";
     RunStatus& status = *sight.status;
@@ -65,8 +65,8 @@ void follow(const std::string& dir) {
     for (Sight sight = look_at(dir);; sight = look_at(dir)) {
         if (live) {
             show(dir, sight);
-        } else if (std::string news = news_of(sight); news != known) {
-            known = std::move(news);
+        } else if (std::string state = without_time(sight); state != known) {
+            known = std::move(state);
             log::block(text_of(dir, sight));
         }
         if (sight.over()) break;

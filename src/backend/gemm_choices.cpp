@@ -98,8 +98,8 @@ const GemmCandidates* GemmChoices::find(const GemmKey& key) {
 }
 
 const GemmCandidates& GemmChoices::agree(const GemmKey& key, GemmCandidates own) {
-    run_.append([&](const std::vector<std::string>& news) -> std::string {
-        take(news, of_run_);
+    run_.append([&](const std::vector<std::string>& added) -> std::string {
+        take(added, of_run_);
         if (of_run_.contains(key)) return "";
         append_shared(key, own);
         of_run_.emplace(key, own);
@@ -110,8 +110,8 @@ const GemmCandidates& GemmChoices::agree(const GemmKey& key, GemmCandidates own)
 
 /// What the file has already counts.
 void GemmChoices::append_shared(const GemmKey& key, GemmCandidates& candidates) {
-    shared_.append([&](const std::vector<std::string>& news) -> std::string {
-        take(news, of_all_);
+    shared_.append([&](const std::vector<std::string>& added) -> std::string {
+        take(added, of_all_);
         const auto [known, is_new] = of_all_.emplace(key, candidates);
         if (is_new) return line_of(key, candidates);
         candidates = known->second;

@@ -63,7 +63,7 @@ enum class LiveTable : std::uint8_t { automatic, never };
 enum class SweepMethod : std::uint8_t { grid, random, list };
 enum class SweepObjective : std::uint8_t { eval_loss, exact_match };
 enum class SweepExport : std::uint8_t { best, all, none };
-/// Halving: whether trials that wait for a verdict train on (TrialSearch::speculation).
+/// Halving: whether trials that wait for a decision train on (TrialSearch::speculation).
 enum class Speculation : std::uint8_t {
     automatic,  ///< where it costs others little
     always,     ///< in every place that is free

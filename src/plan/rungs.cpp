@@ -51,8 +51,9 @@ std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung
     return std::min(std::max(whole, warmup + 1), total_steps);
 }
 
-std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials) {
-    std::vector<Verdict> verdicts(trials.size(), Verdict::wait);
+std::vector<RungDecision> judge_halving(const SweepJob& sweep,
+                                        std::span<const TrialRecord> trials) {
+    std::vector<RungDecision> decisions(trials.size(), RungDecision::wait);
     std::vector<std::size_t> candidates;
     for (std::size_t t = 0; t < trials.size(); ++t) candidates.push_back(t);
     std::size_t expected = trials.size();
@@ -68,18 +69,18 @@ std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialR
             const bool here = trials[t].promoted == rung;  // else one rung at a time
             if (passed || better + outstanding < places) {
                 candidates.push_back(t);
-                if (here) verdicts[t] = Verdict::promote;
+                if (here) decisions[t] = RungDecision::promote;
             } else if (better >= places && here) {
-                verdicts[t] = Verdict::prune;
+                decisions[t] = RungDecision::prune;
             }
         }
         std::sort(candidates.begin(), candidates.end());
         expected = places;
     }
-    return verdicts;
+    return decisions;
 }
 
-Verdict judge_at_once(const SweepJob& sweep, std::span<const double> others, double value) {
+RungDecision judge_at_once(const SweepJob& sweep, std::span<const double> others, double value) {
     const double own = compared(value);
     std::vector<double> values;
     for (const double other : others) values.push_back(compared(other));
@@ -89,12 +90,12 @@ Verdict judge_at_once(const SweepJob& sweep, std::span<const double> others, dou
     if (sweep.scheduler == TrialScheduler::asha) {
         const auto eta = static_cast<std::size_t>(sweep.reduction_factor);
         const std::size_t places = std::max<std::size_t>(1, (values.size() + 1) / eta);
-        return better < places || values.empty() ? Verdict::promote : Verdict::prune;
+        return better < places || values.empty() ? RungDecision::promote : RungDecision::prune;
     }
     if (sweep.scheduler != TrialScheduler::median || values.size() < least_for_median) {
-        return Verdict::promote;
+        return RungDecision::promote;
     }
-    return own <= values[(values.size() - 1) / 2] ? Verdict::promote : Verdict::prune;
+    return own <= values[(values.size() - 1) / 2] ? RungDecision::promote : RungDecision::prune;
 }
 
 }  // namespace loratrain

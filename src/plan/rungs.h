@@ -24,11 +24,11 @@ std::int32_t rung_step(const SweepJob& sweep, std::int32_t total_steps, int rung
 struct TrialRecord {
     std::vector<double> values;  ///< at rungs before the last; also at some that it may not reach
     int promoted = 0;            ///< rungs that it was let past
-    bool pruned = false;         ///< it was ended by a verdict
+    bool pruned = false;         ///< it was ended by a decision
     bool gone = false;           ///< failed or stopped: last at the rungs it has no value of
 };
 
-enum class Verdict : std::uint8_t {
+enum class RungDecision : std::uint8_t {
     wait,     ///< at a rung, not decided; or under way
     promote,  ///< goes on to the next rung
     prune,
@@ -39,15 +39,15 @@ enum class Verdict : std::uint8_t {
 /// if all that are still to come beat it, and pruned once as many as there are places have beaten
 /// it. So the survivors are those of the synchronous rule (Jamieson and Talwalkar, 2016), whatever
 /// the timing, and when all have arrived none waits. Trials that were judged before keep their
-/// verdict when more have been added since. A verdict is that of the first rung where a trial has
+/// decision when more have been added since. A decision is that of the first rung where a trial has
 /// none; one that trained on meanwhile may be judged again at once.
-std::vector<Verdict> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials);
+std::vector<RungDecision> judge_halving(const SweepJob& sweep, std::span<const TrialRecord> trials);
 
-/// The verdict, at once, on a trial that has just come to a rung with `value`, where trials before
+/// The decision, at once, on a trial that has just come to a rung with `value`, where trials before
 /// it had `others`. asha: it goes on while it is among the best of eta of all that came so far,
 /// itself included, the first one always (Li et al., 2020, the stopping rule of Ray Tune). median:
 /// while it is not worse than the median of at least three others (Golovin et al., 2017). Rules
 /// without rungs let everyone go on.
-Verdict judge_at_once(const SweepJob& sweep, std::span<const double> others, double value);
+RungDecision judge_at_once(const SweepJob& sweep, std::span<const double> others, double value);
 
 }  // namespace loratrain

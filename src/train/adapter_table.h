@@ -42,7 +42,7 @@ class AdapterTable {
     void reached(std::int32_t round) { round_ = round; }
 
     /// Of those that are unfinished, these train and the others wait, parked where they have no
-    /// verdict.
+    /// decision.
     void admit(const std::vector<AdapterId>& adapters);
     std::vector<AdapterId> running() const;
     /// None is unfinished.
@@ -55,11 +55,11 @@ class AdapterTable {
     /// The step of its next rung, if it has rungs (plan/rungs.h) before its last step, else that.
     std::int32_t next_rung(AdapterId adapter) const;
     std::int32_t steps_to_rung(AdapterId adapter) const;
-    /// The step where it may train to for now: without a verdict it does not take its last step.
+    /// The step where it may train to for now: without a decision it does not take its last step.
     std::int32_t next_stop(AdapterId adapter) const;
     std::int32_t steps_to_stop(AdapterId adapter) const;
     WorkLeft work_left() const;
-    /// For admission; those without a verdict claim nothing.
+    /// For admission; those without a decision claim nothing.
     std::vector<AdapterClaim> claims() const;
     /// For a stream of those that are running.
     Progress progress() const;

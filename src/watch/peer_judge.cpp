@@ -79,14 +79,14 @@ void PeerJudge::left(int rank) {
     all_here_ = false;
 }
 
-std::optional<Verdict> PeerJudge::pass(double seconds, double longest) {
+std::optional<PeerFault> PeerJudge::pass(double seconds, double longest) {
     const double step = std::min(seconds, longest);
     for (Peer& peer : peers_) {
         peer.silent += step;
         peer.paused += step;
     }
     for (const Peer& peer : peers_) {
-        if (std::optional<Verdict> fault = fault_of(peer)) return fault;
+        if (std::optional<PeerFault> fault = fault_of(peer)) return fault;
     }
     return deadlock();
 }
@@ -99,21 +99,21 @@ std::vector<int> PeerJudge::silent_ranks(double seconds) const {
     return ranks;
 }
 
-std::optional<Verdict> PeerJudge::fault_of(const Peer& peer) const {
+std::optional<PeerFault> PeerJudge::fault_of(const Peer& peer) const {
     const std::string last = to_string(peer.last.state);
     if (peer.closed) {
         if (peer.silent < (peer.failed ? limits_.failed : limits_.closed)) return std::nullopt;
         const char* how = peer.failed ? "ended with an error" : "ended without a word";
-        return Verdict{peer.rank, cat(how, ", last seen in ", last)};
+        return PeerFault{peer.rank, cat(how, ", last seen in ", last)};
     }
     if (limits_.silence > 0 && peer.silent >= limits_.silence) {
-        return Verdict{peer.rank, cat("no sign of life for ", seconds_text(peer.silent),
-                                      ", last seen in ", last)};
+        return PeerFault{peer.rank, cat("no sign of life for ", seconds_text(peer.silent),
+                                        ", last seen in ", last)};
     }
     const double limit = std::max(limits_.device, longest_pauses * peer.longest);
     if (limits_.device > 0 && works(peer.last) && peer.paused >= limit) {
-        return Verdict{peer.rank, cat("no progress for ", seconds_text(peer.paused), " in ", last,
-                                      ": its GPU or a link to another GPU hangs")};
+        return PeerFault{peer.rank, cat("no progress for ", seconds_text(peer.paused), " in ", last,
+                                        ": its GPU or a link to another GPU hangs")};
     }
     return std::nullopt;
 }
@@ -141,7 +141,7 @@ std::vector<std::vector<PeerJudge::Peer>> PeerJudge::workers() const {
     return training;
 }
 
-std::optional<Verdict> PeerJudge::deadlock() const {
+std::optional<PeerFault> PeerJudge::deadlock() const {
     if (limits_.deadlock <= 0 || !all_here_ || peers_.empty()) return std::nullopt;
     std::vector<std::vector<Peer>> groups = workers();
     groups.push_back(peers_);
@@ -151,10 +151,10 @@ std::optional<Verdict> PeerJudge::deadlock() const {
     const auto first =
         std::max_element(stuck->begin(), stuck->end(),
                          [](const Peer& a, const Peer& b) { return a.paused < b.paused; });
-    return Verdict{first->rank, cat("waits in ", to_string(first->last.state), " for ",
-                                    seconds_text(first->paused), ", and so does every other rank",
-                                    stuck->size() < peers_.size() ? " of its worker" : "",
-                                    ": a message was lost")};
+    return PeerFault{first->rank, cat("waits in ", to_string(first->last.state), " for ",
+                                      seconds_text(first->paused), ", and so does every other rank",
+                                      stuck->size() < peers_.size() ? " of its worker" : "",
+                                      ": a message was lost")};
 }
 
 }  // namespace loratrain

@@ -33,7 +33,7 @@ struct PeerLimits {
 };
 
 /// What is wrong with whom.
-struct Verdict {
+struct PeerFault {
     int rank = 0;
     std::string reason;  ///< "no sign of life for 30 s, last seen in backward of microbatch 3"
 };
@@ -55,7 +55,7 @@ class PeerJudge {
     void left(int rank);
 
     /// `seconds` have passed since the last call; more than `longest` count as that many.
-    std::optional<Verdict> pass(double seconds, double longest);
+    std::optional<PeerFault> pass(double seconds, double longest);
     /// Of the last `seconds` at least; in order.
     std::vector<int> silent_ranks(double seconds) const;
 
@@ -71,8 +71,8 @@ class PeerJudge {
     };
 
     Peer* find(int rank);
-    std::optional<Verdict> fault_of(const Peer& peer) const;
-    std::optional<Verdict> deadlock() const;
+    std::optional<PeerFault> fault_of(const Peer& peer) const;
+    std::optional<PeerFault> deadlock() const;
     bool is_stuck(const std::vector<Peer>& peers) const;
     std::vector<std::vector<Peer>> workers() const;
 

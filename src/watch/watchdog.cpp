@@ -28,12 +28,12 @@ constexpr double shortest_device_limit = 60.0;
 constexpr double time_to_obey = 5.0;
 constexpr unsigned time_to_abort = 10;
 /// For mpirun to notice that a host is gone (scripts/mpi_environment.sh). After an abort it would
-/// wait for that host to take the news, until TCP gives up. Slurm waits for no longer than its
+/// wait for that host to acknowledge it, until TCP gives up. Slurm waits for no longer than its
 /// KillWait.
 constexpr double time_to_notice = 20.0;
 constexpr const char* slurm_task_starter = "slurmstepd";
 constexpr const char* farewell = "bye";
-constexpr const char* verdict_word = "end";
+constexpr const char* end_word = "end";
 constexpr const char* failure_word = "failed";
 
 /// Ranks other than 0 judge rank 0 one after another, so that only one says why: those of its host
@@ -115,7 +115,7 @@ class Watchdog::Guard {
     }
 
     void received(int rank, std::string_view line) {
-        if (line == verdict_word) {
+        if (line == end_word) {
             condemned_ = true;
         } else if (line == farewell) {
             judge_->left(rank);
@@ -132,15 +132,15 @@ class Watchdog::Guard {
         const Beat mine{activity::now(), activity::progress()};
         network_.send(to_line(mine));
         if (mpi_.is_root()) judge_->heard(0, mine);
-        const std::optional<Verdict> verdict = judge_->pass(seconds, 2.0 * interval_);
+        const std::optional<PeerFault> fault = judge_->pass(seconds, 2.0 * interval_);
         if (dismissed_) return;
         if (condemned_) {
             condemned_for_ += seconds;
             if (condemned_for_ > time_to_obey) std::_Exit(static_cast<int>(ExitCode::error));
         } else if (lost_for_) {
             await_launcher(seconds);
-        } else if (verdict) {
-            end_job(*verdict);
+        } else if (fault) {
+            end_job(*fault);
         }
     }
 
@@ -152,11 +152,11 @@ class Watchdog::Guard {
         return silent_there == std::count(mpi_.hosts().begin(), mpi_.hosts().end(), host);
     }
 
-    void say(const Verdict& verdict, const std::string& more = "") const {
+    void say(const PeerFault& fault, const std::string& more = "") const {
         log::error(to_string(Problem{
-            cat("rank ", verdict.rank, " on host ",
-                mpi_.hosts()[static_cast<std::size_t>(verdict.rank)]),
-            cat(verdict.reason, more),
+            cat("rank ", fault.rank, " on host ",
+                mpi_.hosts()[static_cast<std::size_t>(fault.rank)]),
+            cat(fault.reason, more),
             "the job is ended; see what happened there (killed, out of memory, stopped, network). "
             "The same command continues from the last checkpoint; run.peer_timeout sets the "
             "patience"}));
@@ -167,30 +167,30 @@ class Watchdog::Guard {
         *lost_for_ += seconds;
         if (*lost_for_ <= time_to_notice) return;
         alarm(time_to_abort);
-        if (!mpi_.is_root()) say(*verdict_);
+        if (!mpi_.is_root()) say(*fault_);
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 
-    void end_job(const Verdict& verdict) {
-        const std::string& host = mpi_.hosts()[static_cast<std::size_t>(verdict.rank)];
+    void end_job(const PeerFault& fault) {
+        const std::string& host = mpi_.hosts()[static_cast<std::size_t>(fault.rank)];
         // The main thread may hold whatever the calls below need: the alarm ends the process then.
         std::signal(SIGALRM, SIG_DFL);
         MpiSession::before_abort({});
         // Ranks other than 0 know nothing of the others on its host; and what they print goes
         // there.
         if (host != mpi_.host() && (!mpi_.is_root() || all_silent(host))) {
-            verdict_ = verdict;
+            fault_ = fault;
             const bool by_slurm = mpi_.is_root() && parent_name() == slurm_task_starter;
             lost_for_ = by_slurm ? time_to_notice : 0.0;
             if (mpi_.is_root()) {
-                say(verdict, cat("; all ranks on ", host, " are silent: that host, or the network ",
-                                 "between it and ", mpi_.host()));
+                say(fault, cat("; all ranks on ", host, " are silent: that host, or the network ",
+                               "between it and ", mpi_.host()));
             }
             return;
         }
         alarm(time_to_abort);
-        network_.send(verdict_word);
-        say(verdict);
+        network_.send(end_word);
+        say(fault);
         MpiSession::abort(static_cast<int>(ExitCode::error));
     }
 
@@ -202,7 +202,7 @@ class Watchdog::Guard {
     bool condemned_ = false;
     double condemned_for_ = 0.0;
     std::optional<double> lost_for_;  ///< seconds since a whole host fell silent
-    std::optional<Verdict> verdict_;  ///< of then
+    std::optional<PeerFault> fault_;  ///< of then
     StarNetwork network_;             ///< last: its thread uses all of the above
 };
 

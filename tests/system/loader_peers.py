@@ -15,7 +15,7 @@ of the base alone differ from transformers', which some of the golden bases' do 
 without rotation and scales that llama.cpp has for the published models alone).
 
 LORATRAIN_BIN: the program. Trains the golden adapters of every family that test_peft_export.py has,
-prints a line for each and loader, and ends with 1 where a verdict is not what the loader does."""
+prints a line for each and loader, and ends with 1 where a result is not what the loader does."""
 from __future__ import annotations
 
 import argparse
@@ -95,7 +95,7 @@ def vllm_modules(folder, family):
     return names
 
 
-def vllm_verdict(folder, family, adapter):
+def vllm_result(folder, family, adapter):
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.lora_weights import PackedLoRALayerWeights
     from vllm.lora.peft_helper import PEFTHelper
@@ -140,7 +140,7 @@ def scale_of(config, name, rank):
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def llama_cpp_verdict(folder, packages, family, adapter):
+def llama_cpp_result(folder, packages, family, adapter):
     out = adapter / "adapter.gguf"
     process = subprocess.run(
         [sys.executable, folder / "convert_lora_to_gguf.py", adapter, "--base", GOLDEN / family / "base",
@@ -166,14 +166,14 @@ def llama_cpp_verdict(folder, packages, family, adapter):
         return f"{len(applied)} tensors where the adapter has {len(trained)}"
     if not all(math.isclose(a, b, rel_tol=1e-6) for a, b in zip(trained, applied)):
         return f"scales {applied[0]} to {applied[-1]}, trained with {trained[0]} to {trained[-1]}"
-    return loader_verdict(folder, packages, family, adapter, out) if packages else ""
+    return loader_result(folder, packages, family, adapter, out) if packages else ""
 
 
 class NotCompared(Exception):
     """What llama.cpp does not do with the base itself, whatever the adapter."""
 
 
-def loader_verdict(folder, packages, family, adapter, converted):
+def loader_result(folder, packages, family, adapter, converted):
     base = adapter.parent / "base.gguf"
     script = Path(__file__).with_name("llama_cpp_logits.py")
     hf = GOLDEN / family / "base"
@@ -206,7 +206,7 @@ def hf_ranks(adapter):
                 yield module.removesuffix(".lora_embedding_A"), file.get_slice(name).get_shape()[0]
 
 
-def own_verdicts(base, adapter):
+def own_results(base, adapter):
     """Loader -> whether check-export says that it loads."""
     process = run(["check-export", adapter, "--base", base])
     return {line.partition(":")[0]: line.endswith(": loads it")
@@ -223,9 +223,9 @@ def main():
     peers = {}
     if arguments.vllm:
         sys.meta_path.insert(0, Placeholders(arguments.vllm))
-        peers["vLLM"] = lambda family, adapter: vllm_verdict(arguments.vllm, family, adapter)
+        peers["vLLM"] = lambda family, adapter: vllm_result(arguments.vllm, family, adapter)
     if arguments.llama_cpp:
-        peers["llama.cpp"] = lambda family, adapter: llama_cpp_verdict(
+        peers["llama.cpp"] = lambda family, adapter: llama_cpp_result(
             arguments.llama_cpp, arguments.llama_cpp_python, family, adapter)
     trainer = JobTest()
     trainer.setUp()
@@ -236,7 +236,7 @@ def main():
         trainer.succeed(run([trainer.write_job(trainer.golden_job(family, run_dir, 64, ADAPTERS[family]))]))
         for name in ADAPTERS[family]:
             adapter = trainer.dir / run_dir / "adapters" / name
-            said = own_verdicts(base, adapter)
+            said = own_results(base, adapter)
             for loader, ask in peers.items():
                 try:
                     obstacle = ask(family, adapter)
@@ -248,7 +248,7 @@ def main():
                 print(f"{'   ' if same else '!! '}{family} {name}: {loader} "
                       f"{obstacle or 'loads it'}{'' if same else '; check-export says otherwise'}", flush=True)
     trainer.doCleanups()
-    print(f"{different} verdicts differ")
+    print(f"{different} results differ")
     return 1 if different else 0
 
 

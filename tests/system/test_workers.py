@@ -75,7 +75,7 @@ class Workers(SweepTest):
         self.assert_same_run("each", "joint")
         self.assertEqual({name: row["rung"] for name, row in self.results("each").items()},
                          {name: row["rung"] for name, row in self.results("joint").items()})
-        # A worker waits for a verdict where it has no others, and may be asked for what it has.
+        # A worker waits for a decision where it has no others, and may be asked for what it has.
         self.assertLess(self.streams(output), 18)
 
     def test_early_stops_in_few_streams(self):

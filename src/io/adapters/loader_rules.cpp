@@ -273,11 +273,11 @@ Texts other_tensors(const Export& of) {
 }
 
 /// Of adapter_config.json, for programs that read it: what they do not do as it was trained.
-void judge_variants(const Export& of, Loader loader, LoaderVerdict& verdict) {
+void judge_variants(const Export& of, Loader loader, LoaderResult& result) {
     for (const ConfigVariant& variant : of.variants) {
         const std::string text = of.config.text(variant);
-        if (!variant.loads_in(loader)) verdict.obstacles.push_back(text);
-        if (!variant.known) verdict.advice.push_back(text + "; it is read past");
+        if (!variant.loads_in(loader)) result.obstacles.push_back(text);
+        if (!variant.known) result.advice.push_back(text + "; it is read past");
     }
 }
 
@@ -314,23 +314,22 @@ bool is_on_all_of_experts(const Export& of) {
 }
 
 /// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
-void judge_experts(const Export& of, LoaderVerdict& verdict) {
+void judge_experts(const Export& of, LoaderResult& result) {
     const bool gate = of.linears.contains("gate_proj");
     if (!is_on_all_of_experts(of) && (gate || of.linears.contains("up_proj"))) {
-        verdict.obstacles.emplace_back(
+        result.obstacles.emplace_back(
             "LoRA in experts is neither on gate_proj, up_proj and down_proj nor on down_proj "
             "alone");
     }
     if (gate && of.get("use_rslora") == true) {
-        verdict.obstacles.emplace_back(
+        result.obstacles.emplace_back(
             "use_rslora: it would scale gate_proj and up_proj of experts by sqrt(2) too much");
     }
     const Json& dropout = of.get("lora_dropout");
     if (dropout.is_number() && dropout.get<double>() > 0.0) {
-        verdict.obstacles.emplace_back(
-            "lora_dropout is not 0, which LoRA in experts does not take");
+        result.obstacles.emplace_back("lora_dropout is not 0, which LoRA in experts does not take");
     }
-    verdict.advice.emplace_back("LoRA in experts was tried with PEFT 0.21 and transformers 5.24");
+    result.advice.emplace_back("LoRA in experts was tried with PEFT 0.21 and transformers 5.24");
 }
 
 /// The base's own head or embedding, which PEFT loads into it.
@@ -369,8 +368,8 @@ Texts refused_configs(const Export& of) {
     return texts;
 }
 
-LoaderVerdict peft(const Export& of, const ModelSpec& model) {
-    LoaderVerdict verdict{"PEFT", {}, {}, {}};
+LoaderResult peft(const Export& of, const ModelSpec& model) {
+    LoaderResult result{"PEFT", {}, {}, {}};
     const Json& type = of.get("peft_type");
     if (type != "LORA" && type != "VERA") {
         const bool known =
@@ -378,18 +377,18 @@ LoaderVerdict peft(const Export& of, const ModelSpec& model) {
                                           type.get<std::string>()) != std::end(peft_types);
         const std::string text = "peft_type is " + json_text(type);
         if (known) {
-            verdict.unknown = text + ", whose tensors are not checked here";
+            result.unknown = text + ", whose tensors are not checked here";
         } else {
-            verdict.obstacles.push_back(text + ", which PEFT 0.21 does not know");
+            result.obstacles.push_back(text + ", which PEFT 0.21 does not know");
         }
-        return verdict;
+        return result;
     }
-    judge_variants(of, Loader::peft, verdict);
-    add_limited(verdict.obstacles, refused_configs(of));
-    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::peft, model));
-    add_limited(verdict.obstacles, left_out(of));
-    if (has_lora_in_experts(of)) judge_experts(of, verdict);
-    return verdict;
+    judge_variants(of, Loader::peft, result);
+    add_limited(result.obstacles, refused_configs(of));
+    add_limited(result.obstacles, faults_of_tensors(of, Loader::peft, model));
+    add_limited(result.obstacles, left_out(of));
+    if (has_lora_in_experts(of)) judge_experts(of, result);
+    return result;
 }
 
 /// Of what stands beside the linears of layers.
@@ -407,11 +406,11 @@ Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
     return texts;
 }
 
-LoaderVerdict vllm(const Export& of, const ModelSpec& model) {
-    LoaderVerdict verdict{"vLLM", {}, {}, {}};
-    Texts& no = verdict.obstacles;
+LoaderResult vllm(const Export& of, const ModelSpec& model) {
+    LoaderResult result{"vLLM", {}, {}, {}};
+    Texts& no = result.obstacles;
     if (!of.is_lora()) no.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::vllm, verdict);
+    judge_variants(of, Loader::vllm, result);
     add_limited(no, faults_of_tensors(of, Loader::vllm, model));
     add_limited(no, missing_keys(of));
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
@@ -426,49 +425,49 @@ LoaderVerdict vllm(const Export& of, const ModelSpec& model) {
     if (fitting == vllm_ranks.end()) {
         no.push_back(cat("rank ", rank, " is above 512"));
     } else if (rank > vllm_default_rank) {
-        verdict.advice.push_back(cat("start it with --max-lora-rank ", *fitting));
+        result.advice.push_back(cat("start it with --max-lora-rank ", *fitting));
     }
     if (of.has("rank_pattern") || of.has("alpha_pattern")) {
-        verdict.advice.emplace_back(
+        result.advice.emplace_back(
             "versions before rank_pattern and alpha_pattern were read ignore them in silence");
     }
-    return verdict;
+    return result;
 }
 
-LoaderVerdict sglang(const Export& of, const ModelSpec& model) {
-    LoaderVerdict verdict{"SGLang", {}, {}, {}};
-    if (!of.is_lora()) verdict.obstacles.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::sglang, verdict);
-    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::sglang, model));
-    add_limited(verdict.obstacles, missing_keys(of));
-    if (of.is_lora()) add_limited(verdict.obstacles, other_tensors(of));
+LoaderResult sglang(const Export& of, const ModelSpec& model) {
+    LoaderResult result{"SGLang", {}, {}, {}};
+    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
+    judge_variants(of, Loader::sglang, result);
+    add_limited(result.obstacles, faults_of_tensors(of, Loader::sglang, model));
+    add_limited(result.obstacles, missing_keys(of));
+    if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     const bool key = of.linears.contains("k_proj") || of.linears.contains("v_proj");
     if (key && !of.linears.contains("q_proj")) {
-        verdict.advice.emplace_back(
+        result.advice.emplace_back(
             "versions before pull request 28199 break where k_proj or v_proj has LoRA without "
             "q_proj");
     }
-    return verdict;
+    return result;
 }
 
-LoaderVerdict llama_cpp(const Export& of, const ModelSpec& model) {
-    LoaderVerdict verdict{"llama.cpp", {}, {}, {}};
-    if (!of.is_lora()) verdict.obstacles.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::llama_cpp, verdict);
-    add_limited(verdict.obstacles, faults_of_tensors(of, Loader::llama_cpp, model));
-    add_limited(verdict.obstacles, other_scales(of));
-    if (of.is_lora()) add_limited(verdict.obstacles, other_tensors(of));
+LoaderResult llama_cpp(const Export& of, const ModelSpec& model) {
+    LoaderResult result{"llama.cpp", {}, {}, {}};
+    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
+    judge_variants(of, Loader::llama_cpp, result);
+    add_limited(result.obstacles, faults_of_tensors(of, Loader::llama_cpp, model));
+    add_limited(result.obstacles, other_scales(of));
+    if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     if (model.tie_word_embeddings && of.linears.contains("lm_head")) {
-        verdict.obstacles.emplace_back("LoRA on lm_head of a model with tied embeddings");
+        result.obstacles.emplace_back("LoRA on lm_head of a model with tied embeddings");
     }
-    verdict.advice.emplace_back(
+    result.advice.emplace_back(
         "convert_lora_to_gguf.py needs the base's config.json: give its folder as --base");
-    return verdict;
+    return result;
 }
 
 }  // namespace
 
-std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model) {
+std::vector<LoaderResult> check_loaders(const std::string& dir, const ModelSpec& model) {
     const Export found = read_export(dir, model);
     return {peft(found, model), vllm(found, model), sglang(found, model), llama_cpp(found, model)};
 }

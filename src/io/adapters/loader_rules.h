@@ -8,7 +8,7 @@
 namespace loratrain {
 
 /// What a program that serves adapters makes of an adapter's directory.
-struct LoaderVerdict {
+struct LoaderResult {
     std::string loader;
     std::vector<std::string> obstacles;  ///< why it does not load, or computes something else
     std::vector<std::string> advice;     ///< what it needs besides, or older versions do not know
@@ -22,6 +22,6 @@ struct LoaderVerdict {
 /// out as conditions on adapter_config.json (adapter_config.h has what each key means to them) and
 /// on names, types and shapes of tensors: no program of theirs runs, and values are not read.
 /// InputError where the directory cannot be read.
-std::vector<LoaderVerdict> check_loaders(const std::string& dir, const ModelSpec& model);
+std::vector<LoaderResult> check_loaders(const std::string& dir, const ModelSpec& model);
 
 }  // namespace loratrain

@@ -13,7 +13,7 @@ struct AdapterClaim {
     bool unfinished = true;       ///< it has optimizer steps left and was not ended
     bool begun = false;           ///< it has taken an optimizer step
     std::int32_t steps_left = 0;  ///< of a trial; 0 of others, which go by their order alone
-    int speculation = 0;          ///< of trials without a verdict, its place in their order; else 0
+    int speculation = 0;  ///< of trials without a decision, its place in their order; else 0
 };
 
 /// The unfinished adapters in the order in which they get to train: those that do so on speculation

@@ -51,7 +51,7 @@ struct HalvingRule {
 /// The trials as halving may be expected to end them. Of n trials of a dataset that come to a rung
 /// max(1, n / reduction_factor) go on, drawn at random since no value is known yet; the others end
 /// there. Rung k lies after ceil(steps x reduction_factor^(k + 1 - rungs)) steps of a trial. What
-/// waiting for verdicts costs is not in it: other trials train meanwhile.
+/// waiting for decisions costs is not in it: other trials train meanwhile.
 TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
                               const TrialClasses& trials, const HalvingRule& rule);
 

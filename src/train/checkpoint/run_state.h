@@ -54,7 +54,7 @@ inline bool is_unfinished(AdapterStatus status) {
            status == AdapterStatus::parked;
 }
 
-/// A trial that has been evaluated at a rung, and waits there for its verdict or trains on
+/// A trial that has been evaluated at a rung, and waits there for its decision or trains on
 /// meanwhile.
 inline bool is_unjudged(const AdapterState& state) {
     return is_unfinished(state.status) &&
@@ -97,7 +97,7 @@ inline constexpr std::int32_t bad_steps_allowed = 5;
 
 /// Takes an optimizer step into the adapter's record: how many it has taken now, the step's loss,
 /// and whether its gradient was finite. Once there were too many bad steps in a row it stays so:
-/// the verdict must not depend on where windows end.
+/// the decision must not depend on where windows end.
 void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter);
 
 /// Takes an evaluation into the adapter's record: mean loss of the targets and share of samples

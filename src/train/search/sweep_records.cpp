@@ -129,7 +129,7 @@ void SweepRecords::recall_rungs(AdapterId trial, const AdapterState& from) {
 }
 
 /// A trial that was to be judged by steps which no checkpoint has takes them again, so that its
-/// metrics have them, and is evaluated there again. A verdict stays.
+/// metrics have them, and is evaluated there again. A decision stays.
 void SweepRecords::forget_unjudged_ahead(AdapterId trial, AdapterState& state) const {
     const std::int32_t left = adapters_.steps_left(trial);
     const std::int32_t total = state.steps + left;

@@ -22,7 +22,7 @@ class SweepRecords {
     SweepRecords(const Job& job, AdapterTable& adapters) : job_(job), adapters_(adapters) {}
 
     /// Takes over what state.json knows and the table, from a checkpoint before it, does not:
-    /// trials that have ended, values at rungs, verdicts.
+    /// trials that have ended, values at rungs, decisions.
     void recall();
 
     /// Whether an adapter that is complete is to be exported: all but trials, and of these what

@@ -90,7 +90,7 @@ void TrialSearch::note_value(AdapterId trial, double value) {
     if (job_.sweep->scheduler == TrialScheduler::halving) return;
     const std::vector<double> others =
         values_of_others(adapters_, trials_of(job_.adapter(trial).dataset), trial);
-    if (judge_at_once(*job_.sweep, others, value) == Verdict::promote) {
+    if (judge_at_once(*job_.sweep, others, value) == RungDecision::promote) {
         promote(trial);
     } else {
         prune(trial, cat("pruned at rung ", state.rungs.size(), " beside ", others.size(),
@@ -106,12 +106,13 @@ void TrialSearch::judge() {
 /// Where another one has come to the same value and goes on: that the order of trials decided.
 std::string TrialSearch::tie_text(const std::vector<AdapterId>& trials,
                                   const std::vector<TrialRecord>& records,
-                                  const std::vector<Verdict>& verdicts, std::size_t pruned) const {
+                                  const std::vector<RungDecision>& decisions,
+                                  std::size_t pruned) const {
     const int rung = records[pruned].promoted;
     const auto at = static_cast<std::size_t>(rung);
     for (std::size_t t = 0; t < trials.size(); ++t) {
         const TrialRecord& other = records[t];
-        const bool now = other.promoted == rung && verdicts[t] == Verdict::promote;
+        const bool now = other.promoted == rung && decisions[t] == RungDecision::promote;
         if ((other.promoted <= rung && !now) || other.values.size() <= at) continue;
         if (compared(other.values[at]) != compared(records[pruned].values[at])) continue;
         return cat("; ", job_.adapter(trials[t]).name,
@@ -132,18 +133,18 @@ void TrialSearch::judge_dataset(DatasetId dataset) {
         const auto rungs = static_cast<std::size_t>(job_.sweep->rungs - 1);
         if (complete) records.back().values.resize(rungs, objective_of(*job_.sweep, state));
     }
-    const std::vector<Verdict> verdicts = judge_halving(*job_.sweep, records);
+    const std::vector<RungDecision> decisions = judge_halving(*job_.sweep, records);
     bool again = false;
     for (std::size_t t = 0; t < trials.size(); ++t) {
         AdapterState& state = adapters_[trials[t]].state;
         if (!is_unjudged(state)) continue;
         const int rung = state.promoted + 1;
-        if (verdicts[t] == Verdict::promote) promote(trials[t]);
-        if (verdicts[t] == Verdict::prune) {
+        if (decisions[t] == RungDecision::promote) promote(trials[t]);
+        if (decisions[t] == RungDecision::prune) {
             prune(trials[t], cat("pruned at rung ", rung, ": others hold all places of the next",
-                                 tie_text(trials, records, verdicts, t)));
+                                 tie_text(trials, records, decisions, t)));
         }
-        again = again || (verdicts[t] == Verdict::promote && is_unjudged(state));
+        again = again || (decisions[t] == RungDecision::promote && is_unjudged(state));
     }
     if (again) judge_dataset(dataset);
 }

@@ -29,9 +29,9 @@ class TrialSearch {
     bool active() const {
         return job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.sweep->rungs > 1;
     }
-    /// Halving: those that wait for a verdict and may train on meanwhile, the likeliest to go on
+    /// Halving: those that wait for a decision and may train on meanwhile, the likeliest to go on
     /// first: they hold a place of the next rung so far. If one is pruned, what it came to beyond
-    /// its rung counts for nothing but its metrics; none ends without a verdict. So survivors are
+    /// its rung counts for nothing but its metrics; none ends without a decision. So survivors are
     /// the same as without speculation. None on workers.
     std::vector<AdapterId> speculation() const;
     /// Those of `trained` that are at a rung before their end and still train.
@@ -46,7 +46,7 @@ class TrialSearch {
     void judge_dataset(DatasetId dataset);
     std::string tie_text(const std::vector<AdapterId>& trials,
                          const std::vector<TrialRecord>& records,
-                         const std::vector<Verdict>& verdicts, std::size_t pruned) const;
+                         const std::vector<RungDecision>& decisions, std::size_t pruned) const;
     void promote(AdapterId trial);
     void prune(AdapterId trial, const std::string& why);
     std::vector<AdapterId> trials_of(DatasetId dataset) const;

@@ -245,7 +245,7 @@ void DispatchedSource::obey(const Decisions& decisions) {
     report_ends();
 }
 
-/// Of an own adapter only what was decided at a rung is news.
+/// An update of an own adapter matters only where it was decided at a rung.
 void DispatchedSource::take_update(const AdapterUpdate& update) {
     AdapterRun& run = worker_.adapters[update.adapter];
     if (!run.owned) {

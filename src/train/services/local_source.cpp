@@ -235,9 +235,9 @@ void LocalSource::search_trials(const std::vector<AdapterId>& trained) {
             worker_.services->exports.write_now(a);
         }
     }
-    const bool news = std::any_of(ended.begin(), ended.end(),
-                                  [this](AdapterId a) { return !worker_.sweep.has_recorded(a); });
-    if (news || !arrived.empty()) on_ends(ended);
+    const bool unrecorded = std::any_of(
+        ended.begin(), ended.end(), [this](AdapterId a) { return !worker_.sweep.has_recorded(a); });
+    if (unrecorded || !arrived.empty()) on_ends(ended);
     release_trials();
 }
 

@@ -43,8 +43,8 @@ TEST_F(SharedLinesTest, WhoAppendsSeesWhatOthersHave) {
     SharedLines other(path_);
     append(one, "a");
     Lines seen;
-    other.append([&](const Lines& news) -> std::string {
-        seen = news;
+    other.append([&](const Lines& added) -> std::string {
+        seen = added;
         return "";
     });
     EXPECT_EQ(seen, Lines{"a"});
@@ -63,8 +63,8 @@ TEST_F(SharedLinesTest, WithoutAFileNothingIsKept) {
     for (const std::string& path : {std::string(), std::string("/nowhere/at/all")}) {
         SharedLines lines(path);
         bool asked = false;
-        lines.append([&](const Lines& news) -> std::string {
-            asked = news.empty();
+        lines.append([&](const Lines& added) -> std::string {
+            asked = added.empty();
             return "a";
         });
         EXPECT_TRUE(asked);
@@ -80,8 +80,8 @@ TEST_F(SharedLinesTest, ProcessesAgreeOnTheFirst) {
         SharedLines lines(path_);
         Lines known;
         for (int key = 0; key < keys; ++key) {
-            lines.append([&](const Lines& news) -> std::string {
-                known.insert(known.end(), news.begin(), news.end());
+            lines.append([&](const Lines& added) -> std::string {
+                known.insert(known.end(), added.begin(), added.end());
                 const std::string start = std::to_string(key) + " ";
                 for (const std::string& line : known) {
                     if (line.starts_with(start)) return "";

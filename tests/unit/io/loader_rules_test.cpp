@@ -40,10 +40,10 @@ class LoaderRulesTest : public testing::Test {
                                    std::filesystem::copy_options::overwrite_existing);
         std::string text;
         advice_.clear();
-        for (const LoaderVerdict& verdict : check_loaders(dir, base)) {
-            text += verdict.loader + (verdict.loads() ? " loads\n" : " does not\n");
-            for (const std::string& obstacle : verdict.obstacles) text += obstacle + "\n";
-            for (const std::string& line : verdict.advice) advice_ += line + "\n";
+        for (const LoaderResult& result : check_loaders(dir, base)) {
+            text += result.loader + (result.loads() ? " loads\n" : " does not\n");
+            for (const std::string& obstacle : result.obstacles) text += obstacle + "\n";
+            for (const std::string& line : result.advice) advice_ += line + "\n";
         }
         return text;
     }
@@ -143,7 +143,7 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
 /// What no rule is written for is not called unloadable.
 TEST_F(LoaderRulesTest, OtherTypesOfPeft) {
     check("llama/adapters/a_r4_all/final", base_of("llama"), {{"peft_type", "IA3"}});
-    const LoaderVerdict peft = check_loaders(folder_.file("adapter"), base_of("llama"))[0];
+    const LoaderResult peft = check_loaders(folder_.file("adapter"), base_of("llama"))[0];
     EXPECT_TRUE(peft.obstacles.empty());
     EXPECT_TRUE(has(peft.unknown, "peft_type is \"IA3\""));
 }
@@ -202,8 +202,8 @@ TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
     const json parameters{
         {"target_modules", json::array()},
         {"target_parameters", {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"}}};
-    for (const LoaderVerdict& verdict : check_tensors(tensors, parameters)) {
-        EXPECT_EQ(verdict.loads(), verdict.loader == "PEFT") << verdict.loader;
+    for (const LoaderResult& result : check_tensors(tensors, parameters)) {
+        EXPECT_EQ(result.loads(), result.loader == "PEFT") << result.loader;
     }
     tensors[2] = zeros(experts + ".lora_A.weight", all_ranks, size + 1);
     EXPECT_FALSE(check_tensors(tensors, parameters)[0].loads());
@@ -211,8 +211,8 @@ TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
     tensors = {zeros(q + ".lora_A.weight", 4, hidden / 2),
                zeros(q + ".lora_B.weight", base.q_size(), 4)};
     const json blocks{{"use_bdlora", {{"nblocks", 2}, {"target_modules_bd_a", {"q_proj"}}}}};
-    for (const LoaderVerdict& verdict : check_tensors(tensors, blocks)) {
-        EXPECT_EQ(verdict.loads(), verdict.loader == "PEFT") << verdict.loader;
+    for (const LoaderResult& result : check_tensors(tensors, blocks)) {
+        EXPECT_EQ(result.loads(), result.loader == "PEFT") << result.loader;
     }
     EXPECT_FALSE(check_tensors(tensors, {})[0].loads());
     EXPECT_FALSE(check_tensors(tensors, {{"use_bdlora", {{"nblocks", 2}}}})[0].loads());

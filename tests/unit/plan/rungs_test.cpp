@@ -45,24 +45,24 @@ Trials synchronous_survivors(const SweepJob& sweep, const Table& values) {
 }
 
 /// Until none is left; a trial may have values of several rungs to be judged at.
-void apply_verdicts(const SweepJob& sweep, std::vector<TrialRecord>& records) {
+void apply_decisions(const SweepJob& sweep, std::vector<TrialRecord>& records) {
     for (bool again = true; again;) {
         again = false;
-        const std::vector<Verdict> verdicts = judge_halving(sweep, records);
+        const std::vector<RungDecision> decisions = judge_halving(sweep, records);
         for (std::size_t t = 0; t < records.size(); ++t) {
             TrialRecord& record = records[t];
             const bool judged = record.values.size() == static_cast<std::size_t>(record.promoted);
             if (judged || record.pruned || record.gone) continue;
-            if (verdicts[t] == Verdict::promote) ++record.promoted;
-            if (verdicts[t] == Verdict::prune) record.pruned = true;
-            again = again || verdicts[t] == Verdict::promote;
+            if (decisions[t] == RungDecision::promote) ++record.promoted;
+            if (decisions[t] == RungDecision::prune) record.pruned = true;
+            again = again || decisions[t] == RungDecision::promote;
         }
     }
 }
 
 /// Trials that may move come to their next rung in an order drawn by `draw`; checks that nobody is
 /// left waiting at the end. `fails`: a trial that fails before its first rung. `speculate`: trials
-/// move without a verdict too, but not to their end.
+/// move without a decision too, but not to their end.
 Trials survivors_in_any_order(const SweepJob& sweep, const Table& values, std::mt19937& draw,
                               std::size_t fails, bool speculate) {
     std::vector<TrialRecord> records(values.size());
@@ -88,7 +88,7 @@ Trials survivors_in_any_order(const SweepJob& sweep, const Table& values, std::m
         } else {
             records[t].values.push_back(values[t][records[t].values.size()]);
         }
-        apply_verdicts(sweep, records);
+        apply_decisions(sweep, records);
     }
     for (std::size_t t = 0; t < records.size(); ++t) {
         const TrialRecord& record = records[t];
@@ -155,15 +155,15 @@ TEST(Rungs, SurvivorsAreThoseOfTheSynchronousRuleInAnyOrder) {
 TEST(Rungs, PromotedOnlyOnceSureAndPrunedOnceSure) {
     const SweepJob sweep = rules(2, 3);  // six trials, two places
     std::vector<TrialRecord> records(6);
-    const auto verdicts = [&] { return judge_halving(sweep, records); };
+    const auto decisions = [&] { return judge_halving(sweep, records); };
     for (std::size_t t = 0; t < 4; ++t) records[t].values = {static_cast<double>(t)};
-    EXPECT_EQ(verdicts()[0], Verdict::wait) << "two that are to come may be better";
-    EXPECT_EQ(verdicts()[1], Verdict::wait);
-    EXPECT_EQ(verdicts()[2], Verdict::prune);
-    EXPECT_EQ(verdicts()[4], Verdict::wait);
+    EXPECT_EQ(decisions()[0], RungDecision::wait) << "two that are to come may be better";
+    EXPECT_EQ(decisions()[1], RungDecision::wait);
+    EXPECT_EQ(decisions()[2], RungDecision::prune);
+    EXPECT_EQ(decisions()[4], RungDecision::wait);
     records[4].values = {9.0};
-    EXPECT_EQ(verdicts()[0], Verdict::promote);
-    EXPECT_EQ(verdicts()[1], Verdict::wait);
+    EXPECT_EQ(decisions()[0], RungDecision::promote);
+    EXPECT_EQ(decisions()[1], RungDecision::wait);
 }
 
 TEST(Rungs, SixDigitsCountAndEqualOnesGoByOrder) {
@@ -171,11 +171,11 @@ TEST(Rungs, SixDigitsCountAndEqualOnesGoByOrder) {
     std::vector<TrialRecord> records(2);
     records[0].values = {1.0000004};
     records[1].values = {1.0000001};
-    EXPECT_EQ(judge_halving(sweep, records)[0], Verdict::promote);
-    EXPECT_EQ(judge_halving(sweep, records)[1], Verdict::prune);
+    EXPECT_EQ(judge_halving(sweep, records)[0], RungDecision::promote);
+    EXPECT_EQ(judge_halving(sweep, records)[1], RungDecision::prune);
 }
 
-TEST(Rungs, VerdictsStandWhenTrialsAreAdded) {
+TEST(Rungs, DecisionsStandWhenTrialsAreAdded) {
     const SweepJob sweep = rules(2, 3);
     std::vector<TrialRecord> records(9);
     records[0].values = {5.0};
@@ -183,28 +183,28 @@ TEST(Rungs, VerdictsStandWhenTrialsAreAdded) {
     records[1].values = {0.1};
     records[1].pruned = true;
     for (std::size_t t = 2; t < 9; ++t) records[t].values = {static_cast<double>(t)};
-    const std::vector<Verdict> verdicts = judge_halving(sweep, records);
-    EXPECT_EQ(verdicts[0], Verdict::wait);
-    EXPECT_EQ(std::count(verdicts.begin(), verdicts.end(), Verdict::promote), 2);
-    EXPECT_EQ(verdicts[1], Verdict::prune);
+    const std::vector<RungDecision> decisions = judge_halving(sweep, records);
+    EXPECT_EQ(decisions[0], RungDecision::wait);
+    EXPECT_EQ(std::count(decisions.begin(), decisions.end(), RungDecision::promote), 2);
+    EXPECT_EQ(decisions[1], RungDecision::prune);
 }
 
 TEST(Rungs, AshaLetsTheBestOfThoseSoFarGoOn) {
     SweepJob sweep = rules(3, 3);
     sweep.scheduler = TrialScheduler::asha;
-    EXPECT_EQ(judge_at_once(sweep, {}, 9.0), Verdict::promote);
+    EXPECT_EQ(judge_at_once(sweep, {}, 9.0), RungDecision::promote);
     const std::vector<double> five{1.0, 2.0, 3.0, 4.0, 5.0};
-    EXPECT_EQ(judge_at_once(sweep, five, 1.5), Verdict::promote) << "second of six";
-    EXPECT_EQ(judge_at_once(sweep, five, 2.5), Verdict::prune);
-    EXPECT_EQ(judge_at_once(sweep, five, std::nan("")), Verdict::prune);
+    EXPECT_EQ(judge_at_once(sweep, five, 1.5), RungDecision::promote) << "second of six";
+    EXPECT_EQ(judge_at_once(sweep, five, 2.5), RungDecision::prune);
+    EXPECT_EQ(judge_at_once(sweep, five, std::nan("")), RungDecision::prune);
 }
 
 TEST(Rungs, MedianNeedsThreeOthers) {
     SweepJob sweep = rules(3, 3);
     sweep.scheduler = TrialScheduler::median;
-    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0}, 9.0), Verdict::promote);
-    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.0), Verdict::promote);
-    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.1), Verdict::prune);
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0}, 9.0), RungDecision::promote);
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.0), RungDecision::promote);
+    EXPECT_EQ(judge_at_once(sweep, std::vector<double>{1.0, 2.0, 3.0}, 2.1), RungDecision::prune);
 }
 
 TEST(RankTrials, CompleteThenLaterRungsThenFailed) {

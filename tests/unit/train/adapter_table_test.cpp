@@ -125,7 +125,7 @@ TEST_F(Adapters, AStreamIsPlannedFromWhereTheyStand) {
     EXPECT_EQ(progress.stopped, (std::vector<bool>{false, false, true}));
 }
 
-/// At a ninth and a third of ten steps; without a verdict nobody takes the last one.
+/// At a ninth and a third of ten steps; without a decision nobody takes the last one.
 TEST_F(Adapters, TrialsStopAtRungs) {
     job_.sweep = SweepJob{};
     job_.sweep->scheduler = TrialScheduler::halving;

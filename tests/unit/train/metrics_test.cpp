@@ -243,7 +243,7 @@ TEST_F(Metrics, EvaluationsOfStepsThatAreTakenAgainWaitForThem) {
     }
     EXPECT_EQ(folder_.read(file_), whole);
     MetricsLog again{folder_.job};
-    again.restore(AdapterId{0}, 2);  // by a rule without verdicts it is evaluated again
+    again.restore(AdapterId{0}, 2);  // by a rule without decisions it is evaluated again
     EXPECT_EQ(lines().size(), 2U);
 }
 

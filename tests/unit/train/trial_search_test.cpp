@@ -108,13 +108,13 @@ TEST_F(Trials, ThatTieGoByTheirOrderWithAWord) {
               std::string::npos);
 }
 
-TEST_F(Trials, TrainOnWithoutAVerdictButNotToTheirEnd) {
+TEST_F(Trials, TrainOnWithoutADecisionButNotToTheirEnd) {
     AdapterTable adapters = table();
     TrialSearch search(folder_.job, adapters);
     for (int i = 0; i < 4; ++i) train(adapters, i, 3, 4.0 - i);
     search.arrived(ids({0, 1, 2, 3}));
     EXPECT_EQ(search.speculation(), ids({3, 2})) << "the best first; the others are pruned";
-    EXPECT_EQ(adapters.steps_to_stop(AdapterId{3}), 5) << "the last step needs a verdict";
+    EXPECT_EQ(adapters.steps_to_stop(AdapterId{3}), 5) << "the last step needs a decision";
     adapters.admit(ids({3, 4, 5}));
     EXPECT_EQ(state(adapters, 3).status, AdapterStatus::running);
     EXPECT_EQ(state(adapters, 2).status, AdapterStatus::parked);
@@ -207,7 +207,7 @@ TEST_F(Trials, WhatHasEndedIsRecalledAndRungsAreNotPassedTwice) {
 }
 
 /// It takes steps again that no checkpoint has, and is evaluated there again, unless it is judged.
-TEST_F(Trials, AValueAheadOfTheCheckpointIsForgottenAVerdictIsNot) {
+TEST_F(Trials, AValueAheadOfTheCheckpointIsForgottenADecisionIsNot) {
     AdapterTable adapters = table();
     SweepRecords records(folder_.job, adapters);
     for (const int i : {0, 1}) {

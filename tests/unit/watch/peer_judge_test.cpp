@@ -23,15 +23,15 @@ Beat waiting(std::uint64_t progress) {
 
 class PeerJudgeTest : public ::testing::Test {
   protected:
-    /// Lets `seconds` pass in ticks; before each tick, calls beat(). The verdict, if there is one,
+    /// Lets `seconds` pass in ticks; before each tick, calls beat(). The fault, if there is one,
     /// ends it.
     template <class BeatAll>
-    std::optional<Verdict> pass(double seconds, BeatAll beat) {
+    std::optional<PeerFault> pass(double seconds, BeatAll beat) {
         double passed = 0.0;
         while (passed < seconds) {
             passed += interval;
             beat();
-            if (auto verdict = judge_.pass(interval, 2 * interval)) return verdict;
+            if (auto fault = judge_.pass(interval, 2 * interval)) return fault;
         }
         return std::nullopt;
     }
@@ -54,10 +54,10 @@ TEST_F(PeerJudgeTest, SilenceIsFoundWithinTheLimitAndNamesTheLastAction) {
         judge_.heard(2, waiting(progress_));
     };
     EXPECT_FALSE(pass(28.0, others));
-    const auto verdict = pass(4.0, others);
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 1);
-    EXPECT_EQ(verdict->reason, "no sign of life for 30 s, last seen in backward of microbatch 3");
+    const auto fault = pass(4.0, others);
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->rank, 1);
+    EXPECT_EQ(fault->reason, "no sign of life for 30 s, last seen in backward of microbatch 3");
 }
 
 TEST_F(PeerJudgeTest, TellsWhoElseIsSilent) {
@@ -71,23 +71,23 @@ TEST_F(PeerJudgeTest, TellsWhoElseIsSilent) {
 }
 
 TEST_F(PeerJudgeTest, ARankNeverHeardOfIsSilentToo) {
-    const auto verdict = pass(40.0, [&] {
+    const auto fault = pass(40.0, [&] {
         judge_.heard(0, computing(1));
         judge_.heard(1, computing(1));
     });
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 2);
-    EXPECT_EQ(verdict->reason, "no sign of life for 30 s, last seen in setting up");
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->rank, 2);
+    EXPECT_EQ(fault->reason, "no sign of life for 30 s, last seen in setting up");
 }
 
 TEST_F(PeerJudgeTest, ABrokenConnectionIsFoundAfterAMoment) {
     judge_.heard(1, computing(1));
     judge_.lost(1);
     EXPECT_FALSE(judge_.pass(1.0, 4.0));
-    const auto verdict = judge_.pass(1.5, 4.0);
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 1);
-    EXPECT_EQ(verdict->reason, "ended without a word, last seen in backward of microbatch 3");
+    const auto fault = judge_.pass(1.5, 4.0);
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->rank, 1);
+    EXPECT_EQ(fault->reason, "ended without a word, last seen in backward of microbatch 3");
 }
 
 TEST_F(PeerJudgeTest, TheLauncherHasTimeToEndTheJobOfWhoFails) {
@@ -96,10 +96,10 @@ TEST_F(PeerJudgeTest, TheLauncherHasTimeToEndTheJobOfWhoFails) {
     judge_.lost(1);
     EXPECT_FALSE(judge_.pass(3.9, 4.0));
     EXPECT_FALSE(judge_.pass(3.9, 4.0));
-    const auto verdict = judge_.pass(1.0, 4.0);
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 1);
-    EXPECT_EQ(verdict->reason, "ended with an error, last seen in backward of microbatch 3");
+    const auto fault = judge_.pass(1.0, 4.0);
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->rank, 1);
+    EXPECT_EQ(fault->reason, "ended with an error, last seen in backward of microbatch 3");
 }
 
 TEST_F(PeerJudgeTest, WhoSaidGoodbyeMayGo) {
@@ -127,10 +127,10 @@ TEST_F(PeerJudgeTest, AGpuWithoutProgressIsStuck) {
         judge_.heard(2, on_gpu(progress_));
     };
     EXPECT_FALSE(pass(58.0, beat));
-    const auto verdict = pass(6.0, beat);
-    ASSERT_TRUE(verdict);
-    EXPECT_EQ(verdict->rank, 1);
-    EXPECT_EQ(verdict->reason,
+    const auto fault = pass(6.0, beat);
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->rank, 1);
+    EXPECT_EQ(fault->reason,
               "no progress for 60 s in forward of microbatch 7: its GPU or a link to another GPU "
               "hangs");
 }
@@ -138,13 +138,13 @@ TEST_F(PeerJudgeTest, AGpuWithoutProgressIsStuck) {
 TEST_F(PeerJudgeTest, AGpuThatHasProvedSlowGetsMoreTime) {
     PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 8.0, 60.0, 60.0});
     const auto hold = [&](double seconds, std::uint64_t progress) {
-        std::optional<Verdict> verdict;
-        for (double t = 0.0; t < seconds && !verdict; t += interval) {
+        std::optional<PeerFault> fault;
+        for (double t = 0.0; t < seconds && !fault; t += interval) {
             judge.heard(0, computing(1));
             judge.heard(1, on_gpu(progress));
-            verdict = judge.pass(interval, 2 * interval);
+            fault = judge.pass(interval, 2 * interval);
         }
-        return verdict;
+        return fault;
     };
     EXPECT_FALSE(hold(50.0, 1));
     EXPECT_FALSE(hold(200.0, 2));
@@ -153,15 +153,15 @@ TEST_F(PeerJudgeTest, AGpuThatHasProvedSlowGetsMoreTime) {
 
 TEST_F(PeerJudgeTest, PausesElsewhereDoNotMakeAGpuSlow) {
     PeerJudge judge({0, 1}, PeerLimits{30.0, 2.0, 8.0, 0.0, 60.0});
-    std::optional<Verdict> verdict;
+    std::optional<PeerFault> fault;
     double last = 0.0;
-    for (double t = 0.0; t < 500.0 && !verdict; t += interval) {
+    for (double t = 0.0; t < 500.0 && !fault; t += interval) {
         judge.heard(0, computing(1));
         judge.heard(1, t < 300.0 ? computing(1) : on_gpu(2));
-        verdict = judge.pass(interval, 2 * interval);
+        fault = judge.pass(interval, 2 * interval);
         last = t;
     }
-    EXPECT_TRUE(verdict);
+    EXPECT_TRUE(fault);
     EXPECT_NEAR(last, 360.0, 2 * interval);
 }
 
@@ -170,11 +170,11 @@ TEST_F(PeerJudgeTest, AllWaitingForEachOtherIsADeadlock) {
         for (const int rank : {0, 1, 2}) judge_.heard(rank, waiting(9));
     };
     EXPECT_FALSE(pass(58.0, beat));
-    const auto verdict = pass(6.0, beat);
-    ASSERT_TRUE(verdict);
-    EXPECT_NE(verdict->reason.find("waits in receiving the input of microbatch 4 for 60 s"),
+    const auto fault = pass(6.0, beat);
+    ASSERT_TRUE(fault);
+    EXPECT_NE(fault->reason.find("waits in receiving the input of microbatch 4 for 60 s"),
               std::string::npos)
-        << verdict->reason;
+        << fault->reason;
 }
 
 TEST_F(PeerJudgeTest, OneOfThemMovingIsNoDeadlock) {
@@ -197,10 +197,10 @@ TEST_F(PeerJudgeTest, AWorkerMayBeDeadlockedAlone) {
         judge_.heard(3, waiting(9));
     };
     EXPECT_FALSE(pass(1000.0, [&] { beat(Task::set_up); })) << "workers wait for each other then";
-    const auto verdict = pass(6.0, [&] { beat(Task::receive_gradient); });
-    ASSERT_TRUE(verdict);
-    EXPECT_GE(verdict->rank, 2);
-    EXPECT_NE(verdict->reason.find("every other rank of its worker"), std::string::npos);
+    const auto fault = pass(6.0, [&] { beat(Task::receive_gradient); });
+    ASSERT_TRUE(fault);
+    EXPECT_GE(fault->rank, 2);
+    EXPECT_NE(fault->reason.find("every other rank of its worker"), std::string::npos);
 }
 
 TEST_F(PeerJudgeTest, TimeAsleepDoesNotCount) {
