@@ -247,12 +247,12 @@ struct WholeRow {
 
 __device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t row) {
     WholeRow whole;
-    std::int32_t home = 0;
+    std::int32_t owner = 0;
     for (std::int32_t lane = 0; lane < p.lanes; ++lane) {
         const LaneStatistics part = p.statistics[lane * p.of.logits.rows + row];
         whole.largest = fmax(whole.largest, part.largest);
         if (part.standing == 0.0) continue;
-        home = lane;
+        owner = lane;
         whole.target = part.target;
         whole.loses = part.standing < 0.0;
     }
@@ -261,8 +261,8 @@ __device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t 
         const double weight = part.largest == -INFINITY ? 0.0 : exp(part.largest - whole.largest);
         whole.sum += part.sum * weight;
         whole.logits += part.logits;
-        if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
-        if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
+        if (lane < owner) whole.loses = whole.loses || !(part.largest < whole.target);
+        if (lane > owner) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
     return whole;
 }

@@ -80,12 +80,12 @@ void add_units(const Plan& plan, const std::string& name, const std::vector<Piec
         for (const Piece& piece : pieces) {
             const Slice own = along(axis, piece);
             if (slice.first < own.first || slice.first >= own.first + own.count) continue;
-            unit.holders.push_back(
+            unit.copies.push_back(
                 {piece.rank,
                  piece.tensor.range.first,
                  {axis.outer, own.count, axis.inner, {slice.first - own.first, slice.count}}});
         }
-        unit.owner = unit.holders[units.size() % unit.holders.size()].rank;
+        unit.owner = unit.copies[units.size() % unit.copies.size()].rank;
         units.push_back(std::move(unit));
     }
 }

@@ -98,7 +98,7 @@ struct Residency {
     };
     Kind kind = Kind::automatic;
     int layers = 0;  ///< of Kind::some
-    /// No key: ranks that have the base once between them, found by planning (holders.h).
+    /// No key: ranks that have the base once between them, found by planning (layer_owners.h).
     int sharers = 1;
     friend bool operator==(const Residency&, const Residency&) = default;
 };

@@ -19,7 +19,7 @@
 #include "model/stage.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
-#include "plan/memory/holders.h"
+#include "plan/memory/layer_owners.h"
 #include "plan/memory/memory_model.h"
 #include "plan/tensor_shard.h"
 
@@ -63,7 +63,7 @@ class CostProfile {
           view_(only_replica(plan_)),
           sums_(lane_sums(plan.model, plan.compute, lane_link(plan.device), view_.replica.tensor)),
           prior_(plan.costs),
-          streams_(may_stream(only_replica(plan).replica) && !has_holders(plan)),
+          streams_(may_stream(only_replica(plan).replica) && !has_layer_owners(plan)),
           backend_(backend),
           lane_(view_.replica.tensor, backend),
           sharers_(lanes_per_key_value_head(plan.model, view_.replica.tensor), backend),

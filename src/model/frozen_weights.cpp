@@ -36,7 +36,7 @@ WeightResidence residence(bool staged) {
 
 FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
                              const WeightSource& source, Backend& backend, std::int32_t lane,
-                             LayerHomes* homes)
+                             SharedLayers* shared_layers)
     : view_(view),
       stage_(stage),
       lane_{lane, view.replica.tensor},
@@ -45,24 +45,24 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
       source_(source),
       backend_(backend) {
     try {
-        load(homes);
+        load(shared_layers);
     } catch (const std::exception& error) {
-        if (homes != nullptr) homes->loaded(error.what(), nullptr);
+        if (shared_layers != nullptr) shared_layers->loaded(error.what(), nullptr);
         throw;
     }
-    if (homes != nullptr) homes->loaded("", held_.data());
+    if (shared_layers != nullptr) shared_layers->loaded("", held_.data());
 }
 
-void FrozenWeights::load(LayerHomes* homes) {
+void FrozenWeights::load(SharedLayers* shared_layers) {
     LORATRAIN_CHECK(backend_.compute_dtype() == view_.plan.compute,
                     to_string(backend_.compute_dtype()));
     const ModelSpec& model = view_.lane_model;
     layers_.resize(static_cast<std::size_t>(stage_.layer_count));
     make_unit_scales();
     if (streamed_layers(stage_) > 0) {
-        stream_ = std::make_unique<LayerStream>(view_, stage_, backend_, homes);
+        stream_ = std::make_unique<LayerStream>(view_, stage_, backend_, shared_layers);
     }
-    if (homes != nullptr && homes->held_by_ranks()) make_room(*homes);
+    if (shared_layers != nullptr && shared_layers->owned_by_ranks()) make_room(*shared_layers);
     load_layers();
     if (stage_.has_embedding) {
         embedding_ = load_vocabulary(embedding_name);
@@ -79,11 +79,11 @@ void FrozenWeights::load(LayerHomes* homes) {
     if (model.window_rope) window_inv_freq_ = load_frequencies(*model.window_rope);
 }
 
-void FrozenWeights::make_room(LayerHomes& homes) {
-    if (stage_.holders.empty()) return;
+void FrozenWeights::make_room(SharedLayers& shared_layers) {
+    if (stage_.owners.empty()) return;
     const std::uint64_t bytes =
-        static_cast<std::uint64_t>(held_layers(stage_)) * streamed_.buffer_bytes;
-    room_ = static_cast<char*>(homes.room());
+        static_cast<std::uint64_t>(owned_layers(stage_)) * streamed_.buffer_bytes;
+    room_ = static_cast<char*>(shared_layers.room());
     if (room_ != nullptr || bytes == 0) return;
     held_ = backend_.allocate(bytes, "base weights that other ranks read");
     room_ = held_.as<char>();

@@ -90,10 +90,10 @@ struct LayerWeights {
 /// zeros. Rows are read whole: of o and down more is read than kept.
 class FrozenWeights {
   public:
-    /// `homes`: of weights that ranks have between them, with which loading is collective; it
-    /// outlives this object.
+    /// `shared_layers`: of weights that ranks have between them, with which loading is collective;
+    /// it outlives this object.
     FrozenWeights(const ReplicaView& view, const StagePlan& stage, const WeightSource& source,
-                  Backend& backend, std::int32_t lane = 0, LayerHomes* homes = nullptr);
+                  Backend& backend, std::int32_t lane = 0, SharedLayers* shared_layers = nullptr);
 
     /// The linears of layers that stream are there between use() and done() alone.
     LayerWeights& layer(std::int32_t local) { return layers_[static_cast<std::size_t>(local)]; }
@@ -125,10 +125,10 @@ class FrozenWeights {
         std::int64_t first_row = 0;
         std::int64_t first_col = 0;
     };
-    void load(LayerHomes* homes);
+    void load(SharedLayers* shared_layers);
     void load_layers();
-    /// Memory for the layers that this rank holds for others.
-    void make_room(LayerHomes& homes);
+    /// Memory for the layers that this rank owns, which others read.
+    void make_room(SharedLayers& shared_layers);
     /// All but the linears.
     void load_vectors(std::int32_t layer, LayerWeights& weights);
     void load_linears(std::int32_t layer, LayerWeights& weights);
@@ -183,8 +183,8 @@ class FrozenWeights {
     Slice vocabulary_;
     const WeightSource& source_;
     Backend& backend_;
-    Buffer held_;           ///< linears of the layers that this rank holds for others
-    char* room_ = nullptr;  ///< where these begin; null where it holds none
+    Buffer held_;           ///< linears of the layers that this rank owns, which others read
+    char* room_ = nullptr;  ///< where these begin; null where it owns none
     std::vector<LayerWeights> layers_;
     std::unique_ptr<LayerStream> stream_;  ///< null where all layers are resident
     FrozenMatrix embedding_;

@@ -16,7 +16,7 @@ std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, ch
     return copies;
 }
 
-std::vector<HostCopy> held_layer_copies(const StreamedLayer& layout, char* buffer, char* held) {
+std::vector<HostCopy> owned_layer_copies(const StreamedLayer& layout, char* buffer, char* held) {
     std::vector<HostCopy> copies;
     for (const StreamedGroup& group : layout.groups) {
         copies.push_back({buffer + group.in_buffer, group.pitch, held + group.in_buffer,
@@ -26,9 +26,9 @@ std::vector<HostCopy> held_layer_copies(const StreamedLayer& layout, char* buffe
 }
 
 LayerStream::LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend,
-                         LayerHomes* homes)
+                         SharedLayers* shared_layers)
     : layout_(streamed_layer(view)),
-      homes_(homes),
+      shared_layers_(shared_layers),
       link_(backend.make_host_copies(stream_buffers(stage))),
       order_(stream_buffers(stage)),
       anew_(static_cast<std::size_t>(stage.layer_count)) {
@@ -39,31 +39,32 @@ LayerStream::LayerStream(const ReplicaView& view, const StagePlan& stage, Backen
     for (std::int32_t l = 0; l < stage.layer_count; ++l) {
         const bool streamed = is_streamed(stage, l);
         place_of_.push_back(streamed ? turn++ : -1);
-        if (!streamed || homes_ != nullptr) continue;
+        if (!streamed || shared_layers_ != nullptr) continue;
         const HostPages& pages = host_.emplace_back(host_block_bytes(layout_));
         link_->pin(pages.data(), pages.bytes());
     }
-    if (homes_ == nullptr) return;
-    for (const std::span<char> pages : homes_->host_memory())
+    if (shared_layers_ == nullptr) return;
+    for (const std::span<char> pages : shared_layers_->host_memory())
         link_->pin(pages.data(), pages.size());
 }
 
 bool LayerStream::fills(std::int32_t layer) const {
-    return homes_ == nullptr || (!homes_->held_by_ranks() && homes_->fills(layer));
+    return shared_layers_ == nullptr ||
+           (!shared_layers_->owned_by_ranks() && shared_layers_->fills(layer));
 }
 
 char* LayerStream::host_block(std::int32_t layer) const {
-    if (homes_ != nullptr) return homes_->block(layer);
+    if (shared_layers_ != nullptr) return shared_layers_->block(layer);
     return host_[static_cast<std::size_t>(place_of_[static_cast<std::size_t>(layer)])].data();
 }
 
 std::vector<HostCopy> LayerStream::copies(std::int32_t layer, char* buffer) const {
     const std::int32_t place = place_of_[static_cast<std::size_t>(layer)];
     LORATRAIN_CHECK(place >= 0, "layer ", layer, " of the stage does not stream");
-    if (homes_ == nullptr || !homes_->held_by_ranks()) {
+    if (shared_layers_ == nullptr || !shared_layers_->owned_by_ranks()) {
         return layer_copies(layout_, buffer, host_block(layer));
     }
-    return held_layer_copies(layout_, buffer, homes_->block(layer));
+    return owned_layer_copies(layout_, buffer, shared_layers_->block(layer));
 }
 
 double LayerStream::measured_load(StreamClock& clock) {

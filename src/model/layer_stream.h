@@ -7,26 +7,26 @@
 #include "backend/backend.h"
 #include "backend/host_copies.h"
 #include "base/host_pages.h"
-#include "model/layer_homes.h"
+#include "model/shared_layers.h"
 #include "model/transfer_record.h"
 #include "plan/memory/residency.h"
 #include "plan/memory/stream_order.h"
 
 namespace loratrain {
 
-/// Of a layer, between a buffer and host memory, or from where another rank holds it.
+/// Of a layer, between a buffer and host memory, or from the rank that owns it.
 std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, char* host);
-std::vector<HostCopy> held_layer_copies(const StreamedLayer& layout, char* buffer, char* held);
+std::vector<HostCopy> owned_layer_copies(const StreamedLayer& layout, char* buffer, char* held);
 
 /// The streamed layers of a stage (plan/memory/residency.h): their linears in host memory or with
-/// the ranks that hold them, a few buffers, and copies from there to these that run beside
+/// the ranks that own them, a few buffers, and copies from there to these that run beside
 /// computation, in the order of use.
 class LayerStream {
   public:
-    /// Allocates buffers, and host memory where there are no `homes`. Throws Error where either is
-    /// short.
+    /// Allocates buffers, and host memory where there are no `shared_layers`. Throws Error where
+    /// either is short.
     LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend,
-                LayerHomes* homes = nullptr);
+                SharedLayers* shared_layers = nullptr);
 
     /// Whether this rank puts the layer where it streams from, by keep() or in host_block().
     bool fills(std::int32_t layer) const;
@@ -63,9 +63,9 @@ class LayerStream {
     std::vector<HostCopy> copies(std::int32_t layer, char* buffer) const;
 
     StreamedLayer layout_;
-    LayerHomes* homes_;
+    SharedLayers* shared_layers_;
     std::vector<std::int32_t> place_of_;  ///< per layer of the stage: its turn, -1 = resident
-    std::vector<HostPages> host_;         ///< by turn; none with homes
+    std::vector<HostPages> host_;         ///< by turn; none with shared_layers
     std::vector<Buffer> buffers_;
     std::unique_ptr<HostCopies> link_;
     StreamOrder order_;

@@ -23,13 +23,13 @@ std::int32_t last_layer(const std::vector<LayerKeeping>& layers, Keeping how) {
 
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
              const WeightSource& source, Backend& backend, ObjectiveOf objective_of,
-             const StageLanes& lanes, LayerHomes* homes)
+             const StageLanes& lanes, SharedLayers* shared_layers)
     : job_(job),
       view_(view),
       stage_(view.replica.stages[stage_index]),
       backend_(backend),
       lanes_(lanes),
-      weights_(view, stage_, source, backend, lanes.index(), homes),
+      weights_(view, stage_, source, backend, lanes.index(), shared_layers),
       workspace_(view, stage_, backend),
       bank_(job, view, stage_, backend, lanes,
             {[this](std::int32_t layer, Linear linear) {

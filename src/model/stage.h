@@ -27,7 +27,7 @@ class Stage {
     Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
           const WeightSource& source, Backend& backend,
           ObjectiveOf objective_of = loratrain::objective_of, const StageLanes& lanes = one_lane(),
-          LayerHomes* homes = nullptr);
+          SharedLayers* shared_layers = nullptr);
 
     const StagePlan& plan() const { return stage_; }
     AdapterBank& bank() { return bank_; }

@@ -103,10 +103,10 @@ struct StagePlan {
     std::int32_t resident_layers = all_layers;
     /// With ReplicaPlan::recompute: the first so many layers keep their activations all the same.
     std::int32_t kept_layers = 0;
-    /// Ranks (of lane 0) that hold these layers once between them: layer l is resident on the rank
-    /// with number l modulo their count, the others read it there. Empty: none do
-    /// (plan/memory/holders.h).
-    std::vector<std::int32_t> holders = {};
+    /// Ranks (of lane 0) that own these layers' frozen weights between them: layer l is resident on
+    /// owners[l % count], the others read it there. Empty: each rank has its own
+    /// (plan/memory/layer_owners.h).
+    std::vector<std::int32_t> owners = {};
     /// With ReplicaPlan::recompute: of the layers that do not keep their activations, at most so
     /// many have them in host memory between forward and backward (plan/memory/offload.h).
     std::int32_t offloaded_layers = 0;

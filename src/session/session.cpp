@@ -17,7 +17,7 @@
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
-#include "session/layer_homes.h"
+#include "session/make_shared_layers.h"
 #include "session/rank_backend.h"
 #include "session/redeployment.h"
 #include "session/weight_check.h"
@@ -184,7 +184,7 @@ void Session::build() {
     costs_.tell(plan_);
     start_times_.end("links");
     together(mpi_, "sharing frozen weights",
-             [&] { homes_ = make_layer_homes(mpi_, plan_, *backend_); });
+             [&] { shared_layers_ = make_shared_layers(mpi_, plan_, *backend_); });
     agree(world(), [&] { open_stage_inputs(); });
     agree(world(), [&] { build_stage(); });
     start_times_.end("weights");
@@ -209,15 +209,15 @@ void Session::build_stage() {
     // A worker's adapters come from the dispatcher, those of a checkpoint need no other start.
     const std::vector<AdapterId> first = plan_.first_admitted;
     if (group_ != nullptr || !checkpoint_.empty()) plan_.first_admitted.clear();
-    run_.emplace(StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_,
-                                 *backend_, lanes_->of_rank(), exchange_.get(), homes_.get()},
-                 mpi_.rank(),
-                 job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
+    run_.emplace(
+        StageRun::Parts{job_, plan_, *inputs_.weights, inputs_.files, *communicator_, *backend_,
+                        lanes_->of_rank(), exchange_.get(), shared_layers_.get()},
+        mpi_.rank(), job_.logging.trace ? StageRun::Record::spans : StageRun::Record::costs);
     plan_.first_admitted = first;
 }
 
 void Session::measure_transfers() {
-    if (!homes_ || job_.schedule.costs == CostSource::built_in) return;
+    if (!shared_layers_ || job_.schedule.costs == CostSource::built_in) return;
     LayerStream* stream = run_->stage().layer_stream();
     barrier(mpi_);
     const bool like_first = plan_.replicas[place_of(plan_, mpi_.rank()).replica].tensor ==

@@ -12,7 +12,7 @@
 #include "config/command_line.h"
 #include "measure/device_sampler.h"
 #include "measure/measured_costs.h"
-#include "model/layer_homes.h"
+#include "model/shared_layers.h"
 #include "plan/deploy/make_plan.h"
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
@@ -99,7 +99,7 @@ class Session {
     void build_stage();
     /// Transfers as they take on this machine, with all ranks reading at once.
     void measure_transfers();
-    void leave_homes();
+    void leave_shared_layers();
     void watch_the_end() const;
     void make_sampler();
     std::uint64_t other_memory() const;
@@ -131,8 +131,8 @@ class Session {
     std::unique_ptr<Backend> backend_;
     std::unique_ptr<Communicator> communicator_;
     std::optional<LaneGroups> lanes_;
-    std::unique_ptr<GradientExchange> exchange_;  ///< among several replicas
-    std::unique_ptr<LayerHomes> homes_;           ///< null: no rank has weights of others
+    std::unique_ptr<GradientExchange> exchange_;   ///< among several replicas
+    std::unique_ptr<SharedLayers> shared_layers_;  ///< null: no rank has weights of others
     std::optional<StageRun> run_;
     std::optional<Watchdog> watchdog_;       ///< ends before what is above, which may take its time
     FormerRun former_run_;                   ///< of workers; the first one's root's

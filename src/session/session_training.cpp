@@ -155,7 +155,7 @@ ExitCode Session::train() {
     sampler_->take();
     const ExitCode code = trainer_->run();
     sampler_->take();
-    leave_homes();
+    leave_shared_layers();
     ended_ = std::chrono::steady_clock::now();
     log::end_live();
     activity::begin(activity::Task::finish);
@@ -183,14 +183,14 @@ void Session::make_sampler() {
 
 /// Of this rank, that the backend does not count.
 std::uint64_t Session::other_memory() const {
-    return communicator_->bytes() + (homes_ ? homes_->room_bytes() : 0);
+    return communicator_->bytes() + (shared_layers_ ? shared_layers_->room_bytes() : 0);
 }
 
 /// Ranks that end later may still read the memory of those that are done.
-void Session::leave_homes() {
-    if (!homes_) return;
+void Session::leave_shared_layers() {
+    if (!shared_layers_) return;
     if (LayerStream* stream = run_->stage().layer_stream()) stream->finish();
-    homes_->leave();
+    shared_layers_->leave();
 }
 
 std::optional<FormerSession> Session::former() const {

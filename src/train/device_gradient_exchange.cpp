@@ -17,9 +17,9 @@ namespace {
 static_assert(device_memory::exchange_numbers == sizeof(double) + SideStream::workspace_bytes);
 
 /// Copies between a tensor and a unit's values one behind the other.
-CopyBlock cut_of(const UnitHolder& holder, float* gradients, float* values) {
-    const TensorCut& cut = holder.cut;
-    float* first = gradients + holder.first + cut.own.first * cut.inner;
+CopyBlock cut_of(const UnitCopy& copy, float* gradients, float* values) {
+    const TensorCut& cut = copy.cut;
+    float* first = gradients + copy.first + cut.own.first * cut.inner;
     const std::int64_t cols = cut.own.count * cut.inner;
     return {first, values, cut.outer, cols, cut.extent * cut.inner, cols};
 }
@@ -117,9 +117,9 @@ class DeviceGradientExchange final : public GradientExchange {
         stream_->zero(squares_, sizeof(double));
         for (const ChunkTables& chunk : tables_of(batch).chunks) {
             stream_->copy(chunk.in);
-            exchange_->all_to_all(own_, chunk.counts.to_owners, owned_, chunk.counts.from_holders);
+            exchange_->all_to_all(own_, chunk.counts.to_owners, owned_, chunk.counts.from_copies);
             stream_->add_parts(chunk.sums, squares_, workspace_);
-            exchange_->all_to_all(owned_, chunk.counts.from_holders, own_, chunk.counts.to_owners);
+            exchange_->all_to_all(owned_, chunk.counts.from_copies, own_, chunk.counts.to_owners);
             stream_->copy(chunk.out);
         }
         const ReadPart part{squares_, sizeof(double)};
@@ -141,12 +141,12 @@ class DeviceGradientExchange final : public GradientExchange {
 
     ChunkTables tables_for(std::span<const GradUnit> units, float* gradients) const {
         ChunkTables tables{ExchangeCounts(units, rank(), ranks()), {}, {}, {}};
-        for_each_held(units, rank(), tables.counts.to_owners,
-                      [&](const GradUnit&, const UnitHolder& holder, std::int64_t place) {
-                          tables.in.push_back(cut_of(holder, gradients, own_ + place));
+        for_each_copy(units, rank(), tables.counts.to_owners,
+                      [&](const GradUnit&, const UnitCopy& copy, std::int64_t place) {
+                          tables.in.push_back(cut_of(copy, gradients, own_ + place));
                           tables.out.push_back(reversed(tables.in.back()));
                       });
-        for_each_owned(units, rank(), tables.counts.from_holders,
+        for_each_owned(units, rank(), tables.counts.from_copies,
                        [&](const GradUnit& unit, std::vector<std::int64_t>& places) {
                            tables.sums.push_back({owned_, std::move(places), unit.count});
                        });
@@ -158,7 +158,7 @@ class DeviceGradientExchange final : public GradientExchange {
     std::unique_ptr<DeviceExchange> exchange_;
     Buffer memory_;      ///< exchange_bytes()
     float* own_;         ///< this rank's values, owner after owner
-    float* owned_;       ///< values of the units that it owns, holder after holder
+    float* owned_;       ///< values of the units that it owns, copy after copy
     double* squares_;    ///< of the batch under way
     double* workspace_;  ///< SideStream::workspace_bytes
     std::map<const ExchangeRoute*, RouteTables> tables_;

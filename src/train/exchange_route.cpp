@@ -28,8 +28,8 @@ class ChunkRoom {
 
   private:
     void add(const GradUnit& unit, std::int64_t count) {
-        for (const UnitHolder& holder : unit.holders) {
-            values_[2 * static_cast<std::size_t>(holder.rank)] += count;
+        for (const UnitCopy& copy : unit.copies) {
+            values_[2 * static_cast<std::size_t>(copy.rank)] += count;
             values_[2 * static_cast<std::size_t>(unit.owner) + 1] += count;
         }
     }
@@ -60,15 +60,15 @@ std::span<const GradUnit> ExchangeRoute::chunk(std::size_t number) const {
 }
 
 ExchangeCounts::ExchangeCounts(std::span<const GradUnit> units, int rank, int ranks)
-    : to_owners(static_cast<std::size_t>(ranks)), from_holders(static_cast<std::size_t>(ranks)) {
+    : to_owners(static_cast<std::size_t>(ranks)), from_copies(static_cast<std::size_t>(ranks)) {
     for (const GradUnit& unit : units) {
         const int values = static_cast<int>(unit.count);
-        if (holder_on(unit, rank) != nullptr) {
+        if (copy_on(unit, rank) != nullptr) {
             to_owners[static_cast<std::size_t>(unit.owner)] += values;
         }
         if (unit.owner != rank) continue;
-        for (const UnitHolder& holder : unit.holders) {
-            from_holders[static_cast<std::size_t>(holder.rank)] += values;
+        for (const UnitCopy& copy : unit.copies) {
+            from_copies[static_cast<std::size_t>(copy.rank)] += values;
         }
     }
 }
@@ -79,10 +79,10 @@ std::vector<std::int64_t> begins_of(const std::vector<int>& counts) {
     return begins;
 }
 
-const UnitHolder* holder_on(const GradUnit& unit, int rank) {
-    const auto found = std::find_if(unit.holders.begin(), unit.holders.end(),
-                                    [&](const UnitHolder& h) { return h.rank == rank; });
-    return found == unit.holders.end() ? nullptr : &*found;
+const UnitCopy* copy_on(const GradUnit& unit, int rank) {
+    const auto found = std::find_if(unit.copies.begin(), unit.copies.end(),
+                                    [&](const UnitCopy& h) { return h.rank == rank; });
+    return found == unit.copies.end() ? nullptr : &*found;
 }
 
 }  // namespace loratrain

@@ -28,8 +28,8 @@ class ExchangeRoute {
 /// What rank `rank` sends, and receives, of the units of a chunk: a part for each rank, in rank
 /// order, and in it the units in theirs.
 struct ExchangeCounts {
-    std::vector<int> to_owners;     ///< values for each rank, which adds them up
-    std::vector<int> from_holders;  ///< values of each rank, which this one adds up
+    std::vector<int> to_owners;    ///< values for each rank, which adds them up
+    std::vector<int> from_copies;  ///< values of each rank, which this one adds up
 
     ExchangeCounts(std::span<const GradUnit> units, int rank, int ranks);
 };
@@ -38,34 +38,34 @@ struct ExchangeCounts {
 std::vector<std::int64_t> begins_of(const std::vector<int>& counts);
 
 /// What the rank has of the unit; null = nothing.
-const UnitHolder* holder_on(const GradUnit& unit, int rank);
+const UnitCopy* copy_on(const GradUnit& unit, int rank);
 
-/// Calls visit(unit, holder, place) for each unit that the rank holds: where its values stand among
-/// those for the owners.
+/// Calls visit(unit, copy, place) for each unit of which the rank has a copy; place: where its
+/// values stand among those for the owners.
 template <class Visit>
-void for_each_held(std::span<const GradUnit> units, int rank, const std::vector<int>& to_owners,
+void for_each_copy(std::span<const GradUnit> units, int rank, const std::vector<int>& to_owners,
                    const Visit& visit) {
     std::vector<std::int64_t> at = begins_of(to_owners);
     for (const GradUnit& unit : units) {
-        const UnitHolder* holder = holder_on(unit, rank);
-        if (holder == nullptr) continue;
+        const UnitCopy* copy = copy_on(unit, rank);
+        if (copy == nullptr) continue;
         std::int64_t& place = at[static_cast<std::size_t>(unit.owner)];
-        visit(unit, *holder, place);
+        visit(unit, *copy, place);
         place += unit.count;
     }
 }
 
-/// Calls visit(unit, places) for each unit that the rank owns: where its holders' values stand
-/// among those of the holders.
+/// Calls visit(unit, places) for each unit that the rank owns; places: where the values of each
+/// copy stand among those from all copies.
 template <class Visit>
-void for_each_owned(std::span<const GradUnit> units, int rank, const std::vector<int>& from_holders,
+void for_each_owned(std::span<const GradUnit> units, int rank, const std::vector<int>& from_copies,
                     const Visit& visit) {
-    std::vector<std::int64_t> at = begins_of(from_holders);
+    std::vector<std::int64_t> at = begins_of(from_copies);
     for (const GradUnit& unit : units) {
         if (unit.owner != rank) continue;
         std::vector<std::int64_t> places;
-        for (const UnitHolder& holder : unit.holders) {
-            std::int64_t& place = at[static_cast<std::size_t>(holder.rank)];
+        for (const UnitCopy& copy : unit.copies) {
+            std::int64_t& place = at[static_cast<std::size_t>(copy.rank)];
             places.push_back(place);
             place += unit.count;
         }

@@ -136,7 +136,7 @@ std::vector<float> Executor::own_parameters(AdapterId adapter) {
 std::vector<NamedTensor> Executor::join(AdapterId adapter, const AdapterParts::ByRank& all) const {
     const auto values_of = [&](std::int32_t rank) { return std::span(all.at(rank)); };
     if (parts_.plan.replicas.size() > 1 && std::ssize(all) == parts_.mpi.size()) {
-        check_holders(parts_.job, parts_.plan, adapter, values_of);
+        check_copies(parts_.job, parts_.plan, adapter, values_of);
     }
     return join_values(parts_.job, parts_.plan, adapter, AdapterBank::Part::parameters, values_of);
 }

@@ -53,7 +53,7 @@ class GradientExchange {
         double loss = 0.0;
     };
     /// Completes a batch that is begun, the earliest one: its gradients are the sums then, for what
-    /// the backend is given next. The owner of a unit adds what its holders have in their order, in
+    /// the backend is given next. The owner of a unit adds what its copies have in their order, in
     /// fp32, and its squares in fp64; what ranks have of those, and of the loss, is added by
     /// replica, stage and lane. So a deployment repeats to the bit, on whatever hosts. `meanwhile`
     /// (may be empty) is called now and then while others are waited for.

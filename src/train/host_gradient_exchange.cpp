@@ -14,11 +14,11 @@ std::size_t sum_of(const std::vector<int>& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
-/// The whole tensor of a holder.
+/// The whole tensor of a copy.
 template <class Value>
-std::span<Value> tensor_of(const UnitHolder& holder, std::span<Value> gradients) {
-    return gradients.subspan(static_cast<std::size_t>(holder.first),
-                             static_cast<std::size_t>(holder.cut.whole_count()));
+std::span<Value> tensor_of(const UnitCopy& copy, std::span<Value> gradients) {
+    return gradients.subspan(static_cast<std::size_t>(copy.first),
+                             static_cast<std::size_t>(copy.cut.whole_count()));
 }
 
 }  // namespace
@@ -59,11 +59,11 @@ bool HostGradientExchange::go_on_summing(Batch& batch) {
         case Step::to_owners:
             if (!host_exchange().done()) return false;
             batch.squares += add_up(batch.route->chunk(chunk_));
-            host_exchange().begin_all_to_all(owned(), counts_.from_holders, own(),
+            host_exchange().begin_all_to_all(owned(), counts_.from_copies, own(),
                                              counts_.to_owners);
-            step_ = Step::to_holders;
+            step_ = Step::to_copies;
             return true;
-        case Step::to_holders:
+        case Step::to_copies:
             if (!host_exchange().done()) return false;
             unpack(batch.route->chunk(chunk_), gradients.sums());
             ++chunk_;
@@ -85,7 +85,7 @@ void HostGradientExchange::begin_chunk(const Batch& batch) {
     const std::span<const GradUnit> units = batch.route->chunk(chunk_);
     counts_ = ExchangeCounts(units, rank(), ranks());
     pack(units, gradients_[summed_].values());
-    host_exchange().begin_all_to_all(own(), counts_.to_owners, owned(), counts_.from_holders);
+    host_exchange().begin_all_to_all(own(), counts_.to_owners, owned(), counts_.from_copies);
     step_ = Step::to_owners;
 }
 
@@ -94,22 +94,22 @@ std::span<float> HostGradientExchange::own() {
 }
 
 std::span<float> HostGradientExchange::owned() {
-    return {owned_, sum_of(counts_.from_holders)};
+    return {owned_, sum_of(counts_.from_copies)};
 }
 
 void HostGradientExchange::pack(std::span<const GradUnit> units, std::span<const float> gradients) {
-    for_each_held(units, rank(), counts_.to_owners,
-                  [&](const GradUnit&, const UnitHolder& holder, std::int64_t place) {
+    for_each_copy(units, rank(), counts_.to_owners,
+                  [&](const GradUnit&, const UnitCopy& copy, std::int64_t place) {
                       const std::vector<float> values =
-                          cut_out(holder.cut, tensor_of(holder, gradients));
+                          cut_out(copy.cut, tensor_of(copy, gradients));
                       std::copy(values.begin(), values.end(), own_ + place);
                   });
 }
 
-/// Every holder's values of an owned unit become the sum; returns its squares.
+/// Every copy's values of an owned unit become the sum; returns its squares.
 double HostGradientExchange::add_up(std::span<const GradUnit> units) {
     double squares = 0.0;
-    for_each_owned(units, rank(), counts_.from_holders,
+    for_each_owned(units, rank(), counts_.from_copies,
                    [&](const GradUnit& unit, const std::vector<std::int64_t>& places) {
                        const auto count = static_cast<std::size_t>(unit.count);
                        float* sum = owned_ + places.front();
@@ -128,10 +128,10 @@ double HostGradientExchange::add_up(std::span<const GradUnit> units) {
 }
 
 void HostGradientExchange::unpack(std::span<const GradUnit> units, std::span<float> gradients) {
-    for_each_held(units, rank(), counts_.to_owners,
-                  [&](const GradUnit& unit, const UnitHolder& holder, std::int64_t place) {
-                      paste(holder.cut, {own_ + place, static_cast<std::size_t>(unit.count)},
-                            tensor_of(holder, gradients));
+    for_each_copy(units, rank(), counts_.to_owners,
+                  [&](const GradUnit& unit, const UnitCopy& copy, std::int64_t place) {
+                      paste(copy.cut, {own_ + place, static_cast<std::size_t>(unit.count)},
+                            tensor_of(copy, gradients));
                   });
 }
 

@@ -14,7 +14,7 @@ class HostGradientExchange final : public GradientExchange {
                          std::int64_t at_once);
 
   private:
-    enum class Step : std::uint8_t { begun, to_owners, to_holders, summed };
+    enum class Step : std::uint8_t { begun, to_owners, to_copies, summed };
 
     bool waits_for_backend() const override { return true; }
     void begin_sums(const Batch& batch) override;
@@ -39,7 +39,7 @@ class HostGradientExchange final : public GradientExchange {
     Buffer memory_;                        ///< exchange_bytes(), where that is the host's
     std::vector<float> host_memory_;       ///< else
     float* own_;                           ///< this rank's values, owner after owner
-    float* owned_;                         ///< values of the units that it owns, holder by holder
+    float* owned_;                         ///< values of the units that it owns, copy by copy
 };
 
 }  // namespace loratrain

@@ -20,7 +20,7 @@ StageRun::StageRun(const Parts& parts, const ReplicaView& view, std::size_t stag
                    Record record)
     : communicator_(parts.communicator),
       stage_(parts.job, view, stage_index, parts.weights, parts.backend, objective_of, parts.lanes,
-             parts.homes),
+             parts.shared_layers),
       recorder_(parts.job, view, stage_index, parts.backend, record == Record::spans,
                 parts.lanes.index()),
       recording_(parts.communicator, recorder_),

@@ -27,13 +27,13 @@ class StageRun {
         const DatasetFiles& files;  ///< read where reads_tokens()
         Communicator& communicator;
         Backend& backend;
-        StageLanes lanes = one_lane();         ///< this rank's
-        GradientExchange* exchange = nullptr;  ///< among several replicas
-        LayerHomes* homes = nullptr;           ///< of weights that ranks have between them
+        StageLanes lanes = one_lane();          ///< this rank's
+        GradientExchange* exchange = nullptr;   ///< among several replicas
+        SharedLayers* shared_layers = nullptr;  ///< of weights that ranks have between them
     };
 
-    /// Loads the stage's weights and allocates all it needs; with `homes` collective over all
-    /// ranks.
+    /// Loads the stage's weights and allocates all it needs; with `shared_layers` collective over
+    /// all ranks.
     StageRun(const Parts& parts, int rank, Record record);
 
     Stage& stage() { return stage_; }

@@ -22,7 +22,7 @@ inline std::vector<NamedTensor> gather_adapter(const MpiSession& mpi, const Job&
     std::map<std::int32_t, std::vector<float>> all{{0, mine}};
     for (int rank = 1; rank < mpi.size(); ++rank) all[rank] = receive_floats(mpi, rank);
     const auto values_of = [&](std::int32_t rank) { return std::span<const float>(all.at(rank)); };
-    if (plan.replicas.size() > 1) check_holders(job, plan, adapter, values_of);
+    if (plan.replicas.size() > 1) check_copies(job, plan, adapter, values_of);
     return join_values(job, plan, adapter, part, values_of);
 }
 

@@ -183,7 +183,7 @@ TEST_P(Exchange, TakesThePlannedMemory) {
     EXPECT_EQ(backend_->memory().current - before, exchange_bytes(plan_));
 }
 
-TEST_P(Exchange, AddsWhatHoldersHaveInTheirOrder) {
+TEST_P(Exchange, AddsTheCopiesInTheirOrder) {
     begin(0, one, own_gradients(one), 1.0 + session().rank());
     const GradientExchange::Sums sums = exchange_->finish(0, {});
     const double own_squares = check_sums(one);

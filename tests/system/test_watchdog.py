@@ -176,8 +176,8 @@ class KilledRank(WatchdogTest):
         self.check(3, 2)
 
 
-class KilledHolder(KilledRank):
-    """Others copy weights from its memory for each microbatch."""
+class KilledOwner(KilledRank):
+    """Others copy weights that it owns from its memory for each microbatch."""
     SHARED = True
 
     def test_first(self):

@@ -169,12 +169,12 @@ struct WholeRow {
 
 WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
     WholeRow whole;
-    std::int32_t home = 0;
+    std::int32_t owner = 0;
     for (std::int32_t lane = 0; lane < op.lanes; ++lane) {
         const ShardStatistics& part = statistics_at(op, lane, row);
         whole.largest = std::max(whole.largest, part.largest);
         if (part.standing == 0.0) continue;
-        home = lane;
+        owner = lane;
         whole.target = part.target;
         whole.loses = part.standing < 0.0;
     }
@@ -182,8 +182,8 @@ WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
         const ShardStatistics& part = statistics_at(op, lane, row);
         whole.sum += part.sum * whole.weight(part);
         whole.logits += part.logits;
-        if (lane < home) whole.loses = whole.loses || !(part.largest < whole.target);
-        if (lane > home) whole.loses = whole.loses || !(part.largest <= whole.target);
+        if (lane < owner) whole.loses = whole.loses || !(part.largest < whole.target);
+        if (lane > owner) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
     return whole;
 }

@@ -25,7 +25,7 @@
 #include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/memory/holders.h"
+#include "plan/memory/layer_owners.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
 #include "plan/number_types.h"
@@ -358,7 +358,7 @@ class Planner {
         number_ranks(plan.replicas, hosts);
         const Residency& residency = job_.model.residency;
         if (residency.kind == Residency::Kind::shared && residency.sharers > 1) {
-            set_holders(plan.replicas, hosts);
+            set_layer_owners(plan.replicas, hosts);
         }
         set_memory(plan);
         FittingTokens fitting;

@@ -10,7 +10,7 @@
 #include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/memory/holders.h"
+#include "plan/memory/layer_owners.h"
 #include "plan/memory/residency.h"
 #include "plan/replica_view.h"
 

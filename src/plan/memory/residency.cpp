@@ -53,7 +53,7 @@ std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& 
     const Residency& residency = job.model.residency;
     const bool shared = residency.kind == Residency::Kind::shared && residency.sharers > 1;
     for (StagePlan& stage : stages) {
-        stage.holders.clear();
+        stage.owners.clear();
         stage.resident_layers =
             shared ? ceil_div(stage.layer_count, residency.sharers) : resident_layers(job);
     }
@@ -69,16 +69,16 @@ std::int32_t streamed_layers(const StagePlan& stage) {
     return std::max(0, stage.layer_count - std::min(stage.resident_layers, stage.layer_count));
 }
 
-std::int32_t held_layers(const StagePlan& stage) {
+std::int32_t owned_layers(const StagePlan& stage) {
     std::int32_t held = 0;
     for (std::int32_t l = 0; l < stage.layer_count; ++l) held += is_streamed(stage, l) ? 0 : 1;
     return held;
 }
 
 bool is_streamed(const StagePlan& stage, std::int32_t layer) {
-    if (!stage.holders.empty()) {
-        const auto holder = static_cast<std::size_t>(layer) % stage.holders.size();
-        return stage.holders[holder] != stage.rank;
+    if (!stage.owners.empty()) {
+        const auto owner = static_cast<std::size_t>(layer) % stage.owners.size();
+        return stage.owners[owner] != stage.rank;
     }
     const std::int64_t streamed = streamed_layers(stage);
     const auto before = [&](std::int64_t end) { return end * streamed / stage.layer_count; };

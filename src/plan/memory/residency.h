@@ -8,9 +8,9 @@
 namespace loratrain {
 
 /// Layers whose frozen weights stream: their linears lie in host memory, packed, or in the memory
-/// of the rank that holds them (holders.h), and are copied to one of a few buffers of the stage for
-/// each use, while the layers before compute. Norms and biases, the embedding and the head stay.
-/// LoRA pads are no part of what is copied.
+/// of the rank that owns them (layer_owners.h), and are copied to one of a few buffers of the stage
+/// for each use, while the layers before compute. Norms and biases, the embedding and the head
+/// stay. LoRA pads are no part of what is copied.
 
 /// StagePlan::resident_layers as the job says; auto counts as all, shared among several as none.
 std::int32_t resident_layers(const Job& job);
@@ -21,11 +21,11 @@ std::vector<StagePlan> with_residency(std::vector<StagePlan> stages, const Job& 
 bool may_stream(const ReplicaPlan& replica);
 /// Of the stage's.
 std::int32_t streamed_layers(const StagePlan& stage);
-/// Of a stage with holders, those that its rank holds.
-std::int32_t held_layers(const StagePlan& stage);
+/// Of a stage with owners, the layers that its own rank owns.
+std::int32_t owned_layers(const StagePlan& stage);
 /// Whether a layer, counted from the stage's first, is one of them: they lie as evenly as can be,
-/// each behind the resident ones of its share, so that transfers spread; of a stage with holders,
-/// all that others hold.
+/// each behind the resident ones of its share, so that transfers spread; of a stage with owners,
+/// all that others own.
 bool is_streamed(const StagePlan& stage, std::int32_t layer);
 
 /// While one layer computes, the next ones come: two would do where all take equally long.

@@ -228,9 +228,9 @@ std::string recompute_summary(const Job& job, const Plan& plan) {
 
 /// What a stage's layers come from.
 std::string source_of_layers(const ReplicaView& view, const StagePlan& stage) {
-    if (!stage.holders.empty()) {
+    if (!stage.owners.empty()) {
         std::vector<std::string> ranks;
-        for (const std::int32_t rank : stage.holders) ranks.push_back(std::to_string(rank));
+        for (const std::int32_t rank : stage.owners) ranks.push_back(std::to_string(rank));
         return cat("from the memory of ranks ", join(ranks, ", "), ", one of which holds each");
     }
     const std::uint64_t read =

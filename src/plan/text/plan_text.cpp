@@ -45,9 +45,9 @@ std::string span_text(const AdapterSpan& span) {
     return cat("[", span.begin, ", ", span.end, "]");
 }
 
-std::string holders_text(const StagePlan& stage) {
+std::string owners_text(const StagePlan& stage) {
     std::vector<std::string> ranks;
-    for (const std::int32_t rank : stage.holders) ranks.push_back(std::to_string(rank));
+    for (const std::int32_t rank : stage.owners) ranks.push_back(std::to_string(rank));
     return ranks.empty() ? "" : cat(", holders: [", join(ranks, ", "), "]");
 }
 
@@ -74,7 +74,7 @@ std::string replica_text(const ReplicaPlan& replica) {
                                                 : cat(", resident_layers: ", stage.resident_layers),
             stage.kept_layers == 0 ? "" : cat(", kept_layers: ", stage.kept_layers),
             stage.offloaded_layers == 0 ? "" : cat(", offloaded_layers: ", stage.offloaded_layers),
-            holders_text(stage), "}\n");
+            owners_text(stage), "}\n");
     }
     return text;
 }
@@ -99,7 +99,7 @@ StagePlan read_stage(const Map& map) {
     map.read_any("resident_layers", stage.resident_layers);
     map.read_any("kept_layers", stage.kept_layers);
     map.read_any("offloaded_layers", stage.offloaded_layers);
-    if (map.has("holders")) stage.holders = parse_numbers<std::int32_t>(map.at("holders"));
+    if (map.has("holders")) stage.owners = parse_numbers<std::int32_t>(map.at("holders"));
     return stage;
 }
 

@@ -70,19 +70,19 @@ class StageTensors {
 
 }  // namespace
 
-void check_holders(const Job& job, const Plan& plan, AdapterId adapter,
-                   const ValuesOfRanks& values_of) {
-    const auto part_of = [&](const UnitHolder& holder) {
-        const auto first = static_cast<std::size_t>(holder.first);
-        const auto count = static_cast<std::size_t>(holder.cut.whole_count());
-        return cut_out(holder.cut, values_of(holder.rank).subspan(first, count));
+void check_copies(const Job& job, const Plan& plan, AdapterId adapter,
+                  const ValuesOfRanks& values_of) {
+    const auto part_of = [&](const UnitCopy& copy) {
+        const auto first = static_cast<std::size_t>(copy.first);
+        const auto count = static_cast<std::size_t>(copy.cut.whole_count());
+        return cut_out(copy.cut, values_of(copy.rank).subspan(first, count));
     };
     for (const GradUnit& unit : grad_units(job.adapter(adapter), adapter, plan)) {
-        const UnitHolder& first = unit.holders.front();
-        for (std::size_t h = 1; h < unit.holders.size(); ++h) {
-            if (same_bits(part_of(first), part_of(unit.holders[h]))) continue;
+        const UnitCopy& first = unit.copies.front();
+        for (std::size_t h = 1; h < unit.copies.size(); ++h) {
+            if (same_bits(part_of(first), part_of(unit.copies[h]))) continue;
             throw Error(cat("adapter ", job.adapter(adapter).name, ", ", unit.name, ": ranks ",
-                            first.rank, " and ", unit.holders[h].rank,
+                            first.rank, " and ", unit.copies[h].rank,
                             " should have the same values, but differ"));
         }
     }

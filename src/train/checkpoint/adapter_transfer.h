@@ -20,7 +20,7 @@ std::vector<NamedTensor> join_values(const Job& job, const Plan& plan, AdapterId
 
 /// Error when ranks of several replicas, or stages that share a layer, differ in parameters that
 /// they all have. `values_of`: the parameters of all ranks, which stay.
-void check_holders(const Job& job, const Plan& plan, AdapterId adapter,
-                   const ValuesOfRanks& values_of);
+void check_copies(const Job& job, const Plan& plan, AdapterId adapter,
+                  const ValuesOfRanks& values_of);
 
 }  // namespace loratrain

@@ -26,7 +26,7 @@ Dispatcher::Dispatcher(const Parts& parts)
       sweep_(parts.job, adapters_),
       journal_(parts.job, parts.plan, adapters_, clock_, parts.ranks, parts.view),
       workers_(static_cast<std::size_t>(parts.workers)),
-      holders_(adapters_.size(), nobody),
+      owners_(adapters_.size(), nobody),
       reported_(adapters_.size()),
       saved_(adapters_.size(), 0) {}
 
@@ -179,13 +179,13 @@ void Dispatcher::note_saved(const WorkerReport& report) {
 bool Dispatcher::is_free(AdapterId adapter) const {
     const AdapterStatus status = adapters_[adapter].state.status;
     return is_unfinished(status) && status != AdapterStatus::parked &&
-           holders_[index(adapter)] == nobody;
+           owners_[index(adapter)] == nobody;
 }
 
 bool Dispatcher::has_work(int worker) const {
     const std::vector<AdapterId> all = adapters_.all();
     return std::any_of(all.begin(), all.end(), [&](AdapterId a) {
-        return holders_[index(a)] == worker && !is_ended(a) &&
+        return owners_[index(a)] == worker && !is_ended(a) &&
                adapters_[a].state.status != AdapterStatus::parked;
     });
 }
@@ -197,7 +197,7 @@ double Dispatcher::work_of(AdapterId adapter) const {
 double Dispatcher::work_left(int worker) const {
     double work = 0.0;
     for (const AdapterId a : adapters_.all()) {
-        if (holders_[index(a)] == worker && !is_ended(a)) work += work_of(a);
+        if (owners_[index(a)] == worker && !is_ended(a)) work += work_of(a);
     }
     for (const AdapterId a : workers_[static_cast<std::size_t>(worker)].queue) work += work_of(a);
     return work;
@@ -245,7 +245,7 @@ void Dispatcher::give_to(int worker) {
             view.since = clock_.elapsed();
             view.tokens = 0.0;
         }
-        holders_[index(adapter)] = worker;
+        owners_[index(adapter)] = worker;
         decisions_.updates.push_back({adapter, adapters_[adapter].state});
         decisions_.given.push_back({worker, adapter, checkpoints_[index(adapter)]});
         // The worker that it comes from gave it back before it heard of the order.
@@ -275,7 +275,7 @@ double Dispatcher::seconds_left(int worker) const {
 std::vector<AdapterId> Dispatcher::movable(int worker) const {
     std::vector<AdapterId> adapters = adapters_.all();
     std::erase_if(adapters, [&](AdapterId a) {
-        return holders_[index(a)] != worker || is_ended(a) ||
+        return owners_[index(a)] != worker || is_ended(a) ||
                adapters_[a].state.status == AdapterStatus::parked;
     });
     std::stable_sort(adapters.begin(), adapters.end(),
@@ -311,7 +311,7 @@ void Dispatcher::move_work() {
 
 void Dispatcher::take_returned(const ReturnedAdapter& returned) {
     const AdapterId adapter = returned.adapter;
-    holders_[index(adapter)] = nobody;
+    owners_[index(adapter)] = nobody;
     checkpoints_[index(adapter)] = returned.checkpoint;
     leaving_.erase(adapter);
     move_costs_.returned(adapter, clock_.elapsed());
@@ -344,7 +344,7 @@ void Dispatcher::refuse(const InboxFile& file, const std::string& why) {
 void Dispatcher::added(const InboxFile& file) {
     adding_.clear();
     const std::vector<AdapterId> added = adapters_.grow();
-    holders_.resize(adapters_.size(), nobody);
+    owners_.resize(adapters_.size(), nobody);
     checkpoints_.resize(adapters_.size());
     reported_.resize(adapters_.size());
     saved_.resize(adapters_.size(), 0);
@@ -373,7 +373,7 @@ void Dispatcher::stop_adapter(const std::string& name) {
     stopping_.insert(name);
     // One that has begun goes to a worker first, which exports it (give_to).
     if (is_free(adapter) && !checkpoints_[index(adapter)].empty()) return;
-    if (holders_[index(adapter)] == nobody) return end_free(adapter, "");
+    if (owners_[index(adapter)] == nobody) return end_free(adapter, "");
     decisions_.ended.push_back(adapter);
 }
 
@@ -393,7 +393,7 @@ void Dispatcher::look_at_budget() {
     bool any = false;
     for (const AdapterId a : adapters_.all()) {
         if (!parts_.job.adapter(a).trial || is_ended(a)) continue;
-        if (holders_[index(a)] == nobody) end_free(a, budget_text(*parts_.job.sweep));
+        if (owners_[index(a)] == nobody) end_free(a, budget_text(*parts_.job.sweep));
         any = any || !is_ended(a);
     }
     if (any && !std::exchange(budget_reported_, true)) decisions_.budget_spent = true;

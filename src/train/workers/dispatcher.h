@@ -125,7 +125,7 @@ class Dispatcher {
     Journal journal_;
     std::optional<Inbox> inbox_;
     std::vector<WorkerView> workers_;
-    std::vector<int> holders_;              ///< per adapter
+    std::vector<int> owners_;               ///< per adapter, the worker that has it
     std::vector<std::string> checkpoints_;  ///< per adapter, of those that begun before this start
     std::vector<Reported> reported_;        ///< per adapter
     /// Per adapter, steps that no checkpoint of a former start or of a move must keep.

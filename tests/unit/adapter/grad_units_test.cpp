@@ -38,7 +38,7 @@ Plan unlike_replicas() {
 }
 
 /// Every value of every rank is in one unit, and the values of a unit are in the same places of the
-/// whole tensor on all its holders.
+/// whole tensor on all its copies.
 TEST(GradUnits, HoldEveryValueOfEveryRankOnce) {
     const Plan plan = unlike_replicas();
     ASSERT_EQ(plan.model.q_size() % 32, 0);
@@ -57,16 +57,16 @@ TEST(GradUnits, HoldEveryValueOfEveryRankOnce) {
         }
     }
     for (const GradUnit& unit : units) {
-        EXPECT_GE(unit.holders.size(), plan.replicas.size()) << unit.name;
-        EXPECT_TRUE(std::is_sorted(
-            unit.holders.begin(), unit.holders.end(),
-            [](const UnitHolder& a, const UnitHolder& b) { return a.rank < b.rank; }));
+        EXPECT_GE(unit.copies.size(), plan.replicas.size()) << unit.name;
+        EXPECT_TRUE(
+            std::is_sorted(unit.copies.begin(), unit.copies.end(),
+                           [](const UnitCopy& a, const UnitCopy& b) { return a.rank < b.rank; }));
         ++owned[unit.owner];
-        for (const UnitHolder& holder : unit.holders) {
-            ASSERT_EQ(holder.cut.count(), unit.count);
+        for (const UnitCopy& copy : unit.copies) {
+            ASSERT_EQ(copy.cut.count(), unit.count);
             for (std::int64_t i = 0; i < unit.count; ++i) {
-                const std::int64_t place = holder.first + holder.cut.whole_index(i);
-                ++seen[holder.rank].at(static_cast<std::size_t>(place));
+                const std::int64_t place = copy.first + copy.cut.whole_index(i);
+                ++seen[copy.rank].at(static_cast<std::size_t>(place));
             }
         }
     }
@@ -94,10 +94,10 @@ TEST(GradUnits, AreTheSameWhereverReplicasAre) {
     for (std::size_t u = 0; u < before.size(); ++u) {
         EXPECT_EQ(after[u].name, before[u].name);
         EXPECT_EQ(after[u].owner, now(before[u].owner));
-        ASSERT_EQ(after[u].holders.size(), before[u].holders.size());
-        for (std::size_t h = 0; h < before[u].holders.size(); ++h) {
-            EXPECT_EQ(after[u].holders[h].rank, now(before[u].holders[h].rank));
-            EXPECT_EQ(after[u].holders[h].first, before[u].holders[h].first);
+        ASSERT_EQ(after[u].copies.size(), before[u].copies.size());
+        for (std::size_t h = 0; h < before[u].copies.size(); ++h) {
+            EXPECT_EQ(after[u].copies[h].rank, now(before[u].copies[h].rank));
+            EXPECT_EQ(after[u].copies[h].first, before[u].copies[h].first);
         }
     }
 }
@@ -109,7 +109,7 @@ TEST(GradUnits, AreWholeTensorsWhereNobodyCutsThem) {
     const AdapterLayout layout(adapter, plan.model, {0, 3});
     const std::vector<GradUnit> units = grad_units(adapter, AdapterId{0}, plan);
     EXPECT_EQ(units.size(), layout.tensors(StatePart::gradients).size());
-    for (const GradUnit& unit : units) EXPECT_EQ(unit.holders.size(), 2U);
+    for (const GradUnit& unit : units) EXPECT_EQ(unit.copies.size(), 2U);
 }
 
 }  // namespace

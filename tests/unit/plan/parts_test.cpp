@@ -192,18 +192,18 @@ TEST(SampleOrder, AdaptersOfOneSeedShareIt) {
     SampleOrders orders;
     const AdapterPlan& ten = plan.adapters[0];  // its samples
     const DatasetJob& dataset = test.job.datasets[0];
-    const auto holders = [&](std::uint64_t seed, std::int32_t epoch) {
+    const auto users = [&](std::uint64_t seed, std::int32_t epoch) {
         return orders.get(seed, DatasetId{0}, dataset, epoch, ten).use_count() - 1;
     };
     std::vector<BatchSource> sources;
     for (const int a : {0, 1, 2}) sources.emplace_back(test.job, plan, AdapterId{a}, orders);
     for (BatchSource& source : sources) source.samples(0);
-    EXPECT_EQ(holders(test.job.adapters[0].seed, 0), 2);
-    EXPECT_EQ(holders(7, 0), 1);
+    EXPECT_EQ(users(test.job.adapters[0].seed, 0), 2);
+    EXPECT_EQ(users(7, 0), 1);
     EXPECT_EQ(*orders.get(7, DatasetId{0}, dataset, 0, ten), epoch_order(7, "data", 0, 10, true));
     sources[0].samples(3);
-    EXPECT_EQ(holders(test.job.adapters[0].seed, 0), 1);
-    EXPECT_EQ(holders(test.job.adapters[0].seed, 1), 1);
+    EXPECT_EQ(users(test.job.adapters[0].seed, 0), 1);
+    EXPECT_EQ(users(test.job.adapters[0].seed, 1), 1);
 }
 
 TEST(BatchSamples, DoNotCrossEpochs) {

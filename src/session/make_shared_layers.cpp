@@ -1,4 +1,4 @@
-#include "session/layer_homes.h"
+#include "session/make_shared_layers.h"
 
 #include <algorithm>
 #include <string>
@@ -12,7 +12,7 @@
 #include "comm/collective.h"
 #include "plan/memory/residency.h"
 #include "session/cluster.h"
-#include "session/rank_homes.h"
+#include "session/layers_of_ranks.h"
 
 namespace loratrain {
 
@@ -21,9 +21,9 @@ namespace {
 /// How far ranks share weights: "host" = not GPUs' memory, "none" = nothing.
 constexpr const char* switch_name = "LORATRAIN_SHARED_WEIGHTS";
 
-class HomesMaker {
+class SharedLayersMaker {
   public:
-    HomesMaker(const MpiSession& mpi, const Plan& plan, Backend& backend)
+    SharedLayersMaker(const MpiSession& mpi, const Plan& plan, Backend& backend)
         : mpi_(mpi),
           plan_(plan),
           backend_(backend),
@@ -31,16 +31,16 @@ class HomesMaker {
           own_(plan, mpi.rank()),
           copies_(plan, hosts_) {}
 
-    std::unique_ptr<LayerHomes> make() {
-        if (has_holders(plan_)) {
-            std::string refusal = allowed_ == Allowed::all ? holders_apart() : turned_off();
+    std::unique_ptr<SharedLayers> make() {
+        if (has_layer_owners(plan_)) {
+            std::string refusal = allowed_ == Allowed::all ? owners_apart() : turned_off();
             if (refusal.empty()) {
-                auto homes =
+                auto shared_layers =
                     plan_.backend == BackendKind::cuda ? on_gpus(refusal) : on_processors(refusal);
-                if (homes) return homes;
+                if (shared_layers) return shared_layers;
             }
             warn(cat("ranks cannot read each other's weights (", refusal,
-                     "): what they do not hold streams from the host's memory"));
+                     "): what they do not own streams from the host's memory"));
         }
         return with_copies();
     }
@@ -63,40 +63,40 @@ class HomesMaker {
         if (mpi_.is_root()) log::warn(text);
     }
 
-    /// "" where the holders of each stage are on one host.
-    std::string holders_apart() const {
+    /// "" where the owners of each stage are on one host.
+    std::string owners_apart() const {
         for (const ReplicaPlan& replica : plan_.replicas) {
             for (const StagePlan& stage : replica.stages) {
-                for (const std::int32_t holder : stage.holders) {
-                    if (hosts_[static_cast<std::size_t>(holder)] ==
+                for (const std::int32_t owner : stage.owners) {
+                    if (hosts_[static_cast<std::size_t>(owner)] ==
                         hosts_[static_cast<std::size_t>(stage.rank)]) {
                         continue;
                     }
-                    return cat("ranks ", stage.rank, " and ", holder, " are on different hosts");
+                    return cat("ranks ", stage.rank, " and ", owner, " are on different hosts");
                 }
             }
         }
         return "";
     }
 
-    std::unique_ptr<LayerHomes> on_processors(std::string& refusal) {
+    std::unique_ptr<SharedLayers> on_processors(std::string& refusal) {
         std::vector<int> wanted;
         std::size_t bytes = 0;
-        if (!own_.stage.holders.empty()) {
-            bytes = static_cast<std::size_t>(held_layers(own_.stage)) *
+        if (!own_.stage.owners.empty()) {
+            bytes = static_cast<std::size_t>(owned_layers(own_.stage)) *
                     streamed_layer(own_.view).buffer_bytes;
-            const auto holding = std::min(static_cast<std::int32_t>(own_.stage.holders.size()),
+            const auto holding = std::min(static_cast<std::int32_t>(own_.stage.owners.size()),
                                           own_.stage.layer_count);
-            for (std::int32_t l = 0; l < holding; ++l) wanted.push_back(own_.holder(l));
+            for (std::int32_t l = 0; l < holding; ++l) wanted.push_back(own_.owner(l));
         }
         RankPages::Shared shared = RankPages::connect(mpi_, bytes, wanted);
         refusal = shared.refusal;
         if (!shared.pages) return nullptr;
-        return std::make_unique<HolderHomes>(mpi_, plan_, backend_, std::move(shared.pages));
+        return std::make_unique<OwnerLayers>(mpi_, plan_, backend_, std::move(shared.pages));
     }
 
     /// Tried with a little memory, as the weights' is only allocated when all is decided.
-    std::unique_ptr<LayerHomes> on_gpus(std::string& refusal) {
+    std::unique_ptr<SharedLayers> on_gpus(std::string& refusal) {
         constexpr std::size_t tried_bytes = std::size_t{2} << 20U;
         const std::unique_ptr<HostCopies> link = backend_.make_host_copies(1);
         Buffer memory;
@@ -108,15 +108,15 @@ class HomesMaker {
         if (!refusal.empty()) return nullptr;
         const std::vector<std::string> offers = gather_texts(mpi_, offer);
         refusal = shared_refusal(mpi_, [&] {
-            for (const std::int32_t holder : own_.stage.holders) {
-                const int rank = holder + own_.place.lane;
+            for (const std::int32_t owner : own_.stage.owners) {
+                const int rank = owner + own_.place.lane;
                 if (rank != mpi_.rank()) link->open(offers[static_cast<std::size_t>(rank)]);
             }
             link->close();
         });
         barrier(mpi_);
         if (!refusal.empty()) return nullptr;
-        return std::make_unique<HolderHomes>(mpi_, plan_, backend_, nullptr);
+        return std::make_unique<OwnerLayers>(mpi_, plan_, backend_, nullptr);
     }
 
     bool any_shares() const {
@@ -135,17 +135,17 @@ class HomesMaker {
         return static_cast<std::size_t>(streamed_layers(own_.stage)) * block_bytes();
     }
 
-    std::unique_ptr<LayerHomes> with_copies() {
+    std::unique_ptr<SharedLayers> with_copies() {
         const auto owned = static_cast<std::size_t>(copies_.blocks(mpi_.rank())) * block_bytes();
-        if (has_holders(plan_)) check_room(owned);
+        if (has_layer_owners(plan_)) check_room(owned);
         if (!any_shares()) return nullptr;
         RankPages::Shared shared{nullptr, turned_off()};
         if (allowed_ != Allowed::none) {
             shared = RankPages::connect(mpi_, owned, copies_.owners(mpi_.rank()));
         }
         if (shared.pages) {
-            return std::make_unique<CopyHomes>(mpi_, plan_, std::move(copies_),
-                                               std::move(shared.pages));
+            return std::make_unique<HostLayers>(mpi_, plan_, std::move(copies_),
+                                                std::move(shared.pages));
         }
         warn(cat("the ranks of a host cannot share memory (", shared.refusal,
                  "): each has a copy of its own of the layers that stream"));
@@ -181,10 +181,10 @@ class HomesMaker {
 
 }  // namespace
 
-std::unique_ptr<LayerHomes> make_layer_homes(const MpiSession& mpi, const Plan& plan,
-                                             Backend& backend) {
+std::unique_ptr<SharedLayers> make_shared_layers(const MpiSession& mpi, const Plan& plan,
+                                                 Backend& backend) {
     if (mpi.size() == 1) return nullptr;
-    return HomesMaker(mpi, plan, backend).make();
+    return SharedLayersMaker(mpi, plan, backend).make();
 }
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "plan/memory/holders.h"
+#include "plan/memory/layer_owners.h"
 
 #include <algorithm>
 #include <array>
@@ -58,7 +58,7 @@ std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& c
     return groups.empty() ? 1 : least;
 }
 
-void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts) {
+void set_layer_owners(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts) {
     using Joined = std::array<bool, linear_group_count>;
     using Key =
         std::tuple<std::int32_t, std::int32_t, std::int32_t, Joined, std::int32_t, std::int32_t>;
@@ -67,7 +67,7 @@ void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_
         const std::int32_t first = replica.stages.front().rank;
         const std::int32_t host = common_host(first, rank_count(replica), hosts);
         for (StagePlan& stage : replica.stages) {
-            stage.holders.clear();
+            stage.owners.clear();
             stage.resident_layers = all_layers;
             if (host < 0) continue;
             groups[{host, replica.tensor, replica.pad_columns, replica.joined, stage.first_layer,
@@ -80,16 +80,16 @@ void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_
         std::vector<std::int32_t> ranks;
         for (const StagePlan* stage : stages) ranks.push_back(stage->rank);
         for (StagePlan* stage : stages) {
-            stage->holders = ranks;
-            stage->resident_layers = held_layers(*stage);
+            stage->owners = ranks;
+            stage->resident_layers = owned_layers(*stage);
         }
     }
 }
 
-bool has_holders(const Plan& plan) {
+bool has_layer_owners(const Plan& plan) {
     return std::any_of(plan.replicas.begin(), plan.replicas.end(), [](const auto& replica) {
         return std::any_of(replica.stages.begin(), replica.stages.end(),
-                           [](const StagePlan& stage) { return !stage.holders.empty(); });
+                           [](const StagePlan& stage) { return !stage.owners.empty(); });
     });
 }
 
@@ -150,7 +150,7 @@ void set_host_copies(Plan& plan, std::span<const std::int32_t> hosts) {
         const ReplicaView view = view_of(plan, plan.replicas[place.replica]);
         MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
         const StagePlan& stage = view.replica.stages[place.stage];
-        if (streamed_layers(stage) == 0 || !stage.holders.empty()) continue;
+        if (streamed_layers(stage) == 0 || !stage.owners.empty()) continue;
         memory.host = static_cast<std::uint64_t>(copies.blocks(rank)) *
                       host_block_bytes(streamed_layer(view));
     }

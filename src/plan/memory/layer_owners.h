@@ -8,24 +8,24 @@
 
 namespace loratrain {
 
-/// Frozen weights that ranks of one host have once between them: which rank holds what. Two ways:
-/// model.residency: shared (StagePlan::holders), and the copies in the host's memory from which
+/// Frozen weights that ranks of one host have once between them: which rank owns what. Two ways:
+/// model.residency: shared (StagePlan::owners), and the copies in the host's memory from which
 /// layers stream.
 
-/// Of model.residency: shared, so many ranks hold each layer's stage once between them: replicas of
+/// Of model.residency: shared, so many ranks own each stage's layers between them: replicas of
 /// one entry of the deployment whose ranks are all on one host, the fewest of any; 1: none do.
 std::int32_t sharers(const std::vector<ReplicaJob>& deployment, const Cluster& cluster);
 
-/// Sets StagePlan::holders and resident_layers of numbered replicas (place.h): stages with the same
-/// layers, lanes and LoRA pads on one host hold them between them. `hosts`: a number of each rank's
+/// Sets StagePlan::owners and resident_layers of numbered replicas (place.h): stages with the same
+/// layers, lanes and LoRA pads on one host own them between them. `hosts`: a number of each rank's
 /// host.
-void set_holders(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts);
+void set_layer_owners(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts);
 
-/// Whether layers come from other ranks (StagePlan::holders) anywhere in the plan.
-bool has_holders(const Plan& plan);
+/// Whether layers come from other ranks (StagePlan::owners) anywhere in the plan.
+bool has_layer_owners(const Plan& plan);
 
 /// The layers that ranks stream from host memory: one copy on each host of what its ranks use, each
-/// layer's on one of those that do, in turn. Whether they would rather read holders is not asked.
+/// layer's on one of those that do, in turn. StagePlan::owners is not looked at.
 class StreamedCopies {
   public:
     /// `host_of`: a number of the host of every rank.

@@ -12,8 +12,8 @@
 #include "backend/host_copies.h"
 #include "comm/mpi_session.h"
 #include "comm/rank_pages.h"
-#include "model/layer_homes.h"
-#include "plan/memory/holders.h"
+#include "model/shared_layers.h"
+#include "plan/memory/layer_owners.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
 
@@ -22,9 +22,9 @@ namespace loratrain {
 /// A rank's stage in the plan.
 struct OwnStage {
     OwnStage(const Plan& plan, int rank);
-    /// The rank that holds a layer, on this one's lane.
-    int holder(std::int32_t layer) const;
-    /// Among its holder's.
+    /// The rank that owns a layer, on this one's lane.
+    int owner(std::int32_t layer) const;
+    /// The layer's place among its owner's.
     std::size_t turn(std::int32_t layer) const;
 
     RankPlace place;
@@ -33,13 +33,13 @@ struct OwnStage {
 };
 
 /// One copy of what the ranks of a host stream, in its memory.
-class CopyHomes final : public LayerHomes {
+class HostLayers final : public SharedLayers {
   public:
     /// `mpi` is kept by reference.
-    CopyHomes(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
-              std::unique_ptr<RankPages> pages);
+    HostLayers(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
+               std::unique_ptr<RankPages> pages);
 
-    bool held_by_ranks() const override { return false; }
+    bool owned_by_ranks() const override { return false; }
     std::vector<std::span<char>> host_memory() const override;
     bool fills(std::int32_t layer) const override;
     void* room() const override { return nullptr; }
@@ -55,14 +55,14 @@ class CopyHomes final : public LayerHomes {
     std::unique_ptr<RankPages> pages_;
 };
 
-/// Layers that other ranks hold: in the memory of their GPUs, or of ranks on processors in pages.
-class HolderHomes final : public LayerHomes {
+/// Layers that other ranks own: in the memory of their GPUs, or of ranks on processors in pages.
+class OwnerLayers final : public SharedLayers {
   public:
     /// `pages`: of ranks on processors; null on GPUs. `mpi` is kept by reference.
-    HolderHomes(const MpiSession& mpi, const Plan& plan, Backend& backend,
+    OwnerLayers(const MpiSession& mpi, const Plan& plan, Backend& backend,
                 std::unique_ptr<RankPages> pages);
 
-    bool held_by_ranks() const override { return true; }
+    bool owned_by_ranks() const override { return true; }
     std::vector<std::span<char>> host_memory() const override { return {}; }
     bool fills(std::int32_t /*layer*/) const override { return false; }
     void* room() const override;
@@ -72,7 +72,7 @@ class HolderHomes final : public LayerHomes {
     void leave() override;
 
   private:
-    void open(std::int32_t holder, const std::vector<std::string>& offers);
+    void open(std::int32_t owner, const std::vector<std::string>& offers);
 
     const MpiSession& mpi_;
     OwnStage own_;

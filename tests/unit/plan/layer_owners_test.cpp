@@ -1,4 +1,4 @@
-#include "plan/memory/holders.h"
+#include "plan/memory/layer_owners.h"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::uint64_t host_bytes(const Plan& plan, std::size_t first, std::size_t count)
 
 }  // namespace
 
-TEST(Holders, EachLayerIsOnOneOfThoseThatHaveIt) {
+TEST(LayerOwners, EachLayerIsOnOneOfThoseThatHaveIt) {
     Case test = replicas_case({entry(1, 1, 3)}, 3, 3);
     test.model = cheap_head_model(11);
     test.job.model.residency.kind = Residency::Kind::shared;
@@ -52,7 +52,7 @@ TEST(Holders, EachLayerIsOnOneOfThoseThatHaveIt) {
         int resident = 0;
         for (const ReplicaPlan& replica : plan.replicas) {
             const StagePlan& stage = replica.stages.front();
-            EXPECT_EQ(stage.holders, (std::vector<std::int32_t>{0, 1, 2}));
+            EXPECT_EQ(stage.owners, (std::vector<std::int32_t>{0, 1, 2}));
             if (is_streamed(stage, layer)) continue;
             ++resident;
             EXPECT_EQ(stage.rank, layer % 3);
@@ -71,37 +71,37 @@ TEST(Holders, EachLayerIsOnOneOfThoseThatHaveIt) {
     EXPECT_LT(plan.memory[2].weights, plan.memory[0].weights);
 }
 
-TEST(Holders, OnlyAmongAlikeReplicasOfOneHost) {
+TEST(LayerOwners, OnlyAmongAlikeReplicasOfOneHost) {
     const auto of = [](Case test) {
         test.job.model.residency.kind = Residency::Kind::shared;
         return test.plan();
     };
     const Plan apart = of(replicas_case({entry(1, 1, 4)}, 4, 2));
-    EXPECT_EQ(apart.replicas[1].stages[0].holders, (std::vector<std::int32_t>{0, 1}));
-    EXPECT_EQ(apart.replicas[2].stages[0].holders, (std::vector<std::int32_t>{2, 3}));
+    EXPECT_EQ(apart.replicas[1].stages[0].owners, (std::vector<std::int32_t>{0, 1}));
+    EXPECT_EQ(apart.replicas[2].stages[0].owners, (std::vector<std::int32_t>{2, 3}));
     const Plan across = of(replicas_case({entry(1, 2, 2)}, 4, 3));
-    EXPECT_FALSE(has_holders(across));
+    EXPECT_FALSE(has_layer_owners(across));
     EXPECT_EQ(across.replicas[0].stages[0].resident_layers, all_layers);
     const Plan pipelines = of(replicas_case({entry(1, 2, 2)}, 4, 4));
-    EXPECT_EQ(pipelines.replicas[0].stages[0].holders, (std::vector<std::int32_t>{0, 2}));
-    EXPECT_EQ(pipelines.replicas[1].stages[1].holders, (std::vector<std::int32_t>{1, 3}));
+    EXPECT_EQ(pipelines.replicas[0].stages[0].owners, (std::vector<std::int32_t>{0, 2}));
+    EXPECT_EQ(pipelines.replicas[1].stages[1].owners, (std::vector<std::int32_t>{1, 3}));
     const Plan alone = of(replicas_case({}, 1, 1));
-    EXPECT_FALSE(has_holders(alone));
+    EXPECT_FALSE(has_layer_owners(alone));
     EXPECT_EQ(alone.replicas[0].stages[0].resident_layers, all_layers);
 }
 
 /// What is read from each other's memory lies alike there.
-TEST(Holders, OnlyAmongReplicasWhosePadsAreAlike) {
+TEST(LayerOwners, OnlyAmongReplicasWhosePadsAreAlike) {
     Case test = replicas_case({entry(1, 1, 2)}, 2, 2);
     test.job.model.residency.kind = Residency::Kind::shared;
     Plan plan = test.plan();
-    ASSERT_TRUE(has_holders(plan));
+    ASSERT_TRUE(has_layer_owners(plan));
     plan.replicas[1].joined[0] = true;
-    set_holders(plan.replicas, std::vector<std::int32_t>{0, 0});
-    EXPECT_FALSE(has_holders(plan));
+    set_layer_owners(plan.replicas, std::vector<std::int32_t>{0, 0});
+    EXPECT_FALSE(has_layer_owners(plan));
 }
 
-TEST(Holders, OneHostCopyForThoseThatStreamALayer) {
+TEST(LayerOwners, OneHostCopyForThoseThatStreamALayer) {
     Case test = replicas_case({entry(1, 1, 4)}, 4, 2);
     test.job.model.residency.kind = Residency::Kind::stream;
     const Plan plan = test.plan();
@@ -128,7 +128,7 @@ TEST(Holders, OneHostCopyForThoseThatStreamALayer) {
     EXPECT_EQ(copies.owners(3), (std::vector<std::int32_t>{2, 3}));
 }
 
-TEST(Holders, PipelinesOfOneHostShareWhatBothStream) {
+TEST(LayerOwners, PipelinesOfOneHostShareWhatBothStream) {
     Case test = replicas_case({entry(1, 2, 1), entry(1, 1, 1)}, 3, 3);
     test.job.model.residency.kind = Residency::Kind::stream;
     const Plan plan = test.plan();
@@ -137,7 +137,7 @@ TEST(Holders, PipelinesOfOneHostShareWhatBothStream) {
     EXPECT_EQ(host_bytes(plan, 0, 3), 5 * block);
 }
 
-TEST(Holders, AHostThatLacksTheCopyIsTold) {
+TEST(LayerOwners, AHostThatLacksTheCopyIsTold) {
     Case test = replicas_case({entry(1, 1, 2)}, 2, 2);
     test.cluster.backend = BackendKind::cuda;
     test.job.model.residency.kind = Residency::Kind::stream;
@@ -155,7 +155,7 @@ TEST(Holders, AHostThatLacksTheCopyIsTold) {
     }
 }
 
-TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
+TEST(LayerOwners, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     Case test = replicas_case({entry(1, 1, 2)}, 2, 2, 1);  // of several fewer would train at once
     test.model = cheap_head_model(12);
     test.cluster.backend = BackendKind::cuda;
@@ -167,9 +167,9 @@ TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     ASSERT_LT(shared, whole);
     test.job.model.residency.kind = Residency::Kind::automatic;
     test.cluster.bytes_per_rank = whole;
-    EXPECT_FALSE(has_holders(test.plan()));
+    EXPECT_FALSE(has_layer_owners(test.plan()));
     test.cluster.bytes_per_rank = shared;
-    EXPECT_TRUE(has_holders(test.plan()));
+    EXPECT_TRUE(has_layer_owners(test.plan()));
     const auto found = [&] {
         Case any = test;
         any.job.parallel.deployment.clear();
@@ -187,17 +187,17 @@ TEST(Holders, ReplicasWhoseBaseDoesNotFitHoldItBetweenThem) {
     test.job.model.residency.kind = Residency::Kind::automatic;
     test.cluster.bytes_per_rank = shared - 1;  // no room for joined products
     const Plan apart = test.plan();
-    EXPECT_TRUE(has_holders(apart));
+    EXPECT_TRUE(has_layer_owners(apart));
     EXPECT_TRUE(joined_groups(apart.replicas[0]).empty());
     test.cluster.bytes_per_rank = apart.memory[0].total() - 1;
     const Plan streamed = test.plan();
-    EXPECT_FALSE(has_holders(streamed));
+    EXPECT_FALSE(has_layer_owners(streamed));
     EXPECT_EQ(streamed.replicas[0].stages[0].resident_layers, 0);
 }
 
 /// RESULTS.md: 70B in bf16 on two H200, samples of 512: 4,110 tokens/s where each holds half of the
 /// base, 4,194 as a pipeline.
-TEST(Holders, APipelineIsChosenWhereItWasMeasuredToBeFaster) {
+TEST(LayerOwners, APipelineIsChosenWhereItWasMeasuredToBeFaster) {
     Case test = uniform_case(4, 2, 64, 512, 32);
     test.model = *model_preset("llama-3-70b");
     test.cluster.backend = BackendKind::cuda;

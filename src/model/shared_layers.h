@@ -9,15 +9,15 @@
 namespace loratrain {
 
 /// Where layers that stream lie whose weights several ranks of a host have once between them
-/// (plan/memory/holders.h). Made by who knows the ranks; a stage knows no others. Layers are
+/// (plan/memory/layer_owners.h). Made by who knows the ranks; a stage knows no others. Layers are
 /// counted from the stage's first.
-class LayerHomes {
+class SharedLayers {
   public:
-    virtual ~LayerHomes() = default;
+    virtual ~SharedLayers() = default;
 
     /// Whether they lie where other ranks compute with them, laid out as in a buffer of streamed
     /// layers; else in host memory, packed.
-    virtual bool held_by_ranks() const = 0;
+    virtual bool owned_by_ranks() const = 0;
     /// Host memory that blocks are in, to be pinned.
     virtual std::vector<std::span<char>> host_memory() const = 0;
     /// Of host memory: whether this rank puts the layer there. It does so before loaded().

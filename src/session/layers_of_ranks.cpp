@@ -1,4 +1,4 @@
-#include "session/rank_homes.h"
+#include "session/layers_of_ranks.h"
 
 #include <utility>
 
@@ -25,23 +25,23 @@ OwnStage::OwnStage(const Plan& plan, int rank)
       view(view_of(plan, plan.replicas[place.replica])),
       stage(view.replica.stages[place.stage]) {}
 
-int OwnStage::holder(std::int32_t layer) const {
-    const auto turn = static_cast<std::size_t>(layer) % stage.holders.size();
-    return stage.holders[turn] + place.lane;
+int OwnStage::owner(std::int32_t layer) const {
+    const auto turn = static_cast<std::size_t>(layer) % stage.owners.size();
+    return stage.owners[turn] + place.lane;
 }
 
 std::size_t OwnStage::turn(std::int32_t layer) const {
-    return static_cast<std::size_t>(layer) / stage.holders.size();
+    return static_cast<std::size_t>(layer) / stage.owners.size();
 }
 
-CopyHomes::CopyHomes(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
-                     std::unique_ptr<RankPages> pages)
+HostLayers::HostLayers(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
+                       std::unique_ptr<RankPages> pages)
     : mpi_(mpi),
       block_bytes_(host_block_bytes(streamed_layer(OwnStage(plan, mpi.rank()).view))),
       copies_(std::move(copies)),
       pages_(std::move(pages)) {}
 
-std::vector<std::span<char>> CopyHomes::host_memory() const {
+std::vector<std::span<char>> HostLayers::host_memory() const {
     std::vector<std::span<char>> memory;
     for (const int rank : copies_.owners(mpi_.rank())) {
         memory.emplace_back(pages_->of(rank), pages_->bytes(rank));
@@ -49,20 +49,20 @@ std::vector<std::span<char>> CopyHomes::host_memory() const {
     return memory;
 }
 
-bool CopyHomes::fills(std::int32_t layer) const {
+bool HostLayers::fills(std::int32_t layer) const {
     return copies_.of(mpi_.rank(), layer).owner == mpi_.rank();
 }
 
-void CopyHomes::loaded(const std::string& failure, void* /*held*/) {
+void HostLayers::loaded(const std::string& failure, void* /*held*/) {
     end_loading(mpi_, failure);
 }
 
-char* CopyHomes::block(std::int32_t layer) const {
+char* HostLayers::block(std::int32_t layer) const {
     const StreamedCopies::Copy copy = copies_.of(mpi_.rank(), layer);
     return pages_->of(copy.owner) + static_cast<std::size_t>(copy.block) * block_bytes_;
 }
 
-HolderHomes::HolderHomes(const MpiSession& mpi, const Plan& plan, Backend& backend,
+OwnerLayers::OwnerLayers(const MpiSession& mpi, const Plan& plan, Backend& backend,
                          std::unique_ptr<RankPages> pages)
     : mpi_(mpi),
       own_(plan, mpi.rank()),
@@ -70,16 +70,16 @@ HolderHomes::HolderHomes(const MpiSession& mpi, const Plan& plan, Backend& backe
       pages_(std::move(pages)),
       link_(backend.make_host_copies(1)) {}
 
-void* HolderHomes::room() const {
-    if (!pages_ || own_.stage.holders.empty() || held_layers(own_.stage) == 0) return nullptr;
+void* OwnerLayers::room() const {
+    if (!pages_ || own_.stage.owners.empty() || owned_layers(own_.stage) == 0) return nullptr;
     return pages_->of(mpi_.rank());
 }
 
-std::size_t HolderHomes::room_bytes() const {
+std::size_t OwnerLayers::room_bytes() const {
     return room() == nullptr ? 0 : pages_->bytes(mpi_.rank());
 }
 
-void HolderHomes::loaded(const std::string& failure, void* held) {
+void OwnerLayers::loaded(const std::string& failure, void* held) {
     end_loading(mpi_, failure);
     if (pages_ || !failure.empty()) return;
     std::string offer;
@@ -89,26 +89,26 @@ void HolderHomes::loaded(const std::string& failure, void* held) {
     if (refusal.empty()) {
         const std::vector<std::string> offers = gather_texts(mpi_, offer);
         refusal = shared_refusal(mpi_, [&] {
-            for (const std::int32_t holder : own_.stage.holders) open(holder, offers);
+            for (const std::int32_t owner : own_.stage.owners) open(owner, offers);
         });
     }
     if (!refusal.empty()) throw Error(cat("weights of other ranks: ", refusal));
 }
 
-char* HolderHomes::block(std::int32_t layer) const {
-    const int holder = own_.holder(layer);
-    char* held = pages_ ? pages_->of(holder) : opened_.at(holder);
+char* OwnerLayers::block(std::int32_t layer) const {
+    const int owner = own_.owner(layer);
+    char* held = pages_ ? pages_->of(owner) : opened_.at(owner);
     return held + own_.turn(layer) * layer_bytes_;
 }
 
-void HolderHomes::leave() {
+void OwnerLayers::leave() {
     link_->close();
     opened_.clear();
     barrier(mpi_);
 }
 
-void HolderHomes::open(std::int32_t holder, const std::vector<std::string>& offers) {
-    const int rank = holder + own_.place.lane;
+void OwnerLayers::open(std::int32_t owner, const std::vector<std::string>& offers) {
+    const int rank = owner + own_.place.lane;
     const std::string& offer = offers[static_cast<std::size_t>(rank)];
     if (rank == mpi_.rank() || offer.empty()) return;
     opened_[rank] = static_cast<char*>(link_->open(offer));
