@@ -183,7 +183,7 @@ class AdapterBank {
     void initialise(AdapterId adapter);
     void start(const State& state, const AdapterJob& job, const PlacedTensor& tensor) const;
     void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;
-    /// Of a difference (is_difference).
+    /// Of an adapter with a residual start (has_residual_start).
     void start_from_weights(AdapterId adapter);
     void free_arrays(State& state) const;
     /// Of what this lane counts.

@@ -73,7 +73,7 @@ std::vector<float> normal_start(std::uint64_t key, const TensorCut& cut, float d
 
 void AdapterBank::initialise(AdapterId adapter) {
     const AdapterJob& job = job_.adapter(adapter);
-    if (is_difference(job.form)) return start_from_weights(adapter);
+    if (has_residual_start(job.form)) return start_from_weights(adapter);
     if (!job.init_from.empty()) return read_parameters(adapter, job.init_from);
     const State& state = states_[index(adapter)];
     for (const PlacedTensor& tensor : state.layout.tensors(Part::parameters)) {

@@ -47,7 +47,7 @@ AdapterForm dora_form() {
     return form;
 }
 
-AdapterForm difference_form(Initial initial) {
+AdapterForm residual_start_form(Initial initial) {
     AdapterForm form = lora_form();
     form.tensors.push_back({.role = TensorRole::start_a,
                             .axes = {Axis::rank, Axis::in},
@@ -81,7 +81,7 @@ AdapterForm vera_form(double d_initial) {
     return form;
 }
 
-bool is_difference(const AdapterForm& form) {
+bool has_residual_start(const AdapterForm& form) {
     return std::any_of(form.tensors.begin(), form.tensors.end(),
                        [](const FormTensor& tensor) { return tensor.role == TensorRole::start_a; });
 }

@@ -74,10 +74,11 @@ AdapterForm lora_form();
 /// And m [out], the norms of the rows of W (Liu et al., 2024; PEFT).
 AdapterForm dora_form();
 
-/// And A0 and B0, with which A and B start as `initial` says, pissa (Meng et al., 2024) or olora
-/// (Büyükakyüz, 2024); frozen. Exported as LoRA of twice the rank (io/adapters/exported_adapter.h).
-AdapterForm difference_form(Initial initial);
-bool is_difference(const AdapterForm& form);
+/// A residual start: LoRA, and A0 and B0, with which A and B start as `initial` says, pissa (Meng
+/// et al., 2024) or olora (Büyükakyüz, 2024); frozen. Exported as LoRA of twice the rank
+/// (io/adapters/exported_adapter.h).
+AdapterForm residual_start_form(Initial initial);
+bool has_residual_start(const AdapterForm& form);
 
 /// VeRA (Kopiczko et al., 2024; PEFT): scale_d [rank], all d_initial, and scale_b [out], zeros.
 AdapterForm vera_form(double d_initial);

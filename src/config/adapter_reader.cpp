@@ -264,14 +264,14 @@ void check_reference(SectionReader& section, AdapterJob& job) {
     // Of a fresh adapter the start is the base.
     if (job.ref_adapter == ref_is_start) job.ref_adapter = job.init_from;
     if (!job.loss.has_reference()) job.ref_adapter.clear();
-    const bool of_weights = is_difference(form_of(job));
+    const bool of_weights = has_residual_start(form_of(job));
     const YamlNode* node = section.find("ref_adapter");
     if (node == nullptr) node = section.find("init_lora_weights");
     if (!of_weights || job.ref_adapter.empty()) return;
     section.problem(
         node == nullptr ? section.place() : node->place, "ref_adapter",
         cat("does not go with init_lora_weights: ", word_of(initial_words, job.init_lora_weights),
-            ", whose factors are a difference"),
+            ", a residual start: A and B begin as a part of W"),
         "leave one of the two out");
 }
 

@@ -82,8 +82,8 @@ std::vector<std::string> DatasetJob::eval_paths() const {
 AdapterForm form_of(const AdapterJob& adapter) {
     if (adapter.is_vera()) return vera_form(adapter.d_initial);
     const Initial start = adapter.init_lora_weights;
-    const bool difference = start == Initial::pissa || start == Initial::olora;
-    AdapterForm form = difference         ? difference_form(start)
+    const bool residual_start = start == Initial::pissa || start == Initial::olora;
+    AdapterForm form = residual_start     ? residual_start_form(start)
                        : adapter.use_dora ? dora_form()
                                           : lora_form();
     for (FormTensor& tensor : form.tensors) {

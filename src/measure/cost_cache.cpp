@@ -139,10 +139,10 @@ std::int64_t admitted_parameters(const Job& job, const Plan& plan) {
 }
 
 /// "" without any: of adapters that also multiply what they started with.
-std::string differences_text(const Job& job, const Plan& plan) {
+std::string residual_starts_text(const Job& job, const Plan& plan) {
     const auto count =
         std::count_if(plan.first_admitted.begin(), plan.first_admitted.end(),
-                      [&](AdapterId id) { return is_difference(job.adapter(id).form); });
+                      [&](AdapterId id) { return has_residual_start(job.adapter(id).form); });
     return count == 0 ? "" : cat(", ", count, " of them differences");
 }
 
@@ -204,7 +204,7 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
             ? cat(" experts ", m.experts.per_token, "/", m.experts.count, " x ", m.experts.size)
             : "",
         " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
-        "; LoRA ", admitted_parameters(job, plan), differences_text(job, plan), " in ",
+        "; LoRA ", admitted_parameters(job, plan), residual_starts_text(job, plan), " in ",
         view.replica.pad_columns, " columns", may_stream(view.replica) ? "; layers stream" : "",
         groups.empty() ? "" : cat("; one product of ", join(groups, ", of ")),
         lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));

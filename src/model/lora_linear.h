@@ -139,10 +139,10 @@ class LoraLinear {
                              std::int64_t pads, bool accumulate);
     void multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
                            std::int64_t pads, bool accumulate, Codes codes);
-    /// Some adapter of the rows is a difference (TensorRole::start_a) and on.
+    /// Some adapter of the rows has a residual start (TensorRole::start_a) and is on.
     bool has_starts(const Site& site) const;
-    /// to -= scale B0 A0 from, or scale from B0 A0 backward, for linear i and rows of differences;
-    /// `s`: scratch [T, R]. It does not drop its input, being a part of W.
+    /// to -= scale B0 A0 from, or scale from B0 A0 backward, for linear i and rows with a residual
+    /// start; `s`: scratch [T, R]. It does not drop its input, being a part of W.
     enum class Way : std::uint8_t { forward, backward };
     void subtract_start(const Site& site, int i, const TensorView& from, const TensorView& to,
                         const TensorView& s, Way way);

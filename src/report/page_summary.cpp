@@ -127,7 +127,7 @@ std::string form_text(const AdapterJob& adapter) {
     std::string text = adapter.use_rslora ? "rsLoRA" : "LoRA";
     if (adapter.is_vera()) text = "VeRA";
     if (adapter.use_dora) text = adapter.use_rslora ? "DoRA, rsLoRA" : "DoRA";
-    if (is_difference(adapter.form)) {
+    if (has_residual_start(adapter.form)) {
         const bool pissa = adapter.init_lora_weights == Initial::pissa;
         text = cat(pissa ? "PiSSA" : "OLoRA", adapter.use_rslora ? ", rsLoRA" : "");
     }

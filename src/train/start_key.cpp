@@ -19,7 +19,7 @@ LossJob evaluated_loss(const LossJob& loss) {
 }  // namespace
 
 std::optional<StartKey> start_key(const AdapterJob& adapter) {
-    if (!adapter.init_from.empty() || is_difference(adapter.form)) return {};
+    if (!adapter.init_from.empty() || has_residual_start(adapter.form)) return {};
     StartKey key{reference_of(adapter), evaluated_loss(adapter.loss), ""};
     if (adapter.form.keeps_norms) {
         if (adapter.modules) return {};

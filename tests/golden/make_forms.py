@@ -56,7 +56,7 @@ FORMS = {
 }
 # Those that were added to the table later have numbers of their own.
 SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25}
-DIFFERENCES = ("pissa", "olora")
+RESIDUAL_STARTS = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
 VERA_CONFIG = ("r", "target_modules", "projection_prng_key", "d_initial", "layers_to_transform")
@@ -64,7 +64,7 @@ VERA_CONFIG = ("r", "target_modules", "projection_prng_key", "d_initial", "layer
 
 def kind_of(keys):
     """Whose random numbers an adapter gets."""
-    if keys.get("init_lora_weights") in DIFFERENCES: return "difference"
+    if keys.get("init_lora_weights") in RESIDUAL_STARTS: return "residual start"
     targets = keys["target_modules"]
     if keys in FORMS["qwen3_moe"].values(): return "experts"
     return "vera" if is_vera(keys) else "embedding" if "embed_tokens" in targets else "head" if "lm_head" in targets else "lora"
@@ -110,7 +110,7 @@ def is_vera(keys): return keys.get("peft_type") == "vera"
 
 def starts_by_keys(keys):
     """As PEFT does, without an init to read: of VeRA one that says what d_initial is."""
-    return keys.get("init_lora_weights") in DIFFERENCES or "d_initial" in keys
+    return keys.get("init_lora_weights") in RESIDUAL_STARTS or "d_initial" in keys
 
 
 def batch_of(samples):
@@ -150,15 +150,15 @@ def save(model, path):
 
 
 def peft_model(base_dir, keys, generator):
-    difference = keys.get("init_lora_weights") in DIFFERENCES
-    base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float32 if difference else torch.float64)
+    residual_start = keys.get("init_lora_weights") in RESIDUAL_STARTS
+    base = AutoModelForCausalLM.from_pretrained(base_dir, attn_implementation="eager", dtype=torch.float32 if residual_start else torch.float64)
     original = {name: p.detach().double().clone() for name, p in base.named_parameters()}
     if is_vera(keys):
         config = VeraConfig(task_type="CAUSAL_LM", **{k: keys[k] for k in VERA_CONFIG if k in keys})
     else:
         config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
     model = with_lora(base, config, has_lora_on_experts(base, keys)).to(torch.float64)
-    if difference:
+    if residual_start:
         take_off_exactly(model, original)
         return model
     if starts_by_keys(keys): return model
@@ -183,7 +183,7 @@ def take_off_exactly(model, original):
             module.get_base_layer().weight.copy_(weight - module.scaling["default"] * product)
 
 
-def save_difference(model, path, init):
+def save_residual_start(model, path, init):
     """As save_pretrained(path_initial_model_for_weight_conversion=...) has it: [A; A0] and [B, -B0]."""
     os.makedirs(path, exist_ok=True)
     state = {}
@@ -238,7 +238,7 @@ def train(model, keys, samples, folder):
 
 def main():
     golden, wanted = sys.argv[1], set(sys.argv[2:])
-    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("difference", 13), ("vera", 14), ("head", 15), ("embedding", 16), ("experts", 17))}
+    generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("residual start", 13), ("vera", 14), ("head", 15), ("embedding", 16), ("experts", 17))}
     for family, adapters in FORMS.items():
         path = f"{golden}/{family}/forms.json"
         if wanted and not any(name in wanted or f"{family}/{name}" in wanted for name in adapters): continue
@@ -247,7 +247,7 @@ def main():
             if wanted and name not in wanted and f"{family}/{name}" not in wanted: continue
             folder = f"{golden}/{family}/adapters/{name}"
             os.makedirs(folder, exist_ok=True)
-            difference = keys.get("init_lora_weights") in DIFFERENCES
+            residual_start = keys.get("init_lora_weights") in RESIDUAL_STARTS
             generator = generators[kind_of(keys)]
             if (family, name) in SEEDS: generator = torch.Generator().manual_seed(SEEDS[family, name])
             model = peft_model(f"{golden}/{family}/base", keys, generator)
@@ -257,7 +257,7 @@ def main():
             with open(f"{folder}/data.jsonl", "w") as f:
                 for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
             report[name] = train(model, keys, samples, folder)
-            if difference: save_difference(model, f"{folder}/final", init)
+            if residual_start: save_residual_start(model, f"{folder}/final", init)
             else: save(model, f"{folder}/final")
             with torch.no_grad(): logits = [row for ids, _, mask in batches_of(samples[:3], model) for row in model(input_ids=ids, attention_mask=mask).logits]
             save_file({f"sample{i}": logits[i][:len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},

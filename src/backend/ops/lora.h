@@ -31,8 +31,8 @@ struct LoraSlot {
     const float* magnitude = nullptr;
     float* grad_magnitude = nullptr;
     float* squares = nullptr;
-    /// Of a difference (TensorRole::start_a), else null: A0 [rank, K] and B0 transposed [rank, N].
-    /// No operator looks at them by these names.
+    /// Of a residual start (TensorRole::start_a), else null: A0 [rank, K] and B0 transposed [rank,
+    /// N]. No operator looks at them by these names.
     const float* start_a = nullptr;
     const float* start_b = nullptr;
 };

@@ -50,8 +50,8 @@ void add_projections(const AdapterJob& adapter, const ModelSpec& model,
     }
 }
 
-AdapterJob job_of_difference(const AdapterJob& adapter) {
-    if (!is_difference(adapter.form)) return adapter;
+AdapterJob job_of_residual_start(const AdapterJob& adapter) {
+    if (!has_residual_start(adapter.form)) return adapter;
     AdapterJob plain = adapter;
     const double factor = adapter.use_rslora ? std::sqrt(2.0) : 2.0;
     plain.r *= 2;
@@ -110,7 +110,7 @@ void pad_columns(NamedTensor& b, std::int64_t rank, double factor) {
     b.values = std::move(values);
 }
 
-/// Of adapter `of`, which is no difference.
+/// Of adapter `of`, which has no residual start.
 void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>& tensors) {
     const std::int64_t rank = of.largest_rank();
     std::map<std::string, NamedTensor*> by_name;
@@ -145,9 +145,9 @@ void round_to_bf16(std::vector<NamedTensor>& tensors) {
     }
 }
 
-std::vector<NamedTensor> tensors_of_difference(const AdapterJob& adapter,
-                                               std::vector<NamedTensor> tensors) {
-    if (!is_difference(adapter.form)) return tensors;
+std::vector<NamedTensor> tensors_of_residual_start(const AdapterJob& adapter,
+                                                   std::vector<NamedTensor> tensors) {
+    if (!has_residual_start(adapter.form)) return tensors;
     const std::string a = of_role(adapter.form, TensorRole::a).peft_suffix;
     const std::string b = of_role(adapter.form, TensorRole::b).peft_suffix;
     const std::string start_a = of_role(adapter.form, TensorRole::start_a).peft_suffix;
@@ -175,15 +175,15 @@ std::vector<NamedTensor> tensors_of_difference(const AdapterJob& adapter,
 }  // namespace
 
 AdapterJob exported_job(const AdapterJob& adapter) {
-    const AdapterJob plain = job_of_difference(adapter);
+    const AdapterJob plain = job_of_residual_start(adapter);
     return is_folded(adapter) ? folded_job(plain) : plain;
 }
 
 std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                           std::vector<NamedTensor> tensors) {
     if (adapter.form.projects && adapter.save_projection) add_projections(adapter, model, tensors);
-    std::vector<NamedTensor> exported = tensors_of_difference(adapter, std::move(tensors));
-    if (is_folded(adapter)) fold(job_of_difference(adapter), model, exported);
+    std::vector<NamedTensor> exported = tensors_of_residual_start(adapter, std::move(tensors));
+    if (is_folded(adapter)) fold(job_of_residual_start(adapter), model, exported);
     if (adapter.export_dtype == DType::bf16) round_to_bf16(exported);
     if (model.wrapper.empty()) return exported;
     for (NamedTensor& tensor : exported) tensor.name = peft_name_in_wrapper(tensor.name);

@@ -157,7 +157,7 @@ void AdapterChecks::compared(const AdapterJob& adapter, const DatasetInfo& info,
 }
 
 void AdapterChecks::start(const AdapterJob& adapter) {
-    if (!is_difference(adapter.form)) return;
+    if (!has_residual_start(adapter.form)) return;
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
@@ -220,7 +220,7 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
     }
     if (adapter.use_dora) refuse("use_dora", in_experts + " is no DoRA", "set use_dora: false");
     if (adapter.is_vera()) refuse("peft_type", in_experts + " is no VeRA", "use peft_type: lora");
-    if (is_difference(adapter.form)) {
+    if (has_residual_start(adapter.form)) {
         refuse("init_lora_weights",
                cat("'", word_of(initial_words, adapter.init_lora_weights),
                    "' takes nothing from "

@@ -298,8 +298,8 @@ TEST_F(JobProblems, References) {
     EXPECT_EQ(found("loss: simpo, ref_adapter: init_from").substr(0, 60),
               "1 adapters.a.ref_adapter: has no meaning with loss: simpo; l");
     EXPECT_EQ(found("loss: kto, init_lora_weights: pissa, ref_adapter: x"),
-              "1 adapters.a.ref_adapter: does not go with init_lora_weights: pissa, whose factors "
-              "are a difference; leave one of the two out");
+              "1 adapters.a.ref_adapter: does not go with init_lora_weights: pissa, a residual "
+              "start: A and B begin as a part of W; leave one of the two out");
 }
 
 /// Schedules whose kwargs an adapter and its defaults have between them.

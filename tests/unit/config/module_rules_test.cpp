@@ -133,8 +133,8 @@ TEST_F(ModuleRules, ComeBackFromTheResolvedJob) {
         EXPECT_EQ(targets(one, 4), targets(other, 4));
         EXPECT_EQ(one.init_lora_weights, other.init_lora_weights);
         EXPECT_EQ(one.pissa_niter, other.pissa_niter);
-        EXPECT_EQ(is_difference(one.form), one.init_lora_weights == Initial::pissa ||
-                                               one.init_lora_weights == Initial::olora);
+        EXPECT_EQ(has_residual_start(one.form), one.init_lora_weights == Initial::pissa ||
+                                                    one.init_lora_weights == Initial::olora);
         EXPECT_EQ(one.form.rates, other.form.rates);
         EXPECT_EQ(one.form.peft_switches, other.form.peft_switches);
         EXPECT_EQ(one.form.peft_type, other.form.peft_type);

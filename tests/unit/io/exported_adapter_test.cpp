@@ -7,7 +7,7 @@
 namespace loratrain {
 namespace {
 
-AdapterJob difference_job() {
+AdapterJob residual_start_job() {
     AdapterJob adapter;
     adapter.r = 2;
     adapter.lora_alpha = 3.0;
@@ -24,9 +24,9 @@ TEST(ExportedAdapter, OthersAreAsTheyAre) {
     EXPECT_EQ(exported_tensors(adapter, ModelSpec{}, tensors)[0].values, tensors[0].values);
 }
 
-TEST(ExportedAdapter, ADifferenceIsLoraOfTwiceTheRank) {
+TEST(ExportedAdapter, AResidualStartIsLoraOfTwiceTheRank) {
     const std::vector<NamedTensor> exported =
-        exported_tensors(difference_job(), ModelSpec{},
+        exported_tensors(residual_start_job(), ModelSpec{},
                          {{"m.lora_A.weight", {2, 3}, {1, 2, 3, 4, 5, 6}},
                           {"m.lora_B.weight", {4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}},
                           {"m.lora_start_A.weight", {2, 3}, {7, 8, 9, 10, 11, 12}},
@@ -41,14 +41,14 @@ TEST(ExportedAdapter, ADifferenceIsLoraOfTwiceTheRank) {
 
 TEST(ExportedAdapter, ScalingsStay) {
     for (const bool rslora : {false, true}) {
-        AdapterJob adapter = difference_job();
+        AdapterJob adapter = residual_start_job();
         adapter.use_rslora = rslora;
         ModuleKeys keys;
         keys.rank_pattern = {{"q_proj", 5}};
         keys.alpha_pattern = {{"v_proj", 7.0}};
         adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
         const AdapterJob exported = exported_job(adapter);
-        EXPECT_FALSE(is_difference(exported.form));
+        EXPECT_FALSE(has_residual_start(exported.form));
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
             EXPECT_EQ(exported.rank(0, linear), 2 * adapter.rank(0, linear));

@@ -145,7 +145,7 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     job.adapters[0].r = 32;
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     job.adapters[0].r = 16;
-    job.adapters[0].form = difference_form(Initial::olora);
+    job.adapters[0].form = residual_start_form(Initial::olora);
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     job.adapters[0].form = lora_form();
     plan.compute = DType::bf16;

@@ -30,7 +30,7 @@ std::vector<AdapterJob> plain_adapters() {
 std::vector<AdapterJob> adapters_of_all_forms() {
     std::vector<AdapterJob> adapters{small_adapter("half", 12, 0.5), small_dora("dora", 17),
                                      small_vera("vera", 9, 0.2), small_dora("dropping", 5, 0.3)};
-    adapters.push_back(small_adapter("difference", 4, 0.2));
+    adapters.push_back(small_adapter("residual", 4, 0.2));
     adapters.back().init_lora_weights = Initial::olora;
     adapters.back().form = form_of(adapters.back());
     adapters[1].targets = {true, false, true, false, true, true, true};

@@ -30,7 +30,7 @@ double beginning_loss(const std::vector<AdapterJob>& adapters, std::size_t adapt
 }
 
 /// B0 A0 does not drop its input, nor does W; others in the microbatch do not notice.
-TEST(Difference, BeginsAsTheBase) {
+TEST(ResidualStart, BeginsAsTheBase) {
     const AdapterJob plain = small_adapter("plain", 4, 0.2);
     const double base = beginning_loss({plain, small_adapter("b", 4)}, 1);
     const double beside = beginning_loss({plain, small_adapter("b", 4)}, 0);
@@ -45,7 +45,7 @@ TEST(Difference, BeginsAsTheBase) {
 
 /// Of what the codes stand for, which is all that there is of a quantised base: the first column of
 /// Q R is that of W.
-TEST(Difference, StartsFromQuantisedWeights) {
+TEST(ResidualStart, StartsFromQuantisedWeights) {
     ModelSpec model = quantizable_model();
     model.quantization = {WeightFormat::nf4, SourceType::bf16};
     const SmallCase test_case(model, {starting("a", 4, Initial::olora)});
@@ -73,7 +73,7 @@ TEST(Difference, StartsFromQuantisedWeights) {
     }
 }
 
-TEST(Difference, GradientsAreSlopes) {
+TEST(ResidualStart, GradientsAreSlopes) {
     WholeStage whole(
         SmallCase(small_model(), {starting("a", 4, Initial::pissa, 0.3), small_adapter("plain", 3),
                                   starting("c", 2, Initial::olora)}));
@@ -85,13 +85,13 @@ TEST(Difference, GradientsAreSlopes) {
     }
 }
 
-TEST(Difference, SegmentedPathEqualsAugmentedMatrix) {
+TEST(ResidualStart, SegmentedPathEqualsAugmentedMatrix) {
     expect_segmented_as_augmented({small_model(),
                                    {starting("a", 5, Initial::pissa), small_adapter("b", 3, 0.3),
                                     starting("c", 7, Initial::olora, 0.3)}});
 }
 
-TEST(Difference, TakesTheMemoryThatIsPlanned) {
+TEST(ResidualStart, TakesTheMemoryThatIsPlanned) {
     const SmallCase test_case(small_model(), {starting("a", 4, Initial::olora)});
     expect_adapter_bytes_as_planned(test_case);
 }
