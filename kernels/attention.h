@@ -18,7 +18,7 @@ struct AttentionTile {
 /// Causal attention inside each sample, grouped queries: head h reads key-value head
 /// h / (heads / kv_heads). q, o: [tokens, heads * head_dim], k, v: [tokens, kv_heads * head_dim],
 /// all of one element type; lse: [tokens, heads] = log sum exp of the scaled scores. Query i sees
-/// key j if 0 <= i - j < window. With a soft cap c scaled scores s become c tanh(s / c).
+/// key j if 0 <= i - j < sliding_window. With a soft cap c scaled scores s become c tanh(s / c).
 struct AttentionParams {
     Matrix q;
     Matrix k;
@@ -29,9 +29,9 @@ struct AttentionParams {
     std::int32_t kv_heads;
     std::int32_t head_dim;
     float scale;
-    std::int32_t window;         ///< no_attention_window: all keys before
-    float soft_cap;              ///< 0: none
-    const AttentionTile* tiles;  ///< query tiles of attention_tile_rows().forward rows
+    std::int32_t sliding_window;  ///< no_sliding_window: all keys before
+    float soft_cap;               ///< 0: none
+    const AttentionTile* tiles;   ///< query tiles of attention_tile_rows().forward rows
     std::int32_t tile_count;
     int shared_limit = least_shared_bytes;  ///< bytes of shared memory that a block may have
 };
@@ -65,7 +65,7 @@ struct AttentionTileRows {
     std::int32_t key;
 };
 
-constexpr std::int32_t no_attention_window = 0x7fffffff;
+constexpr std::int32_t no_sliding_window = 0x7fffffff;
 
 /// Wider heads are refused.
 constexpr std::int32_t attention_max_head_dim = 256;

@@ -166,7 +166,7 @@ struct ScoreScale {
 template <bool some_hidden, bool capped>
 __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][4],
                                               const float2* stats, const ScoreScale& scale,
-                                              int ahead, int window, int lane) {
+                                              int ahead, int sliding_window, int lane) {
 #pragma unroll
     for (int n = 0; n < tile_rows / 8; ++n) {
         const int query = n * 8 + ((lane & 3) << 1);
@@ -176,7 +176,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][
             const float lse = (i & 1) == 0 ? pair.x : pair.z;
             float p = exp2_fast(scale.of<capped>(scores[0][n][i], -lse));
             const int distance = ahead + query + (i & 1) - ((lane >> 2) + (i >> 1) * 8);
-            if (some_hidden && is_hidden(distance, window)) p = 0.0F;
+            if (some_hidden && is_hidden(distance, sliding_window)) p = 0.0F;
             scores[0][n][i] = p;
         }
     }
@@ -205,7 +205,7 @@ __device__ __forceinline__ void sum_keys_and_values(const AttentionBackwardParam
         k_tile, head_rows(forward.k, tile, kv_head, forward.head_dim), tile.begin);
     Tile<dim>::template load<tile_rows>(
         v_tile, head_rows(forward.v, tile, kv_head, forward.head_dim), tile.begin);
-    const int end = query_end(tile, tile_rows, forward.window);
+    const int end = query_end(tile, tile_rows, forward.sliding_window);
     const int tiles_per_head = (end - tile.begin + tile_rows - 1) / tile_rows;
     QueryWalk walk{(kv_head * parts + part) * group, tile.begin};
     load_queries<dim>(p, tile, walk, k_tile + stage_bytes, k_tile + tiles_bytes<dim>);
@@ -230,10 +230,12 @@ __device__ __forceinline__ void sum_keys_and_values(const AttentionBackwardParam
         float scores[1][tile_rows / 8][4] = {};
         multiply_rows<dim>(scores, warp_k, q_tile, lane);
         const int warp_ahead = ahead - warp * warp_rows;
-        if (ahead == 0 || ahead >= forward.window - (tile_rows - 1)) {
-            probabilities<true, capped>(scores, stats, scale, warp_ahead, forward.window, lane);
+        if (ahead == 0 || ahead >= forward.sliding_window - (tile_rows - 1)) {
+            probabilities<true, capped>(scores, stats, scale, warp_ahead, forward.sliding_window,
+                                        lane);
         } else {
-            probabilities<false, capped>(scores, stats, scale, warp_ahead, forward.window, lane);
+            probabilities<false, capped>(scores, stats, scale, warp_ahead, forward.sliding_window,
+                                         lane);
         }
         multiply_columns<dim>(dv, scores, d_o_tile, lane);
         float d_scores[1][tile_rows / 8][4] = {};
@@ -296,7 +298,7 @@ __device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, in
                                         tile.begin);
     Tile<dim>::template load<tile_rows>(d_o_tile, head_rows(p.d_o, tile, head, forward.head_dim),
                                         tile.begin);
-    const int key_begin = first_key_tile(tile.begin, forward.window, tile_rows);
+    const int key_begin = first_key_tile(tile.begin, forward.sliding_window, tile_rows);
     Tile<dim>::template load<tile_rows>(q_tile + stage_bytes, k, key_begin);
     Tile<dim>::template load<tile_rows>(q_tile + stage_bytes + Tile<dim>::bytes(tile_rows), v,
                                         key_begin);
@@ -338,7 +340,7 @@ __device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, in
         const std::uint32_t v_tile = k_tile + Tile<dim>::bytes(tile_rows);
         const int ahead = tile.begin - key;
         const bool diagonal = ahead == 0;
-        const bool some_hidden = diagonal || ahead >= forward.window - (tile_rows - 1);
+        const bool some_hidden = diagonal || ahead >= forward.sliding_window - (tile_rows - 1);
 #pragma unroll
         for (int first = 0; first < tile_rows; first += half_keys) {
             if (diagonal && first >= (warp + 1) * warp_rows) break;
@@ -355,7 +357,7 @@ __device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, in
                     float probability = exp2_fast(scale.of<capped>(scores[0][n][i], -row.x));
                     const int column = first + n * 8 + ((lane & 3) << 1) + (i & 1);
                     const int query = warp * warp_rows + (lane >> 2) + (i >> 1) * 8;
-                    const bool hidden = is_hidden(ahead + query - column, forward.window);
+                    const bool hidden = is_hidden(ahead + query - column, forward.sliding_window);
                     if (some_hidden && hidden) probability = 0.0F;
                     float gradient = probability * (d_scores[0][n][i] - row.y);
                     if constexpr (capped) gradient *= scale.slope<capped>(probability, row.x);

@@ -63,8 +63,8 @@ __device__ __forceinline__ void update_softmax(Rows<dim>& rows, float (&scores)[
 }
 
 /// Keys that the query does not see become -inf. `ahead` = first query row of the warp - first key.
-__device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ahead, int window,
-                                     int lane) {
+__device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ahead,
+                                     int sliding_window, int lane) {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ah
             for (int i = 0; i < 4; ++i) {
                 const int row = ahead + m * 16 + (lane >> 2) + (i >> 1) * 8;
                 const int key = n * 8 + ((lane & 3) << 1) + (i & 1);
-                if (is_hidden(row - key, window)) scores[m][n][i] = -INFINITY;
+                if (is_hidden(row - key, sliding_window)) scores[m][n][i] = -INFINITY;
             }
         }
     }
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 
     Tile<dim>::template load<query_rows>(q_tile, head_rows(p.q, tile, head, p.head_dim),
                                          tile.begin);
-    const int key_begin = first_key_tile(tile.begin, p.window, key_rows);
+    const int key_begin = first_key_tile(tile.begin, p.sliding_window, key_rows);
     Tile<dim>::template load<key_rows>(kv_tiles, k, key_begin);
     Tile<dim>::template load<key_rows>(kv_tiles + Tile<dim>::bytes(key_rows), v, key_begin);
     commit_copies();
@@ -136,13 +136,14 @@ __global__ void __launch_bounds__(attention_threads, 2)
             commit_copies();
         }
         const int ahead = warp_begin - key;
-        const bool sees_some = ahead > -warp_rows && ahead - (key_rows - 1) < p.window;
+        const bool sees_some = ahead > -warp_rows && ahead - (key_rows - 1) < p.sliding_window;
         if (sees_some) {
             float scores[2][key_rows / 8][4] = {};
             multiply_rows<dim>(scores, q_tile + warp * Tile<dim>::bytes(warp_rows), k_tile, lane);
             if constexpr (capped) cap_scores(scores, p.scale, p.soft_cap);
-            const bool sees_all = ahead >= key_rows - 1 && ahead < p.window - (warp_rows - 1);
-            if (!sees_all) hide(scores, ahead, p.window, lane);
+            const bool sees_all =
+                ahead >= key_rows - 1 && ahead < p.sliding_window - (warp_rows - 1);
+            if (!sees_all) hide(scores, ahead, p.sliding_window, lane);
             update_softmax(rows, scores, scale);
             multiply_columns<dim>(rows.o, scores, k_tile + Tile<dim>::bytes(key_rows), lane);
         }

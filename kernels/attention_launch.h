@@ -27,19 +27,19 @@ std::int32_t attention_hopper_forward_rows(std::int32_t head_dim);
 #ifdef __CUDACC__
 
 /// Whether the key is hidden that lies `distance` before the query (negative: after it).
-__device__ __forceinline__ bool is_hidden(int distance, int window) {
-    return static_cast<unsigned>(distance) >= static_cast<unsigned>(window);
+__device__ __forceinline__ bool is_hidden(int distance, int sliding_window) {
+    return static_cast<unsigned>(distance) >= static_cast<unsigned>(sliding_window);
 }
 
 /// The first tile of `rows` keys of which a query at `begin` or later sees some.
-__device__ __forceinline__ int first_key_tile(int begin, int window, int rows) {
-    return max(0, begin - window + 1) / rows * rows;
+__device__ __forceinline__ int first_key_tile(int begin, int sliding_window, int rows) {
+    return max(0, begin - sliding_window + 1) / rows * rows;
 }
 
 /// One past the last query that sees one of the `rows` keys from `begin`.
-__device__ __forceinline__ int query_end(const AttentionTile& keys, int rows, int window) {
+__device__ __forceinline__ int query_end(const AttentionTile& keys, int rows, int sliding_window) {
     const int last = keys.begin + rows - 1;
-    return keys.length - last > window ? last + window : keys.length;
+    return keys.length - last > sliding_window ? last + sliding_window : keys.length;
 }
 
 #endif

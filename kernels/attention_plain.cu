@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(threads)
     float acc[columns] = {};
     float largest = -INFINITY;
     float sum = 0.0F;
-    for (int key = first_key_tile(tile.begin, p.window, tile_rows); key <= tile.begin;
+    for (int key = first_key_tile(tile.begin, p.sliding_window, tile_rows); key <= tile.begin;
          key += tile_rows) {
         __syncthreads();
         load_tile(k_tile, head_rows<T>(p.k, tile, kv_head, dim), key, dim);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(threads)
         float now = largest;
 #pragma unroll
         for (int i = 0; i < keys_per_thread; ++i) {
-            const bool hidden = is_hidden(query - (key + at.lane + lanes * i), p.window);
+            const bool hidden = is_hidden(query - (key + at.lane + lanes * i), p.sliding_window);
             scores[i] = hidden ? -INFINITY : scores[i] * p.scale;
             if (p.soft_cap != 0.0F && !hidden) scores[i] = capped(scores[i], p.soft_cap);
             now = fmaxf(now, scores[i]);
@@ -215,7 +215,7 @@ __device__ void gradients_of_scores(float* probabilities, float* d_scores, const
 #pragma unroll
     for (int i = 0; i < keys_per_thread; ++i) {
         const int key = at.lane + lanes * i;
-        const bool hidden = is_hidden(at.row + ahead - key, p.window);
+        const bool hidden = is_hidden(at.row + ahead - key, p.sliding_window);
         float weight = hidden ? 0.0F : expf(fmaf(scores[i], p.scale, -stats.x));
         float slope = 1.0F;
         if (p.soft_cap != 0.0F) {
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(threads)
 
     load_tile(tiles.k, head_rows<T>(forward.k, tile, kv_head, dim), tile.begin, dim);
     load_tile(tiles.v, head_rows<T>(forward.v, tile, kv_head, dim), tile.begin, dim);
-    const int end = query_end(tile, tile_rows, forward.window);
+    const int end = query_end(tile, tile_rows, forward.sliding_window);
     float dk[columns] = {};
     float dv[columns] = {};
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(threads)
     load_tile(tiles.q, head_rows<T>(forward.q, tile, head, dim), tile.begin, dim);
     load_tile(tiles.d_o, head_rows<T>(p.d_o, tile, head, dim), tile.begin, dim);
     float dq[columns] = {};
-    for (int key = first_key_tile(tile.begin, forward.window, tile_rows); key <= tile.begin;
+    for (int key = first_key_tile(tile.begin, forward.sliding_window, tile_rows); key <= tile.begin;
          key += tile_rows) {
         __syncthreads();
         load_tile(tiles.k, head_rows<T>(forward.k, tile, kv_head, dim), key, dim);

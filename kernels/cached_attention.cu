@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(warp_lanes* warps)
     float q[columns];
     load_head(q, head_of<T>(p.of.q, row, head, dim), dim, lane);
     RunningSum own;
-    for (int key = max(0, last - p.of.window + 1) + warp; key <= last; key += warps) {
+    for (int key = max(0, last - p.of.sliding_window + 1) + warp; key <= last; key += warps) {
         // The newest is not read from the cache: another block writes it there.
         const T* key_row = key == last ? new_key : head_of<T>(p.keys, first + key, kv_head, dim);
         const T* value_row =

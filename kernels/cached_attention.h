@@ -6,8 +6,8 @@ namespace loratrain::kernels {
 
 /// Attention of one new row per sample over what a cache has of its sample, as AttentionParams says
 /// otherwise. Row t's k and v go into row first[t] + positions[t] of `keys` and `values`; its query
-/// sees the rows from first[t] to there that lie in the window. All of one element type; sums in
-/// fp32; head_dim <= attention_max_head_dim.
+/// sees the rows from first[t] to there that lie in the sliding window. All of one element type;
+/// sums in fp32; head_dim <= attention_max_head_dim.
 struct CachedAttentionParams {
     AttentionParams of;  ///< its lse and tiles are not read
     Matrix keys;

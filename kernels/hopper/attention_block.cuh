@@ -184,22 +184,23 @@ struct StepRange {
 /// Those whose keys are seen by the 64 queries from `begin` on; the first has the keys from `first`
 /// on. None for queries that the sample does not have.
 __device__ __forceinline__ StepRange steps_of_queries(const AttentionTile& tile, int begin,
-                                                      int first, int window) {
+                                                      int first, int sliding_window) {
     if (begin >= tile.length) return {0, 0};
-    const int own = first_key_tile(begin, window, streamed_rows);
+    const int own = first_key_tile(begin, sliding_window, streamed_rows);
     return {(own - first) / streamed_rows, (begin - first) / streamed_rows + 1};
 }
 
 /// Of 64 queries and 64 keys, `ahead`: the first query - the first key. Keys that a query does not
 /// see become -inf in the warp's 16 rows of scores.
-__device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int warp, int window) {
-    if (ahead >= group_rows && ahead < window - (group_rows - 1)) return;
+__device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int warp,
+                                          int sliding_window) {
+    if (ahead >= group_rows && ahead < sliding_window - (group_rows - 1)) return;
     const int lane = lane_number();
     const int first = ahead + warp * 16 + (lane >> 2) - ((lane & 3) << 1);
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
         const int distance = first - i / 4 * 8 - (i & 1) + ((i >> 1) & 1) * 8;
-        if (is_hidden(distance, window)) scores[i] = -INFINITY;
+        if (is_hidden(distance, sliding_window)) scores[i] = -INFINITY;
     }
 }
 

@@ -19,7 +19,7 @@ class KeySums {
         tile_ = p.key_tiles[block / of.count];
         kv_head_ = of.first + block % of.count;
         group_ = forward.heads / forward.kv_heads;
-        const int end = query_end(tile_, resident_rows, forward.window);
+        const int end = query_end(tile_, resident_rows, forward.sliding_window);
         const int tiles = (end - tile_.begin + streamed_rows - 1) / streamed_rows;
         last_ = tile_.begin + (tiles - 1) * streamed_rows;
         steps_ = tiles * group_;
@@ -132,7 +132,7 @@ class KeySums {
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
             const int distance = first + i / 4 * 8 + (i & 1) - ((i >> 1) & 1) * 8;
-            if (is_hidden(distance, p_.forward.window)) s_[i] = -INFINITY;
+            if (is_hidden(distance, p_.forward.sliding_window)) s_[i] = -INFINITY;
         }
     }
     /// Scores, which are under way before the gradients of probabilities, become probabilities.
@@ -140,7 +140,7 @@ class KeySums {
         wait_for_products<1>();
         use_products(s_);
         const int ahead = begin - tile_.begin;
-        if (ahead < resident_rows || ahead >= p_.forward.window - (streamed_rows - 1)) {
+        if (ahead < resident_rows || ahead >= p_.forward.sliding_window - (streamed_rows - 1)) {
             hide_scores(ahead);
         }
         const float scale = p_.forward.scale * log2_e;

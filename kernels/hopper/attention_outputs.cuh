@@ -68,7 +68,7 @@ class QueryOutputs {
     __device__ __forceinline__ void multiply() {
         StageWalk<stages> at;
         for (int turn = 0; take_tile(turn); ++turn) {
-            const StepRange own = steps_of_queries(tile_, first_query(), first_, p_.window);
+            const StepRange own = steps_of_queries(tile_, first_query(), first_, p_.sliding_window);
             wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
             load_queries();
             leave(at, 0, own.begin);
@@ -91,7 +91,7 @@ class QueryOutputs {
         if (at >= p_.tile_count * p_.heads) return false;
         tile_ = p_.tiles[at / p_.heads];
         head_ = at % p_.heads;
-        first_ = first_key_tile(tile_.begin, p_.window, streamed_rows);
+        first_ = first_key_tile(tile_.begin, p_.sliding_window, streamed_rows);
         const int end = min(tile_.begin + Shape::resident_rows, tile_.length);
         steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
         return true;
@@ -138,7 +138,7 @@ class QueryOutputs {
 
     /// Scores to probabilities. Returns whether what was summed before needs `correction_`.
     __device__ __forceinline__ bool find_probabilities(int begin) {
-        hide_keys(s_, first_query() - begin, place_.warp, p_.window);
+        hide_keys(s_, first_query() - begin, place_.warp, p_.sliding_window);
         const float scale = p_.scale * log2_e;
         float largest[2] = {s_[0], s_[2]};
 #pragma unroll

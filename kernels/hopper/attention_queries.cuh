@@ -20,7 +20,7 @@ class QuerySums {
         tile_ = p.query_tiles[block / forward.kv_heads];
         kv_head_ = block % forward.kv_heads;
         group_ = forward.heads / forward.kv_heads;
-        first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
+        first_ = first_key_tile(tile_.begin, forward.sliding_window, streamed_rows);
         const int end = min(tile_.begin + resident_rows, tile_.length);
         steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
     }
@@ -104,7 +104,7 @@ class QuerySums {
         wait_for_products<1>();
         use_products(s_);
         hide_keys(s_, tile_.begin + place_.group * group_rows - begin, place_.warp,
-                  p_.forward.window);
+                  p_.forward.sliding_window);
         const float scale = p_.forward.scale * log2_e;
 #pragma unroll
         for (int i = 0; i < 32; ++i) {

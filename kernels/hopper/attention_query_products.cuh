@@ -55,7 +55,7 @@ class QueryProducts {
         first_head_ = kv_head_ * group_heads + first_of_group;
         first_kept_ = first_head_ - of.first * group_heads;
         heads_ = min(Shape::heads, group_heads - first_of_group);
-        first_ = first_key_tile(tile_.begin, forward.window, streamed_rows);
+        first_ = first_key_tile(tile_.begin, forward.sliding_window, streamed_rows);
         const int end = min(tile_.begin + resident_rows, tile_.length);
         steps_ = (end - first_ + streamed_rows - 1) / streamed_rows;
     }
@@ -95,7 +95,8 @@ class QueryProducts {
 
   private:
     __device__ __forceinline__ StepRange steps_of(int group) const {
-        return steps_of_queries(tile_, tile_.begin + group * group_rows, first_, p_.forward.window);
+        return steps_of_queries(tile_, tile_.begin + group * group_rows, first_,
+                                p_.forward.sliding_window);
     }
 
     __device__ __forceinline__ void release(int step) const {

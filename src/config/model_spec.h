@@ -43,7 +43,8 @@ struct LayerSpec {
     /// q and k are rotated by positions. Without: NoPE (Kazemnejad et al. 2023, "The Impact of
     /// Positional Encoding on Length Generalization in Transformers").
     bool rope = true;
-    std::int64_t window = 0;  ///< a token sees the last so many, itself included; 0: all before
+    std::int64_t sliding_window =
+        0;  ///< a token sees the last so many, itself included; 0: all before
     friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
@@ -114,8 +115,8 @@ struct ModelSpec {
     bool embeds_scaled = false;
     double attention_soft_cap = 0.0;  ///< scores s are c tanh(s / c); 0: they are not
     double logits_soft_cap = 0.0;
-    std::optional<RopeSpec> window_rope{};  ///< of layers with a window, where not `rope`
-    std::vector<LayerSpec> layer_specs{};   ///< of every layer; empty: all as LayerSpec{}
+    std::optional<RopeSpec> sliding_rope{};  ///< of layers with a sliding window, where not `rope`
+    std::vector<LayerSpec> layer_specs{};    ///< of every layer; empty: all as LayerSpec{}
     /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
     std::optional<Quantization> quantization{};
 
@@ -132,7 +133,7 @@ struct ModelSpec {
     double attention_scale(const LayerSpec& layer) const;  ///< a
 
     const RopeSpec& rope_of(const LayerSpec& layer) const {
-        return layer.window > 0 && window_rope ? *window_rope : rope;
+        return layer.sliding_window > 0 && sliding_rope ? *sliding_rope : rope;
     }
     /// The MLP has one: else up alone goes through the activation.
     bool has_gate() const { return activation != Activation::xielu; }

@@ -80,7 +80,7 @@ Attention DecoderLayer::attention_op(const LayerSpec& spec, const LayerActivatio
     op.head_dim = view_.lane_model.head_dim;
     op.scale = static_cast<float>(view_.lane_model.attention_scale(spec));
     op.rows = rows.packed;
-    op.window = spec.window;
+    op.sliding_window = spec.sliding_window;
     op.soft_cap = static_cast<float>(view_.lane_model.attention_soft_cap);
     return op;
 }

@@ -12,9 +12,9 @@ namespace loratrain {
 ///   x2 = x + o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h)), h = norm(x)
 ///   y  = x2 + down_proj(silu(gate_proj h2) * up_proj h2),                            h2 = norm(x2)
 /// with an ExpertMlp in place of the latter where ModelSpec has experts,
-/// without rope where LayerSpec has none, attention in its window; x is the residual stream of
-/// ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and x2
-/// is normed first; with both h and h2 are normed too. Other activations and q and k norms as
+/// without rope where LayerSpec has none, attention in its sliding window; x is the residual stream
+/// of ModelSpec::stream_eps(). With NormPlacement::after h = x, h2 = x2, and what is added to x and
+/// x2 is normed first; with both h and h2 are normed too. Other activations and q and k norms as
 /// ModelSpec has them. Backward recomputes the SwiGLU product elementwise (design.md "Saved
 /// activations"), takes x and x2 for h and h2, and with Recompute::layer recomputes
 /// everything else but x: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".

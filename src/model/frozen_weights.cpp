@@ -76,7 +76,7 @@ void FrozenWeights::load(SharedLayers* shared_layers) {
         }
     }
     inv_freq_ = load_frequencies(model.rope);
-    if (model.window_rope) window_inv_freq_ = load_frequencies(*model.window_rope);
+    if (model.sliding_rope) sliding_inv_freq_ = load_frequencies(*model.sliding_rope);
 }
 
 void FrozenWeights::make_room(SharedLayers& shared_layers) {

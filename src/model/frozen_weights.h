@@ -66,8 +66,10 @@ struct ExpertWeights {
 /// Of rotary frequencies.
 struct RotaryTables {
     const float* full = nullptr;
-    const float* window = nullptr;  ///< of layers with a window
-    const float* of(const LayerSpec& layer) const { return layer.window > 0 ? window : full; }
+    const float* sliding = nullptr;  ///< of layers with a sliding window
+    const float* of(const LayerSpec& layer) const {
+        return layer.sliding_window > 0 ? sliding : full;
+    }
 };
 
 struct LayerWeights {
@@ -114,8 +116,8 @@ class FrozenWeights {
     const Slice& vocabulary() const { return vocabulary_; }
     const void* final_norm() const { return final_norm_.data(); }
     RotaryTables rotary_tables() const {
-        const float* window = window_inv_freq_.as<float>();
-        return {inv_freq_.as<float>(), window == nullptr ? inv_freq_.as<float>() : window};
+        const float* sliding = sliding_inv_freq_.as<float>();
+        return {inv_freq_.as<float>(), sliding == nullptr ? inv_freq_.as<float>() : sliding};
     }
 
   private:
@@ -191,7 +193,7 @@ class FrozenWeights {
     FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;
     Buffer inv_freq_;
-    Buffer window_inv_freq_;  ///< only with ModelSpec::window_rope
+    Buffer sliding_inv_freq_;  ///< only with ModelSpec::sliding_rope
     Buffer unit_scales_;
     Buffer dense_;  ///< of a linear whose codes are made, while loading
 };

@@ -16,7 +16,7 @@ struct Shape {
     std::vector<std::int32_t> lengths;
     std::int64_t padding;
     double query_size;  ///< larger scores make sharper probabilities
-    std::int64_t window = 0;
+    std::int64_t sliding_window = 0;
     float soft_cap = 0.0F;
 };
 
@@ -64,7 +64,7 @@ class AttentionTest : public BackendTest {
                           shape.head_dim,
                           static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                           samples.offsets(),
-                          shape.window,
+                          shape.sliding_window,
                           shape.soft_cap};
         for (double& value : in.q.values) {
             value = reference::rounded_to(dtype(), value * shape.query_size);
@@ -93,7 +93,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            shape.head_dim,
                            static_cast<float>(in.scale),
                            samples.rows(),
-                           shape.window,
+                           shape.sliding_window,
                            shape.soft_cap};
         backend().attention(op);
         expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
@@ -165,7 +165,7 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
                            shape.head_dim,
                            static_cast<float>(in.scale),
                            rows,
-                           shape.window,
+                           shape.sliding_window,
                            shape.soft_cap};
         backend().cached_attention({of, cached_keys.view(), cached_values.view(), firsts.data()});
         expect_near(o, next[3], cat("next tokens of head_dim ", shape.head_dim));

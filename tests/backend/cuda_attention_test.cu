@@ -23,7 +23,7 @@ struct Shape {
     std::vector<std::int32_t> lengths;
     std::int64_t padding;  ///< columns between the rows of every matrix
     double query_size;     ///< larger scores make sharper probabilities
-    std::int64_t window = 0;
+    std::int64_t sliding_window = 0;
 };
 
 std::vector<std::int32_t> many_lengths() {
@@ -203,7 +203,7 @@ class Operands {
         result.rows.samples = static_cast<std::int64_t>(in_.offsets.size()) - 1;
         result.rows.offsets = offsets_.data();
         result.rows.host_offsets = in_.offsets.data();
-        result.window = in_.window;
+        result.sliding_window = in_.sliding_window;
         return result;
     }
 
@@ -233,7 +233,7 @@ AttentionInput input(const Shape& shape, DType dtype) {
                       shape.head_dim,
                       static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                       offsets,
-                      shape.window};
+                      shape.sliding_window};
     for (double& value : in.q.values) {
         value = reference::rounded_to(dtype, value * shape.query_size);
     }

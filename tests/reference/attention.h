@@ -22,7 +22,7 @@ struct AttentionInput {
     std::int64_t head_dim = 0;
     double scale = 1.0;
     std::vector<std::int32_t> offsets;
-    std::int64_t window = 0;
+    std::int64_t sliding_window = 0;
     double soft_cap = 0.0;  ///< 0: none
     double capped(double score) const {
         return soft_cap > 0.0 ? soft_cap * std::tanh(score / soft_cap) : score;
@@ -45,8 +45,9 @@ void for_each_attention_row(const AttentionInput& in, const Body& body) {
         for (std::int64_t row = in.offsets[sample]; row < in.offsets[sample + 1]; ++row) {
             for (std::int64_t head = 0; head < in.q.cols / in.head_dim; ++head) {
                 const std::int64_t first =
-                    in.window > 0 ? std::max<std::int64_t>(in.offsets[sample], row - in.window + 1)
-                                  : in.offsets[sample];
+                    in.sliding_window > 0
+                        ? std::max<std::int64_t>(in.offsets[sample], row - in.sliding_window + 1)
+                        : in.offsets[sample];
                 body(
                     AttentionRow{row, first, head * in.head_dim, head / group * in.head_dim, head});
             }

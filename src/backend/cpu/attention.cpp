@@ -56,7 +56,7 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
     RunningSoftmax softmax;
     softmax.largest.fill(-std::numeric_limits<float>::infinity());
     softmax.sum.fill(0.0F);
-    const std::int64_t first = first_key(block.begin, op.window);
+    const std::int64_t first = first_key(block.begin, op.sliding_window);
     for (std::int64_t begin = first; begin < block.end; begin += attention_key_block) {
         const std::int64_t keys = std::min(attention_key_block, block.end - begin);
         const std::int64_t key_row = block.first + begin;
@@ -64,7 +64,8 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
               {head_rows(op.k, key_row, block.head / group, dim), op.k.ld, true}, 0.0F, scores,
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            const KeyRange visible = visible_keys(block.begin + row, op.window, begin, keys);
+            const KeyRange visible =
+                visible_keys(block.begin + row, op.sliding_window, begin, keys);
             float* of_row = scores + row * attention_score_ld;
             if (op.soft_cap > 0.0F) cap_scores(of_row, visible, op.soft_cap);
             update_row(row, of_row, visible, keys, softmax,

@@ -64,7 +64,7 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
     }
     float* p = scratch;
     float* ds = scratch + attention_score_floats;
-    const std::int64_t first = first_key(block.begin, forward.window);
+    const std::int64_t first = first_key(block.begin, forward.sliding_window);
     for (std::int64_t begin = first; begin < block.end; begin += attention_key_block) {
         const std::int64_t keys = std::min(attention_key_block, block.end - begin);
         const std::int64_t key_row = block.first + begin;
@@ -75,7 +75,8 @@ void attend_backward(const AttentionBackward& op, const AttentionBlock& block, s
         sgemm({rows, keys, dim}, 1.0F, {d_o, op.d_o.ld, false}, {v, forward.v.ld, true}, 0.0F, ds,
               attention_score_ld);
         for (std::int64_t row = 0; row < rows; ++row) {
-            const KeyRange visible = visible_keys(block.begin + row, forward.window, begin, keys);
+            const KeyRange visible =
+                visible_keys(block.begin + row, forward.sliding_window, begin, keys);
             float* of_row = p + row * attention_score_ld;
             float* ds_row = ds + row * attention_score_ld;
             std::array<float, attention_key_block> capped;

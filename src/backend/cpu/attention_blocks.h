@@ -40,17 +40,17 @@ inline void cap_scores(float* scores, const KeyRange& visible, float cap) {
 }
 
 /// Which of the keys [begin, begin + keys) the query at `position` sees.
-inline KeyRange visible_keys(std::int64_t position, std::int64_t window, std::int64_t begin,
+inline KeyRange visible_keys(std::int64_t position, std::int64_t sliding_window, std::int64_t begin,
                              std::int64_t keys) {
-    const std::int64_t first = window > 0 ? position + 1 - window - begin : 0;
+    const std::int64_t first = sliding_window > 0 ? position + 1 - sliding_window - begin : 0;
     return {std::clamp<std::int64_t>(first, 0, keys),
             std::clamp<std::int64_t>(position + 1 - begin, 0, keys)};
 }
 
 /// The first key of the first block that a query at `position` or later sees.
-inline std::int64_t first_key(std::int64_t position, std::int64_t window) {
-    if (window == 0 || position < window) return 0;
-    return (position + 1 - window) / attention_key_block * attention_key_block;
+inline std::int64_t first_key(std::int64_t position, std::int64_t sliding_window) {
+    if (sliding_window == 0 || position < sliding_window) return 0;
+    return (position + 1 - sliding_window) / attention_key_block * attention_key_block;
 }
 
 }  // namespace loratrain

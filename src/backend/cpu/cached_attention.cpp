@@ -39,7 +39,8 @@ void attend_to_cache(const CachedAttention& op, std::int64_t row, std::int64_t h
     std::fill(o, o + dim, 0.0F);
     float largest = -std::numeric_limits<float>::infinity();
     float sum = 0.0F;
-    const std::int64_t begin = of.window > 0 ? std::max<std::int64_t>(0, last + 1 - of.window) : 0;
+    const std::int64_t begin =
+        of.sliding_window > 0 ? std::max<std::int64_t>(0, last + 1 - of.sliding_window) : 0;
     for (std::int64_t key = begin; key <= last; ++key) {
         const std::int64_t place = op.first[row] + key;
         float score = of.scale * dot(q, head_rows(op.keys, place, head / group, dim), dim);

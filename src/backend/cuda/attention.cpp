@@ -67,9 +67,9 @@ kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
     params.head_dim = static_cast<std::int32_t>(op.head_dim);
     params.scale = op.scale;
     params.shared_limit = shared_limit_;
-    params.window = op.window > 0 && op.window < kernels::no_attention_window
-                        ? static_cast<std::int32_t>(op.window)
-                        : kernels::no_attention_window;
+    params.sliding_window = op.sliding_window > 0 && op.sliding_window < kernels::no_sliding_window
+                                ? static_cast<std::int32_t>(op.sliding_window)
+                                : kernels::no_sliding_window;
     params.soft_cap = op.soft_cap;
     return params;
 }

@@ -36,9 +36,9 @@ struct Rope {
 };
 
 /// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
-/// With a window query i sees key j if 0 <= i - j < window (as HF's sliding_window), else if j <=
-/// i. With a soft cap c scaled scores s become c tanh(s / c) (Gemma 2). q: [T, Q*D], k, v: [T,
-/// G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scores.
+/// With a sliding window query i sees key j if 0 <= i - j < sliding_window (as in transformers),
+/// else if j <= i. With a soft cap c scaled scores s become c tanh(s / c) (Gemma 2). q: [T, Q*D],
+/// k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scores.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -48,8 +48,8 @@ struct Attention {
     std::int64_t head_dim = 0;
     float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
     PackedRows rows;
-    std::int64_t window = 0;  ///< 0: none
-    float soft_cap = 0.0F;    ///< 0: none
+    std::int64_t sliding_window = 0;  ///< 0: none
+    float soft_cap = 0.0F;            ///< 0: none
 };
 
 /// Attention of the next token of each of T samples, whose tokens before it are in a cache: row t

@@ -40,7 +40,7 @@ void refuse_other_parts(JsonReader& config) {
         }
     }
     if (config.has("use_sliding_window") && config.flag("use_sliding_window")) {
-        config.wrong("use_sliding_window", "windows are not supported for this family");
+        config.wrong("use_sliding_window", "sliding windows are not supported for this family");
     }
     if (config.has("output_router_logits") && config.flag("output_router_logits")) {
         config.wrong("output_router_logits",

@@ -9,7 +9,7 @@ namespace loratrain {
 /// spec.experts of num_experts (num_local_experts as transformers 5 writes it),
 /// num_experts_per_tok, moe_intermediate_size and norm_topk_prob. Problems where a family without
 /// experts has some, and with what is not served: layers without experts (mlp_only_layers,
-/// decoder_sparse_step), experts that all tokens share, windows, a loss of the router.
+/// decoder_sparse_step), experts that all tokens share, sliding windows, a loss of the router.
 void read_experts(JsonReader& config, const Family& family, ModelSpec& spec);
 
 }  // namespace loratrain

@@ -13,12 +13,12 @@ namespace loratrain {
 
 /// Which layers have sliding_window where layer_types does not say; with on_last_layers and
 /// on_layers_without_rope only if use_sliding_window is true.
-enum class Windows : std::uint8_t {
+enum class SlidingWindows : std::uint8_t {
     never,
     on_every_layer,
     on_last_layers,
     on_layers_without_rope,
-    between_full_layers,  ///< but on every window_interval-th
+    between_full_layers,  ///< but on every sliding_interval-th
 };
 
 /// What the family's class of transformers has where config.json says nothing.
@@ -55,11 +55,11 @@ struct Family {
     bool has_layers_without_rope = false;
     bool tied = false;  ///< tie_word_embeddings where config.json has none
     RopeDefaults rope = {};
-    Windows windows = Windows::never;
-    std::int64_t window = 4096;  ///< sliding_window where config.json has none; 0 = no window
-    std::int64_t window_interval = 0;
-    const char* window_interval_key = "";  ///< that says it; "" = none
-    double eps = 1e-6;                     ///< rms_norm_eps where config.json has none
+    SlidingWindows sliding_windows = SlidingWindows::never;
+    std::int64_t sliding_window = 4096;  ///< where config.json has none; 0 = no sliding window
+    std::int64_t sliding_interval = 0;
+    const char* sliding_interval_key = "";  ///< that says it; "" = none
+    double eps = 1e-6;                      ///< rms_norm_eps where config.json has none
     bool qk_norm_whole = false;
     NormPlacement norms = NormPlacement::before;
     NormNames norm_names = NormNames::usual;

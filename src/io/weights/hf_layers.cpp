@@ -9,27 +9,28 @@ namespace loratrain {
 namespace {
 
 /// sliding_window where it is switched on, else 0.
-std::int64_t active_window(JsonReader& config, const Family& family) {
-    if (family.windows == Windows::never) return 0;
-    const bool has_switch = family.windows == Windows::on_last_layers ||
-                            family.windows == Windows::on_layers_without_rope;
+std::int64_t active_sliding_window(JsonReader& config, const Family& family) {
+    if (family.sliding_windows == SlidingWindows::never) return 0;
+    const bool has_switch = family.sliding_windows == SlidingWindows::on_last_layers ||
+                            family.sliding_windows == SlidingWindows::on_layers_without_rope;
     if (has_switch && !config.flag("use_sliding_window")) return 0;
-    if (!config.contains("sliding_window")) return family.window;
+    if (!config.contains("sliding_window")) return family.sliding_window;
     return config.count("sliding_window").value_or(0);
 }
 
 /// Where layer_types does not say.
-bool has_window_by_rule(JsonReader& config, const Family& family, const ModelSpec& spec,
-                        std::int64_t layer) {
-    if (family.windows == Windows::on_layers_without_rope) return !spec.layer(layer).rope;
-    if (family.windows == Windows::between_full_layers) {
-        const Json& pattern = config.get(family.window_interval_key);
+bool slides_by_rule(JsonReader& config, const Family& family, const ModelSpec& spec,
+                    std::int64_t layer) {
+    if (family.sliding_windows == SlidingWindows::on_layers_without_rope)
+        return !spec.layer(layer).rope;
+    if (family.sliding_windows == SlidingWindows::between_full_layers) {
+        const Json& pattern = config.get(family.sliding_interval_key);
         const std::int64_t interval = pattern.is_number_unsigned() && pattern != 0
                                           ? pattern.get<std::int64_t>()
-                                          : family.window_interval;
+                                          : family.sliding_interval;
         return (layer + 1) % interval != 0;
     }
-    if (family.windows != Windows::on_last_layers) return true;
+    if (family.sliding_windows != SlidingWindows::on_last_layers) return true;
     const Json& first = config.get("max_window_layers");
     constexpr std::int64_t family_default = 28;
     return layer >= (first.is_number_unsigned() ? first.get<std::int64_t>() : family_default);
@@ -37,12 +38,12 @@ bool has_window_by_rule(JsonReader& config, const Family& family, const ModelSpe
 
 /// layer_types: full_attention or sliding_attention for every layer.
 void check_layer_types(JsonReader& config, const Family& family, std::int64_t layers,
-                       std::int64_t window) {
+                       std::int64_t sliding_window) {
     const Json& types = config.get("layer_types");
     if (types.is_null()) return;
-    const bool windows = family.windows != Windows::never;
+    const bool may_slide = family.sliding_windows != SlidingWindows::never;
     const auto is_known = [&](const Json& type) {
-        return type == "full_attention" || (windows && type == "sliding_attention");
+        return type == "full_attention" || (may_slide && type == "sliding_attention");
     };
     const auto is_of = [&](const char* what) {
         return [what](const Json& type) { return type == what; };
@@ -50,32 +51,34 @@ void check_layer_types(JsonReader& config, const Family& family, std::int64_t la
     if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_known)) {
         config.wrong(
             "layer_types",
-            cat("every layer must have full_attention", windows ? " or sliding_attention" : ""),
+            cat("every layer must have full_attention", may_slide ? " or sliding_attention" : ""),
             "other kinds of layers are not supported for this family");
     } else if (std::ssize(types) != layers) {
         config.wrong("layer_types", cat("must have one for each of the ", layers, " layers"));
-    } else if (window == 0 && std::any_of(types.begin(), types.end(), is_of("sliding_attention"))) {
+    } else if (sliding_window == 0 &&
+               std::any_of(types.begin(), types.end(), is_of("sliding_attention"))) {
         config.wrong("layer_types", "names sliding_attention, but there is no sliding_window",
                      "give sliding_window (and use_sliding_window: true where the family has it)");
-    } else if (window > 0 && family.windows == Windows::on_every_layer &&
+    } else if (sliding_window > 0 && family.sliding_windows == SlidingWindows::on_every_layer &&
                std::any_of(types.begin(), types.end(), is_of("full_attention"))) {
-        config.wrong("layer_types", cat("but sliding_window ", window, " is of every layer"),
+        config.wrong("layer_types",
+                     cat("but sliding_window ", sliding_window, " is of every layer"),
                      "remove one of them");
     }
 }
 
-void read_windows(JsonReader& config, const Family& family, ModelSpec& spec) {
-    const std::int64_t window = active_window(config, family);
-    check_layer_types(config, family, spec.layers, window);
-    if (window == 0 || spec.layers > most_layers) return;
+void read_sliding_windows(JsonReader& config, const Family& family, ModelSpec& spec) {
+    const std::int64_t sliding_window = active_sliding_window(config, family);
+    check_layer_types(config, family, spec.layers, sliding_window);
+    if (sliding_window == 0 || spec.layers > most_layers) return;
     const Json& types = config.get("layer_types");
     spec.layer_specs.resize(static_cast<std::size_t>(spec.layers));
     for (std::int64_t i = 0; i < spec.layers; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const bool told = types.is_array() && at < types.size();
         const bool slides =
-            told ? types[at] == "sliding_attention" : has_window_by_rule(config, family, spec, i);
-        if (slides) spec.layer_specs[at].window = window;
+            told ? types[at] == "sliding_attention" : slides_by_rule(config, family, spec, i);
+        if (slides) spec.layer_specs[at].sliding_window = sliding_window;
     }
 }
 
@@ -108,7 +111,7 @@ void read_layers_without_rope(JsonReader& config, const Family& family, ModelSpe
 
 void read_unlike_layers(JsonReader& config, const Family& family, ModelSpec& spec) {
     read_layers_without_rope(config, family, spec);
-    read_windows(config, family, spec);
+    read_sliding_windows(config, family, spec);
     const auto is_usual = [](const LayerSpec& layer) { return layer == LayerSpec{}; };
     if (std::all_of(spec.layer_specs.begin(), spec.layer_specs.end(), is_usual)) {
         spec.layer_specs.clear();

@@ -337,13 +337,13 @@ void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spe
     const bool inside = by_type.contains("full_attention");
     spec.rope = read_rope_object({config, defaults, defaults.theta, "rope_theta", true}, full,
                                  inside ? "rope_parameters.full_attention" : "rope_scaling");
-    const RopeSpec of_windows =
-        read_rope_object({config, defaults, defaults.window_theta, defaults.window_theta_key, true},
-                         of_type("sliding_attention"), "rope_parameters.sliding_attention");
-    for (const RopeSpec* rope : {&std::as_const(spec.rope), &of_windows}) {
+    const RopeSpec of_sliding_layers = read_rope_object(
+        {config, defaults, defaults.sliding_theta, defaults.sliding_theta_key, true},
+        of_type("sliding_attention"), "rope_parameters.sliding_attention");
+    for (const RopeSpec* rope : {&std::as_const(spec.rope), &of_sliding_layers}) {
         check_rope(config, defaults, spec, *rope);
     }
-    if (of_windows != spec.rope) spec.window_rope = of_windows;
+    if (of_sliding_layers != spec.rope) spec.sliding_rope = of_sliding_layers;
 }
 
 }  // namespace loratrain

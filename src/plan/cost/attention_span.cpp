@@ -8,10 +8,11 @@ namespace loratrain {
 AttentionSpan::AttentionSpan(const ModelSpec& model) {
     if (model.layer_specs.empty()) return;
     std::map<std::int64_t, std::int64_t> counts;
-    for (std::int64_t i = 0; i < model.layers; ++i) ++counts[model.layer(i).window];
+    for (std::int64_t i = 0; i < model.layers; ++i) ++counts[model.layer(i).sliding_window];
     if (counts.size() == 1 && counts.begin()->first == 0) return;
-    for (const auto& [window, count] : counts) {
-        layers_.push_back({window, static_cast<double>(count) / static_cast<double>(model.layers)});
+    for (const auto& [sliding_window, count] : counts) {
+        layers_.push_back(
+            {sliding_window, static_cast<double>(count) / static_cast<double>(model.layers)});
     }
 }
 
@@ -19,8 +20,9 @@ double AttentionSpan::squares(std::int64_t tokens) const {
     const auto whole = static_cast<double>(tokens);
     if (layers_.empty()) return whole * whole;
     double sum = 0.0;
-    for (const auto& [window, share] : layers_) {
-        const double seen = window > 0 ? static_cast<double>(std::min(window, tokens)) : whole;
+    for (const auto& [sliding_window, share] : layers_) {
+        const double seen =
+            sliding_window > 0 ? static_cast<double>(std::min(sliding_window, tokens)) : whole;
         sum += share * seen * (2.0 * whole - seen);
     }
     return sum;

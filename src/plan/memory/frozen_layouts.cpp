@@ -190,7 +190,7 @@ std::uint64_t frozen_bytes(const ReplicaView& view, const StagePlan& stage) {
     if (stage.has_embedding) bytes += matrix;
     if (stage.has_head) bytes += aligned_array(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) bytes += matrix;
-    const std::uint64_t rotary_tables = model.window_rope ? 2 : 1;
+    const std::uint64_t rotary_tables = model.sliding_rope ? 2 : 1;
     bytes += rotary_tables * aligned_array(model.head_dim / 2, size_of(DType::f32)) +
              unit_scale_bytes(view);
     return bytes;

@@ -103,16 +103,16 @@ std::string experts_text(const ModelSpec& m) {
 /// What some layers have unlike others.
 std::string unlike_layers_text(const ModelSpec& m) {
     std::vector<std::int32_t> without_rope;
-    std::vector<std::int32_t> windows;
-    bool has_windows = false;
+    std::vector<std::int32_t> sliding_windows;
+    bool has_sliding_windows = false;
     for (std::int64_t i = 0; i < m.layers; ++i) {
-        windows.push_back(static_cast<std::int32_t>(m.layer(i).window));
-        has_windows = has_windows || windows.back() > 0;
+        sliding_windows.push_back(static_cast<std::int32_t>(m.layer(i).sliding_window));
+        has_sliding_windows = has_sliding_windows || sliding_windows.back() > 0;
         if (!m.layer(i).rope) without_rope.push_back(static_cast<std::int32_t>(i));
     }
     std::string text;
     if (!without_rope.empty()) text += cat(",\n  layers_without_rope: ", numbers(without_rope));
-    if (has_windows) text += cat(",\n  windows: ", numbers(windows));
+    if (has_sliding_windows) text += cat(",\n  windows: ", numbers(sliding_windows));
     return text;
 }
 
@@ -193,19 +193,21 @@ RopeSpec read_rope(const Map& rope) {
 void read_layers(const Map& model, ModelSpec& m) {
     const auto layers = static_cast<std::size_t>(m.layers);
     std::vector<std::int64_t> without_rope;
-    std::vector<std::int64_t> windows;
+    std::vector<std::int64_t> sliding_windows;
     if (model.has("layers_without_rope")) {
         without_rope = parse_numbers<std::int64_t>(model.at("layers_without_rope"));
     }
-    if (model.has("windows")) windows = parse_numbers<std::int64_t>(model.at("windows"));
-    if (!windows.empty() && windows.size() != layers) fail("windows are not one for each layer");
-    if (without_rope.empty() && windows.empty()) return;
+    if (model.has("windows")) sliding_windows = parse_numbers<std::int64_t>(model.at("windows"));
+    if (!sliding_windows.empty() && sliding_windows.size() != layers)
+        fail("windows are not one for each layer");
+    if (without_rope.empty() && sliding_windows.empty()) return;
     m.layer_specs.resize(layers);
     for (const std::int64_t i : without_rope) {
         if (i < 0 || i >= m.layers) fail(cat("there is no layer ", i));
         m.layer_specs[static_cast<std::size_t>(i)].rope = false;
     }
-    for (std::size_t i = 0; i < windows.size(); ++i) m.layer_specs[i].window = windows[i];
+    for (std::size_t i = 0; i < sliding_windows.size(); ++i)
+        m.layer_specs[i].sliding_window = sliding_windows[i];
 }
 
 }  // namespace
@@ -226,7 +228,7 @@ std::string model_text(const ModelSpec& m) {
                ",\n  tie_word_embeddings: ", yes_no(m.tie_word_embeddings), quantization_text(m),
                multipliers_text(m), arithmetic_text(m), experts_text(m), unlike_layers_text(m),
                "}\nrope: ", rope_text(m.rope),
-               m.window_rope ? "window_rope: " + rope_text(*m.window_rope) : "");
+               m.sliding_rope ? "window_rope: " + rope_text(*m.sliding_rope) : "");
 }
 
 ModelSpec read_model(const YAML::Node& root) {
@@ -253,7 +255,7 @@ ModelSpec read_model(const YAML::Node& root) {
     read_arithmetic(model, m);
     read_experts_of(model, m);
     m.rope = read_rope(Map(Map(root).at("rope")));
-    if (Map(root).has("window_rope")) m.window_rope = read_rope(Map(Map(root).at("window_rope")));
+    if (Map(root).has("window_rope")) m.sliding_rope = read_rope(Map(Map(root).at("window_rope")));
     return m;
 }
 

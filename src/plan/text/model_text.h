@@ -13,7 +13,8 @@ namespace loratrain::plan_yaml {
 /// Of its word.
 WeightFormat read_format(const std::string& name);
 
-/// The lines `model:` and `rope:`, and `window_rope:` where windows have another.
+/// The lines `model:` and `rope:`, and `window_rope:` where layers with sliding windows have
+/// another.
 std::string model_text(const ModelSpec& m);
 
 /// Of a map that has them.

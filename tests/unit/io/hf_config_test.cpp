@@ -140,8 +140,8 @@ TEST(HfConfigTest, GoldenOlmo) {
     EXPECT_EQ(olmo2.k_norm_size(), 24);
     const ModelSpec olmo3 = golden_model("olmo3");
     EXPECT_EQ(olmo3.norms, NormPlacement::after);
-    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(olmo3.layer(i).window, i < 3 ? 6 : 0);
-    ASSERT_TRUE(olmo3.window_rope);
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(olmo3.layer(i).sliding_window, i < 3 ? 6 : 0);
+    ASSERT_TRUE(olmo3.sliding_rope);
     EXPECT_EQ(olmo3.rope_of(olmo3.layer(0)).type, RopeType::standard);
     EXPECT_EQ(olmo3.rope_of(olmo3.layer(3)).type, RopeType::yarn);
     EXPECT_EQ(olmo3.attention_scale(olmo3.layer(0)), 1.0 / std::sqrt(12.0));
@@ -157,8 +157,8 @@ TEST(HfConfigTest, GoldenGemma) {
     EXPECT_DOUBLE_EQ(gemma2.attention_scale({}), 1.0 / std::sqrt(10.0));
     EXPECT_EQ(gemma2.attention_soft_cap, 2.0);
     EXPECT_EQ(gemma2.logits_soft_cap, 3.0);
-    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gemma2.layer(i).window, i == 1 ? 0 : 6);
-    EXPECT_FALSE(gemma2.window_rope || gemma2.qk_norm);
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gemma2.layer(i).sliding_window, i == 1 ? 0 : 6);
+    EXPECT_FALSE(gemma2.sliding_rope || gemma2.qk_norm);
     const ModelSpec gemma3 = golden_model("gemma3_text");
     EXPECT_TRUE(gemma3.qk_norm);
     EXPECT_FALSE(gemma3.qk_norm_whole);
@@ -172,8 +172,8 @@ TEST(HfConfigTest, GoldenGemma) {
     const json around = {{"model_type", "gemma3"},
                          {"text_config", with(config("gemma3_text"), caps)}};
     EXPECT_EQ(parse(around).logits_soft_cap, 0.0);
-    ASSERT_TRUE(gemma3.window_rope);
-    EXPECT_EQ(gemma3.window_rope->theta, 10000.0);
+    ASSERT_TRUE(gemma3.sliding_rope);
+    EXPECT_EQ(gemma3.sliding_rope->theta, 10000.0);
     EXPECT_EQ(gemma3.rope.theta, 100000.0);
     EXPECT_EQ(gemma3.rope.type, RopeType::linear);
 }
@@ -252,8 +252,8 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
     EXPECT_EQ(gemma2.head_dim, 256);
     EXPECT_EQ(gemma2.attention_soft_cap, 50.0);
     EXPECT_EQ(gemma2.logits_soft_cap, 30.0);
-    EXPECT_EQ(gemma2.layer(0).window, 4096);
-    EXPECT_EQ(gemma2.layer(1).window, 0);
+    EXPECT_EQ(gemma2.layer(0).sliding_window, 4096);
+    EXPECT_EQ(gemma2.layer(1).sliding_window, 0);
     const ModelSpec gemma3 = parse(
         with(config("gemma3_text"), {{"rope_local_base_freq", 10000},
                                      {"rope_theta", 1000000},
@@ -261,13 +261,13 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
                                      {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
                                      {"sliding_window", 512},
                                      {"sliding_window_pattern", 6}}));
-    EXPECT_EQ(gemma3.layer(4).window, 512);
-    EXPECT_EQ(gemma3.layer(5).window, 0);
+    EXPECT_EQ(gemma3.layer(4).sliding_window, 512);
+    EXPECT_EQ(gemma3.layer(5).sliding_window, 0);
     EXPECT_EQ(gemma3.rope.theta, 1e6);
     EXPECT_EQ(gemma3.rope.factor, 8.0);
-    ASSERT_TRUE(gemma3.window_rope);
-    EXPECT_EQ(gemma3.window_rope->type, RopeType::standard);
-    EXPECT_EQ(gemma3.window_rope->theta, 1e4);
+    ASSERT_TRUE(gemma3.sliding_rope);
+    EXPECT_EQ(gemma3.sliding_rope->type, RopeType::standard);
+    EXPECT_EQ(gemma3.sliding_rope->theta, 1e4);
     const ModelSpec olmo3 = parse(with(
         config("olmo3"),
         {{"rope_theta", 500000},
@@ -275,11 +275,11 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
           {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}}},
          {"sliding_window", 4096}}));
     EXPECT_EQ(olmo3.rms_norm_eps, 1e-5);
-    EXPECT_EQ(olmo3.layer(2).window, 4096);
-    EXPECT_EQ(olmo3.layer(3).window, 0);
+    EXPECT_EQ(olmo3.layer(2).sliding_window, 4096);
+    EXPECT_EQ(olmo3.layer(3).sliding_window, 0);
     EXPECT_EQ(olmo3.rope.type, RopeType::yarn);
-    ASSERT_TRUE(olmo3.window_rope);
-    EXPECT_EQ(olmo3.window_rope->theta, 500000.0);
+    ASSERT_TRUE(olmo3.sliding_rope);
+    EXPECT_EQ(olmo3.sliding_rope->theta, 500000.0);
     const std::string text = refusal_with({{"use_bidirectional_attention", true}}, "gemma3_text");
     EXPECT_TRUE(has(text, "only causal attention"));
 }
@@ -318,9 +318,9 @@ TEST(HfConfigTest, GoldenPhi3) {
               (std::vector<std::string>{"o_proj", "down_proj", "qkv_proj", "gate_up_proj"}));
     EXPECT_EQ(linear_shape(spec, Linear::qkv).out, 64 + 2 * 32);
     EXPECT_EQ(linear_shape(spec, Linear::q).out, 0);
-    const ModelSpec window = golden_model("phi3_window");
-    EXPECT_EQ(window.layer(1).window, 6);
-    EXPECT_EQ(window.rope.theta, 250000.0);
+    const ModelSpec phi3 = golden_model("phi3_window");
+    EXPECT_EQ(phi3.layer(1).sliding_window, 6);
+    EXPECT_EQ(phi3.rope.theta, 250000.0);
 }
 
 // As the files of microsoft/Phi-3-mini-128k-instruct and Phi-4-mini-instruct have them.
@@ -682,13 +682,13 @@ TEST(HfConfigTest, RopesByTypeOfLayerThatContradict) {
         {{"rope_parameters", by_type}, {"rope_scaling", {{"factor", 8.0}}}, {"rope_theta", 3e5}}));
     EXPECT_EQ(same.rope.factor, 8.0);
     EXPECT_EQ(same.rope.theta, 3e5);
-    ASSERT_TRUE(same.window_rope);
-    EXPECT_EQ(same.window_rope->theta, 1e4);
+    ASSERT_TRUE(same.sliding_rope);
+    EXPECT_EQ(same.sliding_rope->theta, 1e4);
     // Of olmo3 transformers takes rope_theta for full attention alone.
     const ModelSpec olmo3 = parse(with(config("olmo3"), {{"rope_theta", 1e6}}));
     EXPECT_EQ(olmo3.rope.theta, 1e6);
-    ASSERT_TRUE(olmo3.window_rope);
-    EXPECT_EQ(olmo3.window_rope->theta, 5e5);
+    ASSERT_TRUE(olmo3.sliding_rope);
+    EXPECT_EQ(olmo3.sliding_rope->theta, 5e5);
 }
 
 TEST(HfConfigTest, RefusesUnreadableDocuments) {
@@ -768,39 +768,39 @@ TEST(HfConfigTest, RefusesOtherQuantisationsByName) {
 }
 
 /// Of the first and the last layer of 32; none where all layers are alike and without one.
-std::array<std::int64_t, 2> windows(const std::string& family, const json& changes) {
+std::array<std::int64_t, 2> sliding_windows(const std::string& family, const json& changes) {
     const ModelSpec spec = parse(with(config(family), changes));
     EXPECT_TRUE(spec.layer_specs.empty() || spec.layer_specs.size() == 32U);
-    return {spec.layer(0).window, spec.layer(31).window};
+    return {spec.layer(0).sliding_window, spec.layer(31).sliding_window};
 }
 
-using Windows = std::array<std::int64_t, 2>;
+using SlidingWindows = std::array<std::int64_t, 2>;
 
 TEST(HfConfigTest, WindowsOfAllLayers) {
-    EXPECT_EQ(windows("mistral", {{"sliding_window", 100}}), (Windows{100, 100}));
-    EXPECT_EQ(windows("mistral", {{"vocab_size", 50}}), (Windows{4096, 4096}));
+    EXPECT_EQ(sliding_windows("mistral", {{"sliding_window", 100}}), (SlidingWindows{100, 100}));
+    EXPECT_EQ(sliding_windows("mistral", {{"vocab_size", 50}}), (SlidingWindows{4096, 4096}));
     json without = config("mistral");
     without["sliding_window"] = nullptr;
     EXPECT_TRUE(parse(without).layer_specs.empty());
-    EXPECT_EQ(windows("llama", {{"sliding_window", 100}}), (Windows{0, 0}));
+    EXPECT_EQ(sliding_windows("llama", {{"sliding_window", 100}}), (SlidingWindows{0, 0}));
     EXPECT_TRUE(has(refusal_with({{"sliding_window", -1}}, "mistral"), "sliding_window is -1"));
 }
 
 TEST(HfConfigTest, WindowsOfLastLayers) {
     for (const std::string family : {"qwen2", "qwen3"}) {
-        EXPECT_EQ(windows(family, {{"sliding_window", 100}}), (Windows{0, 0}));
+        EXPECT_EQ(sliding_windows(family, {{"sliding_window", 100}}), (SlidingWindows{0, 0}));
         json changes = {{"sliding_window", 100}, {"use_sliding_window", true}};
-        EXPECT_EQ(windows(family, changes), (Windows{0, 100}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{0, 100}));
         changes["max_window_layers"] = 32;
-        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{0, 0}));
         changes["max_window_layers"] = 0;
-        EXPECT_EQ(windows(family, changes), (Windows{100, 100}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{100, 100}));
         changes["max_window_layers"] = 31;
         const ModelSpec spec = parse(with(config(family), changes));
-        EXPECT_EQ(spec.layer(30).window, 0);
-        EXPECT_EQ(spec.layer(31).window, 100);
+        EXPECT_EQ(spec.layer(30).sliding_window, 0);
+        EXPECT_EQ(spec.layer(31).sliding_window, 100);
         changes.erase("sliding_window");
-        EXPECT_EQ(windows(family, changes), (Windows{0, 4096}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{0, 4096}));
     }
 }
 
@@ -811,14 +811,14 @@ TEST(HfConfigTest, WindowsByLayerTypes) {
     json changes = {{"sliding_window", 100}, {"use_sliding_window", true}, {"layer_types", full}};
     for (const std::string family : {"qwen2", "qwen3", "smollm3"}) {
         changes["layer_types"] = full;
-        EXPECT_EQ(windows(family, changes), (Windows{0, 0}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{0, 0}));
         changes["layer_types"] = first;
-        EXPECT_EQ(windows(family, changes), (Windows{100, 0}));
+        EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{100, 0}));
     }
     changes.erase("layer_types");
     const ModelSpec smollm3 = parse(with(config("smollm3"), changes));
     for (std::int64_t i = 0; i < 32; ++i) {
-        EXPECT_EQ(smollm3.layer(i).window, smollm3.layer(i).rope ? 0 : 100);
+        EXPECT_EQ(smollm3.layer(i).sliding_window, smollm3.layer(i).rope ? 0 : 100);
     }
     const auto refused = [&](const std::string& family, const json& types) {
         return refusal_with({{"layer_types", types}, {"sliding_window", 100}}, family);
@@ -833,11 +833,11 @@ TEST(HfConfigTest, WindowsByLayerTypes) {
 TEST(HfConfigTest, GoldenWindows) {
     const ModelSpec mistral = golden_model("mistral_window");
     const ModelSpec qwen2 = golden_model("qwen2_window");
-    EXPECT_EQ(mistral.layer(0).window, 6);
-    EXPECT_EQ(mistral.layer(1).window, 6);
-    EXPECT_EQ(qwen2.layer(0).window, 0);
-    EXPECT_EQ(qwen2.layer(1).window, 9);
-    EXPECT_EQ(qwen2.layer(2).window, 9);
+    EXPECT_EQ(mistral.layer(0).sliding_window, 6);
+    EXPECT_EQ(mistral.layer(1).sliding_window, 6);
+    EXPECT_EQ(qwen2.layer(0).sliding_window, 0);
+    EXPECT_EQ(qwen2.layer(1).sliding_window, 9);
+    EXPECT_EQ(qwen2.layer(2).sliding_window, 9);
     EXPECT_EQ(parse(older_spelling("qwen2_window")).layer_specs, qwen2.layer_specs);
 }
 

@@ -270,7 +270,7 @@ TEST(AttentionSpan, TwiceThePairsThatSeeEachOther) {
     ModelSpec model;
     model.layers = 4;
     model.layer_specs.assign(4, {});
-    for (std::size_t i = 1; i < 4; ++i) model.layer_specs[i].window = 100;
+    for (std::size_t i = 1; i < 4; ++i) model.layer_specs[i].sliding_window = 100;
     const AttentionSpan span(model);
     EXPECT_EQ(span.squares(60), 3600.0);
     double pairs = 0.0;

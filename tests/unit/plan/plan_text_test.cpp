@@ -27,10 +27,10 @@ Plan odd_plan() {
     plan.model.embeds_scaled = true;
     plan.model.wrapper = "gemma3";
     plan.model.rope.query_beta = 0.25;
-    plan.model.window_rope = RopeSpec{.type = RopeType::yarn, .theta = 7.0, .beta_slow = 1.5};
+    plan.model.sliding_rope = RopeSpec{.type = RopeType::yarn, .theta = 7.0, .beta_slow = 1.5};
     plan.model.layer_specs.assign(static_cast<std::size_t>(plan.model.layers), {});
     plan.model.layer_specs.front().rope = false;
-    plan.model.layer_specs.back().window = 4096;
+    plan.model.layer_specs.back().sliding_window = 4096;
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
@@ -165,7 +165,7 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.model.activation, Activation::gelu_tanh);
     EXPECT_TRUE(read.model.norm_plus_one && read.model.embeds_scaled);
     EXPECT_EQ(read.model.wrapper, "gemma3");
-    EXPECT_EQ(read.model.window_rope, plan.model.window_rope);
+    EXPECT_EQ(read.model.sliding_rope, plan.model.sliding_rope);
     EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
     EXPECT_EQ(read.model.rope, plan.model.rope);
     EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
