@@ -12,17 +12,17 @@ def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> (64 - bits)) & _MASK
 
 
-def _mixed(lane: int, word: int) -> int:
-    return _rotated((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
+def _mixed(accumulator: int, word: int) -> int:
+    return _rotated((accumulator + word * _P2) & _MASK, 31) * _P1 & _MASK
 
 
 def _of_stripes(data: bytes) -> int:
-    lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
+    accumulators = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
     for words in struct.iter_unpack("<4Q", data):
-        lanes = [_mixed(lane, word) for lane, word in zip(lanes, words)]
-    value = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18))) & _MASK
-    for lane in lanes:
-        value = ((value ^ _mixed(0, lane)) * _P1 + _P4) & _MASK
+        accumulators = [_mixed(accumulator, word) for accumulator, word in zip(accumulators, words)]
+    value = sum(_rotated(accumulator, bits) for accumulator, bits in zip(accumulators, (1, 7, 12, 18))) & _MASK
+    for accumulator in accumulators:
+        value = ((value ^ _mixed(0, accumulator)) * _P1 + _P4) & _MASK
     return value
 
 

@@ -11,25 +11,25 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::int64_t lanes = std::tuple_size_v<PhiloxLanes::value_type>;
-constexpr std::int64_t lane_cols = 8;
-constexpr std::int64_t block_cols = lanes * lane_cols;
+constexpr std::int64_t counters = std::tuple_size_v<PhiloxWords::value_type>;
+constexpr std::int64_t counter_cols = 8;
+constexpr std::int64_t block_cols = counters * counter_cols;
 
 /// Columns block * block_cols and on of a row.
 LORATRAIN_VECTOR_CODE
 std::array<float, block_cols> random_block(const RandomMatrix& random, std::int64_t row,
                                            std::int64_t block) {
-    const PhiloxLanes words = philox4x32_lanes(
-        {static_cast<std::uint32_t>(block * lanes), static_cast<std::uint32_t>(row),
+    const PhiloxWords words = philox4x32_words(
+        {static_cast<std::uint32_t>(block * counters), static_cast<std::uint32_t>(row),
          static_cast<std::uint32_t>(row >> 32), 0},
         random.key);
     std::array<float, block_cols> values{};
-    for (std::size_t c = 0; c < lane_cols; ++c) {
-        for (std::size_t i = 0; i < lanes; ++i) {
+    for (std::size_t c = 0; c < counter_cols; ++c) {
+        for (std::size_t i = 0; i < counters; ++i) {
             const std::uint32_t bits = (words[c / 2][i] >> (16U * (c % 2))) & 0xffffU;
             const float unit =
                 (static_cast<float>(static_cast<std::int32_t>(bits)) + 0.5F) / 32768.0F - 1.0F;
-            values[i * lane_cols + c] = std::fma(random.half_width, unit, random.center);
+            values[i * counter_cols + c] = std::fma(random.half_width, unit, random.center);
         }
     }
     return values;

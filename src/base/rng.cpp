@@ -26,8 +26,8 @@ WidePair multiply(std::uint32_t a, std::uint32_t b) {
     return {static_cast<std::uint32_t>(product >> 32U), static_cast<std::uint32_t>(product)};
 }
 
-constexpr std::size_t lanes_at_once = std::tuple_size_v<PhiloxLanes::value_type>;
-constexpr std::size_t uniform_block = std::tuple_size_v<PhiloxLanes> * lanes_at_once;
+constexpr std::size_t counters_at_once = std::tuple_size_v<PhiloxWords::value_type>;
+constexpr std::size_t uniform_block = std::tuple_size_v<PhiloxWords> * counters_at_once;
 
 /// Both as uniform_float() has them.
 float box_muller(float first, float second) {
@@ -41,11 +41,11 @@ LORATRAIN_VECTOR_CODE
 void fill_uniform_blocks(std::uint64_t key, std::uint64_t first_block, std::size_t blocks,
                          float* values) {
     for (std::size_t block = 0; block < blocks; ++block, values += uniform_block) {
-        const std::uint64_t counter = (first_block + block) * lanes_at_once;
-        const PhiloxLanes words = philox4x32_lanes(
+        const std::uint64_t counter = (first_block + block) * counters_at_once;
+        const PhiloxWords words = philox4x32_words(
             {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32U), 0, 0},
             key);
-        for (std::size_t i = 0; i < lanes_at_once; ++i) {
+        for (std::size_t i = 0; i < counters_at_once; ++i) {
             for (std::size_t w = 0; w < words.size(); ++w) {
                 const auto bits = static_cast<std::int32_t>(words[w][i] >> 8U);
                 values[i * words.size() + w] = static_cast<float>(bits) * 0x1p-24F;
@@ -71,28 +71,28 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
 }
 
 LORATRAIN_VECTOR_CODE
-PhiloxLanes philox4x32_lanes(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
+PhiloxWords philox4x32_words(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
                              int rounds) {
-    PhiloxLanes lanes{};
-    for (std::size_t i = 0; i < lanes[0].size(); ++i) {
-        lanes[0][i] = counter[0] + static_cast<std::uint32_t>(i);
-        for (std::size_t w = 1; w < lanes.size(); ++w) lanes[w][i] = counter[w];
+    PhiloxWords words{};
+    for (std::size_t i = 0; i < words[0].size(); ++i) {
+        words[0][i] = counter[0] + static_cast<std::uint32_t>(i);
+        for (std::size_t w = 1; w < words.size(); ++w) words[w][i] = counter[w];
     }
     auto k0 = static_cast<std::uint32_t>(key);
     auto k1 = static_cast<std::uint32_t>(key >> 32U);
     for (int round = 0; round < rounds; ++round) {
-        for (std::size_t i = 0; i < lanes[0].size(); ++i) {
-            const WidePair p0 = multiply(first_multiplier, lanes[0][i]);
-            const WidePair p1 = multiply(second_multiplier, lanes[2][i]);
-            lanes[0][i] = p1.hi ^ lanes[1][i] ^ k0;
-            lanes[1][i] = p1.lo;
-            lanes[2][i] = p0.hi ^ lanes[3][i] ^ k1;
-            lanes[3][i] = p0.lo;
+        for (std::size_t i = 0; i < words[0].size(); ++i) {
+            const WidePair p0 = multiply(first_multiplier, words[0][i]);
+            const WidePair p1 = multiply(second_multiplier, words[2][i]);
+            words[0][i] = p1.hi ^ words[1][i] ^ k0;
+            words[1][i] = p1.lo;
+            words[2][i] = p0.hi ^ words[3][i] ^ k1;
+            words[3][i] = p0.lo;
         }
         k0 += first_key_step;
         k1 += second_key_step;
     }
-    return lanes;
+    return words;
 }
 
 std::uint64_t hash_name(std::string_view name) {

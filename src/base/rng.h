@@ -17,8 +17,8 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, st
 
 /// The same of counters {counter[0] + i, counter[1], counter[2], counter[3]} for i = 0 ... 15 at
 /// once: result[w][i] is word w of the i-th.
-using PhiloxLanes = std::array<std::array<std::uint32_t, 16>, 4>;
-PhiloxLanes philox4x32_lanes(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
+using PhiloxWords = std::array<std::array<std::uint32_t, 16>, 4>;
+PhiloxWords philox4x32_words(const std::array<std::uint32_t, 4>& counter, std::uint64_t key,
                              int rounds = 10);
 
 /// 64-bit FNV-1a of a name; stable across machines.

@@ -50,9 +50,9 @@ HostLink::HostLink(std::unique_ptr<SharedMemory> memory, const Capacities& capac
     : memory_(std::move(memory)), peer_(peer), is_lower_(is_lower) {
     auto* place = static_cast<char*>(memory_->data());
     for (std::size_t c = 0; c < capacities.size(); ++c) {
-        lanes_.push_back({ByteRing(place, capacities[c], copy),
-                          goes_up(static_cast<Channel>(c)) == is_lower,
-                          {}});
+        channels_.push_back({ByteRing(place, capacities[c], copy),
+                             goes_up(static_cast<Channel>(c)) == is_lower,
+                             {}});
         place += ByteRing::bytes_for(capacities[c]);
     }
 }
@@ -63,7 +63,7 @@ bool HostLink::sends(Channel channel) const {
 
 std::shared_ptr<const HostLink::Message> HostLink::send(const void* data, std::size_t bytes,
                                                         Channel channel) {
-    // Of a lane that sends, a message is only read.
+    // Of a channel that sends, a message is only read.
     return add(channel, Message(const_cast<void*>(data), bytes));  // NOLINT(*-const-cast)
 }
 
@@ -73,45 +73,45 @@ std::shared_ptr<const HostLink::Message> HostLink::receive(void* data, std::size
 }
 
 std::shared_ptr<const HostLink::Message> HostLink::add(Channel channel, Message message) {
-    Lane& lane = lanes_[static_cast<std::size_t>(channel)];
+    ChannelState& state = channels_[static_cast<std::size_t>(channel)];
     const auto added = std::make_shared<Message>(message);
-    lane.queue.push_back(added);
-    advance(lane);
+    state.queue.push_back(added);
+    advance(state);
     return added;
 }
 
 bool HostLink::advance() {
     bool moved = false;
-    for (Lane& lane : lanes_) moved = advance(lane) || moved;
+    for (ChannelState& state : channels_) moved = advance(state) || moved;
     return moved;
 }
 
-bool HostLink::advance(Lane& lane) {
+bool HostLink::advance(ChannelState& state) {
     bool moved = false;
-    while (!lane.queue.empty()) {
-        Message& message = *lane.queue.front();
-        if (!message.started_ && !start(lane, message)) return moved;
-        const std::size_t count = lane.sends ? lane.ring.write(message.data_, message.left_)
-                                             : lane.ring.read(message.data_, message.left_);
+    while (!state.queue.empty()) {
+        Message& message = *state.queue.front();
+        if (!message.started_ && !start(state, message)) return moved;
+        const std::size_t count = state.sends ? state.ring.write(message.data_, message.left_)
+                                              : state.ring.read(message.data_, message.left_);
         message.data_ += count;
         message.left_ -= count;
         moved = moved || count > 0;
         if (message.left_ > 0) return moved;
-        lane.queue.pop_front();
+        state.queue.pop_front();
         moved = true;
     }
     return moved;
 }
 
 /// A message begins with its length.
-bool HostLink::start(Lane& lane, Message& message) {
+bool HostLink::start(ChannelState& state, Message& message) {
     std::uint64_t length = message.left_;
-    if (lane.sends) {
-        if (lane.ring.room() < sizeof(length)) return false;
-        lane.ring.write(&length, sizeof(length));
+    if (state.sends) {
+        if (state.ring.room() < sizeof(length)) return false;
+        state.ring.write(&length, sizeof(length));
     } else {
-        if (lane.ring.filled() < sizeof(length)) return false;
-        lane.ring.read(&length, sizeof(length));
+        if (state.ring.filled() < sizeof(length)) return false;
+        state.ring.read(&length, sizeof(length));
         LORATRAIN_CHECK(length == message.left_, "a message of ", length, " bytes where ",
                         message.left_, " were expected");
     }

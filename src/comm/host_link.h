@@ -54,7 +54,7 @@ class HostLink {
     bool advance();
 
   private:
-    struct Lane {
+    struct ChannelState {
         ByteRing ring;
         bool sends;
         std::deque<std::shared_ptr<Message>> queue;
@@ -68,13 +68,13 @@ class HostLink {
     static std::size_t bytes_for(const Capacities& capacities);
 
     std::shared_ptr<const Message> add(Channel channel, Message message);
-    bool advance(Lane& lane);
-    static bool start(Lane& lane, Message& message);
+    bool advance(ChannelState& state);
+    static bool start(ChannelState& state, Message& message);
 
     std::unique_ptr<SharedMemory> memory_;
     int peer_;
     bool is_lower_;
-    std::deque<Lane> lanes_;  ///< by channel
+    std::deque<ChannelState> channels_;  ///< by channel
 };
 
 }  // namespace loratrain

@@ -182,9 +182,9 @@ void PipelineRunner::post_receives() {
         const Action& action = forward_receives_.front();
         const TensorView input = stage_.input(action.slot, tokens_of(action));
         const std::size_t bytes = payload_bytes(input) + action.carried.size() * sizeof(double);
-        Lane& lane = forward_on(action);
-        lane.in = communicator_.receive(input.data, bytes, peer_of(action), Channel::forward);
-        lane.free = false;
+        Messages& messages = forward_on(action);
+        messages.in = communicator_.receive(input.data, bytes, peer_of(action), Channel::forward);
+        messages.free = false;
         forward_receives_.pop_front();
     }
     while (!backward_receives_.empty() && backward_on(backward_receives_.front()).free) {
@@ -192,9 +192,10 @@ void PipelineRunner::post_receives() {
         const TensorView gradient = message(gradient_in_, action);
         const std::size_t bytes =
             payload_bytes(gradient) + 2 * action.carried.size() * sizeof(double);
-        Lane& lane = backward_on(action);
-        lane.in = communicator_.receive(gradient.data, bytes, peer_of(action), Channel::backward);
-        lane.free = false;
+        Messages& messages = backward_on(action);
+        messages.in =
+            communicator_.receive(gradient.data, bytes, peer_of(action), Channel::backward);
+        messages.free = false;
         backward_receives_.pop_front();
     }
 }
@@ -424,9 +425,9 @@ std::int32_t PipelineRunner::own_replica() const {
 
 void PipelineRunner::drain() {
     if (!window_arrived_) wait_until([this] { return all_have_window(); });
-    for (const auto* lanes : {&forward_, &backward_}) {
-        for (const Lane& lane : *lanes) {
-            if (lane.out) wait_for(*lane.out);
+    for (const auto* all : {&forward_, &backward_}) {
+        for (const Messages& messages : *all) {
+            if (messages.out) wait_for(*messages.out);
         }
     }
     reads_.finish();

@@ -83,8 +83,8 @@ class PipelineRunner {
     void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }
 
   private:
-    /// What a slot or a buffer is used for.
-    struct Lane {
+    /// The messages that a slot or a buffer is used for.
+    struct Messages {
         bool free = true;  ///< may be received into
         std::unique_ptr<Transfer> in;
         std::unique_ptr<Transfer> out;
@@ -125,10 +125,10 @@ class PipelineRunner {
 
     bool first() const { return stage_index_ == 0; }
     bool last() const { return stage_index_ + 1 == view_.replica.stages.size(); }
-    Lane& forward_on(const Action& action) {
+    Messages& forward_on(const Action& action) {
         return forward_[static_cast<std::size_t>(action.slot)];
     }
-    Lane& backward_on(const Action& action) {
+    Messages& backward_on(const Action& action) {
         return backward_[static_cast<std::size_t>(action.buffer)];
     }
     /// The rank at the other end of this lane's message.
@@ -163,8 +163,8 @@ class PipelineRunner {
     UnderWay under_way_;
     std::deque<Action> forward_receives_;  ///< not posted yet
     std::deque<Action> backward_receives_;
-    std::vector<Lane> forward_;                    ///< per activation slot
-    std::vector<Lane> backward_;                   ///< per gradient buffer
+    std::vector<Messages> forward_;                ///< per activation slot
+    std::vector<Messages> backward_;               ///< per gradient buffer
     std::map<AdapterId, EvalResult> evaluations_;  ///< on the last stage, not complete yet
     std::vector<std::int32_t> adapters_;
     std::vector<std::int32_t> places_;

@@ -12,19 +12,19 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t columns_per_word_block = 8;
-constexpr int lanes = 16;
-constexpr std::int64_t columns_per_call = lanes * columns_per_word_block;
+constexpr int counters = 16;
+constexpr std::int64_t columns_per_call = counters * columns_per_word_block;
 
-/// dropout_bits (base/rng.h) of `lanes` neighbouring column blocks at once; bits[j] are the 15
+/// dropout_bits (base/rng.h) of `counters` neighbouring column blocks at once; bits[j] are the 15
 /// random bits of column 8 * first_block + j.
 LORATRAIN_VECTOR_CODE
 void random_bits(const DropoutRow& row, std::uint32_t first_block,
                  std::array<std::uint16_t, columns_per_call>& bits) {
-    std::array<std::uint32_t, lanes> c0;
-    std::array<std::uint32_t, lanes> c1;
-    std::array<std::uint32_t, lanes> c2;
-    std::array<std::uint32_t, lanes> c3;
-    for (int lane = 0; lane < lanes; ++lane) c0[lane] = first_block + lane;
+    std::array<std::uint32_t, counters> c0;
+    std::array<std::uint32_t, counters> c1;
+    std::array<std::uint32_t, counters> c2;
+    std::array<std::uint32_t, counters> c3;
+    for (int i = 0; i < counters; ++i) c0[i] = first_block + i;
     c1.fill(row.position);
     c2.fill(row.sample);
     c3.fill(row.step);
@@ -32,22 +32,22 @@ void random_bits(const DropoutRow& row, std::uint32_t first_block,
     auto k1 = static_cast<std::uint32_t>(row.key >> 32U);
     for (int round = 0; round < dropout_rounds; ++round) {
 #pragma omp simd
-        for (int lane = 0; lane < lanes; ++lane) {
-            const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0[lane];
-            const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2[lane];
-            c0[lane] = static_cast<std::uint32_t>(p1 >> 32U) ^ c1[lane] ^ k0;
-            c1[lane] = static_cast<std::uint32_t>(p1);
-            c2[lane] = static_cast<std::uint32_t>(p0 >> 32U) ^ c3[lane] ^ k1;
-            c3[lane] = static_cast<std::uint32_t>(p0);
+        for (int i = 0; i < counters; ++i) {
+            const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c0[i];
+            const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c2[i];
+            c0[i] = static_cast<std::uint32_t>(p1 >> 32U) ^ c1[i] ^ k0;
+            c1[i] = static_cast<std::uint32_t>(p1);
+            c2[i] = static_cast<std::uint32_t>(p0 >> 32U) ^ c3[i] ^ k1;
+            c3[i] = static_cast<std::uint32_t>(p0);
         }
         k0 += 0x9E3779B9U;
         k1 += 0xBB67AE85U;
     }
-    for (int lane = 0; lane < lanes; ++lane) {
-        const std::array<std::uint32_t, 4> words{c0[lane], c1[lane], c2[lane], c3[lane]};
+    for (int i = 0; i < counters; ++i) {
+        const std::array<std::uint32_t, 4> words{c0[i], c1[i], c2[i], c3[i]};
         for (int w = 0; w < 4; ++w) {
-            bits[8 * lane + 2 * w] = static_cast<std::uint16_t>(words[w] & 0x7fffU);
-            bits[8 * lane + 2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16U & 0x7fffU);
+            bits[8 * i + 2 * w] = static_cast<std::uint16_t>(words[w] & 0x7fffU);
+            bits[8 * i + 2 * w + 1] = static_cast<std::uint16_t>(words[w] >> 16U & 0x7fffU);
         }
     }
 }

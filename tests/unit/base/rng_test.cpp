@@ -40,13 +40,13 @@ TEST(Philox, KnownAnswers) {
               (Words{0x5f6fb709U, 0x0d893f64U, 0x4f121f81U, 0x4f730a48U}));
 }
 
-TEST(Philox, LanesAreThoseOfCountersOneByOne) {
+TEST(Philox, WordsAreThoseOfCountersOneByOne) {
     const Words first{0xfffffff8U, 5, 6, 7};
     for (const int rounds : {7, 10}) {
-        const PhiloxLanes lanes = philox4x32_lanes(first, 0x299f31d0a4093822ULL, rounds);
-        for (std::uint32_t i = 0; i < lanes[0].size(); ++i) {
+        const PhiloxWords words = philox4x32_words(first, 0x299f31d0a4093822ULL, rounds);
+        for (std::uint32_t i = 0; i < words[0].size(); ++i) {
             const Words alone = philox4x32({first[0] + i, 5, 6, 7}, 0x299f31d0a4093822ULL, rounds);
-            for (std::size_t w = 0; w < alone.size(); ++w) EXPECT_EQ(lanes[w][i], alone[w]);
+            for (std::size_t w = 0; w < alone.size(); ++w) EXPECT_EQ(words[w][i], alone[w]);
         }
     }
 }
