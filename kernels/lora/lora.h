@@ -36,21 +36,21 @@ struct LoraRowCuts {
     int count = 0;
 };
 
-/// What the sweeps of the two gradients go by on tensor cores: a thread block's features, and what
+/// What the passes of the two gradients go by on tensor cores: a thread block's features, and what
 /// the tokens of a tile and the ranks of a slot in one target are multiples of.
-constexpr std::int32_t lora_sweep_columns = 256;
+constexpr std::int32_t lora_pass_columns = 256;
 constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
 /// The same where dY has at most so many elements and columns.
 constexpr std::int32_t lora_small_part_columns = 512;
-constexpr std::int64_t lora_small_sweep = std::int64_t{3} << 24;
+constexpr std::int64_t lora_small_pass = std::int64_t{3} << 24;
 constexpr std::int64_t lora_small_columns = 8192;
-/// Tokens of a tile where no slot has more ranks than lora_sweep_rank_multiple, and dY at least so
+/// Tokens of a tile where no slot has more ranks than lora_pass_rank_multiple, and dY at least so
 /// many elements.
 constexpr std::int32_t lora_narrow_rows = 256;
-constexpr std::int64_t lora_narrow_sweep = std::int64_t{10} << 20;
-constexpr std::int32_t lora_sweep_row_multiple = 128;
-constexpr int lora_sweep_blocks_of_processor = 2;
-constexpr std::int32_t lora_sweep_rank_multiple = 16;
+constexpr std::int64_t lora_narrow_pass = std::int64_t{10} << 20;
+constexpr std::int32_t lora_pass_row_multiple = 128;
+constexpr int lora_pass_blocks_of_processor = 2;
+constexpr std::int32_t lora_pass_rank_multiple = 16;
 
 /// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S, of targets
 /// whose outputs lie side by side.

@@ -3,7 +3,7 @@
 #include "kernels/dropout.cuh"
 #include "kernels/tensor_core.cuh"
 #include "lora_columns.cuh"
-#include "lora_sweep_tile.cuh"
+#include "lora_pass_tile.cuh"
 #include "lora_tensor.h"
 
 /// Pieces of the kernel that adds S Bᵀ or dS A: what it keeps in shared memory, and what its warps
@@ -44,12 +44,12 @@ struct DropoutTarget {
 
 /// Shared memory of a block with `blocks` rank blocks of all targets together.
 struct Staging {
-    std::uint32_t* factors;         ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
-    std::uint16_t* s;               ///< [buffers][blocks][step_rows][16]
-    uint4* rows;                    ///< [2][targets][step_rows], dropout_row
-    DropoutTarget* targets;         ///< [targets]
-    sweep::RankBlock* rank_blocks;  ///< [blocks]
-    int s_buffer;                   ///< elements of a buffer
+    std::uint32_t* factors;        ///< [blocks][warps][4 words][2 halves][32 lanes], B fragments
+    std::uint16_t* s;              ///< [buffers][blocks][step_rows][16]
+    uint4* rows;                   ///< [2][targets][step_rows], dropout_row
+    DropoutTarget* targets;        ///< [targets]
+    pass::RankBlock* rank_blocks;  ///< [blocks]
+    int s_buffer;                  ///< elements of a buffer
     int dropout_targets;
 
     static constexpr int factor_words = warps * 4 * 2 * 32;
@@ -57,7 +57,7 @@ struct Staging {
 
     __host__ __device__ static constexpr int bytes(int blocks, int buffers, int dropout_targets) {
         return blocks * (factor_words * 4 + buffers * s_elements * 2 +
-                         static_cast<int>(sizeof(sweep::RankBlock))) +
+                         static_cast<int>(sizeof(pass::RankBlock))) +
                dropout_targets * (2 * step_rows * 16 + static_cast<int>(sizeof(DropoutTarget)));
     }
     __device__ Staging(uint4* memory, int blocks, int buffers, int dropout_targets)
@@ -65,7 +65,7 @@ struct Staging {
           s(reinterpret_cast<std::uint16_t*>(factors + blocks * factor_words)),
           rows(reinterpret_cast<uint4*>(s + buffers * blocks * s_elements)),
           targets(reinterpret_cast<DropoutTarget*>(rows + 2 * dropout_targets * step_rows)),
-          rank_blocks(reinterpret_cast<sweep::RankBlock*>(targets + dropout_targets)),
+          rank_blocks(reinterpret_cast<pass::RankBlock*>(targets + dropout_targets)),
           s_buffer(blocks * s_elements),
           dropout_targets(dropout_targets) {}
     /// S of the rows of a step.
@@ -321,7 +321,7 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
         if constexpr (with_dropout) {
             DropoutTarget& staged = staging.targets[target];
             if (threadIdx.x < block_columns / 8) {
-                staged.columns[threadIdx.x] = sweep::dropout_of_columns(
+                staged.columns[threadIdx.x] = pass::dropout_of_columns(
                     p.tables, tile, slot.dropout_key,
                     static_cast<std::uint32_t>(first_column / 8) + threadIdx.x);
             }
@@ -340,19 +340,19 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
 /// Stages dropout_row of a step's rows: warp i those of target i. `id`: of the lane's row.
 static_assert(max_lora_targets <= warps && step_rows == 32);
 __device__ __forceinline__ void stage_dropout_rows(const Staging& staging, int buffer, int warp,
-                                                   std::uint64_t key, const sweep::RowId& id) {
-    staging.rows_of(buffer, warp)[threadIdx.x % 32] = sweep::dropout_of_row(key, id);
+                                                   std::uint64_t key, const pass::RowId& id) {
+    staging.rows_of(buffer, warp)[threadIdx.x % 32] = pass::dropout_of_row(key, id);
 }
 
 /// Begins to stage S of the rows from `row` on: 8 ranks of one row per thread and turn, 0 outside.
-__device__ __forceinline__ void stage_rows(const sweep::RankBlock* rank_blocks, int count, int row,
+__device__ __forceinline__ void stage_rows(const pass::RankBlock* rank_blocks, int count, int row,
                                            int end, std::uint16_t* s) {
     constexpr int threads_of_block = step_rows * 2;
     const int piece = static_cast<int>(threadIdx.x) % threads_of_block;
     for (int b = static_cast<int>(threadIdx.x) / threads_of_block; b < count;
          b += threads / threads_of_block) {
-        sweep::stage_s_piece(reinterpret_cast<uint4*>(s + b * Staging::s_elements) + piece,
-                             rank_blocks[b], row + piece / 2, end, piece % 2);
+        pass::stage_s_piece(reinterpret_cast<uint4*>(s + b * Staging::s_elements) + piece,
+                            rank_blocks[b], row + piece / 2, end, piece % 2);
     }
     commit_pieces();
 }
@@ -382,12 +382,12 @@ __device__ __forceinline__ void add_targets(const Lane& lane, const Staging& sta
 
 /// Notes the rank blocks of `span` that a tile's slot has; returns their number.
 __device__ __forceinline__ int find_span(const LoraExpandParams& p, const LoraTile& tile,
-                                         const BlockSpan& span, sweep::RankBlock* rank_blocks) {
+                                         const BlockSpan& span, pass::RankBlock* rank_blocks) {
     bool found = false;
     if (static_cast<int>(threadIdx.x) < span.count) {
         rank_blocks[threadIdx.x] =
-            sweep::find_block(p.tables, p.s, tile.slot, span.first + static_cast<int>(threadIdx.x),
-                              0, p.tables.target_count);
+            pass::find_block(p.tables, p.s, tile.slot, span.first + static_cast<int>(threadIdx.x),
+                             0, p.tables.target_count);
         found = rank_blocks[threadIdx.x].ranks > 0;
     }
     return __syncthreads_count(found ? 1 : 0);

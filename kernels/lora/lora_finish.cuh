@@ -2,19 +2,19 @@
 
 #include <type_traits>
 
-#include "lora_sweep_tile.cuh"
+#include "lora_pass_tile.cuh"
 
-/// What follows a sweep: its partial sums are added up, in a fixed order.
-namespace loratrain::kernels::sweep {
+/// What follows a pass: its partial sums are added up, in a fixed order.
+namespace loratrain::kernels::pass {
 
 /// dS of all targets from their parts of the columns, with other columns 0; and, where a slot has
 /// several tiles, the gradients of B from those of tiles. ds: [T, R] per target; `again`, where it
 /// has data, gets the first target's too.
-cudaError_t finish_backward(cudaStream_t stream, const SweepParams& p, const Matrix* ds,
+cudaError_t finish_backward(cudaStream_t stream, const PassParams& p, const Matrix* ds,
                             const Matrix& again = {});
 
 /// The gradients of A of slots that have several tiles.
-cudaError_t finish_grad_a(cudaStream_t stream, const SweepParams& p);
+cudaError_t finish_grad_a(cudaStream_t stream, const PassParams& p);
 
 /// An entry of a table that store_small_table or a copy has put on the device, as it is in the L2:
 /// also before wait_for_kernel_before(), while the kernel before ends.
@@ -58,4 +58,4 @@ __device__ __forceinline__ TileRange tiles_of_slot(const LoraTables& tables, int
     return range;
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

@@ -14,7 +14,7 @@
 /// are added up at every step.
 namespace loratrain::kernels {
 
-using namespace sweep;
+using namespace pass;
 
 namespace {
 
@@ -87,9 +87,8 @@ __device__ __forceinline__ void leave_ds(const float (&ds)[2][2][4], int left, i
 
 /// Adds up the dS that the warps left of the rows from `first` on, 4 ranks of a row and target per
 /// thread, and writes it as a part.
-__device__ __forceinline__ void write_ds(const SweepParams& p,
-                                         const RankBlock (&rank_blocks)[swept], int first, int end,
-                                         const uint4* stage) {
+__device__ __forceinline__ void write_ds(const PassParams& p, const RankBlock (&rank_blocks)[swept],
+                                         int first, int end, const uint4* stage) {
     const int thread = fresh_thread();
     const int target = thread / (block_rows * 4);
     const int own = thread % (block_rows * 4) / 4;
@@ -109,7 +108,7 @@ __device__ __forceinline__ void write_ds(const SweepParams& p,
 }
 
 template <class Shape>
-__device__ __forceinline__ void write_gated(const GatedSweep& p,
+__device__ __forceinline__ void write_gated(const GatedPass& p,
                                             const RankBlock (&rank_blocks)[swept],
                                             const float (&sums)[swept][1][1][4][4],
                                             float* scratch) {
@@ -129,10 +128,10 @@ __device__ __forceinline__ void write_gated(const GatedSweep& p,
 /// 32 rows from `row` on, which are staged: dgate and dup to memory and, with h, to where gate, up
 /// and dh were; sums += their gradients. Leaves dS for write_ds. `factor`: of stage_down.
 template <class Function, bool with_down>
-__device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& tile, int row,
-                                           const Factor (&factors)[2], const DownMask& mask,
-                                           const std::uint32_t* factor, uint4* stage,
-                                           float (&sums)[swept][1][1][4][4]) {
+__device__ __forceinline__ void pass_step(const GatedPass& p, const LoraTile& tile, int row,
+                                          const Factor (&factors)[2], const DownMask& mask,
+                                          const std::uint32_t* factor, uint4* stage,
+                                          float (&sums)[swept][1][1][4][4]) {
     using Shape = Gated<with_down>;
     const GatedLane lane(fresh_thread());
     const int own = lane.own();
@@ -196,7 +195,7 @@ __device__ __forceinline__ void sweep_step(const GatedSweep& p, const LoraTile& 
 /// blockIdx.x: the block of columns; blockIdx.y: the tile.
 template <class Function, bool with_down>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
-    gated_backward_kernel(GatedSweep p) {
+    gated_backward_kernel(GatedPass p) {
     using Shape = Gated<with_down>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[swept];
@@ -231,7 +230,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
             fetch_gated<with_down>(p, row + block_rows, tile.end, rank_blocks, staging + place);
         }
         commit_pieces();
-        sweep_step<Function, with_down>(p, tile, row, factors, mask, factor, stage, sums);
+        pass_step<Function, with_down>(p, tile, row, factors, mask, factor, stage, sums);
         __syncthreads();
         write_ds(p.b, rank_blocks, row, tile.end, stage);
     }
@@ -244,11 +243,11 @@ constexpr int shared_of_gated = Gated<with_down>::bytes +
                                                  (with_down ? sizeof(DownMask) : 0));
 static_assert(blocks_of_processor * shared_of_gated<true> <= most_shared_bytes);
 
-GatedSweep gated_sweep(const LoraGatedParams& p) {
+GatedPass gated_pass(const LoraGatedParams& p) {
     const SwiGluBackwardParams& made = p.product;
-    GatedSweep sweep{made.gate, made.up, made.dh, made.dgate, made.dup, {}, {}, p.adds_down};
+    GatedPass pass{made.gate, made.up, made.dh, made.dgate, made.dup, {}, {}, p.adds_down};
     const std::int64_t f = made.gate.cols;
-    SweepParams& b = sweep.b;
+    PassParams& b = pass.b;
     b.x = made.dgate;
     b.x.cols = 2 * f;
     std::copy_n(p.s, 2, b.s);
@@ -261,7 +260,7 @@ GatedSweep gated_sweep(const LoraGatedParams& p) {
     b.gradients = static_cast<float*>(p.workspace);
     const std::int64_t of_tiles = p.tables.tile_count * block_ranks * f;
     b.ds = b.gradients + 3 * of_tiles;
-    SweepParams& a = sweep.a;
+    PassParams& a = pass.a;
     a.x = made.gate;
     a.s[0] = p.ds_of_down;
     a.tables = p.tables;
@@ -269,11 +268,11 @@ GatedSweep gated_sweep(const LoraGatedParams& p) {
     a.tables.target_count = 1;
     a.rank_blocks = 1;
     a.gradients = b.gradients + 2 * of_tiles;
-    return sweep;
+    return pass;
 }
 
 template <class Function, bool with_down>
-cudaError_t launch_gated(cudaStream_t stream, const GatedSweep& p, int shared_limit) {
+cudaError_t launch_gated(cudaStream_t stream, const GatedPass& p, int shared_limit) {
     constexpr int shared = Gated<with_down>::bytes;
     const auto kernel = gated_backward_kernel<Function, with_down>;
     static const cudaError_t raised =
@@ -311,15 +310,15 @@ std::int64_t lora_gated_backward_workspace(const LoraGatedParams& p) {
 
 cudaError_t lora_gated_backward(cudaStream_t stream, const LoraGatedParams& p) {
     if (p.product.gate.rows == 0) return cudaSuccess;
-    const GatedSweep sweep = gated_sweep(p);
+    const GatedPass pass = gated_pass(p);
     cudaError_t status = with_function(p.product.function, [&](auto of) {
         using Function = decltype(of);
         return p.adds_down || p.tables.dropout
-                   ? launch_gated<Function, true>(stream, sweep, p.shared_limit)
-                   : launch_gated<Function, false>(stream, sweep, p.shared_limit);
+                   ? launch_gated<Function, true>(stream, pass, p.shared_limit)
+                   : launch_gated<Function, false>(stream, pass, p.shared_limit);
     });
-    if (status == cudaSuccess) status = finish_backward(stream, sweep.b, p.ds);
-    return status == cudaSuccess ? finish_grad_a(stream, sweep.a) : status;
+    if (status == cudaSuccess) status = finish_backward(stream, pass.b, p.ds);
+    return status == cudaSuccess ? finish_grad_a(stream, pass.a) : status;
 }
 
 }  // namespace loratrain::kernels

@@ -3,14 +3,14 @@
 #include "lora_finish.cuh"
 #include "lora_gated.h"
 #include "lora_tensor.h"
-#include "lora_wide_sweep.cuh"
+#include "lora_wide_pass.cuh"
 
 /// h goes to memory and, from the registers in which it is made, into the products with A: a block
 /// takes 512 columns, each warp 64 of them, and goes through the rows of a tile 16 at a time. The S
 /// of the block's warps are added up every 32 rows.
 namespace loratrain::kernels {
 
-using namespace sweep;
+using namespace pass;
 
 namespace {
 
@@ -20,9 +20,9 @@ constexpr int chunks_of_line = line_columns / chunk_columns;
 constexpr int step_rows = 16;
 constexpr int fours_of_row = block_ranks / 4;
 
-struct ForwardSweep {
+struct ForwardPass {
     Matrix gate, up, h;
-    SweepParams s;  ///< x: h; ds: the parts of S
+    PassParams s;  ///< x: h; ds: the parts of S
 };
 
 /// What the threads of a block share.
@@ -39,7 +39,7 @@ struct GateRows {
     uint4 up[2][chunks_of_line];
 
     /// `column`: the lane's first; `row`: of lane 0.
-    __device__ __forceinline__ void load(const ForwardSweep& p, int row, int end, int column) {
+    __device__ __forceinline__ void load(const ForwardPass& p, int row, int end, int column) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int own = row + i * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
@@ -61,7 +61,7 @@ struct GateRows {
 /// A of a warp's 64 columns as B fragments, [chunk][8 ranks][words of 8 columns].
 using LineFactor = std::uint32_t[chunks_of_line][2][4];
 
-__device__ __forceinline__ void load_factor(const ForwardSweep& p, const LoraSlotEntry& slot,
+__device__ __forceinline__ void load_factor(const ForwardPass& p, const LoraSlotEntry& slot,
                                             int column, LineFactor& factor) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(slot.a) % 16 == 0;
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ __forceinline__ uint4 gated(const uint4& gate, const uint4& up) {
 /// h of 16 rows to memory; s [16, 16 ranks] = drop(h) Aᵀ of the warp's columns, without 1/(1-p).
 /// rows: dropout_row of the first of them; dropout 0: none.
 template <class Function, bool with_dropout>
-__device__ __forceinline__ void make_rows(const ForwardSweep& p, const GateRows& from, int row,
+__device__ __forceinline__ void make_rows(const ForwardPass& p, const GateRows& from, int row,
                                           int end, int column, const LineFactor& factor,
                                           std::uint32_t dropout, const ForwardShared& shared,
                                           const uint4* rows, float (&s)[2][4]) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void leave_part(const float (&s)[2][4], int first,
 
 /// Adds up the S that the warps left of the rows from `row` on, 4 ranks of a row per thread.
 __device__ __forceinline__ void write_part(
-    const SweepParams& p, const float4 (&parts)[wide_warps][block_rows][fours_of_row], int row,
+    const PassParams& p, const float4 (&parts)[wide_warps][block_rows][fours_of_row], int row,
     int end, float scale) {
     const int own = static_cast<int>(threadIdx.x) / fours_of_row;
     const int four = static_cast<int>(threadIdx.x) % fours_of_row;
@@ -189,7 +189,7 @@ __device__ __forceinline__ void find_masks(const LoraTables& tables, const LoraT
 /// blockIdx.x: the block of columns; blockIdx.y: the tile.
 template <class Function, bool with_dropout>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
-    gated_forward_kernel(ForwardSweep p) {
+    gated_forward_kernel(ForwardPass p) {
     __shared__ ForwardShared shared;
     let_next_kernel_start();
     wait_for_kernel_before();
@@ -230,16 +230,16 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 }
 
 template <class Function, bool with_dropout>
-cudaError_t launch_forward(cudaStream_t stream, const ForwardSweep& p) {
+cudaError_t launch_forward(cudaStream_t stream, const ForwardPass& p) {
     const dim3 grid(static_cast<unsigned>(pieces(p.h.cols, forward_columns)),
                     static_cast<unsigned>(p.s.tables.tile_count));
     return launch_early(stream, gated_forward_kernel<Function, with_dropout>, grid, wide_threads, 0,
                         p);
 }
 
-ForwardSweep forward_sweep(const LoraGatedForwardParams& p) {
-    ForwardSweep sweep{p.gate, p.up, p.h, {}};
-    SweepParams& s = sweep.s;
+ForwardPass forward_pass(const LoraGatedForwardParams& p) {
+    ForwardPass pass{p.gate, p.up, p.h, {}};
+    PassParams& s = pass.s;
     s.x = p.h;
     s.ends[0] = p.h.cols;
     s.tables = p.tables;
@@ -247,7 +247,7 @@ ForwardSweep forward_sweep(const LoraGatedForwardParams& p) {
     s.rank_blocks = 1;
     s.part_columns = forward_columns;
     s.ds = static_cast<float*>(p.workspace);
-    return sweep;
+    return pass;
 }
 
 }  // namespace
@@ -279,13 +279,13 @@ std::int64_t lora_gated_forward_workspace(const LoraGatedForwardParams& p) {
 
 cudaError_t lora_gated_forward(cudaStream_t stream, const LoraGatedForwardParams& p) {
     if (p.h.rows == 0) return cudaSuccess;
-    const ForwardSweep sweep = forward_sweep(p);
+    const ForwardPass pass = forward_pass(p);
     const cudaError_t status = with_function(p.function, [&](auto of) {
         using Function = decltype(of);
-        return p.tables.dropout ? launch_forward<Function, true>(stream, sweep)
-                                : launch_forward<Function, false>(stream, sweep);
+        return p.tables.dropout ? launch_forward<Function, true>(stream, pass)
+                                : launch_forward<Function, false>(stream, pass);
     });
-    return status != cudaSuccess ? status : finish_backward(stream, sweep.s, &p.s, p.again);
+    return status != cudaSuccess ? status : finish_backward(stream, pass.s, &p.s, p.again);
 }
 
 }  // namespace loratrain::kernels

@@ -2,11 +2,11 @@
 
 #include "kernels/swiglu.h"
 #include "lora_expand_tile.cuh"
-#include "lora_wide_sweep.cuh"
+#include "lora_wide_pass.cuh"
 
-/// What the sweep around an MLP's activation (lora_gated_backward.cu) keeps where: shared memory of
+/// What the pass around an MLP's activation (lora_gated_backward.cu) keeps where: shared memory of
 /// a block, what a lane owns of it, how rows, factors and masks get there.
-namespace loratrain::kernels::sweep {
+namespace loratrain::kernels::pass {
 
 constexpr int swept = 3;  ///< dgate, dup, h, in the places of gate, up, dh
 
@@ -37,11 +37,11 @@ constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_
 /// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
 /// `adds_down`: dh lacks what LoRA of down adds to it. gate and up have rows of one length, no
 /// matrix with a step's rows more than 2^32 elements.
-struct GatedSweep {
+struct GatedPass {
     Matrix gate, up, dh;
     Matrix dgate, dup;
-    SweepParams b;
-    SweepParams a;
+    PassParams b;
+    PassParams a;
     bool adds_down;
 };
 
@@ -90,7 +90,7 @@ struct GatedLane {
 };
 
 /// A block's columns of gate, up and h.
-__device__ __forceinline__ ColumnBlock gated_columns(const GatedSweep& p, int i) {
+__device__ __forceinline__ ColumnBlock gated_columns(const GatedPass& p, int i) {
     const int first = static_cast<int>(blockIdx.x) * block_columns;
     const auto count = static_cast<int>(p.gate.cols);
     return i == 0   ? ColumnBlock{0, first, count, first}
@@ -99,7 +99,7 @@ __device__ __forceinline__ ColumnBlock gated_columns(const GatedSweep& p, int i)
 }
 
 /// The rank blocks of gate, up and down of a tile's slot.
-__device__ __forceinline__ void find_gated_blocks(const GatedSweep& p, const LoraTile& tile,
+__device__ __forceinline__ void find_gated_blocks(const GatedPass& p, const LoraTile& tile,
                                                   RankBlock (&rank_blocks)[swept]) {
     if (threadIdx.x < swept) {
         const auto i = static_cast<int>(threadIdx.x);
@@ -119,7 +119,7 @@ __device__ __forceinline__ void find_gated_blocks(const GatedSweep& p, const Lor
 
 /// S of gate and up, dS of down, and for masks of h what dropout needs of the rows.
 template <bool with_down>
-__device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, int end,
+__device__ __forceinline__ void fetch_factors(const GatedPass& p, int first, int end,
                                               const RankBlock (&rank_blocks)[swept], int piece,
                                               uint4* stage) {
     using Shape = Gated<with_down>;
@@ -139,7 +139,7 @@ __device__ __forceinline__ void fetch_factors(const GatedSweep& p, int first, in
 /// Brings the rows `first` .. of gate, up and dh, those before `end`, and what multiplies them. Two
 /// warps share a line: each has every other four rows.
 template <bool with_down>
-__device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int end,
+__device__ __forceinline__ void fetch_gated(const GatedPass& p, int first, int end,
                                             const RankBlock (&rank_blocks)[swept], uint4* stage) {
     const int thread = fresh_thread();
     const int line = thread / 64;
@@ -169,7 +169,7 @@ __device__ __forceinline__ void fetch_gated(const GatedSweep& p, int first, int 
 /// B of this warp's 32 columns as B fragments of two products, [8 ranks][words of 8 columns].
 using Factor = std::uint32_t[2][4];
 
-__device__ __forceinline__ void load_factor(const SweepParams& p, const RankBlock& block,
+__device__ __forceinline__ void load_factor(const PassParams& p, const RankBlock& block,
                                             const LoraTile& tile, const ColumnBlock& columns,
                                             const GatedLane& lane, Factor& factor) {
     const LoraSlotEntry* slot = p.tables.slots + columns.target * p.tables.slot_count + tile.slot;
@@ -191,7 +191,7 @@ __device__ __forceinline__ void load_factor(const SweepParams& p, const RankBloc
 
 /// A of down in the block's columns, as B fragments of the product with dS; zeros where dh lacks
 /// nothing.
-__device__ __forceinline__ void stage_down(const GatedSweep& p, const LoraTile& tile,
+__device__ __forceinline__ void stage_down(const GatedPass& p, const LoraTile& tile,
                                            std::uint32_t* factor) {
     LoraSlotEntry slot{};
     if (p.adds_down && tile.segment >= 0) slot = p.a.tables.slots[tile.slot];
@@ -220,7 +220,7 @@ struct DownMask {
     float scale;  ///< 1/(1-p)
 
     /// By all threads.
-    __device__ void find(const SweepParams& p, const RankBlock& block, const LoraTile& tile) {
+    __device__ void find(const PassParams& p, const RankBlock& block, const LoraTile& tile) {
         if (threadIdx.x == 0) {
             keys = dropout_keys(block.key);
             dropout = block.ranks == 0 ? 0 : block.dropout;
@@ -248,4 +248,4 @@ struct DownMask {
     }
 };
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

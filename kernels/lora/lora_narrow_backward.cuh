@@ -6,7 +6,7 @@
 /// multiprocessor once. A block takes a tile of at most 256 rows and goes through one part of the
 /// columns, line by line; its warps make dS of 32 rows each, and of the line's gradient sums over
 /// half of the rows, 16 columns each.
-namespace loratrain::kernels::sweep {
+namespace loratrain::kernels::pass {
 
 template <int stage_count>
 struct Narrow {
@@ -26,7 +26,7 @@ struct Narrow {
     static_assert(row_halves == 2 && warp_columns == 16);
 };
 static_assert(Narrow<2>::bytes <= least_shared_bytes);
-static_assert(lora_sweep_blocks_of_processor * Narrow<3>::bytes <= most_shared_bytes);
+static_assert(lora_pass_blocks_of_processor * Narrow<3>::bytes <= most_shared_bytes);
 
 /// Rows that the block's threads copy to S's place.
 __device__ __forceinline__ void fetch_s(const RankBlock& block, const LoraTile& tile, uint4* s) {
@@ -82,7 +82,7 @@ struct GradientRows {
     bool begins;  ///< written, not added to
 };
 
-__device__ __forceinline__ GradientRows gradient_rows(const SweepParams& p, const LoraTile& tile,
+__device__ __forceinline__ GradientRows gradient_rows(const PassParams& p, const LoraTile& tile,
                                                       const RankBlock& block,
                                                       const ColumnBlock& columns) {
     const int count = columns.end - columns.first;
@@ -108,7 +108,7 @@ __device__ __forceinline__ void put_line(const GradientRows& to, int line,
 }
 
 template <class Shape, bool aligned>
-__device__ __forceinline__ void narrow_backward(const SweepParams& p, const LoraTile& tile,
+__device__ __forceinline__ void narrow_backward(const PassParams& p, const LoraTile& tile,
                                                 const LoraSlotEntry& slot,
                                                 const ColumnBlock& columns, uint4* staging) {
     __shared__ RankBlock rank_blocks[1];
@@ -180,7 +180,7 @@ __device__ __forceinline__ void narrow_backward(const SweepParams& p, const Lora
 /// blockIdx.x: the part of the columns; blockIdx.y: the tile.
 template <int stages>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
-    narrow_backward_kernel(SweepParams p) {
+    narrow_backward_kernel(PassParams p) {
     extern __shared__ uint4 staging[];
     let_next_kernel_start();
     wait_for_kernel_before();
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 }
 
 template <int stages>
-cudaError_t launch_narrow_stages(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+cudaError_t launch_narrow_stages(cudaStream_t stream, const PassParams& p, int shared_limit) {
     constexpr int shared = Narrow<stages>::bytes;
     const auto kernel = narrow_backward_kernel<stages>;
     static const cudaError_t raised =
@@ -209,10 +209,10 @@ cudaError_t launch_narrow_stages(cudaStream_t stream, const SweepParams& p, int 
 }
 
 /// Tiles have at most ds_rows rows, slots at most block_ranks ranks.
-inline cudaError_t launch_narrow_backward(cudaStream_t stream, const SweepParams& p,
+inline cudaError_t launch_narrow_backward(cudaStream_t stream, const PassParams& p,
                                           int shared_limit) {
     return shared_limit < most_shared_bytes ? launch_narrow_stages<2>(stream, p, shared_limit)
                                             : launch_narrow_stages<3>(stream, p, shared_limit);
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

@@ -20,9 +20,9 @@ std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t colum
                                      int processors);
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& params);
 
-/// The fewest rows per tile with which all blocks of a sweep run at once; where parts are too many
+/// The fewest rows per tile with which all blocks of a pass run at once; where parts are too many
 /// for that, as if all rows were one.
-std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
+std::int32_t lora_tensor_pass_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
 /// The same of sums over rows: twice as many where those are few, and the sums of tiles much beside
 /// X, if nearly every multiprocessor has a block then, too.
 std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_blocks, int processors);
@@ -31,7 +31,7 @@ std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_block
 /// equal shares of dY and about one is for each multiprocessor.
 LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& params, const LoraRowCuts& cuts,
                                          int processors);
-/// Blocks of columns of a sweep.
+/// Blocks of columns of a pass.
 int lora_grad_a_column_blocks(const LoraGradAParams& params);
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& params);
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& params);

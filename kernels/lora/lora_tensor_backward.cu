@@ -9,7 +9,7 @@
 
 namespace loratrain::kernels {
 
-using namespace sweep;
+using namespace pass;
 
 namespace {
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ void put_ranks(Bf16* ds, int ranks, const float (&val
 /// Four ranks of a target's dS, and a quarter of the row's columns of other slots, into ds and,
 /// where it has data, `again`. i counts the groups of 4 ranks of all rows of one rank block. Waits
 /// for the kernel before when it knows what is whose.
-__device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds,
+__device__ __forceinline__ void finish_ds(const PassParams& p, const Matrix& ds,
                                           const Matrix& again, int target_index, int rank_block,
                                           int i) {
     const int row = i / groups_of_block;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void finish_ds(const SweepParams& p, const Matrix& ds
 
 /// Four ranks of one row of the gradient of B, a column of x. i counts the groups of 4 ranks of all
 /// columns. Waits like finish_ds.
-__device__ __forceinline__ void finish_grad_b(const SweepParams& p, int slot_index, int rank_block,
+__device__ __forceinline__ void finish_grad_b(const PassParams& p, int slot_index, int rank_block,
                                               int i) {
     if (blockIdx.x * threads / groups_of_block >= p.x.cols) return;
     int most_ranks = 0;
@@ -155,7 +155,7 @@ struct OutputsOfTargets {
 /// slot. Threads with nothing to write end without waiting; those of row 0 always wait, and so does
 /// what comes behind.
 __global__ void __launch_bounds__(threads)
-    finish_backward_kernel(SweepParams p, OutputsOfTargets ds) {
+    finish_backward_kernel(PassParams p, OutputsOfTargets ds) {
     const int i = static_cast<int>(blockIdx.x * threads + threadIdx.x);
     const int rank_block = static_cast<int>(blockIdx.y);
     const auto z = static_cast<int>(blockIdx.z);
@@ -166,50 +166,50 @@ __global__ void __launch_bounds__(threads)
     }
 }
 
-SweepParams backward_sweep(const LoraBackwardParams& p) {
-    SweepParams sweep{};
-    sweep.x = p.dy;
-    std::copy_n(p.s, max_lora_targets, sweep.s);
-    std::copy_n(p.ends, max_lora_targets, sweep.ends);
-    sweep.tables = p.tables;
-    sweep.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
-    sweep.part_columns = p.part_columns;
-    sweep.gradients = static_cast<float*>(p.workspace);
-    sweep.ds = sweep.gradients + static_cast<std::int64_t>(p.tables.tile_count) *
-                                     sweep.rank_blocks * block_ranks * p.dy.cols;
-    return sweep;
+PassParams backward_pass(const LoraBackwardParams& p) {
+    PassParams pass{};
+    pass.x = p.dy;
+    std::copy_n(p.s, max_lora_targets, pass.s);
+    std::copy_n(p.ends, max_lora_targets, pass.ends);
+    pass.tables = p.tables;
+    pass.rank_blocks = pieces(p.tables.largest_rank, block_ranks);
+    pass.part_columns = p.part_columns;
+    pass.gradients = static_cast<float*>(p.workspace);
+    pass.ds = pass.gradients + static_cast<std::int64_t>(p.tables.tile_count) * pass.rank_blocks *
+                                   block_ranks * p.dy.cols;
+    return pass;
 }
 
 bool is_narrow(const Matrix& dy, std::int32_t largest_rank) {
-    return largest_rank <= block_ranks && dy.rows * dy.cols >= lora_narrow_sweep;
+    return largest_rank <= block_ranks && dy.rows * dy.cols >= lora_narrow_pass;
 }
 
 /// Tiles of all the rows that a block can take, and parts of the columns as long as lets all
 /// blocks run at once.
 LoraBackwardCut narrow_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts, int processors) {
     const std::int64_t tiles = count_tiles(cuts, ds_rows);
-    SweepParams sweep = backward_sweep(p);
+    PassParams pass = backward_pass(p);
     const int at_once = processors * blocks_of_processor;
-    sweep.part_columns = line_columns;
-    while (sweep.part_columns < p.dy.cols &&
-           parts_before(sweep, p.tables.target_count) * tiles > at_once) {
-        sweep.part_columns += line_columns;
+    pass.part_columns = line_columns;
+    while (pass.part_columns < p.dy.cols &&
+           parts_before(pass, p.tables.target_count) * tiles > at_once) {
+        pass.part_columns += line_columns;
     }
-    return {ds_rows, sweep.part_columns};
+    return {ds_rows, pass.part_columns};
 }
 
-cudaError_t launch_backward(cudaStream_t stream, const SweepParams& sweep, int shared_limit) {
-    if (is_narrow(sweep.x, sweep.tables.largest_rank)) {
-        return launch_narrow_backward(stream, sweep, shared_limit);
+cudaError_t launch_backward(cudaStream_t stream, const PassParams& pass, int shared_limit) {
+    if (is_narrow(pass.x, pass.tables.largest_rank)) {
+        return launch_narrow_backward(stream, pass, shared_limit);
     }
-    return sweep.rank_blocks <= 2 ? launch_wide_backward<2>(stream, sweep, shared_limit)
-                                  : launch_wide_backward<4>(stream, sweep, shared_limit);
+    return pass.rank_blocks <= 2 ? launch_wide_backward<2>(stream, pass, shared_limit)
+                                 : launch_wide_backward<4>(stream, pass, shared_limit);
 }
 
 }  // namespace
 
-cudaError_t sweep::finish_backward(cudaStream_t stream, const SweepParams& p, const Matrix* ds,
-                                   const Matrix& again) {
+cudaError_t pass::finish_backward(cudaStream_t stream, const PassParams& p, const Matrix* ds,
+                                  const Matrix& again) {
     const bool finish_b = p.tables.most_tiles_of_slot > 1;
     const std::int64_t largest =
         (finish_b ? std::max(p.x.rows, p.x.cols) : p.x.rows) * groups_of_block;
@@ -227,29 +227,29 @@ LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const Lora
                                          int processors) {
     static_assert(ds_rows == block_columns && ds_rows == lora_narrow_rows);
     if (is_narrow(p.dy, p.tables.largest_rank)) return narrow_cut(p, cuts, processors);
-    if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_sweep) {
+    if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_pass) {
         return {lora_small_part_columns, lora_small_part_columns};
     }
     return {lora_tensor_gradient_rows(
-                cuts, column_blocks_before(backward_sweep(p), p.tables.target_count), processors),
+                cuts, column_blocks_before(backward_pass(p), p.tables.target_count), processors),
             lora_part_columns};
 }
 
 std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
-    const SweepParams sweep = backward_sweep(p);
-    const std::int64_t ranks = static_cast<std::int64_t>(sweep.rank_blocks) * block_ranks;
+    const PassParams pass = backward_pass(p);
+    const std::int64_t ranks = static_cast<std::int64_t>(pass.rank_blocks) * block_ranks;
     const std::int64_t gradients = p.tables.tile_count * ranks * p.dy.cols;
-    const std::int64_t ds = ranks * parts_before(sweep, p.tables.target_count) * p.dy.rows;
+    const std::int64_t ds = ranks * parts_before(pass, p.tables.target_count) * p.dy.rows;
     return (gradients + ds) * static_cast<std::int64_t>(sizeof(float));
 }
 
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {
-    const SweepParams sweep = backward_sweep(p);
-    if (sweep.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
-        const cudaError_t status = launch_backward(stream, sweep, p.shared_limit);
+    const PassParams pass = backward_pass(p);
+    if (pass.rank_blocks > 0 && p.tables.tile_count > 0 && p.dy.cols > 0) {
+        const cudaError_t status = launch_backward(stream, pass, p.shared_limit);
         if (status != cudaSuccess) return status;
     }
-    return finish_backward(stream, sweep, p.ds);
+    return finish_backward(stream, pass, p.ds);
 }
 
 }  // namespace loratrain::kernels

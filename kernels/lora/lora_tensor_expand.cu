@@ -39,12 +39,12 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
         stage_targets<with_dropout>(p, tile, span, first_column, lane, staging);
     }
     const bool stages_dropout = with_dropout && warp < staging.dropout_targets;
-    sweep::RowId id{};
+    pass::RowId id{};
     if (stages_dropout) {
         stage_dropout_rows(staging, 0, warp,
                            p.tables.slots[warp * p.tables.slot_count + tile.slot].dropout_key,
-                           sweep::load_row_id(p.tables, tile.begin, tile.end));
-        id = sweep::load_row_id(p.tables, tile.begin + step_rows, tile.end);
+                           pass::load_row_id(p.tables, tile.begin, tile.end));
+        id = pass::load_row_id(p.tables, tile.begin + step_rows, tile.end);
     }
     int row_buffer = 0;
     int buffer = 0;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(threads, blocks_of_processor)
         }
         if (stages_dropout && stages_more) {
             stage_dropout_rows(staging, 1 - row_buffer, warp, staging.targets[warp].key, id);
-            id = sweep::load_row_id(p.tables, next_row + step_rows, tile.end);
+            id = pass::load_row_id(p.tables, next_row + step_rows, tile.end);
         }
         if (!with_dropout) load_before(columns, next_row + lane.g, load_end, next);
         Sums totals = {};
@@ -93,7 +93,7 @@ std::int32_t dropout_rows(const LoraRowCuts& cuts, int column_blocks, int proces
     std::int32_t best = 0;
     std::int64_t least = 0;
     for (std::int32_t rows = 128; rows <= most_tile_rows; rows *= 2) {
-        const std::int64_t blocks = sweep::count_tiles(cuts, rows) * column_blocks;
+        const std::int64_t blocks = pass::count_tiles(cuts, rows) * column_blocks;
         const std::int64_t time = (blocks + at_once - 1) / at_once * (rows + staging_rows);
         if (best == 0 || time < least) {
             best = rows;
@@ -152,7 +152,7 @@ std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t colum
                                      int processors) {
     const auto column_blocks = static_cast<int>((columns + block_columns - 1) / block_columns);
     if (dropout) return dropout_rows(cuts, column_blocks, processors);
-    return std::min(most_tile_rows, lora_tensor_sweep_rows(cuts, column_blocks, processors));
+    return std::min(most_tile_rows, lora_tensor_pass_rows(cuts, column_blocks, processors));
 }
 
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {

@@ -3,17 +3,17 @@
 #include "kernels/launch.cuh"
 #include "lora_finish.cuh"
 #include "lora_tensor.h"
-#include "lora_wide_sweep.cuh"
+#include "lora_wide_pass.cuh"
 
 namespace loratrain::kernels {
 
-using namespace sweep;
+using namespace pass;
 
 namespace {
 
 /// A thread adds `ranks` of a slot in a target in one column of X; ranks divide block_ranks.
 template <int ranks>
-__global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
+__global__ void __launch_bounds__(threads) finish_grad_a_kernel(PassParams p) {
     static_assert(block_ranks % ranks == 0);
     const auto slot_index = static_cast<std::int32_t>(blockIdx.z % p.tables.slot_count);
     const LoraSlotEntry slot = table_entry(p.tables.slots + blockIdx.z);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(threads) finish_grad_a_kernel(SweepParams p) {
 }
 
 template <int ranks>
-cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
+cudaError_t launch_finish(cudaStream_t stream, const PassParams& p) {
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, threads)),
                     static_cast<unsigned>(pieces(p.tables.largest_rank, ranks)),
                     static_cast<unsigned>(p.tables.target_count * p.tables.slot_count));
@@ -64,17 +64,17 @@ cudaError_t launch_finish(cudaStream_t stream, const SweepParams& p) {
 constexpr int wide_blocks = 4;
 
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
-    wide_grad_a_kernel(SweepParams p) {
+    wide_grad_a_kernel(PassParams p) {
     extern __shared__ uint4 staging[];
     let_next_kernel_start();
     wait_for_kernel_before();
     const LoraTile tile = p.tables.tiles[blockIdx.y];
     if (tile.segment < 0) return;
-    sweep_wide<wide_blocks, false>(p, tile, find_columns<false>(p, column_block_of_block(p)),
-                                   rank_group_of_block(p), staging);
+    pass_wide<wide_blocks, false>(p, tile, find_columns<false>(p, column_block_of_block(p)),
+                                  rank_group_of_block(p), staging);
 }
 
-cudaError_t launch_wide_grad_a(cudaStream_t stream, SweepParams p, int shared_limit) {
+cudaError_t launch_wide_grad_a(cudaStream_t stream, PassParams p, int shared_limit) {
     constexpr int shared = Wide<wide_blocks>::bytes;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(wide_grad_a_kernel), shared, shared_limit);
@@ -86,36 +86,36 @@ cudaError_t launch_wide_grad_a(cudaStream_t stream, SweepParams p, int shared_li
 }
 
 template <bool with_dropout>
-cudaError_t launch_grad_a(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+cudaError_t launch_grad_a(cudaStream_t stream, const PassParams& p, int shared_limit) {
     if (!with_dropout && p.tables.largest_rank_sum > most_narrow_rank_sum) {
         return launch_wide_grad_a(stream, p, shared_limit);
     }
     switch (p.rank_blocks) {
         case 1:
-            return launch_sweep<1, with_dropout>(stream, p, shared_limit);
+            return launch_pass<1, with_dropout>(stream, p, shared_limit);
         case 2:
-            return launch_sweep<2, with_dropout>(stream, p, shared_limit);
+            return launch_pass<2, with_dropout>(stream, p, shared_limit);
         default:
-            return launch_sweep<3, with_dropout>(stream, p, shared_limit);
+            return launch_pass<3, with_dropout>(stream, p, shared_limit);
     }
 }
 
-SweepParams grad_a_sweep(const LoraGradAParams& p) {
-    SweepParams sweep{};
-    sweep.x = p.x;
-    for (int i = 0; i < p.tables.target_count; ++i) sweep.s[i] = p.ds[i];
-    sweep.tables = p.tables;
-    sweep.rank_blocks = p.tables.largest_rank_sum / block_ranks;
-    sweep.gradients = static_cast<float*>(p.workspace);
-    sweep.weight = static_cast<const Bf16*>(p.weight);
-    sweep.weight_offset = p.weight_offset;
-    return sweep;
+PassParams grad_a_pass(const LoraGradAParams& p) {
+    PassParams pass{};
+    pass.x = p.x;
+    for (int i = 0; i < p.tables.target_count; ++i) pass.s[i] = p.ds[i];
+    pass.tables = p.tables;
+    pass.rank_blocks = p.tables.largest_rank_sum / block_ranks;
+    pass.gradients = static_cast<float*>(p.workspace);
+    pass.weight = static_cast<const Bf16*>(p.weight);
+    pass.weight_offset = p.weight_offset;
+    return pass;
 }
 
 }  // namespace
 
 /// Many ranks a thread where blocks of one rank would be so many that starting them is the cost.
-cudaError_t sweep::finish_grad_a(cudaStream_t stream, const SweepParams& p) {
+cudaError_t pass::finish_grad_a(cudaStream_t stream, const PassParams& p) {
     if (p.tables.most_tiles_of_slot <= 1) return cudaSuccess;
     constexpr int many_ranks = 8;
     constexpr std::int64_t many_blocks = 16384;
@@ -125,8 +125,8 @@ cudaError_t sweep::finish_grad_a(cudaStream_t stream, const SweepParams& p) {
                                 : launch_finish<many_ranks>(stream, p);
 }
 
-std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
-    constexpr int multiple = lora_sweep_row_multiple;
+std::int32_t lora_tensor_pass_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
+    constexpr int multiple = lora_pass_row_multiple;
     const int at_once = processors * blocks_of_processor;
     const int columns = std::max(1, column_blocks);
     for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
@@ -138,7 +138,7 @@ std::int32_t lora_tensor_sweep_rows(const LoraRowCuts& cuts, int column_blocks, 
 
 std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
     constexpr std::int32_t few_rows = 512;
-    const std::int32_t rows = lora_tensor_sweep_rows(cuts, column_blocks, processors);
+    const std::int32_t rows = lora_tensor_pass_rows(cuts, column_blocks, processors);
     const auto blocks_of = [&](std::int64_t of_tile) {
         return count_tiles(cuts, of_tile) * std::max(1, column_blocks);
     };
@@ -157,12 +157,12 @@ std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& p) {
 }
 
 cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
-    const SweepParams sweep = grad_a_sweep(p);
-    if (sweep.rank_blocks == 0 || p.tables.tile_count == 0 || p.x.cols == 0) return cudaSuccess;
+    const PassParams pass = grad_a_pass(p);
+    if (pass.rank_blocks == 0 || p.tables.tile_count == 0 || p.x.cols == 0) return cudaSuccess;
     const cudaError_t status = p.tables.dropout
-                                   ? launch_grad_a<true>(stream, sweep, p.shared_limit)
-                                   : launch_grad_a<false>(stream, sweep, p.shared_limit);
-    return status != cudaSuccess ? status : finish_grad_a(stream, sweep);
+                                   ? launch_grad_a<true>(stream, pass, p.shared_limit)
+                                   : launch_grad_a<false>(stream, pass, p.shared_limit);
+    return status != cudaSuccess ? status : finish_grad_a(stream, pass);
 }
 
 }  // namespace loratrain::kernels

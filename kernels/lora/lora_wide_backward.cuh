@@ -1,12 +1,12 @@
 #pragma once
 
 #include "lora_columns.cuh"
-#include "lora_wide_sweep.cuh"
+#include "lora_wide_pass.cuh"
 
 /// dS of slots of many ranks, and in the same launch the gradients of B. Both read dY: blocks of
 /// one tile run side by side, so that the second finds it in the L2. What dS adds up goes through
-/// memory once for many columns, not for every block of the sweep.
-namespace loratrain::kernels::sweep {
+/// memory once for many columns, not for every block of the pass.
+namespace loratrain::kernels::pass {
 
 constexpr int ds_rows = wide_warps * block_rows;  ///< of a thread block
 
@@ -151,18 +151,18 @@ __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int
     }
 }
 
-__host__ __device__ inline int parts_of(const SweepParams& p, const TargetColumns& columns) {
+__host__ __device__ inline int parts_of(const PassParams& p, const TargetColumns& columns) {
     return (static_cast<int>(columns.end - columns.begin) + p.part_columns - 1) / p.part_columns;
 }
 
-__host__ __device__ inline int parts_before(const SweepParams& p, int target) {
+__host__ __device__ inline int parts_before(const PassParams& p, int target) {
     int parts = 0;
     for (int before = 0; before < target; ++before) parts += parts_of(p, columns_of(p, before));
     return parts;
 }
 
 /// The columns of part `index` of all targets.
-__device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index) {
+__device__ __forceinline__ ColumnBlock find_part(const PassParams& p, int index) {
     int target = 0;
     while (index >= parts_of(p, columns_of(p, target))) {
         index -= parts_of(p, columns_of(p, target++));
@@ -176,7 +176,7 @@ __device__ __forceinline__ ColumnBlock find_part(const SweepParams& p, int index
 /// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
 /// blocks.
 template <int blocks, bool aligned>
-__device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& tile,
+__device__ __forceinline__ void wide_ds(const PassParams& p, const LoraTile& tile,
                                         const LoraSlotEntry& slot, const ColumnBlock& columns,
                                         int row, int group, uint4* staging) {
     using Shape = WideDs<blocks>;
@@ -225,7 +225,7 @@ __device__ __forceinline__ void wide_ds(const SweepParams& p, const LoraTile& ti
 /// all groups of rank blocks; blockIdx.y: the tile.
 template <int blocks>
 __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
-    wide_backward_kernel(SweepParams p, int ds_blocks, int parts) {
+    wide_backward_kernel(PassParams p, int ds_blocks, int parts) {
     extern __shared__ uint4 staging[];
     let_next_kernel_start();
     wait_for_kernel_before();
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
     const ColumnBlock columns =
         of_ds ? find_part(p, index % parts) : find_columns<true>(p, index - ds_blocks);
     if (!of_ds) {
-        sweep_wide<blocks, true>(p, tile, columns, group, staging);
+        pass_wide<blocks, true>(p, tile, columns, group, staging);
         return;
     }
     const LoraSlotEntry& slot = p.tables.slots[columns.target * p.tables.slot_count + tile.slot];
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 }
 
 template <int blocks>
-cudaError_t launch_wide_backward(cudaStream_t stream, SweepParams p, int shared_limit) {
+cudaError_t launch_wide_backward(cudaStream_t stream, PassParams p, int shared_limit) {
     constexpr int shared = std::max(Wide<blocks>::bytes, WideDs<blocks>::bytes);
     const auto kernel = wide_backward_kernel<blocks>;
     static const cudaError_t raised =
@@ -266,4 +266,4 @@ cudaError_t launch_wide_backward(cudaStream_t stream, SweepParams p, int shared_
     return launch_early(stream, kernel, grid, wide_threads, shared, p, ds_blocks, parts);
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

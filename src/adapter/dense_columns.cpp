@@ -10,7 +10,7 @@ namespace loratrain {
 
 namespace {
 
-constexpr int most_sweeps = 60;
+constexpr int most_passes = 60;
 
 double dot(std::span<const double> x, std::span<const double> y) {
     return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
@@ -53,7 +53,7 @@ void rotate(DenseColumns& x, DenseColumns& vectors, std::int64_t p, std::int64_t
 }
 
 /// Whether any pair was worth a rotation.
-bool sweep(DenseColumns& x, DenseColumns& vectors, double negligible) {
+bool jacobi_pass(DenseColumns& x, DenseColumns& vectors, double negligible) {
     bool any = false;
     for (std::int64_t p = 0; p < x.rows; ++p) {
         for (std::int64_t q = p + 1; q < x.rows; ++q) {
@@ -118,7 +118,7 @@ Eigen eigen_of_symmetric(DenseColumns x) {
         largest = std::max(largest, std::abs(x.at(i, i)));
     }
     const double negligible = 1e-17 * largest;
-    for (int i = 0; i < most_sweeps && sweep(x, vectors, negligible); ++i) {
+    for (int i = 0; i < most_passes && jacobi_pass(x, vectors, negligible); ++i) {
     }
     std::vector<std::int64_t> order(static_cast<std::size_t>(x.rows));
     std::iota(order.begin(), order.end(), std::int64_t{0});

@@ -38,20 +38,21 @@ inline constexpr std::int64_t attention_score_pair = std::int64_t{64} * 64 * 2;
 inline constexpr std::int64_t attention_most_scores = std::int64_t{3} << 30U;
 
 /// Sizes that the scratch of the LoRA kernels on tensor cores depends on.
-inline constexpr std::int64_t lora_sweep_columns = 256;  ///< features that a thread block sweeps
+inline constexpr std::int64_t lora_pass_columns =
+    256;  ///< features that a thread block passes over
 inline constexpr std::int64_t lora_part_columns = 1024;  ///< whose dS a thread block adds up
 /// Likewise of a small dY, tokens too, which has at most so many elements and columns.
 inline constexpr std::int64_t lora_small_part_columns = 512;
-inline constexpr std::int64_t lora_small_sweep = std::int64_t{3} << 24U;
+inline constexpr std::int64_t lora_small_pass = std::int64_t{3} << 24U;
 inline constexpr std::int64_t lora_small_columns = 8192;
-/// Tokens of a tile where no slot has more than lora_sweep_ranks and dY at least so many elements.
+/// Tokens of a tile where no slot has more than lora_pass_ranks and dY at least so many elements.
 inline constexpr std::int64_t lora_narrow_rows = 256;
-inline constexpr std::int64_t lora_narrow_sweep = std::int64_t{10} << 20U;
+inline constexpr std::int64_t lora_narrow_pass = std::int64_t{10} << 20U;
 /// Features whose S a thread block adds up where it is made with the activation.
 inline constexpr std::int64_t lora_gated_columns = 512;
-inline constexpr std::int64_t lora_sweep_rows = 128;   ///< tokens of a tile are a multiple
-inline constexpr std::int64_t lora_sweep_blocks = 2;   ///< of a multiprocessor at once
-inline constexpr std::int64_t lora_sweep_ranks = 16;   ///< ranks of a slot and linear, likewise
+inline constexpr std::int64_t lora_pass_rows = 128;    ///< tokens of a tile are a multiple
+inline constexpr std::int64_t lora_pass_blocks = 2;    ///< of a multiprocessor at once
+inline constexpr std::int64_t lora_pass_ranks = 16;    ///< ranks of a slot and linear, likewise
 inline constexpr std::int64_t lora_copy_ranks = 8;     ///< rows of the copies of A, likewise
 inline constexpr std::int64_t lora_copy_columns = 64;  ///< and their columns
 

@@ -318,7 +318,7 @@ TensorView LoraLinear::ds_of_group(const Site& site, const TensorView& dy) {
     return behind(dy, 0, site.weights.shape.count * site.rows.width);
 }
 
-LoraBackward LoraLinear::sweep_of(const Site& site, const TensorView& dy, int i) {
+LoraBackward LoraLinear::pass_of(const Site& site, const TensorView& dy, int i) {
     LoraTarget& target = targets_[static_cast<std::size_t>(i)];
     target.s.cols = site.rows.width;
     return {columns_of(site, i, dy), target, ds_view(site, dy, i), site.rows.lora_rows()};
@@ -329,17 +329,17 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy,
     if (!has_lora(site)) return;
     const bool dora = has_dora(site);
     gather_targets(site, s);
-    sweeps_.clear();
+    passes_.clear();
     for (int i = 0; i < site.weights.shape.count; ++i) {
-        LoraBackward op = sweep_of(site, dy, i);
+        LoraBackward op = pass_of(site, dy, i);
         if (!dora) {
-            sweeps_.push_back(op);
+            passes_.push_back(op);
             continue;
         }
         op.dy = dora_.scaled(dora_site(site, i, {}), op.dy);
         backend_.lora_backward(op);
     }
-    backend_.lora_backward_group(sweeps_);
+    backend_.lora_backward_group(passes_);
     for (int i = 0; i < site.weights.shape.count && has_vera(site); ++i) {
         vera_.take_gradients(site.rows, site.layer,
                              site.weights.shape.linears[static_cast<std::size_t>(i)]);

@@ -157,7 +157,7 @@ class LoraLinear {
     bool has_gated(const Gated& of) const;
     LoraGatedBackward gather_gated(const Gated& of);
     /// Of linear i, whose target has been gathered.
-    LoraBackward sweep_of(const Site& site, const TensorView& dy, int i);
+    LoraBackward pass_of(const Site& site, const TensorView& dy, int i);
 
     ReplicaView view_;
     const AdapterBank& bank_;
@@ -169,7 +169,7 @@ class LoraLinear {
     std::array<std::vector<LoraSlot>, 3> slots_;
     std::vector<LoraTarget> targets_;
     std::array<std::vector<LoraSlot>, 2> starts_;
-    std::vector<LoraBackward> sweeps_;
+    std::vector<LoraBackward> passes_;
 };
 
 }  // namespace loratrain

@@ -31,8 +31,8 @@ LoraGatedBackward LoraLinear::gather_gated(const Gated& of) {
     d_gate_up.cols += of.product.dup.cols;
     return {of.product,
             {slots_[2], ds_view(of.down, of.d_down, 0)},
-            sweep_of(of.gate_up, d_gate_up, 0),
-            sweep_of(of.gate_up, d_gate_up, 1)};
+            pass_of(of.gate_up, d_gate_up, 0),
+            pass_of(of.gate_up, d_gate_up, 1)};
 }
 
 bool LoraLinear::spares_down(const Gated& of) {

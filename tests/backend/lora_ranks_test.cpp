@@ -276,7 +276,7 @@ TEST_P(LoraRanksTest, GradientsOfATimesAWeight) {
     expect(Setting(backend(), few_ranks));
 }
 
-/// Which kernel sweeps dY depends on whether some adapter has more than 16 ranks.
+/// Which kernel passes over dY depends on whether some adapter has more than 16 ranks.
 TEST_P(LoraRanksTest, RanksOfOthersChangeNoBitOfBackward) {
     constexpr std::int64_t rows = 300;
     const HostMatrix dy = random(rows, ragged_out, 1);

@@ -140,7 +140,7 @@ class CudaBackend final : public Backend {
                       kernels::LoraTables& tables);
     /// Puts them alone in swept_targets_, with copies of their slots whose dropout is off, for an
     /// op that does not read their X.
-    void sweep_without_dropout(const LoraTarget& first, const LoraTarget& second);
+    void pass_without_dropout(const LoraTarget& first, const LoraTarget& second);
     /// Until the next call.
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);

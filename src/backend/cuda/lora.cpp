@@ -14,17 +14,17 @@ namespace loratrain {
 namespace {
 
 // kernels/ includes nothing of src/.
-static_assert(kernels::lora_sweep_columns == device_memory::lora_sweep_columns);
+static_assert(kernels::lora_pass_columns == device_memory::lora_pass_columns);
 static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
 static_assert(kernels::lora_small_part_columns == device_memory::lora_small_part_columns);
-static_assert(kernels::lora_small_sweep == device_memory::lora_small_sweep);
+static_assert(kernels::lora_small_pass == device_memory::lora_small_pass);
 static_assert(kernels::lora_small_columns == device_memory::lora_small_columns);
 static_assert(kernels::lora_narrow_rows == device_memory::lora_narrow_rows);
-static_assert(kernels::lora_narrow_sweep == device_memory::lora_narrow_sweep);
+static_assert(kernels::lora_narrow_pass == device_memory::lora_narrow_pass);
 static_assert(kernels::lora_gated_forward_columns == device_memory::lora_gated_columns);
-static_assert(kernels::lora_sweep_row_multiple == device_memory::lora_sweep_rows);
-static_assert(kernels::lora_sweep_blocks_of_processor == device_memory::lora_sweep_blocks);
-static_assert(kernels::lora_sweep_rank_multiple == device_memory::lora_sweep_ranks);
+static_assert(kernels::lora_pass_row_multiple == device_memory::lora_pass_rows);
+static_assert(kernels::lora_pass_blocks_of_processor == device_memory::lora_pass_blocks);
+static_assert(kernels::lora_pass_rank_multiple == device_memory::lora_pass_ranks);
 static_assert(kernels::lora_copy_row_multiple == device_memory::lora_copy_ranks);
 static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_columns);
 
@@ -94,7 +94,7 @@ kernels::LoraTables CudaBackend::slot_tables(std::span<const LoraTarget> targets
             entry.begins = of_gradients && target.slots[i].begins_gradients ? 1 : 0;
             slots_.push_back(entry);
             copy_rows_ += round_up(entry.rank, kernels::lora_copy_row_multiple);
-            sums[i] += round_up(entry.rank, kernels::lora_sweep_rank_multiple);
+            sums[i] += round_up(entry.rank, kernels::lora_pass_rank_multiple);
             tables.largest_rank = std::max(tables.largest_rank, entry.rank);
             tables.largest_rank_sum = std::max(tables.largest_rank_sum, sums[i]);
             add_dropout(target.slots[i], tables);
@@ -295,7 +295,7 @@ void CudaBackend::lora_gated_forward(const LoraGatedForward& op) {
     CUDA_CHECK(kernels::lora_gated_forward(stream_, params));
 }
 
-void CudaBackend::sweep_without_dropout(const LoraTarget& first, const LoraTarget& second) {
+void CudaBackend::pass_without_dropout(const LoraTarget& first, const LoraTarget& second) {
     undropped_slots_.assign(first.slots.begin(), first.slots.end());
     undropped_slots_.insert(undropped_slots_.end(), second.slots.begin(), second.slots.end());
     for (LoraSlot& slot : undropped_slots_) slot.dropout = 0;
@@ -328,7 +328,7 @@ void CudaBackend::lora_gated_backward(const LoraGatedBackward& op) {
     const std::int64_t rows = product.gate.rows;
     const kernels::LoraRowCuts cuts = row_cuts(op.gate.rows, rows);
     const std::int32_t tile_rows = lora_gated_backward_tile_rows(params, cuts, processors_);
-    sweep_without_dropout(op.gate.target, op.up.target);
+    pass_without_dropout(op.gate.target, op.up.target);
     swept_targets_.push_back(op.down);
     params.tables = lora_tables(swept_targets_, op.gate.rows, rows, tile_rows, true);
     params.workspace =

@@ -47,9 +47,9 @@ ScratchUsers all_adapters(const Job& job) {
 
 std::int64_t most_tiles(std::int64_t tokens, std::int64_t columns, std::int64_t segments) {
     const std::int64_t row_tiles =
-        std::max<std::int64_t>(1, most_processors * device_memory::lora_sweep_blocks /
-                                      ceil_div(columns, device_memory::lora_sweep_columns));
-    return std::min(row_tiles, ceil_div(tokens, device_memory::lora_sweep_rows)) + segments;
+        std::max<std::int64_t>(1, most_processors * device_memory::lora_pass_blocks /
+                                      ceil_div(columns, device_memory::lora_pass_columns));
+    return std::min(row_tiles, ceil_div(tokens, device_memory::lora_pass_rows)) + segments;
 }
 
 LinearGroupShape outer_shape(const ModelSpec& model, Linear linear) {
@@ -70,7 +70,7 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
         copied.push_back(targets *
                          round_up(adapter->largest_rank(), device_memory::lora_copy_ranks));
         ranks = std::max(
-            ranks, targets * round_up(adapter->largest_rank(), device_memory::lora_sweep_ranks));
+            ranks, targets * round_up(adapter->largest_rank(), device_memory::lora_pass_ranks));
     }
     std::sort(copied.begin(), copied.end(), std::greater<>());
     copied.resize(users.at_once);
@@ -84,8 +84,8 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
 
 /// Numbers that lora_backward of linears with so many outputs takes in one launch for each rank:
 /// gradients of tiles, and dS of parts of the columns.
-std::int64_t sweep_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
-                           std::int64_t segments) {
+std::int64_t pass_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
+                          std::int64_t segments) {
     namespace sizes = device_memory;
     const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
     if (columns == 0) return 0;
@@ -97,23 +97,23 @@ std::int64_t sweep_numbers(std::int64_t tokens, std::span<const std::int64_t> ou
     const std::int64_t usual =
         most_tiles(tokens, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
     if (columns > sizes::lora_small_columns) return usual;
-    const std::int64_t rows = std::min(tokens, sizes::lora_small_sweep / columns);
+    const std::int64_t rows = std::min(tokens, sizes::lora_small_pass / columns);
     const std::int64_t tiles = ceil_div(rows, sizes::lora_small_part_columns) + segments;
     return std::max(usual, tiles * columns + parts(sizes::lora_small_part_columns) * rows);
 }
 
-/// The same where no slot has more than lora_sweep_ranks.
+/// The same where no slot has more than lora_pass_ranks.
 std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
                             std::int64_t segments) {
     namespace sizes = device_memory;
     const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
     if (columns == 0) return 0;
-    const std::int64_t few_tokens = std::min(tokens, sizes::lora_narrow_sweep / columns);
-    const std::int64_t of_few = sweep_numbers(few_tokens, outs, segments);
+    const std::int64_t few_tokens = std::min(tokens, sizes::lora_narrow_pass / columns);
+    const std::int64_t of_few = pass_numbers(few_tokens, outs, segments);
     if (few_tokens == tokens) return of_few;
     const std::int64_t tiles = ceil_div(tokens, sizes::lora_narrow_rows) + segments;
     const std::int64_t rows_at_once =
-        most_processors * sizes::lora_sweep_blocks * sizes::lora_narrow_rows;
+        most_processors * sizes::lora_pass_blocks * sizes::lora_narrow_rows;
     const auto targets = static_cast<std::int64_t>(outs.size());
     return std::max(of_few, tiles * columns + std::max(rows_at_once, targets * tokens));
 }
@@ -121,29 +121,29 @@ std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> o
 /// Of adapters that have a linear.
 struct SweptRanks {
     std::int64_t largest = 0;
-    bool any_narrow = false;  ///< at most lora_sweep_ranks, or perhaps so
+    bool any_narrow = false;  ///< at most lora_pass_ranks, or perhaps so
 
     void add(const AdapterJob& adapter) {
         largest = std::max<std::int64_t>(largest, adapter.largest_rank());
         any_narrow = any_narrow || adapter.modules ||
-                     adapter.largest_rank() <= device_memory::lora_sweep_ranks;
+                     adapter.largest_rank() <= device_memory::lora_pass_ranks;
     }
 };
 
 /// Numbers that lora_backward of linears with so many outputs takes in one launch.
 std::int64_t numbers_of_ranks(std::int64_t tokens, std::span<const std::int64_t> outs,
                               std::int64_t segments, const SweptRanks& ranks) {
-    constexpr std::int64_t narrow = device_memory::lora_sweep_ranks;
+    constexpr std::int64_t narrow = device_memory::lora_pass_ranks;
     std::int64_t numbers = 0;
     if (ranks.any_narrow) numbers = narrow * narrow_numbers(tokens, outs, segments);
     if (ranks.largest <= narrow) return numbers;
     return std::max(numbers,
-                    round_up(ranks.largest, narrow) * sweep_numbers(tokens, outs, segments));
+                    round_up(ranks.largest, narrow) * pass_numbers(tokens, outs, segments));
 }
 
 /// lora_backward of the linears of `shape`, together or one by one.
-std::int64_t sweep_scratch(const ReplicaView& view, const LinearGroupShape& shape,
-                           const ScratchUsers& users) {
+std::int64_t pass_scratch(const ReplicaView& view, const LinearGroupShape& shape,
+                          const ScratchUsers& users) {
     const auto segments = static_cast<std::int64_t>(users.at_once);
     const std::int64_t tokens = view.replica.microbatch_tokens;
     SweptRanks ranks;
@@ -180,10 +180,10 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     std::int64_t numbers = ceil_div(f, sizes::lora_gated_columns) * tokens;
     if (before.any_narrow) {
         const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
-        const std::int64_t parts = 2 * ceil_div(f, sizes::lora_sweep_columns);
+        const std::int64_t parts = 2 * ceil_div(f, sizes::lora_pass_columns);
         numbers = 3 * tiles * f + parts * tokens;
     }
-    return numbers * sizes::lora_sweep_ranks * 4;
+    return numbers * sizes::lora_pass_ranks * 4;
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     const ScratchUsers users = all_adapters(job);
     const auto count = [&](const LinearGroupShape& shape) {
         bytes =
-            std::max({bytes, group_scratch(view, shape, users), sweep_scratch(view, shape, users)});
+            std::max({bytes, group_scratch(view, shape, users), pass_scratch(view, shape, users)});
     };
     for (int g = 0; g < linear_group_count; ++g) {
         const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
@@ -247,7 +247,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     if (stage.has_head && any_on(Linear::head)) count(outer_shape(view.lane_model, Linear::head));
     if (stage.has_embedding && any_on(Linear::embedding)) {
         const LinearGroupShape shape = outer_shape(view.lane_model, Linear::embedding);
-        bytes = std::max(bytes, sweep_scratch(view, shape, users));
+        bytes = std::max(bytes, pass_scratch(view, shape, users));
     }
     return static_cast<std::uint64_t>(bytes);
 }

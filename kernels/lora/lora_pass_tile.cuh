@@ -6,24 +6,24 @@
 #include "kernels/tensor_core.cuh"
 #include "lora.h"
 
-/// Pieces of the sweep over the rows of X or dY that makes the gradients of the LoRA factors: what
+/// Pieces of the pass over the rows of X or dY that makes the gradients of the LoRA factors: what
 /// a block and its warps own, how rows reach them, and what dropout and transposing need.
-namespace loratrain::kernels::sweep {
+namespace loratrain::kernels::pass {
 
 constexpr int threads = 128;
 constexpr int warps = threads / 32;
-constexpr int blocks_of_processor = lora_sweep_blocks_of_processor;
-constexpr int block_columns = lora_sweep_columns;
+constexpr int blocks_of_processor = lora_pass_blocks_of_processor;
+constexpr int block_columns = lora_pass_columns;
 constexpr int block_rows = 32;  ///< tokens that a warp takes at once
-constexpr int block_ranks = lora_sweep_rank_multiple;
-static_assert(warps * block_rows == lora_sweep_row_multiple);
+constexpr int block_ranks = lora_pass_rank_multiple;
+static_assert(warps * block_rows == lora_pass_row_multiple);
 constexpr int row_pieces = block_rows / 8;
 constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 bytes each
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
 /// Gradients of A without dropout, where some slot has more ranks in all targets, go by
-/// lora_wide_sweep.cuh; with a number that no rank exceeds all go by lora_sweep.cuh.
+/// lora_wide_pass.cuh; with a number that no rank exceeds all go by lora_pass.cuh.
 constexpr std::int32_t most_narrow_rank_sum = 3 * block_ranks;
 
 inline int pieces(std::int64_t count, std::int64_t size) {
@@ -86,7 +86,7 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
 /// What both gradients of a linear need from one pass over X or dY:
 ///   with_ds = false (grad_a): partial sums over a tile's rows of Sᵀ drop(X);
 ///   with_ds = true (grad_b): the same of Sᵀ dY, and of dY B over this block's columns.
-struct SweepParams {
+struct PassParams {
     Matrix x;
     Matrix s[max_lora_targets];
     /// with_ds: the column of x behind each target's last; all targets read every column else.
@@ -102,7 +102,7 @@ struct SweepParams {
 };
 
 /// What the sums for grad_a in a column are multiplied by.
-__device__ __forceinline__ float weight_of(const SweepParams& p, std::int64_t column) {
+__device__ __forceinline__ float weight_of(const PassParams& p, std::int64_t column) {
     return p.weight == nullptr ? 1.0F : to_float(p.weight[column]) + p.weight_offset;
 }
 
@@ -115,17 +115,18 @@ struct TargetColumns {
     }
 };
 
-__host__ __device__ inline TargetColumns columns_of(const SweepParams& p, int target) {
+__host__ __device__ inline TargetColumns columns_of(const PassParams& p, int target) {
     return {target == 0 ? 0 : p.ends[target - 1], p.ends[target]};
 }
 
-__host__ __device__ inline int column_blocks_before(const SweepParams& p, int target) {
+__host__ __device__ inline int column_blocks_before(const PassParams& p, int target) {
     int blocks = 0;
     for (int before = 0; before < target; ++before) blocks += columns_of(p, before).blocks();
     return blocks;
 }
 
-/// What a thread block sweeps: at most block_columns columns of `target`'s (-1: of all targets).
+/// What a thread block passes over: at most block_columns columns of `target`'s (-1: of all
+/// targets).
 struct ColumnBlock {
     int target;
     int first;   ///< column of x
@@ -134,7 +135,7 @@ struct ColumnBlock {
 };
 
 template <bool with_ds>
-__device__ __forceinline__ ColumnBlock find_columns(const SweepParams& p, int index) {
+__device__ __forceinline__ ColumnBlock find_columns(const PassParams& p, int index) {
     if constexpr (!with_ds) {
         const int first = index * block_columns;
         return {-1, first, static_cast<int>(p.x.cols), first};
@@ -364,4 +365,4 @@ __device__ __forceinline__ void add_outer(const std::uint32_t (&s)[block_rows / 
     }
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

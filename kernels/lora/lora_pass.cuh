@@ -1,24 +1,24 @@
 #pragma once
 
 #include "kernels/launch.cuh"
-#include "lora_sweep_tile.cuh"
+#include "lora_pass_tile.cuh"
 
-/// The sweep itself for dA: partial sums of the gradients per tile of rows, which the caller adds
+/// The pass itself for dA: partial sums of the gradients per tile of rows, which the caller adds
 /// up; and where gradients of both factors go.
-namespace loratrain::kernels::sweep {
+namespace loratrain::kernels::pass {
 
 /// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
 /// rows and columns run side by side and share them in the L2.
-__device__ __forceinline__ int rank_group_of_block(const SweepParams& p) {
+__device__ __forceinline__ int rank_group_of_block(const PassParams& p) {
     return static_cast<int>(blockIdx.x) % p.rank_groups;
 }
-__device__ __forceinline__ int column_block_of_block(const SweepParams& p) {
+__device__ __forceinline__ int column_block_of_block(const PassParams& p) {
     return static_cast<int>(blockIdx.x) / p.rank_groups;
 }
 
 /// Rank block `index` of those that a tile's slot has in the targets of `columns`.
 template <bool with_ds>
-__device__ __forceinline__ RankBlock find_rank_block(const SweepParams& p, const LoraTile& tile,
+__device__ __forceinline__ RankBlock find_rank_block(const PassParams& p, const LoraTile& tile,
                                                      const ColumnBlock& columns, int index) {
     RankBlock block = find_block(p.tables, p.s, tile.slot, index, with_ds ? columns.target : 0,
                                  with_ds ? columns.target + 1 : p.tables.target_count);
@@ -130,7 +130,7 @@ __device__ __forceinline__ void put_line_sums(const float (&sums)[chunks][4][4],
 /// Adds the row warps' sums and writes this tile's partial gradients, or adds them to the slot's
 /// where it has no other tile. weighted: columns are multiplied by weight_of.
 template <class Shape, int blocks, bool with_ds, bool by_lines = false, bool weighted = false>
-__device__ __forceinline__ void write_gradients(const SweepParams& p, const RankBlock* rank_blocks,
+__device__ __forceinline__ void write_gradients(const PassParams& p, const RankBlock* rank_blocks,
                                                 const ColumnBlock& columns, int rank_group,
                                                 int block_count,
                                                 const float (&sums)[blocks][Shape::chunks][4][4],
@@ -219,7 +219,7 @@ __device__ __forceinline__ void add_kept_line(const Feeder<Shape, blocks>& feede
 }
 
 template <int blocks, bool with_dropout, int stages>
-__global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(SweepParams p) {
+__global__ void __launch_bounds__(threads, blocks_of_processor) pass_kernel(PassParams p) {
     using Shape = Split<blocks, with_dropout, stages>;
     extern __shared__ uint4 staging[];
     __shared__ RankBlock rank_blocks[blocks];
@@ -329,9 +329,9 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) sweep_kernel(Swe
 }
 
 template <int blocks, bool with_dropout, int stages>
-cudaError_t launch_stages(cudaStream_t stream, SweepParams p, int shared_limit) {
+cudaError_t launch_stages(cudaStream_t stream, PassParams p, int shared_limit) {
     constexpr int shared = Split<blocks, with_dropout, stages>::bytes;
-    const auto kernel = sweep_kernel<blocks, with_dropout, stages>;
+    const auto kernel = pass_kernel<blocks, with_dropout, stages>;
     static const cudaError_t raised =
         allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
     if (raised != cudaSuccess) return raised;
@@ -349,7 +349,7 @@ constexpr int shared_of_block = Split<blocks, with_dropout, stages>::bytes +
 /// Four stages, or three, which dropout leaves room for, where a multiprocessor cannot have two
 /// blocks of four: with less than the most shared memory, unless a block has one rank block alone.
 template <int blocks, bool with_dropout>
-cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p, int shared_limit) {
+cudaError_t launch_pass(cudaStream_t stream, const PassParams& p, int shared_limit) {
     constexpr bool always_small = with_dropout;
     constexpr bool always_large = !always_small && blocks == 1;
     static_assert(shared_of_block < blocks, with_dropout,
@@ -366,4 +366,4 @@ cudaError_t launch_sweep(cudaStream_t stream, const SweepParams& p, int shared_l
     }
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "lora_sweep.cuh"
+#include "lora_pass.cuh"
 
-/// The sweep for the gradients of slots of many ranks, without dropout: up to 64 of them in one
+/// The pass for the gradients of slots of many ranks, without dropout: up to 64 of them in one
 /// pass over X or dY. A block's warps take the same 32 rows, each 64 columns of them. Gradients are
-/// summed in the order of sweep_kernel's warps that have columns alone.
-namespace loratrain::kernels::sweep {
+/// summed in the order of pass_kernel's warps that have columns alone.
+namespace loratrain::kernels::pass {
 
 constexpr int wide_threads = 256;
 constexpr int wide_warps = wide_threads / 32;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void add_wide_outer(const Feed& feeder, int step, int
 
 /// Rank blocks group * blocks .. of the slot that has a tile; their number.
 template <int blocks, bool with_ds>
-__device__ __forceinline__ int find_rank_blocks(const SweepParams& p, const LoraTile& tile,
+__device__ __forceinline__ int find_rank_blocks(const PassParams& p, const LoraTile& tile,
                                                 const ColumnBlock& columns, int group,
                                                 RankBlock (&rank_blocks)[blocks]) {
     if (threadIdx.x < blocks) {
@@ -107,8 +107,8 @@ __device__ __forceinline__ int find_rank_blocks(const SweepParams& p, const Lora
 
 /// The gradients of one tile, one column block and one group of rank blocks.
 template <int blocks, bool with_ds>
-__device__ __forceinline__ void sweep_wide(const SweepParams& p, const LoraTile& tile,
-                                           const ColumnBlock& columns, int group, uint4* staging) {
+__device__ __forceinline__ void pass_wide(const PassParams& p, const LoraTile& tile,
+                                          const ColumnBlock& columns, int group, uint4* staging) {
     using Shape = Wide<blocks>;
     __shared__ RankBlock rank_blocks[blocks];
     const int block_count = find_rank_blocks<blocks, with_ds>(p, tile, columns, group, rank_blocks);
@@ -142,4 +142,4 @@ __device__ __forceinline__ void sweep_wide(const SweepParams& p, const LoraTile&
         p, rank_blocks, columns, group, block_count, sums, reinterpret_cast<float*>(staging));
 }
 
-}  // namespace loratrain::kernels::sweep
+}  // namespace loratrain::kernels::pass
