@@ -49,10 +49,10 @@ def load(base: Path, adapter: Path, dtype: torch.dtype) -> PeftModel:
     """Base and adapter as any user of PEFT loads them; every tensor of the adapter file must find its
     place and the other way round."""
     model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).to(dtype).eval()
-    missing = [str(warning.message) for warning in told if "missing adapter keys" in str(warning.message)]
+    missing = [str(warning.message) for warning in caught if "missing adapter keys" in str(warning.message)]
     if missing:
         raise CheckError(f"{adapter}: {missing[0]}")
     # Beside LoRA on lm_head PEFT would save the base's embeddings too. Of experts it makes other tensors.

@@ -9,7 +9,7 @@
 
 Input: JSONL, .json files holding an array (both also with .gz, .bz2 or .xz behind), .csv and .tsv with names in the
 first line, .parquet, .arrow and .feather (these with pyarrow); folders of them, those of datasets' save_to_disk too, and
-patterns as 'data/*.parquet'. Formats, told apart by their keys:
+patterns as 'data/*.parquet'. Formats, recognised by their keys:
   messages            {"messages": [{"role", "content"}, ...]}             through the chat template
   sharegpt            {"conversations": [{"from", "value"}, ...]}          through the chat template
   alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
@@ -128,7 +128,7 @@ class Encoder:
         return results, notes
 
     def _render(self, record: Record) -> list[formats.Rendered]:
-        """What nobody thought of is told with its place, as every other problem of the data."""
+        """What nobody thought of is reported with its place, as every other problem of the data."""
         try:
             return formats.render(record, self.options)
         except InputError:

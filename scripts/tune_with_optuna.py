@@ -77,7 +77,7 @@ class Tuner:
         self.under_way = {self.name(t.number): optuna.Trial(study, t._trial_id)
                           for t in study.get_trials(states=[optuna.trial.TrialState.RUNNING])}  # of a start before
         self.stopping: set[str] = set()
-        self.told: dict[str, int] = {}  # the last step that was reported
+        self.reported: dict[str, int] = {}  # the last step that was reported
 
     @staticmethod
     def name(number: int) -> str:
@@ -100,9 +100,9 @@ class Tuner:
             if rejected.exists():
                 sys.exit(f"the job does not take {name}: {rejected.read_text(encoding='utf-8')}")
             for step, value in values:
-                if step > self.told.get(name, 0):
+                if step > self.reported.get(name, 0):
                     trial.report(value, step)
-                    self.told[name] = step
+                    self.reported[name] = step
             if (folder / "FAILED").exists() or (over and (not values or math.isnan(values[-1][1]))):
                 self.study.tell(trial, state=optuna.trial.TrialState.FAIL)
             elif over and name in self.stopping:

@@ -278,7 +278,7 @@ def _chat(record: Record, messages: list[Message], first: int, options: Options)
         is_all = set(of_turns) == {1.0} and len(turns) == sum(message["role"] == "assistant" for message in messages)
         if not is_all and not is_one_text:
             raise InputError("the chat template marks answers with {% generation %} and rewrites earlier turns, so that "
-                             "weights of turns cannot be told; leave them out")
+                             "weights of turns are unclear; leave them out")
         return [_marked(record.where, conversation, None if is_all else spans)]
     if is_one_text:
         return [Rendered(record.where, full, spans, is_chat=True, end_weight=of_turns[-1],

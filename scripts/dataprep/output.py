@@ -51,7 +51,7 @@ class JsonlWriter:
 class Hdf5Writer:
     """Datasets tokens and labels (int32, all samples end to end), weights (float32, likewise; where a sample has them)
     and offsets (int64, samples + 1); root attributes format = "loratrain-tokens-1" and tokenizer, a digest of it. Data
-    and headers have checksums: who reads damaged ones is told."""
+    and headers have checksums: a reader of a damaged one gets an error."""
 
     LISTS = {"maxshape": (None,), "chunks": (1 << 13,), "fletcher32": True}
     FLUSH = 1 << 20  # tokens gathered before they are appended to the file

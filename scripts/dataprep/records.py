@@ -36,7 +36,7 @@ def at(where: str) -> Iterator[None]:
 class Record:
     """One object of a data file; `where` is "file:line" (or "file:#n" in a JSON array or a table, from 1). `fields`:
     its columns without those that are null. Who reads a column through get() has used it. `notes`, and what nothing is
-    made of (columns that are not used, and `left_out`), are told to the user, each once with the number of records."""
+    made of (columns that are not used, and `left_out`), are reported to the user, each once with the number of records."""
 
     where: str
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What is told on the way: samples, progress, and notes on the data."""
+"""What is printed on the way: samples, progress, and notes on the data."""
 from __future__ import annotations
 
 import json

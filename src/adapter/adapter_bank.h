@@ -97,7 +97,7 @@ class AdapterBank {
         return states_[index(adapter)].layout.count(StatePart::gradients);
     }
 
-    /// Grows whenever the adapter's parameters change or move: copies made of them can be told
+    /// Grows whenever the adapter's parameters change or move: copies made of them can be compared
     /// stale.
     std::int64_t version(AdapterId adapter) const { return states_[index(adapter)].version; }
 

@@ -109,7 +109,7 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
             result.planned =
                 plan_again(result.planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
         }
-        kept.tell(result.planned.plan);
+        kept.write_to(result.planned.plan);
     }
     const double planned_at = processor_seconds();
     result.prepared = prepared_shapes(job, result.plan(), inputs.infos);
@@ -132,7 +132,7 @@ WorkerQueues queues_of(const PlannedPreview& preview, const std::vector<DatasetI
 }
 
 /// What workers are predicted to take of what each is to train.
-void tell_workers(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
+void print_workers(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
     const ReplicaJob& replica = preview.workers.replica;
     const WorkerQueues queues = queues_of(preview, infos);
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
@@ -169,9 +169,9 @@ void compare_sweep_with_others(const Job& job, const ModelSpec& model,
     log::info("wrote " + path);
 }
 
-void tell_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
-                      const Cluster& cluster, const FoundDeployments& found,
-                      const Prediction& own) {
+void print_deployments(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets,
+                       const Cluster& cluster, const FoundDeployments& found,
+                       const Prediction& own) {
     const std::string others =
         describe(compare_deployments(job, plan, datasets, cluster, found, own));
     if (!others.empty()) log::block(others);
@@ -191,7 +191,7 @@ void compare_with_others(const Job& job, const Plan& plan, const std::vector<Dat
     const std::vector<IdleRemedy> remedies =
         idle_remedies(job, plan, infos, cluster, rounds_played, own, *found);
     if (!remedies.empty()) log::block(describe(own, cluster.ranks, remedies));
-    tell_deployments(job, plan, infos, cluster, *found, own);
+    print_deployments(job, plan, infos, cluster, *found, own);
 }
 
 void warn_of_lanes_over_hosts(const Plan& plan, const Cluster& cluster) {
@@ -200,7 +200,7 @@ void warn_of_lanes_over_hosts(const Plan& plan, const Cluster& cluster) {
     for (const std::string& text : stages_over_hosts(plan, names)) log::warn(text);
 }
 
-void tell(const PlannedPreview& preview, const JobInputs& inputs) {
+void print_preview(const PlannedPreview& preview, const JobInputs& inputs) {
     const Plan& plan = preview.plan();
     for (const std::string& text :
          job_warnings(preview.job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
@@ -213,7 +213,7 @@ void tell(const PlannedPreview& preview, const JobInputs& inputs) {
                describe_links(preview.job, plan, preview.cluster));
     log::block(cat("planned in  ", format_fixed(preview.planned_in, 2), " s, predicted in ",
                    format_fixed(preview.predicted_in, 2), " s of processor time\n"));
-    if (preview.job.parallel.by_workers()) tell_workers(preview, inputs.infos);
+    if (preview.job.parallel.by_workers()) print_workers(preview, inputs.infos);
 }
 
 void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
@@ -222,7 +222,7 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
     PlannedPreview preview = planned_preview(command_line, mpi, job, inputs, cluster);
-    tell(preview, inputs);
+    print_preview(preview, inputs);
     if (command_line.compare) {
         const double start = processor_seconds();
         compare_with_others(preview.job, preview.plan(), inputs.infos, preview.cluster,
@@ -260,8 +260,8 @@ RankChoice rank_choice(const CommandLine& command_line, const MpiSession& mpi, c
     return choice;
 }
 
-void tell_rank_choices(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
-                       const std::vector<Cluster>& clusters) {
+void print_rank_choices(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
+                        const std::vector<Cluster>& clusters) {
     const JobInputs inputs = open_job_inputs(job);
     log::block("datasets\n" + describe_datasets(job, inputs.files));
     std::vector<RankChoice> choices;
@@ -277,7 +277,7 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
     const std::vector<Cluster> clusters = wanted_clusters(command_line, mpi, job);
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        if (clusters.size() > 1) return tell_rank_choices(command_line, mpi, job, clusters);
+        if (clusters.size() > 1) return print_rank_choices(command_line, mpi, job, clusters);
         plan_and_predict(command_line, mpi, job, clusters.front());
     });
     return ExitCode::done;

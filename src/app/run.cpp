@@ -44,7 +44,7 @@ void watch_start(int argc, const char* const* argv) {
             solo_watch::begin(read_peer_timeout(line.job_path, line.overrides), what);
         }
     } catch (const std::exception&) {
-        return;  // told when there is one rank to tell it
+        return;  // reported once there is one rank to do so
     }
 }
 

@@ -50,14 +50,14 @@ std::string scientific(double value) {
 /// Tells of every check as it ends, and counts.
 class Checks {
   public:
-    void tell(bool passed, const std::string& what) {
+    void report(bool passed, const std::string& what) {
         ++checks_;
         failed_ += passed ? 0 : 1;
         log::block(cat(passed ? "  ok      " : "  FAILED  ", what));
     }
-    void tell(const std::string& what, double error, double limit) {
-        tell(error <= limit,
-             cat(what, ": error ", scientific(error), ", limit ", scientific(limit)));
+    void report(const std::string& what, double error, double limit) {
+        report(error <= limit,
+               cat(what, ": error ", scientific(error), ", limit ", scientific(limit)));
     }
     /// What `body` throws is a failed check.
     template <class Body>
@@ -65,7 +65,7 @@ class Checks {
         try {
             body();
         } catch (const std::exception& error) {
-            tell(false, cat(what, ": ", error.what()));
+            report(false, cat(what, ": ", error.what()));
         }
     }
     int checks() const { return checks_; }
@@ -238,7 +238,7 @@ void check_engine(const Engine& engine, Checks& checks) {
         const auto backend = make_backend(engine.backend, {1, 0, engine.compute});
         log::block(cat(engine.name, ": ", backend->description()));
         for (const OperatorCheck& check : check_operators(*backend)) {
-            checks.tell(check.name, check.error, check.limit);
+            checks.report(check.name, check.error, check.limit);
         }
     });
 }
@@ -249,22 +249,23 @@ void check_training(const Engine& engine, const TinyJob& job, const TinyRuns& ru
     const std::string resumed = engine.name + "-resumed";
     checks.attempt("training", [&] {
         const ExitCode code = runs.train(engine, whole);
-        checks.tell(code == ExitCode::done,
-                    cat("trains ", job.adapters.size(), " adapters for ", job.training.steps,
-                        " steps: exit code ", static_cast<int>(code)));
+        checks.report(code == ExitCode::done,
+                      cat("trains ", job.adapters.size(), " adapters for ", job.training.steps,
+                          " steps: exit code ", static_cast<int>(code)));
         const Errors errors = runs.errors_of(whole);
         const Errors limits = engine.limits();
-        checks.tell("losses of all steps", errors.losses, limits.losses);
-        checks.tell("gradient norms", errors.grad_norms, limits.grad_norms);
-        checks.tell("exported weights", errors.weights, limits.weights);
+        checks.report("losses of all steps", errors.losses, limits.losses);
+        checks.report("gradient norms", errors.grad_norms, limits.grad_norms);
+        checks.report("exported weights", errors.weights, limits.weights);
     });
     checks.attempt("resuming", [&] {
         const ExitCode stopped = runs.train(engine, resumed, {"--stop-after", "2"});
         const ExitCode done = runs.train(engine, resumed);
-        checks.tell(stopped == ExitCode::stopped_resume_me && done == ExitCode::done,
-                    cat("stops and goes on: exit codes ", static_cast<int>(stopped), ", ",
-                        static_cast<int>(done)));
-        checks.tell(runs.same_bits(whole, resumed), "what it exports then is the same to the bit");
+        checks.report(stopped == ExitCode::stopped_resume_me && done == ExitCode::done,
+                      cat("stops and goes on: exit codes ", static_cast<int>(stopped), ", ",
+                          static_cast<int>(done)));
+        checks.report(runs.same_bits(whole, resumed),
+                      "what it exports then is the same to the bit");
     });
 }
 
@@ -296,7 +297,7 @@ ExitCode selftest_command(const MpiSession& mpi) {
         const TinyJob job;
         const TinyRuns runs(mpi, folder, job);
         const ExitCode imported = runs.import_model();
-        checks.tell(imported == ExitCode::done, "imports a Hugging Face folder");
+        checks.report(imported == ExitCode::done, "imports a Hugging Face folder");
         for (const Engine& engine : engines_here()) {
             check_engine(engine, checks);
             check_training(engine, job, runs, checks);

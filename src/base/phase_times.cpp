@@ -23,14 +23,14 @@ void PhaseTimes::add(const std::string& phase, double seconds) {
 }
 
 std::string PhaseTimes::text() const {
-    constexpr double least_told = 0.1;
+    constexpr double least_shown = 0.1;
     double total = 0.0;
-    std::vector<std::string> told;
+    std::vector<std::string> shown;
     for (const auto& [phase, seconds] : phases_) {
         total += seconds;
-        if (seconds >= least_told) told.push_back(cat(phase, " ", format_fixed(seconds, 1)));
+        if (seconds >= least_shown) shown.push_back(cat(phase, " ", format_fixed(seconds, 1)));
     }
-    return cat(format_fixed(total, 1), " s", told.empty() ? "" : ": ", join(told, ", "));
+    return cat(format_fixed(total, 1), " s", shown.empty() ? "" : ": ", join(shown, ", "));
 }
 
 }  // namespace loratrain

@@ -47,10 +47,10 @@ TaskProgress::~TaskProgress() {
 void TaskProgress::add(std::uint64_t bytes) {
     done_ += bytes;
     const double seconds = seconds_since(start_);
-    if (seconds >= next_) tell(seconds);
+    if (seconds >= next_) show(seconds);
 }
 
-void TaskProgress::tell(double seconds) {
+void TaskProgress::show(double seconds) {
     if (std::exchange(may_draw_, false)) {
         draws_ = log::start_live();
         if (!draws_) {

@@ -13,7 +13,7 @@ std::string progress_text(const std::string& what, std::uint64_t done, std::uint
 
 /// Tells how far a task has come that may take long, of the root rank: on a terminal a line drawn
 /// anew in place, elsewhere and beside a live table (log.h) lines in the log. A short one is not
-/// told of.
+/// shown.
 class TaskProgress {
   public:
     struct Times {
@@ -23,7 +23,7 @@ class TaskProgress {
         double between_lines = 30.0;
     };
 
-    /// `bytes`: of all, which add() is told of bit by bit; 0 = not known.
+    /// `bytes`: of all, which add() is given bit by bit; 0 = not known.
     TaskProgress(std::string what, std::uint64_t bytes);
     TaskProgress(std::string what, std::uint64_t bytes, Times times);
     /// Takes the drawn line away.
@@ -35,7 +35,7 @@ class TaskProgress {
     void add(std::uint64_t bytes);
 
   private:
-    void tell(double seconds);
+    void show(double seconds);
 
     std::string what_;
     std::uint64_t bytes_;
@@ -43,7 +43,7 @@ class TaskProgress {
     std::uint64_t done_ = 0;
     bool may_draw_;
     bool draws_ = false;
-    double next_;  ///< seconds from the start at which to tell
+    double next_;  ///< seconds from the start at which to show it
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

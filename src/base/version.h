@@ -11,7 +11,7 @@ std::string version_text();
 std::string git_hash();
 /// Compiler, build type and options, for `--version` and provenance.json.
 std::string build_text();
-/// The GPUs that the program was built for, as CMake was told: "90", "80;90".
+/// The GPUs that the program was built for, as CMake was given them: "90", "80;90".
 std::string cuda_architectures();
 
 /// A library that the program uses: "HDF5", "1.10.8".

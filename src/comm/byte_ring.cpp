@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t cache_line = 64;
 /// The other end may take so many while more are copied.
-constexpr std::size_t told_at_once = std::size_t{256} << 10U;
+constexpr std::size_t published_at_once = std::size_t{256} << 10U;
 
 using Counter = std::atomic_ref<std::uint64_t>;
 static_assert(Counter::is_always_lock_free, "processes share counters");
@@ -46,7 +46,7 @@ std::size_t ByteRing::write(const void* data, std::size_t count) {
     const std::size_t wanted = std::min(count, room());
     for (std::size_t done = 0; done < wanted;) {
         const std::size_t at = *written_ % capacity_;
-        const std::size_t piece = std::min({wanted - done, capacity_ - at, told_at_once});
+        const std::size_t piece = std::min({wanted - done, capacity_ - at, published_at_once});
         copy_(data_ + at, from + done, piece);
         Counter(*written_).store(*written_ + piece, std::memory_order_release);
         done += piece;
@@ -59,7 +59,7 @@ std::size_t ByteRing::read(void* data, std::size_t count) {
     const std::size_t wanted = std::min(count, filled());
     for (std::size_t done = 0; done < wanted;) {
         const std::size_t at = *read_ % capacity_;
-        const std::size_t piece = std::min({wanted - done, capacity_ - at, told_at_once});
+        const std::size_t piece = std::min({wanted - done, capacity_ - at, published_at_once});
         copy_(to + done, data_ + at, piece);
         Counter(*read_).store(*read_ + piece, std::memory_order_release);
         done += piece;

@@ -98,16 +98,16 @@ std::optional<std::string> CommandChannel::arrived() {
     return next_of(root, tags::command);
 }
 
-void CommandChannel::tell(std::string text) {
-    while (!telling_.empty() && are_done({&telling_.front().second, 1})) telling_.pop_front();
-    telling_.emplace_back(std::make_unique<std::string>(std::move(text)), MPI_REQUEST_NULL);
-    auto& [kept, request] = telling_.back();
+void CommandChannel::send_report(std::string text) {
+    while (!reporting_.empty() && are_done({&reporting_.front().second, 1})) reporting_.pop_front();
+    reporting_.emplace_back(std::make_unique<std::string>(std::move(text)), MPI_REQUEST_NULL);
+    auto& [kept, request] = reporting_.back();
     MPI_CHECK(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_CHAR, root,
-                        tags::command_told, comm_, &request));
+                        tags::command_report_text, comm_, &request));
 }
 
-std::optional<std::string> CommandChannel::told() {
-    return next_of(MPI_ANY_SOURCE, tags::command_told);
+std::optional<std::string> CommandChannel::next_report() {
+    return next_of(MPI_ANY_SOURCE, tags::command_report_text);
 }
 
 std::optional<std::string> CommandChannel::next_of(int source, int tag) {

@@ -23,8 +23,8 @@ class CommandChannel : public TextChannel {
 
     std::int64_t post(std::string text) override;
     void progress() override;
-    std::optional<std::string> told() override;
-    void tell(std::string text) override;
+    std::optional<std::string> next_report() override;
+    void send_report(std::string text) override;
     std::optional<std::string> arrived() override;
 
     /// Root: whether a rank can take the texts up to that number, or all, though the root does
@@ -57,10 +57,10 @@ class CommandChannel : public TextChannel {
     MPI_Comm comm_ = MPI_COMM_NULL;
     std::int64_t newest_ = 0;
     std::deque<Posted> posted_;
-    std::deque<Arriving> arriving_;  ///< posted, or on the root told
+    std::deque<Arriving> arriving_;  ///< posted, or on the root reported
     std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
     int reported_ = 0;
-    std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> telling_;
+    std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> reporting_;
 };
 
 }  // namespace loratrain

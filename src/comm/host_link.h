@@ -29,7 +29,7 @@ class HostLink {
         friend class HostLink;
         char* data_;
         std::size_t left_;
-        bool started_ = false;  ///< its length has been told, or read
+        bool started_ = false;  ///< its length has been written, or read
     };
 
     /// With `room` bytes each way, or less where so much shared memory cannot be had; null on both

@@ -14,7 +14,7 @@ namespace loratrain::tags {
 /// Commands, in a communicator of the CommandChannel.
 inline constexpr int command = 1;
 inline constexpr int command_report = 2;
-inline constexpr int command_told = 3;
+inline constexpr int command_report_text = 3;
 
 /// Within the session's communicator, by calls that both ends make: one after another.
 inline constexpr int floats = 77;  ///< collective.h

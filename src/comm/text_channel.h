@@ -19,12 +19,12 @@ class TextChannel {
     virtual std::int64_t post(std::string text) = 0;
     /// Root: lets texts travel on; to be called now and then while some are under way.
     virtual void progress() = 0;
-    /// Root: the next text that was told, in the order of each rank; none = none is there as a
+    /// Root: the next text that was reported, in the order of each rank; none = none is there as a
     /// whole. Waits for no rank, which may wait for this one.
-    virtual std::optional<std::string> told() = 0;
+    virtual std::optional<std::string> next_report() = 0;
 
     /// Other ranks: a text for the root, which does not have to wait for it.
-    virtual void tell(std::string text) = 0;
+    virtual void send_report(std::string text) = 0;
     /// Other ranks: the next text; none = it is not there as a whole. Waits for no rank.
     virtual std::optional<std::string> arrived() = 0;
 };

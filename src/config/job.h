@@ -231,7 +231,7 @@ struct DatasetJob {
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
     std::vector<std::string> paths() const;
     std::vector<std::string> eval_paths() const;
-    /// Losses are told file by file: of those that it is trained on, and evaluated on.
+    /// Losses are reported by file: of those that it is trained on, and evaluated on.
     bool has_several_files() const { return files.size() > 1; }
     const std::vector<DataFile>& evaluated_files() const {
         return eval_path.empty() ? files : eval_files;
@@ -440,9 +440,9 @@ struct Job {
 
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
-    /// More is told of an adapter's steps than their loss: rewards, a contrastive loss, or losses
-    /// of files.
-    bool tells_more(AdapterId id) const {
+    /// The steps of an adapter have details beside their loss: rewards, a contrastive loss, or
+    /// losses of files.
+    bool has_step_details(AdapterId id) const {
         const LossJob& loss = adapter(id).loss;
         return loss.has_rewards() || loss.is_contrastive() ||
                dataset(adapter(id).dataset).has_several_files();

@@ -24,7 +24,7 @@ constexpr JobKey keys[] = {
     {"", "checkpoint", "when the run is saved"},
     {"", "eval", "when adapters are evaluated"},
     {"", "export", "how adapters are written"},
-    {"", "logging", "what is told"},
+    {"", "logging", "what is reported"},
     {"", "sweep", "adapters made of a space of keys, which compete"},
 
     {"model", "weights", "HDF5 file made by `loratrain import-hf`", "required"},

@@ -14,7 +14,7 @@ struct JobKey {
     const char* section;
     const char* key;
     const char* meaning;
-    /// How the default is told; nullptr = the value of a job that does not say it.
+    /// How the default is written; nullptr = the value of a job that does not say it.
     const char* default_words = nullptr;
 };
 std::span<const JobKey> job_keys();

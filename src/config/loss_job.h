@@ -33,7 +33,7 @@ struct LossJob {
     double temperature = 0.05;  ///< of cit: what similarities are divided by
     double lambda = 1.0;        ///< of cit: largest weight of the contrastive loss
 
-    /// It has rewards, which are told beside it (RewardSums).
+    /// It has rewards, which are reported beside it (RewardSums).
     bool has_rewards() const { return loss != Loss::sft && !is_contrastive(); }
     /// Its samples are pairs: chosen, rejected.
     bool is_of_pairs() const { return has_rewards() && loss != Loss::kto; }

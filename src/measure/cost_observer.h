@@ -10,7 +10,7 @@
 namespace loratrain {
 
 /// Refines a cost model from what a stage's microbatches take while it trains. What layers and head
-/// have in a stage's time is told apart by what its backwards take, which have no head. Times of
+/// have in a stage's time is found by what its backwards take, which have no head. Times of
 /// microbatches that the host holds up, by the prior, are the host's.
 class CostObserver {
   public:

@@ -93,7 +93,7 @@ MetShapes met_shapes(const Plan& plan, std::span<const ProfileTask> tasks,
 }
 
 /// Root.
-void tell(const MeasuredCosts& measured, const FirstUses& uses, double seconds) {
+void log_costs(const MeasuredCosts& measured, const FirstUses& uses, double seconds) {
     if (measured.fresh) {
         log::info(
             cat("costs: ", measured.of_first().source, " in ", format_fixed(seconds, 1), " s"));
@@ -130,7 +130,7 @@ bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
 
 }  // namespace
 
-void MeasuredCosts::tell(Plan& plan) const {
+void MeasuredCosts::write_to(Plan& plan) const {
     if (!known()) return;
     if (has_built_in_costs(plan)) {
         plan.measured = costs;
@@ -204,7 +204,7 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
         if (mpi.is_root()) {
             if (measured.fresh) measured.costs = std::move(profiles.costs);
             measured.met_shapes = met_shapes(plan, tasks, roles, profiles.prepared);
-            tell(measured, profiles.uses, seconds_since(start));
+            log_costs(measured, profiles.uses, seconds_since(start));
         }
     } catch (const std::exception& error) {
         log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));

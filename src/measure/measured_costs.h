@@ -29,7 +29,7 @@ struct MeasuredCosts {
     const CostModel& of_first() const { return costs.front().costs; }
     /// Where they are known: as the costs of a plan that is made with measured ones, else as what
     /// predictions take (has_built_in_costs).
-    void tell(Plan& plan) const;
+    void write_to(Plan& plan) const;
 };
 
 /// "chose GEMM algorithms for 7 classes in 1.20 s"; "" = for none.
@@ -59,7 +59,7 @@ PlannedJob plan_again(const PlannedJob& planned, const CostModel& costs, const J
 
 /// Measures messages when the costs are fresh, and keeps them in <run.dir> and, when fresh, in the
 /// cache. Where ranks are on several hosts the links between these are measured too
-/// (profile_links.h), told in the log, with a warning of slow ones, and kept in both where the
+/// (profile_links.h), written to the log, with a warning of slow ones, and kept in both where the
 /// costs have none. Collective.
 void settle_costs(const MpiSession& mpi, const Job& job, const Plan& plan,
                   Communicator& communicator, Backend& backend, MeasuredCosts& measured);

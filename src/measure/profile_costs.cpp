@@ -158,7 +158,7 @@ class CostProfile {
             if (timer_.must_do(forward.size(), on_gpu_ ? enough_loads : enough_segmented)) break;
             const AdapterLoads load = loads_of(microbatch, AttentionSpan(view_.plan.model));
             const auto rows = static_cast<double>(load.total.tokens);
-            // A GPU's kernels go by rows; for its host segments are told apart (profile_host.h).
+            // A GPU's kernels go by rows; for its host segments count too (profile_host.h).
             const double segments = on_gpu_ ? 0.0 : static_cast<double>(load.segments());
             const auto [f, b] = time_layers(layers, microbatch);
             if (forward.empty()) largest_seconds_ = f + b;

@@ -51,7 +51,7 @@ class HostProfile {
     /// `chose`: algorithms then, which a run before may have left otherwise.
     void meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose);
     void meet_targets(std::int64_t targets, std::optional<double> seconds, bool chose);
-    /// Whether such rows' shape is new: it is to run now, and is told to nobody (start_shapes.h).
+    /// Whether such rows' shape is new: it is to run now, and is not observed (start_shapes.h).
     bool prepares_rows(std::int64_t tokens, std::int64_t width);
     bool prepares_targets(std::int64_t targets);
 

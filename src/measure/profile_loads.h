@@ -15,7 +15,7 @@ namespace loratrain {
 inline constexpr std::int64_t usual_longest_sample = 4096;
 
 /// Tokens of the longest sample that a profile has, where a microbatch holds it: on a GPU the
-/// plan's, as what attention takes of it cannot be told from shorter ones.
+/// plan's, as what attention takes of it cannot be derived from shorter ones.
 std::int64_t longest_profiled(const Plan& plan);
 
 /// So many tokens in samples as long as `longest`, half as long and so on down to `shortest`, and

@@ -293,7 +293,7 @@ void Stage::finish_batch(AdapterId adapter, bool add_received) {
         backend_.move_doubles({sums_.partial, sums_.received, {&i, 1}, {&i, 1}, true});
 }
 
-std::unique_ptr<Readback> Stage::loss_to_tell(AdapterId adapter) const {
+std::unique_ptr<Readback> Stage::loss_to_report(AdapterId adapter) const {
     if (!stage_.has_head || !lanes_.is_first()) return nullptr;
     const ReadPart loss{sums_.loss + index(adapter), sizeof(double)};
     return backend_.read_later({&loss, 1});

@@ -81,7 +81,7 @@ class Stage {
     void finish_batch(AdapterId adapter, bool add_received);
     /// Losses of the adapter's batch, all of which is backwarded, as a double: on the first lane of
     /// the last stage, null on others.
-    std::unique_ptr<Readback> loss_to_tell(AdapterId adapter) const;
+    std::unique_ptr<Readback> loss_to_report(AdapterId adapter) const;
     /// Where sums are exchanged and not sent with messages: total[adapter] = squares.
     void set_total(AdapterId adapter, double squares);
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.

@@ -145,7 +145,7 @@ struct AdapterPlan {
     std::int32_t group_samples = 1;
     /// Its dataset's files in their order; empty: an epoch has every sample once.
     std::vector<FileShare> files = {};
-    /// Samples of each file that it is evaluated on; empty where that is told of all alone.
+    /// Samples of each file that it is evaluated on; empty where that is reported of all alone.
     std::vector<std::int64_t> eval_files = {};
     std::int64_t epoch_samples() const;
 };
@@ -260,7 +260,7 @@ struct BatchPlan {
     std::int64_t chosen_targets = 0;  ///< of the chosen samples of pairs
     double target_weight = 0.0;       ///< sum of the targets' weights, in the batch's order
     double denominator = 0.0;         ///< of the sum of its losses (loss_denominator.h)
-    /// The same of the losses of each file, where these are told.
+    /// The same of the losses of each file, where these are reported.
     std::vector<double> file_denominators = {};
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1
     MicrobatchId last_microbatch{};

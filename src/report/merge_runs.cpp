@@ -173,8 +173,9 @@ RunRecord merge_runs(const std::string& dir, const std::vector<RunRecord>& runs)
     merged.job_yaml = runs.front().job_yaml;
     merged.provenance_json = runs.front().provenance_json;
     for (const RunRecord& run : runs) merged.parts.push_back(run.dir);
-    const bool told = std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.status; });
-    if (told) {
+    const bool has_status =
+        std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.status; });
+    if (has_status) {
         merged.status = merged_status(runs);
         merged.pulse = pulse_now(*merged.status);
     }

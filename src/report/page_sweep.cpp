@@ -93,7 +93,7 @@ std::string beside(const RunRecord& run, const SweptTrials& sweep) {
 }
 
 /// Where a trial's objective lies, from 0 (worst shown) to 1 (best); what is very bad counts as the
-/// worst, so that the others are told apart.
+/// worst, so that the others can be distinguished.
 class ObjectiveScale {
   public:
     ObjectiveScale(const Job& job, const SweptTrials& sweep)

@@ -15,7 +15,7 @@ struct SweptKey {
     std::vector<std::size_t> of_trial;  ///< per trial of SweptTrials, its place in `values`
     /// Share of the variance of the objective that lies between trials of different values: 0 = the
     /// key tells nothing, 1 = all (eta squared, of a one-way analysis of variance). None where it
-    /// cannot be told: no two trials of different values, or none of the same.
+    /// is not known: no two trials of different values, or none of the same.
     std::optional<double> eta_squared;
     /// Largest less smallest objective of the trials that are as the best in all other keys; none
     /// where there are no others.

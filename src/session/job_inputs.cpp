@@ -25,7 +25,8 @@ void collect(Problems& problems, const std::function<void()>& work) {
     }
 }
 
-/// Pairs are kept, dropped and held out whole; what else is told of is of their single samples.
+/// Pairs are kept, dropped and held out whole; all else that is reported is of their single
+/// samples.
 std::string describe_file(const std::string& name, const Dataset& data) {
     const LengthReport& report = data.report();
     const auto group = static_cast<std::int32_t>(data.group_samples());
@@ -115,7 +116,7 @@ JobInputs open_job_inputs(const Job& job) {
                 [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
     problems.throw_if_any();
-    tell_dead_rules(job.adapters, inputs.weights->spec());
+    warn_of_dead_rules(job.adapters, inputs.weights->spec());
     inputs.infos = infos_of(job, inputs.files);
     return inputs;
 }

@@ -94,7 +94,7 @@ void check_is_of_no_workers(const Job& job) {
                      "write parallel.assignment: each again, or start over with --restart never");
 }
 
-/// Says when; starts within one second are told apart by a number.
+/// Says when; starts within one second differ by a number.
 fs::path folder_aside(const std::string& dir) {
     const std::string name = cat(dir, "/before-", local_time(unix_time(), "%Y%m%d-%H%M%S"));
     fs::path target = name;

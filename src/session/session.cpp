@@ -181,7 +181,7 @@ void Session::build() {
     });
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
-    costs_.tell(plan_);
+    costs_.write_to(plan_);
     start_times_.end("links");
     together(mpi_, "sharing frozen weights",
              [&] { shared_layers_ = make_shared_layers(mpi_, plan_, *backend_); });

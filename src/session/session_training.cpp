@@ -198,12 +198,12 @@ std::optional<FormerSession> Session::former() const {
     return FormerSession{cluster_, stop_, ended_};
 }
 
-/// Whatever workers have still told is heard.
+/// Takes what workers have still reported.
 void Session::close_dispatcher() {
     if (dispatcher_) leaders_->finish();
     barrier(group_->leaders());
     if (!dispatcher_) return;
-    while (const std::optional<std::string> text = leaders_->told()) {
+    while (const std::optional<std::string> text = leaders_->next_report()) {
         dispatcher_->take(worker_report_from_text(*text));
     }
 }

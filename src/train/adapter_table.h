@@ -16,7 +16,7 @@ struct WorkLeft {
 };
 
 /// The adapters of a run per AdapterId, and how far each is. Of adapters that other workers own the
-/// table knows the states alone. Only the table has to be told that a run grows. Rank 0 of a worker
+/// table knows the states alone. When a run grows, only the table is updated. Rank 0 of a worker
 /// only.
 class AdapterTable {
   public:

@@ -19,8 +19,8 @@ struct FileLoss {
 
 using FileLosses = std::vector<FileLoss>;
 
-/// What an evaluation of an adapter comes to, over all its eval samples; or what is told of a step
-/// beside its loss and counts, which are missing then (Job::tells_more).
+/// What an evaluation of an adapter comes to, over all its eval samples; or the details of a step
+/// beside its loss and counts, which are missing then (Job::has_step_details).
 struct EvalResult {
     AdapterId adapter{};
     std::int32_t step = 0;           ///< with the weights after so many optimizer steps
@@ -31,7 +31,7 @@ struct EvalResult {
     std::int32_t replica = 0;  ///< whose samples they are, of several
     bool training = false;     ///< of the samples of step `step` (1 = the first)
     RewardSums rewards{};
-    FileLosses files{};  ///< where losses are told file by file
+    FileLosses files{};  ///< where losses are reported by file
 
     /// Of so many files, unless it has them.
     void set_files(const std::vector<double>& denominators);

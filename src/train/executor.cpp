@@ -78,9 +78,9 @@ void Executor::refer(const JointWindow& window, const Meanwhile& meanwhile) {
     std::vector<double> all(static_cast<std::size_t>(batch.samples));
     for (const ReplicaPlan& replica : parts_.plan.replicas) {
         const int last_rank = replica.stages.back().rank;
-        std::istringstream told(broadcast_text(parts_.mpi, numbered_text(mine), last_rank));
+        std::istringstream lines(broadcast_text(parts_.mpi, numbered_text(mine), last_rank));
         std::string loss;  // streams do not read "nan" as a number
-        for (std::size_t sample = 0; told >> sample >> loss;) all.at(sample) = std::stod(loss);
+        for (std::size_t sample = 0; lines >> sample >> loss;) all.at(sample) = std::stod(loss);
     }
     set_references(batch.adapter, all);
 }

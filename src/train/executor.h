@@ -45,7 +45,7 @@ class Executor {
     /// (GenerateJob), in their order; replicas share them.
     std::vector<GeneratedText> generate(AdapterId adapter, const Meanwhile& meanwhile);
     /// Between two windows of a stream, now and then while the next is waited for: what the last
-    /// one has computed is told.
+    /// one has computed is reported.
     void go_on_reading() { parts_.run.runner().go_on_reading(); }
 
     /// An adapter's tensors from the parameters that ranks have of it. Where all ranks' are there,

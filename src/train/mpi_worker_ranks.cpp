@@ -62,7 +62,8 @@ std::optional<Report> MpiWorkerRanks::report() {
         own_.pop_front();
         return first;
     }
-    if (const std::optional<std::string> text = channel_.told()) return report_from_text(*text);
+    if (const std::optional<std::string> text = channel_.next_report())
+        return report_from_text(*text);
     return std::nullopt;
 }
 

@@ -65,7 +65,7 @@ class MpiWorkerRanks : public WorkerRanks {
         windows_;               ///< that rank 0 has not trained: their numbers on the channel
     std::int64_t trained_ = 0;  ///< windows that rank 0 has begun to train
     std::int64_t window_ = 0;   ///< number of the last of them
-    std::deque<Report> own_;    ///< that rank 0 has told itself
+    std::deque<Report> own_;    ///< that rank 0 has made itself
 };
 
 }  // namespace loratrain

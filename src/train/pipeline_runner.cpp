@@ -230,7 +230,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
     stage_.forward(action.slot, microbatch, rows, terms);
-    if (!microbatch.evaluation) return tell_step(action.microbatch);
+    if (!microbatch.evaluation) return report_step(action.microbatch);
     if (last()) {
         collect_evaluation(action.microbatch);
     } else {
@@ -312,7 +312,7 @@ void PipelineRunner::reduce(std::int32_t batch_number) {
     LORATRAIN_CHECK(exchange_ != nullptr, "batch ", batch_number, " has no replicas to be summed");
     const AdapterId adapter = under_way_.batch(batch_number).adapter;
     exchange_->begin({batch_number, adapter, stage_.bank().gradient_array(adapter),
-                      stage_.loss_to_tell(adapter)});
+                      stage_.loss_to_report(adapter)});
 }
 
 void PipelineRunner::finish_reduce(std::int32_t batch_number) {
@@ -397,12 +397,12 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
 }
 
 /// Of batches with rewards that the microbatch completes here.
-void PipelineRunner::tell_step(MicrobatchId id) {
+void PipelineRunner::report_step(MicrobatchId id) {
     if (!last()) return;
     const Microbatch& microbatch = under_way_.microbatch(id);
     for (const Segment& segment : microbatch.segments) {
         const BatchPlan& batch = under_way_.batch(under_way_.batch_of(microbatch, segment));
-        if (!job_.tells_more(segment.adapter) || batch.last_microbatch != id) continue;
+        if (!job_.has_step_details(segment.adapter) || batch.last_microbatch != id) continue;
         EvalResult result;
         result.adapter = segment.adapter;
         result.step = segment.step + 1;

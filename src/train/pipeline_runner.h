@@ -116,7 +116,7 @@ class PipelineRunner {
     void collect_evaluation(MicrobatchId id);
     void add_evaluation(MicrobatchId id, const Microbatch& microbatch,
                         std::span<const BatchPlan> batches, const double* nll, const double* wrong);
-    void tell_step(MicrobatchId id);
+    void report_step(MicrobatchId id);
     std::int32_t own_replica() const;
     void drain();
     /// A stage may send what the next one receives in the window after this: rank 0, which has yet

@@ -43,7 +43,7 @@ class Service {
     virtual void add_deciding(const Progress& /*planned*/,
                               std::vector<AdapterId>& /*adapters*/) const {}
 
-    // ---- told while the stream goes on
+    // ---- called while the stream goes on
 
     /// A window that begins with the round is planned now: all services have been asked.
     virtual void on_planning(std::int32_t /*round*/) {}

@@ -141,7 +141,7 @@ std::int32_t StreamTrainer::run() {
         if (rounds > 0) seconds_per_round_ = seconds_since(started) / rounds;
         ranks_.perform_ordered();
         take_reports();
-        tell_parts(PartUse::exported);
+        report_parts(PartUse::exported);
         note_change(change);
         note_batches(planned.window);
         if (more) {
@@ -342,7 +342,7 @@ void StreamTrainer::note_step(std::int32_t batch) {
 void StreamTrainer::note_evaluations(const JointWindow& joint) {
     for (std::size_t b = 0; b < joint.common().batches.size(); ++b) {
         const BatchPlan& batch = joint.common().batches[b];
-        if (!batch.evaluation && !parts_.job.tells_more(batch.adapter)) continue;
+        if (!batch.evaluation && !parts_.job.has_step_details(batch.adapter)) continue;
         const auto here = [b](const Window& window) { return window.batches[b].is_here(); };
         const std::int32_t step = batch.evaluation ? batch.step : batch.step + 1;
         open_evaluations_[{batch.adapter, step, !batch.evaluation}].replicas =
@@ -352,7 +352,7 @@ void StreamTrainer::note_evaluations(const JointWindow& joint) {
 }
 
 /// Their parts are added in the order of the replicas.
-void StreamTrainer::tell_complete_evaluations() {
+void StreamTrainer::report_complete_evaluations() {
     std::erase_if(open_evaluations_, [&](const auto& entry) {
         const OpenEvaluation& open = entry.second;
         if (open.replicas == 0 || open.parts.size() < open.replicas) return false;
@@ -385,14 +385,14 @@ void StreamTrainer::take_reports() {
             }
         }
     }
-    tell_complete_evaluations();
-    tell_parts(PartUse::checkpoint);
-    tell_parts(PartUse::best);
+    report_complete_evaluations();
+    report_parts(PartUse::checkpoint);
+    report_parts(PartUse::best);
     for (Service* service : services_) service->go_on();
 }
 
 /// Exports are written between two windows.
-void StreamTrainer::tell_parts(PartUse use) {
+void StreamTrainer::report_parts(PartUse use) {
     for (auto& [key, values] : parts_to_come_.take_complete(use)) {
         for (Service* service : services_) service->on_part(key, values);
     }
@@ -402,7 +402,7 @@ void StreamTrainer::wait_for_reports() {
     const auto take = [&] {
         ranks_.progress();
         take_reports();
-        tell_parts(PartUse::exported);
+        report_parts(PartUse::exported);
         journal_.beat();
         return open_evaluations_.empty() && parts_to_come_.empty() &&
                !any(&Service::awaits_reports);

@@ -32,7 +32,7 @@ class StreamTrainer {
     /// The arguments outlive it.
     StreamTrainer(const RunParts& parts, const AdapterTable& adapters, WorkerRanks& ranks,
                   Journal& journal);
-    /// They are asked and told in this order, and outlive the trainer.
+    /// They are asked and called in this order, and outlive the trainer.
     void serve(std::vector<Service*> services) { services_ = std::move(services); }
 
     /// Trains those that are running, and those that come, until services end the stream; returns
@@ -40,7 +40,7 @@ class StreamTrainer {
     std::int32_t run();
 
     /// With an empty pipeline: a window that has evaluations alone. Results by adapter, which
-    /// services are not told of.
+    /// services do not see.
     std::vector<EvalResult> evaluate(const JointWindow& window);
     /// With an empty pipeline: rank 0 performs what was ordered, and services get what was asked
     /// for.
@@ -71,7 +71,7 @@ class StreamTrainer {
 
     /// An adapter after so many steps; whether it is about that step's samples.
     using EvaluationKey = std::tuple<AdapterId, std::int32_t, bool>;
-    /// What replicas have told of one, which may come before its window trains here.
+    /// What replicas have reported of one, which may come before its window trains here.
     struct OpenEvaluation {
         std::size_t replicas = 0;  ///< that tell of it; 0 = not known yet
         std::map<std::int32_t, EvalResult> parts;
@@ -103,12 +103,12 @@ class StreamTrainer {
     void note_step(std::int32_t batch);
     void note_evaluations(const JointWindow& joint);
     void take_part(const EvalResult& part);
-    void tell_complete_evaluations();
+    void report_complete_evaluations();
     /// With what others send, the journal and what is reported.
     void keep_up();
     void take_reports();
     void wait_for_reports();
-    void tell_parts(PartUse use);
+    void report_parts(PartUse use);
 
     const RunParts& parts_;
     const AdapterTable& adapters_;

@@ -121,7 +121,7 @@ void measure(const char* what, StageRun::Record record, std::int32_t rounds,
     const Memory after = memory_now();
     std::printf(
         R"({"section": "Memory of a run without drains, one stage, 2 adapters", "case": "%s", )"
-        R"("figures": {"rounds": "%d", "steps told": "%lld", "allocated at 100,000 rounds": "%.2f MB", )"
+        R"("figures": {"rounds": "%d", "steps reported": "%lld", "allocated at 100,000 rounds": "%.2f MB", )"
         R"("more at the end": "%.3f MB", "more resident": "%.2f MB"}, %s})"
         "\n",
         what, rounds, static_cast<long long>(run.batches()), before.allocated,

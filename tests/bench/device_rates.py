@@ -5,7 +5,7 @@
 
 A line has what the profile took for two layers and a head (`costs`) and what the run then observed
 (`refined_costs`). Prints both as rates, and the time per token that each comes to. The step of the
-optimizer is told by lines whose adapters have several ranks (--mixed-ranks)."""
+optimizer is read from lines whose adapters have several ranks (--mixed-ranks)."""
 import json
 import sys
 from pathlib import Path

@@ -90,8 +90,8 @@ def measure(arguments, job: Path, deployment: str) -> dict:
         arguments.logs.mkdir(parents=True, exist_ok=True)
         (arguments.logs / f"{deployment}.log").write_text(process.stdout + process.stderr)
     if process.returncode != 0:
-        told = [line for line in (process.stdout + process.stderr).splitlines() if "error:" in line]
-        return {"deployment": deployment, "ranks": ranks, "exit_code": process.returncode, "message": told}
+        printed = [line for line in (process.stdout + process.stderr).splitlines() if "error:" in line]
+        return {"deployment": deployment, "ranks": ranks, "exit_code": process.returncode, "message": printed}
     predicted, measured = map(float, WHOLE_RUN.search(process.stdout).groups())
     tokens = sum(json.loads(line).get("tokens", 0) for path in run_dir.glob("adapters/*/metrics.jsonl")
                  for line in path.read_text().splitlines())

@@ -121,8 +121,8 @@ def run_json(command: list[str], seconds: float, log: Path) -> tuple[dict, str]:
 
 
 def error_line(lines: list[str]) -> str:
-    told = [line for line in lines[1:] if "error" in line.lower()] or lines[-1:]
-    return told[0].strip()[:160]
+    printed = [line for line in lines[1:] if "error" in line.lower()] or lines[-1:]
+    return printed[0].strip()[:160]
 
 
 def order(cases: list[Case], bench: bool, peers: bool) -> list:

@@ -95,14 +95,14 @@ def train(options, name: str, job: dict, folder: Path) -> dict:
     if done.returncode:
         raise SystemExit(f"{name}: exit code {done.returncode}\n{text[-3000:]}")
     profile = re.search(r"costs: (.*) in ([0-9.]+) s", text)
-    told = re.search(r"training predicted .*", text)
+    printed = re.search(r"training predicted .*", text)
     print(f"{name}: {time.monotonic() - begin:.1f} s in all; profile "
-          f"{profile[2] + ' s' if profile else 'none'}; {told[0] if told else 'nothing predicted'}")
+          f"{profile[2] + ' s' if profile else 'none'}; {printed[0] if printed else 'nothing predicted'}")
     print(f"  {share_of_trace(run)}", flush=True)
     for kept in ("costs.json", "trace.json"):
         shutil.copy(run / kept, folder / f"{run.name}.{kept}")
     shutil.rmtree(run)
-    error = re.search(r"predicted ([0-9.]+) s, measured ([0-9.]+) s \((\S+)\)", told[0]) if told else None
+    error = re.search(r"predicted ([0-9.]+) s, measured ([0-9.]+) s \((\S+)\)", printed[0]) if printed else None
     return {"section": SECTION, "case": name, "figures": {
         "profile": f"{profile[2]} s" if profile else "kept", "predicted": f"{error[1]} s" if error else "",
         "measured": f"{error[2]} s" if error else "", "off by": error[3] if error else ""}}

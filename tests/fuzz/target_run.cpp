@@ -134,7 +134,7 @@ class RecordsTarget final : public Target {
     }
 
   private:
-    /// Texts that are no plan are told apart by any exception.
+    /// Texts that are no plan are refused by any exception.
     void continue_plan() {
         Plan former;
         try {

@@ -144,18 +144,18 @@ TEST_P(TwoSessions, TellTheirOwnRootInOrder) {
     const auto text = [&](int rank, int i) {
         return cat(color(), ":", rank, " ") + std::string(static_cast<std::size_t>(i * 3000), 'x');
     };
-    for (int i = 0; i < texts && !mine_.is_root(); ++i) channel.tell(text(number(), i));
-    std::map<std::string, int> told;
+    for (int i = 0; i < texts && !mine_.is_root(); ++i) channel.send_report(text(number(), i));
+    std::map<std::string, int> reported;
     for (int left = mine_.is_root() ? texts * (count() - 1) : 0; left > 0;) {
-        const std::optional<std::string> next = channel.told();
+        const std::optional<std::string> next = channel.next_report();
         if (!next) continue;
         --left;
         const std::string rank = next->substr(0, next->find(' ') + 1);
-        EXPECT_EQ(next->size(), rank.size() + 3000U * static_cast<unsigned>(told[rank]++));
+        EXPECT_EQ(next->size(), rank.size() + 3000U * static_cast<unsigned>(reported[rank]++));
         EXPECT_TRUE(rank.starts_with(cat(color(), ":")));
     }
     barrier(mine_);
-    EXPECT_FALSE(channel.told());
+    EXPECT_FALSE(channel.next_report());
 }
 
 TEST_P(TwoSessions, PassOnTheirOwnMessages) {

@@ -18,7 +18,7 @@ using test::small_adapter;
 using test::small_model;
 using test::SmallCase;
 
-constexpr int told_tag = 1;
+constexpr int announced_tag = 1;
 constexpr std::int32_t windows = 12;
 
 /// One adapter on a stage per rank, evaluated on ten samples of a microbatch each after every step.
@@ -65,30 +65,32 @@ class StreamOfEvaluations : public ::testing::Test {
         }
     }
 
-    void tell(std::int32_t window) {
+    void announce(std::int32_t window) {
         for (int rank = 1; rank < session().size(); ++rank) {
-            MPI_CHECK(MPI_Send(&window, 1, MPI_INT, rank, told_tag, session().comm()));
+            MPI_CHECK(MPI_Send(&window, 1, MPI_INT, rank, announced_tag, session().comm()));
         }
     }
     static void await(std::int32_t window) {
-        std::int32_t told = -1;
-        MPI_CHECK(MPI_Recv(&told, 1, MPI_INT, 0, told_tag, session().comm(), MPI_STATUS_IGNORE));
-        ASSERT_EQ(told, window);
+        std::int32_t announced = -1;
+        MPI_CHECK(MPI_Recv(&announced, 1, MPI_INT, 0, announced_tag, session().comm(),
+                           MPI_STATUS_IGNORE));
+        ASSERT_EQ(announced, window);
     }
 
     /// Rank 0 has a window at hand while it waits in the one before, and not earlier.
     void lead() {
-        std::int32_t told = 0;
+        std::int32_t announced = 0;
         std::int32_t trained = 0;
         std::size_t looks = 0;
-        tell(told);
+        announce(announced);
         const auto look_after = [&] {
-            if (++looks <= actions_of(trained) || told > trained || told + 1 == windows) return;
-            tell(++told);
-            ++told_in_waits_;
+            if (++looks <= actions_of(trained) || announced > trained || announced + 1 == windows)
+                return;
+            announce(++announced);
+            ++announced_in_waits_;
         };
         for (; trained < windows; ++trained) {
-            if (told < trained) tell(++told);
+            if (announced < trained) announce(++announced);
             looks = 0;
             train(trained, look_after);
         }
@@ -115,13 +117,13 @@ class StreamOfEvaluations : public ::testing::Test {
     std::optional<ScheduleStream> stream_;
     std::vector<JointWindow> windows_;
     std::vector<EvalResult> evaluations_;
-    std::int32_t told_in_waits_ = 0;
+    std::int32_t announced_in_waits_ = 0;
 };
 
 TEST_F(StreamOfEvaluations, GoesOnWhereAWindowNeedsTheNextOne) {
     if (session().is_root()) {
         lead();
-        EXPECT_GT(told_in_waits_, 0);
+        EXPECT_GT(announced_in_waits_, 0);
     } else {
         for (std::int32_t w = 0; w < windows; ++w) {
             await(w);

@@ -65,9 +65,9 @@ void outside();
             root = Path(folder)
             for name, text in (("src/plan/a.h", "namespace loratrain {\nint count(int a);\n}  // namespace loratrain\n"),
                                ("src/base/text.h", "namespace loratrain {\nint cut(int a);\nint join();\n}  // namespace loratrain\n"),
-                               ("src/base/log.h", "namespace loratrain {\nint told();\n}  // namespace loratrain\n"),
+                               ("src/base/log.h", "namespace loratrain {\nint given();\n}  // namespace loratrain\n"),
                                ("src/plan/b.cpp", '#include "base/text.h"\nnamespace {\nint count() { return 1; }\n'
-                                                  "int cut() { return 1; }\nint told() { return 1; }\n}  // namespace\n")):
+                                                  "int cut() { return 1; }\nint given() { return 1; }\n}  // namespace\n")):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
             with unittest.mock.patch.object(check_names, "ROOT", root):

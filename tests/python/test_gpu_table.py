@@ -112,17 +112,17 @@ class Runs(unittest.TestCase):
         self.assertEqual(self.run_python("print('nothing')")[1], "no result was printed")
 
     def test_first_case_and_its_peers_come_first(self):
-        told = []
-        runner = types.SimpleNamespace(bench=lambda case: told.append(case.name),
-                                       peer=lambda case, text: told.append(text))
+        calls = []
+        runner = types.SimpleNamespace(bench=lambda case: calls.append(case.name),
+                                       peer=lambda case, text: calls.append(text))
         case = gpu_cases.Case
         cases = [case("a", "", ("a1", "a2")), case("b", "", ("b1", "b2")), case("c", "", ("c1",))]
         for bench, peers, expected in ((True, True, "a a1 a2 b c b1 c1 b2"), (True, False, "a b c"),
                                        (False, True, "a1 a2 b1 c1 b2")):
-            told.clear()
+            calls.clear()
             for job in run_gpu_cases.order(cases, bench, peers):
                 job(runner)
-            self.assertEqual(told, expected.split())
+            self.assertEqual(calls, expected.split())
 
     def test_cases_name_existing_scripts_and_cases(self):
         for cases in gpu_cases.CASES.values():

@@ -1,4 +1,4 @@
-"""scripts/prepare_data.py: columns by the names that people give them, and what is told of those that are not used."""
+"""scripts/prepare_data.py: columns by the names that people give them, and what is printed of those that are not used."""
 from __future__ import annotations
 
 import json
@@ -106,19 +106,19 @@ class Labels(Case):
                               options=("--tokenizer", "bytes", "--format", "prompt-completion"))
         self.assertNotIn("label", line)
 
-    def told(self, labels: list) -> str:
+    def printed(self, labels: list) -> str:
         rows = [{"prompt": "q", "completion": "c", "label": label} for label in labels]
         code, _, err = self.run_script(self.write(*rows), "-o", self.out, "--tokenizer", "bytes")
         self.assertEqual(code, 0)
         return err
 
     def test_files_of_one_label_or_sorted_by_it(self) -> None:
-        self.assertIn("all 5 labels are true", self.told([True] * 5))
-        self.assertIn("all 5 labels are false", self.told([0] * 5))
-        self.assertIn("2 runs in 60 samples", self.told([True] * 30 + [False] * 30))
-        self.assertIn("5 runs in 50 samples", self.told(([1] * 10 + [0] * 10) * 2 + [1] * 10))
+        self.assertIn("all 5 labels are true", self.printed([True] * 5))
+        self.assertIn("all 5 labels are false", self.printed([0] * 5))
+        self.assertIn("2 runs in 60 samples", self.printed([True] * 30 + [False] * 30))
+        self.assertIn("5 runs in 50 samples", self.printed(([1] * 10 + [0] * 10) * 2 + [1] * 10))
         for mixed in ([1, 0], [1, 1, 0], [1, 0] * 30, [1, 1, 0, 0, 1, 0, 0, 1] * 6, [1] * 9 + [0]):
-            self.assertEqual(self.told(mixed), "")
+            self.assertEqual(self.printed(mixed), "")
 
     @needs("jinja2")
     def test_conversations(self) -> None:
@@ -166,57 +166,57 @@ class Conversational(ChatCase):
 
 
 class Told(ChatCase):
-    def told(self, *records: dict, options: tuple = ("--tokenizer", "bytes")) -> str:
+    def printed(self, *records: dict, options: tuple = ("--tokenizer", "bytes")) -> str:
         code, _, err = self.run_script(self.write(*records), "-o", self.out, *options)
         self.assertEqual(code, 0, err)
         return err
 
     def test_columns_that_are_not_used(self) -> None:
-        err = self.told({"text": "a", "id": 1, "source": "x"}, {"text": "b", "id": 2, "source": None}, {"text": "c"})
+        err = self.printed({"text": "a", "id": 1, "source": "x"}, {"text": "b", "id": 2, "source": None}, {"text": "c"})
         self.assertEqual(err, "prepare_data: note: not used: id (2 records), source (1 record)\n")
-        self.assertIn("not used: question (1 record)", self.told({"prompt": "a", "completion": "b", "question": "a"}))
-        self.assertEqual(self.told({"prompt": "a", "completion": "b", "score": float("nan"), "note": None}), "")
+        self.assertIn("not used: question (1 record)", self.printed({"prompt": "a", "completion": "b", "question": "a"}))
+        self.assertEqual(self.printed({"prompt": "a", "completion": "b", "score": float("nan"), "note": None}), "")
 
     @needs("jinja2")
     def test_keys_of_messages_that_are_not_used(self) -> None:
         parts = [{"type": "text", "text": "Q", "cache_control": 1}]
         record = {"messages": [{"role": "user", "content": parts, "name": "Bo", "value": "Q"}, {"role": "assistant", "content": "A"}],
                   "id": 3}
-        err = self.told(record, record, options=self.template(CHATML))
+        err = self.printed(record, record, options=self.template(CHATML))
         self.assertEqual(err, "prepare_data: note: not used: id (2 records), messages[].content[].cache_control (2 records), "
                               "messages[].name (2 records), messages[].value (2 records)\n")
-        for reads, is_told in (("{% if messages[0].name %}{% endif %}", True), ("{{ messages[0].name }}", False)):
-            err = self.told({**record, "id": None}, options=self.template(CHATML + reads))
-            self.assertEqual("messages[].name" in err, is_told)
-        self.assertIn("messages[].reasoning (1 record)", self.told(
+        for reads, is_printed in (("{% if messages[0].name %}{% endif %}", True), ("{{ messages[0].name }}", False)):
+            err = self.printed({**record, "id": None}, options=self.template(CHATML + reads))
+            self.assertEqual("messages[].name" in err, is_printed)
+        self.assertIn("messages[].reasoning (1 record)", self.printed(
             {"messages": [{**TALK[1], "reasoning": "hm"}, TALK[2]]}, options=self.template(CHATML)))
 
     @needs("jinja2")
     def test_workers_tell_the_same(self) -> None:
         records = [{"text": str(i), "id": i} for i in range(1500)]
-        self.assertEqual(self.told(*records, options=("--tokenizer", "bytes", "--workers", 2)), self.told(*records))
+        self.assertEqual(self.printed(*records, options=("--tokenizer", "bytes", "--workers", 2)), self.printed(*records))
 
     @needs("jinja2")
     def test_answers_without_text_and_messages_behind_the_last_answer(self) -> None:
         blank = {"messages": [TALK[1], {"role": "assistant", "content": "  "}]}
         for record in (blank, {"prompt": TALK[:2], "completion": ""}):
             self.assertIn("1 record, first " + str(self.folder / "in.jsonl:1") + ": an answer has no text",
-                          self.told(record, options=self.template(CHATML)))
-        self.assertIn("an answer has no text", self.told({"prompt": "a", "completion": " "}))
-        self.assertIn("messages behind the last assistant turn are left out", self.told({"messages": TALK[:4]}, options=self.template(CHATML)))
+                          self.printed(record, options=self.template(CHATML)))
+        self.assertIn("an answer has no text", self.printed({"prompt": "a", "completion": " "}))
+        self.assertIn("messages behind the last assistant turn are left out", self.printed({"messages": TALK[:4]}, options=self.template(CHATML)))
 
     def test_pairs_of_equal_sides(self) -> None:
-        self.assertIn("both sides of the pair are the same", self.told({"prompt": "a", "chosen": "b", "rejected": "b"}))
+        self.assertIn("both sides of the pair are the same", self.printed({"prompt": "a", "chosen": "b", "rejected": "b"}))
 
     @needs("jinja2")
     def test_texts_beside_a_chat_template(self) -> None:
         for record in ({"prompt": "a", "completion": "b"}, {"instruction": "a", "output": "b"},
                        {"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "completion": "b", "label": True}):
             self.assertIn("1 record, first " + str(self.folder / "in.jsonl:1") + ": the tokenizer has a chat template",
-                          self.told(record, options=self.template(CHATML)))
-            self.assertNotIn("chat template", self.told(record, options=(*self.template(CHATML), "--as-chat")))
-            self.assertNotIn("chat template", self.told(record))
-        self.assertNotIn("chat template", self.told({"text": "a"}, options=self.template(CHATML)))
+                          self.printed(record, options=self.template(CHATML)))
+            self.assertNotIn("chat template", self.printed(record, options=(*self.template(CHATML), "--as-chat")))
+            self.assertNotIn("chat template", self.printed(record))
+        self.assertNotIn("chat template", self.printed({"text": "a"}, options=self.template(CHATML)))
 
 
 class Tokenised(Case):

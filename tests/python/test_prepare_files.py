@@ -89,7 +89,7 @@ class Damaged(Case):
         self.assertIn("in.jsonl: is input and output", err)
 
     @needs("jinja2")
-    def test_what_nobody_thought_of_is_told_with_its_place(self) -> None:
+    def test_what_nobody_thought_of_is_reported_with_its_place(self) -> None:
         from unittest import mock
         with mock.patch("dataprep.formats.detect", side_effect=KeyError("hm")):
             self.assertIn("in.jsonl:1: cannot be rendered: KeyError", self.refusal(self.write({"text": "a"}), *BYTES))

@@ -63,7 +63,7 @@ class TuneWithOptuna(unittest.TestCase):
         return subprocess.run([sys.executable, SCRIPT, self.run_dir, self.space, "--seconds", "0.05", *options],
                               capture_output=True, text=True, timeout=100, check=False)
 
-    def test_trials_are_asked_told_and_go_on_from_storage(self):
+    def test_trials_are_asked_reported_and_go_on_from_storage(self):
         job = StandIn(self.run_dir)
         job.start()
         storage = ["--storage", f"sqlite:///{self.run_dir}/study.db"]
@@ -83,7 +83,7 @@ class TuneWithOptuna(unittest.TestCase):
                   for i, adapter in enumerate(job.taken) if i != 1}
         self.assertIn(f"best: {min(losses, key=losses.get)}", second.stdout)
 
-    def test_job_that_has_ended_is_told(self):
+    def test_job_that_has_ended_is_reported(self):
         (self.run_dir / "status.json").write_text('{"state": "done"}')
         process = self.tune("--trials", "1")
         self.assertEqual(process.returncode, 1)

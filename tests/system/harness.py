@@ -351,7 +351,7 @@ class EachFamily:
     def test_qwen3_moe(self):
         self.check_family("qwen3_moe")
 
-    def tell_worst(self, what, worst):
+    def print_worst(self, what, worst):
         """Of check_golden()'s errors."""
         print(f"{what}: worst relative error of losses {worst['loss']:.1e}, "
               f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",

@@ -240,7 +240,7 @@ class DryRun(JobTest):
         self.assertEqual(list((self.dir / "run").rglob("*.svg")),
                          [self.dir / "run/dry_run/timeline.svg"])  # of the one that is alone
 
-    def test_ranks_on_which_it_does_not_fit_are_told(self):
+    def test_ranks_on_which_it_does_not_fit_are_named(self):
         text = self.succeed(self.preview("llama-3-70b", "--ranks", "1,4", "--device", "h100", "--set",
                                          "model.residency=all")).stdout
         self.assertRegex(text, r"(?m)^ +1 +- +does not fit +- +- +-$")

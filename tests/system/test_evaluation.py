@@ -357,10 +357,10 @@ class Evaluation(JobTest):
         for layout, (ranks, keys) in layouts.items():
             job["run"]["dir"] = str(self.dir / layout)
             output = self.succeed(run([self.write_job({**job, **keys})], ranks)).stdout
-            told = sum(f"evaluated {name} at step 0: loss" in output for name in kinds)
+            printed = sum(f"evaluated {name} at step 0: loss" in output for name in kinds)
             # Once for LoRA and VeRA, once for DoRA, PiSSA, and twice for init_from; each worker for itself, and twice
             # for DoRA where the second begins while the first is still being evaluated.
-            self.assertIn(told, {"waiting": (5, 6), "workers": (5, 6, 7)}.get(layout, (5,)), layout)
+            self.assertIn(printed, {"waiting": (5, 6), "workers": (5, 6, 7)}.get(layout, (5,)), layout)
             starts[layout] = {name: self.start_of(layout, name) for name in kinds}
             for name, other in (("r2", "r4"), ("vera", "r4"), ("dora2", "dora"), ("from2", "from")):
                 self.assertEqual(starts[layout][name], starts[layout][other], layout)

@@ -93,11 +93,11 @@ class FirstUse(JobTest):
             config.pop(key)
         (folder / "config.json").write_text(json.dumps(config))
         imported = self.succeed(direct("import-hf", str(folder), str(self.dir / "seed.h5")))
-        told = "the base has attention_dropout 0.1 (the family's default) and residual_dropout 0.1 (the family's default)"
-        self.assertIn(told, imported.stderr)
+        note = "the base has attention_dropout 0.1 (the family's default) and residual_dropout 0.1 (the family's default)"
+        self.assertIn(note, imported.stderr)
         for name in "abc":
             write_samples(self.dir / f"{name}.jsonl", 10, 1, vocabulary=200)
-        self.assertIn(told, self.dry_run(self.job(model={"weights": str(self.dir / "seed.h5")})))
+        self.assertIn(note, self.dry_run(self.job(model={"weights": str(self.dir / "seed.h5")})))
 
     def test_bytes_for_a_model_with_another_tokenizer(self):
         text = self.dir / "text.jsonl"
@@ -127,11 +127,11 @@ class FirstUse(JobTest):
             if "needs the Python package" in process.stderr:
                 self.skipTest(process.stderr)
             self.succeed(process)
-            told = "datasets.a: " + str(tokens) + " was made with another tokenizer.json (xxh64:"
+            note = "datasets.a: " + str(tokens) + " was made with another tokenizer.json (xxh64:"
             if name == "same":
                 self.assertNotIn("tokenizer.json", self.dry_run(job))
             else:
-                self.assertIn(told, self.dry_run(job))
+                self.assertIn(note, self.dry_run(job))
             tokens.unlink()
 
     def test_samples_longer_than_the_positions(self):

@@ -76,7 +76,7 @@ class Golden(EachFamily, JobTest):
                     errors = self.check_golden(family, run_dir, LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
         self.assertEqual(shared > 0, family in SHARING)
-        self.tell_worst(family, worst)
+        self.print_worst(family, worst)
 
 
 if __name__ == "__main__":

@@ -63,9 +63,9 @@ class GpusOfTwoHosts(Deployed):
                 self.assertNotIn("links between hosts", log)
                 self.assertNotIn("between_hosts", costs)
                 log, costs = self.train_on(f"{name}-apart", deployment, apart)
-                told = re.search(r"links between hosts: node0 - node1 .*", log)
-                self.assertTrue(told, log)
-                print(deployment, told[0], file=sys.stderr)
+                printed = re.search(r"links between hosts: node0 - node1 .*", log)
+                self.assertTrue(printed, log)
+                print(deployment, printed[0], file=sys.stderr)
                 fixed, per_byte = costs["between_hosts"]
                 self.assertTrue(0.0 < fixed < 0.1 and 0.0 < per_byte < 1e-6, costs)
                 self.assertEqual(costs["host"][1], 1)

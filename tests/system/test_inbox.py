@@ -155,7 +155,7 @@ class Orders(JobTest):
         self.succeed(run([self.dir / "job.yaml"], 2))
 
     def test_accepted_by_a_job_that_died_then(self):
-        """Before its run directory, or a checkpoint, or the first step of the addition is told."""
+        """Before its run directory, or a checkpoint, or the first step of the addition is reported."""
         path = self.write_job(self.job("run", {"first": {"max_steps": 8}}))
         names = ["late", "later"]
         for number, name in enumerate(names, 1):

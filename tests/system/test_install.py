@@ -132,8 +132,8 @@ class Installed(JobTest):
 
     def test_selftest(self):
         text = self.selftest(0)
-        told = re.search(r"^passed: all of (\d+) checks", text, re.M)
-        self.assertEqual(len(re.findall(r"^  ok  ", text, re.M)), int(told[1]), text)
+        printed = re.search(r"^passed: all of (\d+) checks", text, re.M)
+        self.assertEqual(len(re.findall(r"^  ok  ", text, re.M)), int(printed[1]), text)
         self.assertEqual(list(self.dir.iterdir()), [])
         for check in ("imports", "attention", "losses of all steps", "exported weights", "the same to the bit"):
             self.assertIn(check, text)

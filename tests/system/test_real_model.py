@@ -108,11 +108,11 @@ class RealModel(JobTest):
         self.succeed(run([self.job(precision)], timeout=600))
         peer = self.train_peer(precision)
         lines = {name: step_metrics(self.dir / precision, name) for name in self.adapters}
-        self.tell_speed(precision, lines, peer)
+        self.print_speed(precision, lines, peer)
         return ({name: [line["loss"] for line in own] for name, own in lines.items()},
                 {name: course["loss"] for name, course in peer.items()})
 
-    def tell_speed(self, precision, lines, peer):
+    def print_speed(self, precision, lines, peer):
         """Tokens/s from each program's first steps on; ours in two readings, as planning, reading
         and profiling belong to a run but not to a step."""
         trained, seconds, tokens = 0, 0.0, 0
@@ -134,8 +134,8 @@ class RealModel(JobTest):
             ours, peft = self.train(precision)
             of_peft[precision] = differences(ours, peft)
             from_exact[precision] = {"loratrain": differences(ours, exact), "PEFT": differences(peft, exact)}
-            told = {f"{who} from PEFT in fp64": errors for who, errors in from_exact[precision].items()}
-            for what, errors in {"loratrain from PEFT": of_peft[precision], **told}.items():
+            peers = {f"{who} from PEFT in fp64": errors for who, errors in from_exact[precision].items()}
+            for what, errors in {"loratrain from PEFT": of_peft[precision], **peers}.items():
                 print(f"{precision}: losses of {what}: at most {max(map(abs, errors)):.1e}, "
                       f"rms {root_mean_square(errors):.1e}", file=sys.stderr)
         self.assertLessEqual(max(map(abs, of_peft["fp32"])), FP32_LIMIT)

@@ -58,7 +58,7 @@ class Golden(EachFamily, JobTest):
                     self.assertIn("replica 1   tp 1", process.stdout)
                     errors = self.check_golden(family, run_dir, test_golden.LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
-        self.tell_worst(f"{family} on replicas", worst)
+        self.print_worst(f"{family} on replicas", worst)
 
 
 class Layout(test_invariance.InvarianceTest):

@@ -241,7 +241,7 @@ class StopAndContinue(Watching):
 
     @staticmethod
     def first_samples(samples):
-        """Of each start: `seconds` count from another time there. Both are told in tenths."""
+        """Of each start: `seconds` count from another time there. Both are given in tenths."""
         started = [sample["time"] - sample["seconds"] for sample in samples]
         return [sample for i, sample in enumerate(samples) if i == 0 or started[i] - started[i - 1] > 0.25]
 

@@ -33,11 +33,11 @@ class Struck(JobTest):
     def setUp(self):
         super().setUp()
         self.draw = random.Random(f"{SEED} {self.id()}")
-        self.told = []
+        self.strikes = []
 
     def tearDown(self):
-        if self.told:
-            print(f"\n{self.id()}: {len(self.told)} strikes\n  " + "\n  ".join(self.told))
+        if self.strikes:
+            print(f"\n{self.id()}: {len(self.strikes)} strikes\n  " + "\n  ".join(self.strikes))
 
     def start(self, job, ranks, *arguments):
         """mpirun, and the file of its output."""
@@ -134,10 +134,10 @@ class KilledSweep(Struck):
     def check(self, **parallel):
         self.succeed(run([self.sweep("whole", **parallel)], 2))
         jobs = 0
-        while len(self.told) < STRIKES:
+        while len(self.strikes) < STRIKES:
             job = self.sweep("struck", **parallel)
             jobs += 1
-            while len(self.told) < STRIKES:
+            while len(self.strikes) < STRIKES:
                 process, output = self.start(job, 2)
                 lines = self.draw.randint(1, 40)
                 struck = self.wait_for_growth(process, "struck", lines)
@@ -149,7 +149,7 @@ class KilledSweep(Struck):
                 if code == 0:
                     break
                 self.assertNotIn(code, (2, STOPPED), text)
-                self.told.append(f"SIGKILL to rank {rank} after {lines} lines: exit {code}")
+                self.strikes.append(f"SIGKILL to rank {rank} after {lines} lines: exit {code}")
             self.succeed(run([job], 2))
             self.assert_same_run("struck", "whole")
             shutil.rmtree(self.dir / "struck")
@@ -194,7 +194,7 @@ class StruckAtTheStart(Struck):
         errors = re.findall("error: .*", text)
         self.assertEqual(len(errors), 1, text)
         self.assertRegex(errors[0], "rank [01] on host .*(has come no further in|no sign of life for)")
-        self.told.append(f"SIGSTOP to rank {victim} after {delay:.2f} s: exit {code} in {seconds:.1f} s")
+        self.strikes.append(f"SIGSTOP to rank {victim} after {delay:.2f} s: exit {code} in {seconds:.1f} s")
 
     def test_stopped(self):
         for i in range(STRIKES):
@@ -235,7 +235,7 @@ class StruckAtTheStart(Struck):
             send(ranks[:1], number)
             code, text = self.end_of(process, output, ranks)
             self.assertEqual(code, STOPPED, f"{number.name} after {delay} s\n{text}")
-            self.told.append(f"{number.name} {delay:.2f} s after it is loaded, of {ranks_wanted}: exit {code}")
+            self.strikes.append(f"{number.name} {delay:.2f} s after it is loaded, of {ranks_wanted}: exit {code}")
 
 
     @unittest.skipUnless(EARLY_SIGNALS, "LORATRAIN_EARLY_SIGNALS names no library (ctest sets it)")
@@ -284,7 +284,7 @@ class DamagedDirectory(Struck):
             if (self.dir / "whole" / best).exists():
                 self.assertEqual((self.dir / "struck" / best).read_bytes(), (self.dir / "whole" / best).read_bytes())
         shutil.rmtree(self.dir / "struck")
-        self.told.append(what)
+        self.strikes.append(what)
         return process
 
     def test_flipped_bits(self):
@@ -357,7 +357,7 @@ class NoPlainFiles(Struck):
         self.assertEqual(process.stderr.count("error: "), 1)
         self.assertEqual((self.outside / "precious").read_text(), "kept\n")
         self.assertEqual(sorted((self.outside / "folder").rglob("*")) if before else [], before)
-        self.told.append(f"{name}: {word}")
+        self.strikes.append(f"{name}: {word}")
 
     def replaced(self, name, make, *others):
         """In place of what is there, until all of `others` have been tried too."""

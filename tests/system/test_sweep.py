@@ -77,7 +77,7 @@ class SweepTest(JobTest):
             time.sleep(0.01)
 
     def ended(self, run_dir="run"):
-        """What trials that have ended have told, and what was exported of them."""
+        """What trials that have ended have reported, and what was exported of them."""
         path = self.dir / run_dir / "sweep/state.json"
         if not path.exists():
             return {}
@@ -86,17 +86,17 @@ class SweepTest(JobTest):
                 for name, state in json.loads(path.read_text())["adapters"].items()
                 if state["status"] in over and name != "default"}
 
-    def starts_told(self, run_dir):
+    def reported_starts(self, run_dir):
         """Starts of the run that have come to their training: rounds are logged window by window."""
         path = self.dir / run_dir / "loratrain.log"
         return len(re.findall(r"(?m)^[\d:]+ backend: ", path.read_text())) if path.exists() else 0
 
     def wait_for_steps(self, run_dir, process, draw, seconds):
         """Until a time drawn within `seconds` of the training of this start, or its end."""
-        before, begun = self.starts_told(run_dir), None
+        before, begun = self.reported_starts(run_dir), None
         delay = draw.uniform(0.0, seconds)
         while process.poll() is None:
-            if begun is None and self.starts_told(run_dir) > before:
+            if begun is None and self.reported_starts(run_dir) > before:
                 begun = time.monotonic()
             if begun is not None and time.monotonic() - begun > delay:
                 return

@@ -46,7 +46,7 @@ class Golden(EachFamily, JobTest):
                     self.assertIn(f"lanes       {tp} per stage", process.stdout)
                     errors = self.check_golden(family, run_dir, test_golden.LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
-        self.tell_worst(f"{family} on lanes", worst)
+        self.print_worst(f"{family} on lanes", worst)
 
 
 class CodedMoments(JobTest):

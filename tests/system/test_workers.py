@@ -127,7 +127,7 @@ class Workers(SweepTest):
         stopped = direct("stop", self.dir / "run", "a2")
         self.assertEqual(stopped.returncode, 0, stopped.stderr)
         self.wait_for(lambda: self.statuses("run").get("a2") == "STOPPED", process)
-        # One rank alone is told to stop: all save and end.
+        # One rank alone is asked to stop: all save and end.
         launcher = process.pid
         ranks = [rank for child in [launcher, *children(launcher)] for rank in children(child)]
         send(ranks[-1:], signal.SIGUSR1)

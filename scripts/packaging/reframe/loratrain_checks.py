@@ -48,7 +48,7 @@ class LoratrainBench(rfm.RunOnlyRegressionTest):
         self.executable_opts += ["--model", self.model] if self.model else SMALL
 
     @sanity_function
-    def told_one_result(self):
+    def gave_one_result(self):
         return sn.assert_eq(sn.count(sn.findall(r'"tokens_per_second":', self.stdout)), 1)
 
     @performance_function("tokens/s")

@@ -26,7 +26,7 @@ void sgemm(const GemmShape& shape, float alpha, const GemmOperand& a, const Gemm
 /// "oneDNN 2.6.3".
 std::string gemm_library();
 
-/// Told once per backend, before the first sgemm.
+/// Set once per backend, before the first sgemm.
 void prepare_gemm_library();
 
 namespace detail {

@@ -332,7 +332,7 @@ std::optional<AdapterJob> AdapterConfig::modules(Problems& problems) const {
     return adapter;
 }
 
-void AdapterConfig::tell_dead_rules() const {
+void AdapterConfig::warn_of_dead_rules() const {
     Problems ignored;
     const std::optional<AdapterJob> adapter = modules(ignored);
     if (!adapter) return;

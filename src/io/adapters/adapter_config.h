@@ -52,7 +52,7 @@ class AdapterConfig {
     std::optional<AdapterJob> modules(Problems& problems) const;
     /// Warns of what in the file says nothing of any module of the model (config/dead_rules.h): A
     /// and B are what they are, but somebody meant another rank or scaling.
-    void tell_dead_rules() const;
+    void warn_of_dead_rules() const;
 
   private:
     void leave_wrapper();

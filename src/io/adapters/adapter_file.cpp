@@ -197,11 +197,12 @@ void AdapterFile::check_values(const WeightSource* base) const {
     problems.throw_if_any();
 }
 
-void tell_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model) {
-    std::set<std::string> told;
+void warn_of_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model) {
+    std::set<std::string> warned;
     for (const AdapterJob& adapter : adapters) {
         for (const std::string& dir : adapter.directories()) {
-            if (told.insert(dir).second) AdapterConfig(dir + config_name, model).tell_dead_rules();
+            if (warned.insert(dir).second)
+                AdapterConfig(dir + config_name, model).warn_of_dead_rules();
         }
     }
 }

@@ -48,7 +48,7 @@ class AdapterFile {
 };
 
 /// Once for each PEFT directory that they begin with or compare themselves with
-/// (AdapterConfig::tell_dead_rules).
-void tell_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model);
+/// (AdapterConfig::warn_of_dead_rules).
+void warn_of_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model);
 
 }  // namespace loratrain

@@ -12,7 +12,7 @@ struct LoaderResult {
     std::string loader;
     std::vector<std::string> obstacles;  ///< why it does not load, or computes something else
     std::vector<std::string> advice;     ///< what it needs besides, or older versions do not know
-    std::string unknown;                 ///< why neither can be told here; "" = it can
+    std::string unknown;                 ///< why neither is known here; "" = it can
     bool loads() const { return obstacles.empty() && unknown.empty(); }
 };
 

@@ -64,7 +64,7 @@ class AdapterProducts {
         Problems problems;
         const std::optional<AdapterJob> job = config_.modules(problems);
         problems.throw_if_any();
-        config_.tell_dead_rules();
+        config_.warn_of_dead_rules();
         read(*job);
         check_own_weights();
         check_other_tensors();

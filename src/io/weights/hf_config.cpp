@@ -169,17 +169,17 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
 std::int64_t max_positions_of(const std::string& json_text) {
     const Json config = text_document(parse_json(json_text, "config.json"), "config.json");
     const auto found = config.find("max_position_embeddings");
-    const bool told = found != config.end() && found->is_number_integer();
-    return told ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
+    const bool given = found != config.end() && found->is_number_integer();
+    return given ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
 }
 
 std::vector<std::int32_t> end_tokens_of(const std::string& json_text) {
     const Json config = parse_json(json_text, "config.json");
     const Json of_text = text_document(config, "config.json");
     const bool outside = of_text.value("eos_token_id", Json()).is_null();
-    const Json told = (outside ? config : of_text).value("eos_token_id", Json());
+    const Json given = (outside ? config : of_text).value("eos_token_id", Json());
     std::vector<std::int32_t> tokens;
-    for (const Json& token : told.is_array() ? told : Json::array({told})) {
+    for (const Json& token : given.is_array() ? given : Json::array({given})) {
         if (token.is_number_integer()) tokens.push_back(token.get<std::int32_t>());
     }
     return tokens;

@@ -8,9 +8,9 @@
 
 namespace loratrain {
 
-/// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not told.
+/// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not given.
 std::int64_t max_positions_of(const std::string& json_text);
-/// Its eos_token_id, one or several; none where it is not told.
+/// Its eos_token_id, one or several; none where it is not given.
 std::vector<std::int32_t> end_tokens_of(const std::string& json_text);
 
 /// HF config.json -> ModelSpec, as transformers 5 reads it: the older spelling (rope_theta,

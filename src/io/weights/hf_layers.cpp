@@ -75,9 +75,9 @@ void read_sliding_windows(JsonReader& config, const Family& family, ModelSpec& s
     spec.layer_specs.resize(static_cast<std::size_t>(spec.layers));
     for (std::int64_t i = 0; i < spec.layers; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        const bool told = types.is_array() && at < types.size();
+        const bool is_listed = types.is_array() && at < types.size();
         const bool slides =
-            told ? types[at] == "sliding_attention" : slides_by_rule(config, family, spec, i);
+            is_listed ? types[at] == "sliding_attention" : slides_by_rule(config, family, spec, i);
         if (slides) spec.layer_specs[at].sliding_window = sliding_window;
     }
 }

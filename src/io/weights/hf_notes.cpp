@@ -40,11 +40,11 @@ std::string dropout_note(const TextModel& model) {
     std::vector<std::string> applied;
     for (const Dropout& dropout :
          {model.family->attention_dropout, model.family->residual_dropout}) {
-        const auto told = model.config.find(dropout.key);
-        const bool is_told = told != model.config.end() && told->is_number();
-        const double rate = is_told ? told->get<double>() : dropout.missing;
+        const auto given = model.config.find(dropout.key);
+        const bool is_given = given != model.config.end() && given->is_number();
+        const double rate = is_given ? given->get<double>() : dropout.missing;
         if (rate == 0.0) continue;
-        applied.push_back(cat(dropout.key, " ", rate, is_told ? "" : " (the family's default)"));
+        applied.push_back(cat(dropout.key, " ", rate, is_given ? "" : " (the family's default)"));
     }
     if (applied.empty()) return "";
     return cat(

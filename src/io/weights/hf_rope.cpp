@@ -229,24 +229,24 @@ RopeSpec read_missing_rope(const RopeSource& source) {
     return read_rope_object(alone, settings, "rope_parameters");
 }
 
-bool is_told(const Json& settings) {
+bool is_given(const Json& settings) {
     return !settings.is_null() && !(settings.is_object() && settings.empty());
 }
 
 RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults) {
     const RopeSource source{config, defaults, defaults.theta, "rope_theta"};
-    std::vector<RopeSpec> told;
+    std::vector<RopeSpec> given;
     for (const char* key : {"rope_parameters", "rope_scaling"}) {
-        if (!is_told(config.get(key))) continue;
-        told.push_back(read_rope_object(source, config.get(key), key));
+        if (!is_given(config.get(key))) continue;
+        given.push_back(read_rope_object(source, config.get(key), key));
     }
-    if (told.empty()) return read_missing_rope(source);
-    if (told.front() != told.back()) {
+    if (given.empty()) return read_missing_rope(source);
+    if (given.front() != given.back()) {
         config.add(cat("rope_parameters and rope_scaling contradict each other",
-                       difference(told.front(), told.back())),
+                       difference(given.front(), given.back())),
                    "remove one of them");
     }
-    return told.front();
+    return given.front();
 }
 
 void check_rotated_part(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
@@ -285,7 +285,7 @@ void check_rope(JsonReader& config, const RopeDefaults& defaults, const ModelSpe
 /// there are none.
 Json settings_by_type(JsonReader& config) {
     const Json& settings = config.get("rope_parameters");
-    if (!is_told(settings)) return Json::object();
+    if (!is_given(settings)) return Json::object();
     const auto has_type = [&](const char* type) { return settings.contains(type); };
     if (settings.is_object() && (has_type("full_attention") || has_type("sliding_attention"))) {
         return settings;
@@ -300,7 +300,7 @@ Json settings_by_type(JsonReader& config) {
 /// Of full_attention, where rope_scaling may stand as well.
 Json with_rope_scaling(JsonReader& config, Json settings) {
     const Json& scaling = config.get("rope_scaling");
-    if (!is_told(scaling)) return settings;
+    if (!is_given(scaling)) return settings;
     if (!scaling.is_object()) {
         config.add("rope_scaling must be an object");
         return settings;

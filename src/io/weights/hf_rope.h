@@ -16,7 +16,7 @@ struct RopeDefaults {
     const char* sliding_theta_key = "";  ///< which says it beside rope_scaling; "" = none
     bool scales_queries = false;         ///< with llama_4_scaling_beta
     const char* settings = "{}";         ///< rope_parameters where there are none: JSON
-    double rotated = 0.0;  ///< partial_rotary_factor where not told; 0: a family without
+    double rotated = 0.0;  ///< partial_rotary_factor where not given; 0: a family without
     bool interleaved = false;
     bool longrope = false;                ///< the family has it alone, also as type su or yarn
     std::int64_t original_positions = 0;  ///< original_max_position_embeddings; 0 = positions

@@ -18,7 +18,7 @@ class HfShards {
     /// `text_only`: of a text model inside of another (name_in_text_model), under the names that
     /// these have without; the others are `ignored()`. Names with the words of torch.compile, FSDP
     /// or checkpointing in them, or with others in front of the embedding's than transformers
-    /// writes ("base_model.model.", none), are read as if they were its; told by `renamed()`.
+    /// writes ("base_model.model.", none), are read as if they were its; reported by `renamed()`.
     explicit HfShards(const std::string& dir, bool text_only = false);
 
     std::int64_t ignored() const { return ignored_; }

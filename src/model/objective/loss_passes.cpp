@@ -59,7 +59,7 @@ bool LossPasses::needs_first_pass(const Microbatch& microbatch) const {
                        [&](const Segment& s) { return objective(s).needs_first_pass(); });
 }
 
-bool LossPasses::tells_files(const Microbatch& microbatch) const {
+bool LossPasses::reports_files(const Microbatch& microbatch) const {
     return std::any_of(
         microbatch.segments.begin(), microbatch.segments.end(),
         [this](const Segment& s) { return plan_.adapters[index(s.adapter)].files.size() > 1; });
@@ -71,7 +71,7 @@ bool LossPasses::compares_hidden(const Microbatch& microbatch) const {
 }
 
 bool LossPasses::sums_by_sample(const Microbatch& microbatch) const {
-    return tells_files(microbatch) || compares_hidden(microbatch);
+    return reports_files(microbatch) || compares_hidden(microbatch);
 }
 
 std::vector<std::int32_t> LossPasses::ends(const Microbatch& microbatch,

@@ -19,7 +19,7 @@ namespace loratrain {
 ///     hidden states sums per sample;
 ///   else: a pass for the sums per sample, which the host reads (it waits for the backend), then
 ///   one for the gradient. All adapters of the microbatch get their losses from these sums; so
-///   they do, of the one pass, where losses of files are told. What comparing hidden states adds
+///   they do, of the one pass, where losses are reported by file. What comparing hidden states adds
 /// to the gradient (Objective::hidden_loss) comes last.
 class LossPasses {
   public:
@@ -44,14 +44,14 @@ class LossPasses {
     /// Of the samples of an adapter's step that have been run here.
     struct StepSums {
         RewardSums rewards = {};
-        std::vector<double> file_losses = {};  ///< per file, where these are told
+        std::vector<double> file_losses = {};  ///< per file, where these are reported
     };
     StepSums take_sums(AdapterId adapter, std::int32_t step);
 
   private:
     bool needs_first_pass(const Microbatch& microbatch) const;
     bool compares_hidden(const Microbatch& microbatch) const;
-    bool tells_files(const Microbatch& microbatch) const;
+    bool reports_files(const Microbatch& microbatch) const;
     /// Losses come of sums per sample, whatever scales need.
     bool sums_by_sample(const Microbatch& microbatch) const;
     /// Rows of the last labels' tokens, of the samples whose hidden states are compared.

@@ -32,7 +32,7 @@ struct ObjectiveSamples {
 /// What comparing hidden states adds to the loss of a batch.
 struct HiddenLoss {
     double value = 0.0;           ///< to the sum of its samples' losses
-    double compared = 0.0;        ///< the comparison's own loss, to be told
+    double compared = 0.0;        ///< the comparison's own loss, for reports
     std::vector<float> gradient;  ///< of the batch's loss in ObjectiveSamples::hidden
 };
 

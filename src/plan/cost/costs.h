@@ -43,7 +43,7 @@ struct AdapterLoads {
     }
     /// The total of these adapters' rows.
     MicrobatchLoad of(const AdapterSpan& adapters) const;
-    /// Adapters of these that have rows; 1 where they are not told apart.
+    /// Adapters of these that have rows; 1 where they are not distinguished.
     std::int64_t segments(const AdapterSpan& adapters = {}) const;
 };
 

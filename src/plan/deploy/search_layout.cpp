@@ -271,15 +271,15 @@ class LayoutSearch {
     /// Per size that was played its fastest layout.
     std::vector<LayoutTrial> trials(std::size_t taken) const {
         std::vector<LayoutTrial> trials;
-        std::set<std::int64_t> told;
-        const auto tell = [&](const Layout& layout) {
+        std::set<std::int64_t> listed;
+        const auto list = [&](const Layout& layout) {
             const std::int64_t size = layout.candidate.replica.microbatch_tokens;
-            if (layout.speed == 0.0 || !told.insert(size).second) return;
+            if (layout.speed == 0.0 || !listed.insert(size).second) return;
             const auto adapters = std::ssize(layout.candidate.first_admitted);
             trials.push_back({size, static_cast<std::int32_t>(adapters), layout.speed});
         };
-        tell(layouts_[taken]);
-        for (const Layout& layout : layouts_) tell(layout);
+        list(layouts_[taken]);
+        for (const Layout& layout : layouts_) list(layout);
         std::stable_sort(trials.begin() + 1, trials.end(), [](const auto& a, const auto& b) {
             return a.microbatch_tokens > b.microbatch_tokens;
         });

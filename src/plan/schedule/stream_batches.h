@@ -47,7 +47,7 @@ class StreamBatches {
     /// The batch's squared gradients of this stage and those above are there.
     bool sum_complete(std::size_t stage, std::int32_t batch) const;
     /// Its total over all stages is: the first stage adds its own sums to what came down, the
-    /// others are told.
+    /// others are reported.
     bool total_known(std::size_t stage, std::int32_t batch) const;
 
     /// Null when all stages have left it behind.

@@ -134,7 +134,7 @@ std::vector<std::int64_t> rounds_to_try(const fs::path& root) {
     return rounds;
 }
 
-/// What is told of a LATEST that does not name the newest of the rounds to try.
+/// The note on a LATEST that does not name the newest of the rounds to try.
 std::string note_on_latest(const fs::path& root, const std::vector<std::int64_t>& rounds) {
     const std::string said = latest_round(root);
     const std::int64_t newest = *std::max_element(rounds.begin(), rounds.end());

@@ -89,7 +89,7 @@ void RunGrowth::check_starts(const JobAdditions& additions, Problems& problems) 
             }
         }
     }
-    if (problems.empty()) tell_dead_rules(additions.adapters, run_.plan.model);
+    if (problems.empty()) warn_of_dead_rules(additions.adapters, run_.plan.model);
 }
 
 void RunGrowth::take(const std::string& plan_text) {

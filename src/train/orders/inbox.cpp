@@ -236,12 +236,12 @@ std::vector<InboxFile> accepted_additions(const std::string& run_dir) {
 
 void set_orders_aside(const std::string& run_dir, const std::string& target) {
     const fs::path inbox = fs::path(run_dir) / inbox_name;
-    std::vector<fs::path> told = files_of(inbox, stops);
+    std::vector<fs::path> paths = files_of(inbox, stops);
     for (const char* name : {accepted_name, rejected_name}) {
-        if (fs::exists(inbox / name)) told.push_back(inbox / name);
+        if (fs::exists(inbox / name)) paths.push_back(inbox / name);
     }
     const fs::path aside = fs::path(target) / inbox_name;
-    for (const fs::path& path : told) {
+    for (const fs::path& path : paths) {
         make_directory(aside);
         fs::rename(path, aside / path.filename());
     }

@@ -65,7 +65,7 @@ class Inbox {
 /// What the run has accepted so far, in order.
 std::vector<InboxFile> accepted_additions(const std::string& run_dir);
 
-/// Moves what a former run was told through its inbox to <target>/inbox: stops it has not obeyed,
+/// Moves the orders of a former run to <target>/inbox: stops it has not obeyed,
 /// accepted/ and rejected/. Additions that no run has taken stay.
 void set_orders_aside(const std::string& run_dir, const std::string& target);
 

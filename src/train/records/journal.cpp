@@ -114,8 +114,8 @@ void Journal::evaluated(const EvalResult& result, bool is_shared) {
     if (!is_shared) log::info(text);
 }
 
-void Journal::told_of_step(const EvalResult& result) {
-    metrics_.record_told(result.adapter, result.step, means_of(result.rewards), result.files);
+void Journal::record_details(const EvalResult& result) {
+    metrics_.record_details(result.adapter, result.step, means_of(result.rewards), result.files);
 }
 
 void Journal::start_known(AdapterId adapter) {
@@ -132,7 +132,7 @@ void Journal::flush() {
         });
         for (const auto& [adapter, rows] : written) {
             const AdapterState& state = adapters_[adapter].state;
-            if (is_unfinished(state.status)) dispatcher_->tell(adapter, state);
+            if (is_unfinished(state.status)) dispatcher_->report(adapter, state);
         }
     } else {
         for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);

@@ -35,7 +35,7 @@ class Journal {
 
     void stream_started() { progress_.training_resumed(clock_.elapsed()); }
     void window_started(const Window& window) { progress_.window_started(window); }
-    /// The adapter will be evaluated after a step that has not been told of.
+    /// The adapter will be evaluated after a step that has not been reported.
     void await_evaluation(AdapterId adapter, std::int32_t step) {
         metrics_.await_evaluation(adapter, step);
     }
@@ -46,8 +46,8 @@ class Journal {
     /// The adapter's last evaluation, which the table has taken in; `is_shared`: it was made for
     /// another adapter, which the log has it of.
     void evaluated(const EvalResult& result, bool is_shared);
-    /// What is told of a step beside its loss (EvalResult::training).
-    void told_of_step(const EvalResult& result);
+    /// The details of a step beside its loss (EvalResult::training).
+    void record_details(const EvalResult& result);
     /// The evaluation before its first step, of which the table alone knows.
     void start_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }

@@ -147,10 +147,10 @@ bool MetricsLog::is_new(AdapterId adapter, std::int32_t step, double eval_loss) 
 
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
     Line& line = pending_[adapter].emplace_back(Line{metrics.step, step_fields(metrics)});
-    if (job_.tells_more(adapter)) {
-        const auto told = told_.extract({adapter, metrics.step});
-        line.lacks_told = told.empty();
-        if (told) line.fields += told.mapped();
+    if (job_.has_step_details(adapter)) {
+        const auto details = details_.extract({adapter, metrics.step});
+        line.lacks_details = details.empty();
+        if (details) line.fields += details.mapped();
     }
     const bool awaited = awaited_.erase({adapter, metrics.step}) > 0;
     if (awaited) pending_[adapter].push_back({metrics.step, ""});
@@ -183,8 +183,8 @@ void MetricsLog::record_evaluation(AdapterId adapter, std::int32_t step, double 
                        reward_fields("eval_", job_.adapter(adapter).loss, means));
 }
 
-void MetricsLog::record_told(AdapterId adapter, std::int32_t step, const RewardMeans& means,
-                             const FileLosses& files) {
+void MetricsLog::record_details(AdapterId adapter, std::int32_t step, const RewardMeans& means,
+                                const FileLosses& files) {
     const LossJob& loss = job_.adapter(adapter).loss;
     std::string fields = loss.has_rewards() ? reward_fields("", loss, means) : "";
     if (loss.is_contrastive()) {
@@ -192,13 +192,14 @@ void MetricsLog::record_told(AdapterId adapter, std::int32_t step, const RewardM
     }
     if (!files.empty()) fields += file_fields("loss", dataset_of(adapter).files, files);
     auto& lines = pending_[adapter];
-    const auto line = std::find_if(lines.begin(), lines.end(),
-                                   [&](const Line& l) { return l.step == step && l.lacks_told; });
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const Line& l) {
+        return l.step == step && l.lacks_details;
+    });
     if (line == lines.end()) {
-        told_[{adapter, step}] = fields;
+        details_[{adapter, step}] = fields;
     } else {
         line->fields += fields;
-        line->lacks_told = false;
+        line->lacks_details = false;
     }
 }
 

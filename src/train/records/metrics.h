@@ -36,9 +36,9 @@ struct StepMetrics {
 /// contrastive_loss. Of a dataset of several files
 /// both have the loss of each, loss/NAME or eval_loss/NAME, null of none of its samples. An
 /// evaluation joins its step's line where that is not yet written; a run that evaluates between
-/// windows, or has told of it, writes it as a line of its own, behind its step's. An evaluation
-/// that comes to the same as the one before, after the same step, is not written again. Lines are
-/// kept until flush(). Root rank only.
+/// windows, or has reported it already, writes it as a line of its own, behind its step's. An
+/// evaluation that comes to the same as the one before, after the same step, is not written again.
+/// Lines are kept until flush(). Root rank only.
 class MetricsLog {
   public:
     /// `job` outlives the log and may get more adapters.
@@ -55,10 +55,10 @@ class MetricsLog {
                            double exact_match, const FileLosses& files = {});
     void record_evaluation(AdapterId adapter, std::int32_t step, double eval_loss,
                            const RewardMeans& means, const FileLosses& files = {});
-    /// What is told of a step (EvalResult::training), before or after that is recorded; its line
-    /// waits for it.
-    void record_told(AdapterId adapter, std::int32_t step, const RewardMeans& means,
-                     const FileLosses& files = {});
+    /// The details of a step beside its loss (EvalResult::training), before or after that is
+    /// recorded; its line waits for it.
+    void record_details(AdapterId adapter, std::int32_t step, const RewardMeans& means,
+                        const FileLosses& files = {});
     /// The adapter will be evaluated after a step that is not recorded yet: lines behind it wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
     /// It will be evaluated before its first step: lines of steps wait.
@@ -71,10 +71,10 @@ class MetricsLog {
   private:
     struct Line {
         std::int32_t step = 0;
-        std::string fields;       ///< JSON members without braces; empty = awaited
-        bool lacks_told = false;  ///< what record_told() is to bring
+        std::string fields;          ///< JSON members without braces; empty = awaited
+        bool lacks_details = false;  ///< what record_details() is to bring
 
-        bool is_complete() const { return !fields.empty() && !lacks_told; }
+        bool is_complete() const { return !fields.empty() && !lacks_details; }
     };
     const DatasetJob& dataset_of(AdapterId adapter) const {
         return job_.dataset(job_.adapter(adapter).dataset);
@@ -90,7 +90,7 @@ class MetricsLog {
     std::map<AdapterId, std::vector<Line>> pending_;
     std::set<std::pair<AdapterId, std::int32_t>> awaited_;  ///< after these steps
     /// Of steps that are not recorded yet.
-    std::map<std::pair<AdapterId, std::int32_t>, std::string> told_;
+    std::map<std::pair<AdapterId, std::int32_t>, std::string> details_;
     /// Step and loss of an adapter's last evaluation: one that is made again after a restart is no
     /// new one.
     std::map<AdapterId, std::pair<std::int32_t, double>> last_evaluations_;

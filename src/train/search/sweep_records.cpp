@@ -177,8 +177,8 @@ void SweepRecords::take_back_exports() {
         const bool trial = job_.adapter(a).trial;
         if (!trial || !is_complete(state.status) || wanted.contains(a)) continue;
         const fs::path weights = fs::path(folder_of(a)) / adapter_weights_name;
-        const bool told = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
-        if (told) continue;
+        const bool is_taken_back = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
+        if (is_taken_back) continue;
         if (fs::remove(weights)) {
             log::info(cat("took back ", folder_of(a), ": others are better"));
         }

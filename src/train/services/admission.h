@@ -37,7 +37,7 @@ class AdmissionService : public Service {
     void release_ended(StreamChange& change) const;
 
     Worker& worker_;
-    std::vector<AdapterId> admitted_;  ///< that ranks were told of last
+    std::vector<AdapterId> admitted_;  ///< that were announced to ranks last
 };
 
 }  // namespace loratrain

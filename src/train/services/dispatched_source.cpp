@@ -98,7 +98,7 @@ std::string DispatchedSource::reason_to_stop() {
 void DispatchedSource::stop_working(const std::string& why) {
     save();
     resting_ = true;
-    dispatcher_.tell_stopped(why);
+    dispatcher_.report_stopped(why);
     dispatcher_.send();
 }
 
@@ -108,7 +108,7 @@ void DispatchedSource::ask_for_adapters(const AdapterTable& table) {
     const int now = resting_ ? 0 : places(table);
     if (now == places_) return;
     places_ = now;
-    dispatcher_.tell_places(now);
+    dispatcher_.report_places(now);
     dispatcher_.send();
 }
 
@@ -134,7 +134,7 @@ void DispatchedSource::report_trained(const std::vector<AdapterId>& trained) {
     worker_.journal.flush();
     for (const AdapterId a : arrived) {
         worker_.adapters[a].state.status = AdapterStatus::parked;
-        dispatcher_.tell(a, worker_.state(a), true);
+        dispatcher_.report(a, worker_.state(a), true);
     }
     report_ends();
 }
@@ -149,7 +149,7 @@ void DispatchedSource::report_rungs() {
     if (arrived.empty()) return;
     worker_.journal.flush();
     for (const AdapterId a : arrived) {
-        dispatcher_.tell(a, worker_.state(a), true);
+        dispatcher_.report(a, worker_.state(a), true);
         worker_.adapters[a].reports_rung = false;
     }
     dispatcher_.send();
@@ -176,7 +176,7 @@ void DispatchedSource::report_ends() {
 void DispatchedSource::on_ends(const std::vector<AdapterId>& ended) {
     for (const AdapterId a : ended) {
         if (!std::exchange(worker_.adapters[a].end_reported, true)) {
-            dispatcher_.tell(a, worker_.state(a));
+            dispatcher_.report(a, worker_.state(a));
         }
     }
     dispatcher_.send();
@@ -200,15 +200,15 @@ void DispatchedSource::save() {
     for (const AdapterId a : worker_.adapters.all()) {
         const AdapterState& state = worker_.state(a);
         if (!owns(a) || !is_unfinished(state.status)) continue;
-        dispatcher_.tell(a, state);
+        dispatcher_.report(a, state);
         saved.push_back(a);
     }
-    dispatcher_.tell_saved(saved, seconds);
+    dispatcher_.report_saved(saved, seconds);
     dispatcher_.send();
 }
 
 /// What the checkpoint of the stream has, of those that have neither ended since nor come to rungs,
-/// where the dispatcher judges them by what it was told then.
+/// where the dispatcher judges them by what was reported then.
 void DispatchedSource::on_checkpoint(const StateAtRound& saved, double seconds) {
     const RunState then = saved.state(state());
     std::vector<AdapterId> adapters;
@@ -216,10 +216,10 @@ void DispatchedSource::on_checkpoint(const StateAtRound& saved, double seconds) 
         const AdapterStatus status = worker_.state(a).status;
         const bool saves = owns(a) && is_unfinished(status) && status != AdapterStatus::parked;
         if (!saves || is_untouched(then.adapters[index(a)])) continue;  // it may have come since
-        dispatcher_.tell(a, then.adapters[index(a)]);
+        dispatcher_.report(a, then.adapters[index(a)]);
         adapters.push_back(a);
     }
-    dispatcher_.tell_saved(adapters, seconds);
+    dispatcher_.report_saved(adapters, seconds);
     dispatcher_.send();
 }
 
@@ -292,7 +292,7 @@ void DispatchedSource::give_back(const std::vector<ReturnedAdapter>& returned) {
             worker_.ranks.perform_ordered();
         }
         const bool has_begun = run.state.steps > 0;
-        dispatcher_.tell_returned({dispatcher_.worker(), a, has_begun ? stored : ""});
+        dispatcher_.report_returned({dispatcher_.worker(), a, has_begun ? stored : ""});
     }
     if (!mine.empty()) dispatcher_.send();
 }
@@ -304,7 +304,7 @@ std::string DispatchedSource::store_for_others(const std::vector<AdapterId>& ada
     RunState run = state();
     for (const AdapterId a : worker_.adapters.all()) {
         if (std::find(adapters.begin(), adapters.end(), a) != adapters.end()) {
-            dispatcher_.tell(a, run.adapters[index(a)]);
+            dispatcher_.report(a, run.adapters[index(a)]);
         } else {
             run.adapters[index(a)] = {};
             run.adapters[index(a)].status = AdapterStatus::waiting;

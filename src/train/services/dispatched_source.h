@@ -63,7 +63,7 @@ class DispatchedSource : public WorkSource {
 
     Worker& worker_;
     DispatcherLink& dispatcher_;
-    int places_ = 0;            ///< that the dispatcher was told of
+    int places_ = 0;            ///< that were reported to the dispatcher
     int moves_ = 0;             ///< in which it has given adapters back
     std::string stop_ordered_;  ///< by the dispatcher: why
     bool begun_ = false;        ///< it has heard of the dispatcher

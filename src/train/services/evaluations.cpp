@@ -161,7 +161,7 @@ void EvaluationService::judge(const std::vector<AdapterId>& adapters) {
 // ---- in the stream
 
 void EvaluationService::on_evaluation(const EvalResult& result) {
-    if (result.training) return worker_.journal.told_of_step(result);
+    if (result.training) return worker_.journal.record_details(result);
     results_.push_back(result);
     take_in();
 }

@@ -51,11 +51,11 @@ void Dispatcher::begin(const FormerRun& former) {
     inbox_.emplace(parts_.job.run.dir);
     journal_.start();
     queue_adapters();
-    tell_start(former);
+    announce_start(former);
     post();
 }
 
-void Dispatcher::tell_start(const FormerRun& former) {
+void Dispatcher::announce_start(const FormerRun& former) {
     decisions_.elapsed_seconds = clock_.elapsed();
     decisions_.round = adapters_.round();
     std::size_t ended = 0;
@@ -436,7 +436,7 @@ void Dispatcher::end(ExitCode code) {
 void Dispatcher::serve() {
     parts_.leaders.progress();
     if (!inbox_) return;
-    while (const std::optional<std::string> text = parts_.leaders.told()) {
+    while (const std::optional<std::string> text = parts_.leaders.next_report()) {
         take(worker_report_from_text(*text));
     }
     if (over_) return;

@@ -86,7 +86,7 @@ class Dispatcher {
     };
 
     bool is_ended(AdapterId adapter) const;
-    void tell_start(const FormerRun& former);
+    void announce_start(const FormerRun& former);
     void queue_adapters();
 
     // What workers say.

@@ -42,7 +42,7 @@ void DispatcherLink::wrote(AdapterId adapter, std::string metrics_line) {
     report_.metrics.push_back({adapter, std::move(metrics_line)});
 }
 
-void DispatcherLink::tell(AdapterId adapter, const AdapterState& state, bool at_rung) {
+void DispatcherLink::report(AdapterId adapter, const AdapterState& state, bool at_rung) {
     std::erase_if(report_.states,
                   [&](const AdapterUpdate& update) { return update.adapter == adapter; });
     report_.states.push_back({adapter, state});
@@ -60,7 +60,7 @@ void DispatcherLink::send() {
         report_.round = report.round;
     }
     if (dispatcher_ != nullptr) return dispatcher_->take(report);
-    leaders_.tell(to_text(report, job_));
+    leaders_.send_report(to_text(report, job_));
 }
 
 void DispatcherLink::accept(const InboxFile& file) {

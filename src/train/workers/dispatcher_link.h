@@ -30,14 +30,14 @@ class DispatcherLink {
     // Goes out with the next report.
     void trained(std::int64_t tokens, std::int32_t round);
     void wrote(AdapterId adapter, std::string metrics_line);
-    void tell(AdapterId adapter, const AdapterState& state, bool at_rung = false);
-    void tell_places(int places) { report_.places = places; }
-    void tell_saved(const std::vector<AdapterId>& adapters, double seconds) {
+    void report(AdapterId adapter, const AdapterState& state, bool at_rung = false);
+    void report_places(int places) { report_.places = places; }
+    void report_saved(const std::vector<AdapterId>& adapters, double seconds) {
         report_.saved = adapters;
         report_.saving_seconds = seconds;
     }
-    void tell_returned(const ReturnedAdapter& returned) { report_.returned.push_back(returned); }
-    void tell_stopped(const std::string& why) { report_.stopped = why; }
+    void report_returned(const ReturnedAdapter& returned) { report_.returned.push_back(returned); }
+    void report_stopped(const std::string& why) { report_.stopped = why; }
     void send();
 
     // The job grows with an inbox file; where the dispatcher is, it takes part.

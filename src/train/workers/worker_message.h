@@ -62,7 +62,7 @@ struct Decisions {
     std::vector<GivenAdapter> given;
     std::vector<ReturnedAdapter> returned;  ///< to be given back, unless they end before
     std::vector<AdapterId> ended;           ///< by order of people: whoever has them stops them
-    double elapsed_seconds = -1.0;          ///< of training so far, at the start; -1 = not told
+    double elapsed_seconds = -1.0;          ///< of training so far, at the start; -1 = not known
     std::int32_t round = 0;                 ///< workers count on from here, at the start
     bool budget_spent = false;              ///< of the sweep: trials end as they are
     std::string stop;                       ///< why all save and train no more; "" = they do not

@@ -30,7 +30,7 @@ std::string printed(const TaskProgress::Times& times) {
     return testing::internal::GetCapturedStdout();
 }
 
-TEST(TaskProgress, ShortTasksAreNotToldOf) {
+TEST(TaskProgress, ShortTasksAreNotShown) {
     EXPECT_EQ(printed({never, never, never, never}), "");
     EXPECT_EQ(printed({0.0, 0.0, never, 0.0}), "");
 }

@@ -172,7 +172,7 @@ TEST(CommandLineUnknown, OptionsNameTheNearest) {
     expect_only(problems_of({"a.yaml", "-x"}), "-x", "unknown option", "see loratrain --help");
 }
 
-TEST(CommandLineUnknown, OptionsOfOtherCommandsAreTold) {
+TEST(CommandLineUnknown, OptionsOfOtherCommandsAreNamed) {
     expect_only(problems_of({"a.yaml", "--force"}), "--force", "unknown option",
                 "it is an option of: loratrain import-hf");
     expect_only(problems_of({"bench", "--dry-run"}), "--dry-run", "unknown option",

@@ -703,7 +703,7 @@ TEST_F(JobProblems, OnePathWhereAListIs) {
                 at(1), "model.weights: is a list", "give one path");
 }
 
-TEST_F(JobProblems, ManyMisspeltNamesAreAllToldAndTheirHintsStayShort) {
+TEST_F(JobProblems, ManyMisspeltNamesAreAllReportedAndTheirHintsStayShort) {
     constexpr int count = 2000;
     std::string text = "model: {weights: b}\nrun: {dir: o}\ndatasets:\n";
     for (int i = 0; i < count; ++i) text += cat("  dataset", i, ": {path: p}\n");

@@ -174,7 +174,7 @@ TEST_F(Sweep, BadSpacesHaveOneMessageEach) {
                 "10000");
 }
 
-TEST_F(Sweep, AllProblemsAreToldAtOnce) {
+TEST_F(Sweep, AllProblemsAreReportedAtOnce) {
     const auto found = bad("  space: {r: [], nothing: [1]}\n  objective: loss\n  reference: a\n");
     EXPECT_EQ(found.size(), 2U) << "the empty list hides what trials would say";
 }

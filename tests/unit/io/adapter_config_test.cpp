@@ -147,7 +147,7 @@ TEST_F(AdapterConfigTest, TyingMattersToATiedHeadAlone) {
 TEST_F(AdapterConfigTest, WarnsOfWhatMatchesNoModule) {
     const auto warnings = [&](const json& changes) {
         testing::internal::CaptureStderr();
-        config_with(changes).tell_dead_rules();
+        config_with(changes).warn_of_dead_rules();
         return testing::internal::GetCapturedStderr();
     };
     const std::string text = warnings({{"rank_pattern", {{"q_prj", 8}}},

@@ -268,7 +268,7 @@ TEST_F(AdapterFileTest, NamesPatternsThatMatchNothing) {
     adapter_.init_from = dir();
     EXPECT_NO_THROW(AdapterFile(dir(), adapter_, spec_));
     testing::internal::CaptureStderr();
-    tell_dead_rules({adapter_, adapter_}, spec_);
+    warn_of_dead_rules({adapter_, adapter_}, spec_);
     const std::string text = testing::internal::GetCapturedStderr();
     EXPECT_TRUE(has(text, "rank_pattern: 'q_prj' matches no target"));
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);

@@ -352,7 +352,7 @@ TEST_F(TokenFileTest, ListsTwentyProblemsAndCountsTheRest) {
     EXPECT_EQ(problems[20].what, "and 10 more problems");
 }
 
-TEST_F(TokenFileTest, LinesOfOneWrongKindAreToldThreeTimesAndCounted) {
+TEST_F(TokenFileTest, LinesOfOneWrongKindAreReportedThreeTimesAndCounted) {
     std::string text;
     for (int i = 0; i < 1400; ++i) text += "{\"text\": \"raw\"}\n";
     put(jsonl(), text + "{\"input_ids\": []}\n");

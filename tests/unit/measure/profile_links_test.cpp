@@ -72,7 +72,7 @@ TEST(LinksBetweenHosts, OneThatIsFarSlowerThanTheOthersIsNamed) {
     EXPECT_TRUE(test::has(slow_links(far)[0], "node1 and node2 is slow: 1.00 GB/s, 100000 us"));
 }
 
-TEST(LinksBetweenHosts, AreToldOrTheSlowestAre) {
+TEST(LinksBetweenHosts, AreReportedOrTheSlowestAre) {
     EXPECT_EQ(links_text(links_of({1e-3, 2e-3})),
               "node0 - node1 1.00 GB/s, 20 us; node1 - node2 500.0 MB/s, 20 us");
     std::vector<double> many(20, 1e-3);

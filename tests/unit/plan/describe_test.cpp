@@ -52,7 +52,7 @@ TEST(Describe, NamesFewAdaptersOfASharedLayerAndCountsMany) {
     EXPECT_TRUE(shows(" 5, 4 of a4, a5, a6  "));
 }
 
-TEST(Describe, CopiesForACheckpointAreTold) {
+TEST(Describe, CopiesForACheckpointAreReported) {
     Case test = uniform_case(2, 2, 20, 10, 8);
     test.job.checkpoint.every_steps = 10;
     const auto shown = [&] { return describe(test.job, test.plan(), {}, test.datasets); };

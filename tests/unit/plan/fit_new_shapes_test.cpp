@@ -28,7 +28,7 @@ TEST(FitNewShapes, FindsWhatShapesTake) {
     EXPECT_EQ(found.met, prior.met);
 }
 
-TEST(FitNewShapes, KeepsWhatIsNotTold) {
+TEST(FitNewShapes, KeepsWhatIsNotObserved) {
     auto all = observed({0.05, 0.9, 0, 4e-5});
     all[3].seconds = 0.0;
     all[4].seconds = -0.01;

@@ -137,7 +137,7 @@ TEST(LayerOwners, PipelinesOfOneHostShareWhatBothStream) {
     EXPECT_EQ(host_bytes(plan, 0, 3), 5 * block);
 }
 
-TEST(LayerOwners, AHostThatLacksTheCopyIsTold) {
+TEST(LayerOwners, AHostThatLacksTheCopyIsNamed) {
     Case test = replicas_case({entry(1, 1, 2)}, 2, 2);
     test.cluster.backend = BackendKind::cuda;
     test.job.model.residency.kind = Residency::Kind::stream;

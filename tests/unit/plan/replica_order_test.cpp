@@ -181,7 +181,7 @@ TEST(ReplicaOrder, PlansDifferInRanksAlone) {
     }
 }
 
-TEST(ReplicaOrder, OfHostsThatAreToldAndNotOfOtherRanks) {
+TEST(ReplicaOrder, OfHostsThatAreGivenAndNotOfOtherRanks) {
     Case test = unlike_pipelines({3, 1}, 4);
     test.cluster.hosts = {7, 2, 2, 2};
     EXPECT_EQ(ranks_in_order(test.plan()), (Ranks{1, 2, 3, 0}));

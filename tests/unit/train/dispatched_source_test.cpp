@@ -45,13 +45,13 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         decisions.over = code;
         decide(decisions);
     }
-    /// What the worker has told; `answer` is what the test makes of it.
+    /// What the worker has reported; `answer` is what the test makes of it.
     void hear() {
         if (++quiet_looks == most_quiet_looks) {
             ADD_FAILURE() << "the worker waits for what never comes";
             end(ExitCode::error);
         }
-        while (const std::optional<std::string> text = lines.root().told()) {
+        while (const std::optional<std::string> text = lines.root().next_report()) {
             quiet_looks = 0;
             const WorkerReport report = worker_report_from_text(*text);
             for (const AdapterUpdate& update : report.states) heard[update.adapter] = update.state;

@@ -47,7 +47,7 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
         if (from.worker == 0) {
             dispatcher->take(from);
         } else {
-            lines.other().tell(to_text(from, job));
+            lines.other().send_report(to_text(from, job));
         }
         collect();
     }
@@ -146,7 +146,7 @@ TEST_F(RunDispatcher, AWorkerWithNothingLeftGetsTheLastOfTheOthersQueue) {
     EXPECT_EQ(given_to(1).size(), 1U);
 }
 
-TEST_F(RunDispatcher, WhatHasEndedIsRecordedAndToldToAll) {
+TEST_F(RunDispatcher, WhatHasEndedIsRecordedAndSentToAll) {
     add(8);
     add(8);
     begin();
@@ -192,7 +192,7 @@ TEST_F(RunDispatcher, AStopGoesToTheWorkerThatHasTheAdapter) {
     EXPECT_FALSE(has(folder.path("inbox/" + name(free) + ".stop")));
     EXPECT_TRUE(has(folder.path("inbox/" + name(given) + ".stop"))) << "its worker obeys first";
     look();
-    EXPECT_TRUE(last.ended.empty()) << "it is told once";
+    EXPECT_TRUE(last.ended.empty()) << "it is reported once";
     report(1, given, at(4, AdapterStatus::stopped));
     EXPECT_FALSE(has(folder.path("inbox/" + name(given) + ".stop")));
 }
@@ -227,7 +227,7 @@ TEST_F(RunDispatcher, WhenAllHaveStoppedTheRunIsToBeContinued) {
     EXPECT_EQ(last.over.value_or(ExitCode::done), ExitCode::stopped_resume_me);
 }
 
-TEST_F(RunDispatcher, ASpentBudgetIsToldOnceAndEndsThoseThatNobodyHas) {
+TEST_F(RunDispatcher, ASpentBudgetIsSentOnceAndEndsThoseThatNobodyHas) {
     add_trials(2, 8);
     evaluate_every(0);
     job.sweep->budget_hours = 1e-7;  // less than a millisecond

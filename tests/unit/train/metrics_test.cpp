@@ -58,7 +58,7 @@ TEST_F(Metrics, OfSeveralFilesHaveTheLossOfEach) {
     record(1, 0.5);
     log_.flush();
     EXPECT_EQ(folder_.read(file_), "");
-    log_.record_told(AdapterId{0}, 1, {}, {{4.0, 2.0}, {0.0, 0.0}});
+    log_.record_details(AdapterId{0}, 1, {}, {{4.0, 2.0}, {0.0, 0.0}});
     log_.record_evaluation(AdapterId{0}, 1, 3.0, 0.25, {{8.0, 2.0}, {2.0, 3.0}});
     log_.flush();
     const auto found = lines();
@@ -72,11 +72,11 @@ TEST_F(Metrics, OfSeveralFilesHaveTheLossOfEach) {
 
 TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
     folder_.job.adapters[0].loss.loss = Loss::dpo;
-    log_.record_told(AdapterId{0}, 1, {2.0, 0.5, 0.75, -3.0, -4.0});
+    log_.record_details(AdapterId{0}, 1, {2.0, 0.5, 0.75, -3.0, -4.0});
     record(1, 0.5);
     record(2, 0.25);
     record(3, 0.125);
-    log_.record_told(AdapterId{0}, 3, {1.0, 0.0, 1.0, -3.0, -4.0});
+    log_.record_details(AdapterId{0}, 3, {1.0, 0.0, 1.0, -3.0, -4.0});
     log_.flush();
     ASSERT_EQ(lines().size(), 1U);
     EXPECT_EQ(lines()[0]["rewards/chosen"], 2.0);
@@ -85,7 +85,7 @@ TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
     EXPECT_EQ(lines()[0]["rewards/margins"], 1.5);
     EXPECT_EQ(lines()[0]["logps/chosen"], -3.0);
     EXPECT_EQ(lines()[0]["logps/rejected"], -4.0);
-    log_.record_told(AdapterId{0}, 2, {0.0, 0.5, 0.5, -3.0, std::nan("")});
+    log_.record_details(AdapterId{0}, 2, {0.0, 0.5, 0.5, -3.0, std::nan("")});
     log_.record_evaluation(AdapterId{0}, 3, 0.5, RewardMeans{1.0, 0.5, 0.75, -1.0, -2.0});
     log_.flush();
     ASSERT_EQ(lines().size(), 3U);
@@ -99,7 +99,7 @@ TEST_F(Metrics, StepsOfPairsWaitForTheirRewards) {
 
 TEST_F(Metrics, OfExamplesWithLabelsKl) {
     folder_.job.adapters[0].loss.loss = Loss::kto;
-    log_.record_told(AdapterId{0}, 1, {2.0, std::nan(""), 0.0, -3.0, std::nan(""), 0.25});
+    log_.record_details(AdapterId{0}, 1, {2.0, std::nan(""), 0.0, -3.0, std::nan(""), 0.25});
     record(1, 0.5);
     log_.flush();
     ASSERT_EQ(lines().size(), 1U);

@@ -11,8 +11,8 @@
 
 namespace loratrain::test {
 
-/// Both ends of a channel in one process: what the root posts arrives, and what is told the root
-/// hears, at once.
+/// Both ends of a channel in one process: what the root posts arrives, and what is reported to the
+/// root hears, at once.
 class TextLines {
   public:
     TextChannel& root() { return root_; }
@@ -29,8 +29,8 @@ class TextLines {
             return ++lines_.number_;
         }
         void progress() override {}
-        std::optional<std::string> told() override { return next(lines_.told_); }
-        void tell(std::string text) override { lines_.told_.push_back(std::move(text)); }
+        std::optional<std::string> next_report() override { return next(lines_.reports_); }
+        void send_report(std::string text) override { lines_.reports_.push_back(std::move(text)); }
         std::optional<std::string> arrived() override {
             if (lines_.on_look) lines_.on_look();
             return next(lines_.posted_);
@@ -47,7 +47,7 @@ class TextLines {
     };
 
     std::deque<std::string> posted_;
-    std::deque<std::string> told_;
+    std::deque<std::string> reports_;
     std::int64_t number_ = 0;
     End root_{*this};
     End other_{*this};
