@@ -1,4 +1,4 @@
-"""Writing samples: JSONL lines or the HDF5 twin; a file appears under its name only when complete."""
+"""Writing samples: JSONL lines or the same in HDF5; a file appears under its name only when complete."""
 from __future__ import annotations
 
 import json

@@ -323,9 +323,9 @@ std::vector<std::vector<std::int64_t>> Dataset::positions_of_files() const {
 
 std::vector<std::int64_t> Dataset::samples_of_files() const {
     std::vector<std::int64_t> samples;
-    const std::int64_t with_twins = kl_groups_.empty() ? 1 : 2;
+    const std::int64_t with_kl_samples = kl_groups_.empty() ? 1 : 2;
     for (const auto& of_file : positions_of_files())
-        samples.push_back(with_twins * std::ssize(of_file));
+        samples.push_back(with_kl_samples * std::ssize(of_file));
     return samples;
 }
 

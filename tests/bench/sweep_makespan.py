@@ -13,7 +13,7 @@
 Prints a JSON line for each way (and appends it to FILE): seconds of training with evaluations and
 exports, tokens that trials trained, the winner and its objective; `predicted` and `measured` are
 seconds of training alone, as the run compares them itself. On workers (--set parallel.assignment=each)
-they are the desk's, which plans who gets what before the first step and counts evaluations and exports;
+they are the dispatcher's, which plans who gets what before the first step and counts evaluations and exports;
 `workers` has then what each worker's windows were predicted and measured to take."""
 from __future__ import annotations
 

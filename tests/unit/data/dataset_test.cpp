@@ -336,7 +336,7 @@ std::string examples_of(std::initializer_list<int> completions) {
     return text;
 }
 
-TEST_F(DatasetTest, ExamplesWithLabelsGetTwins) {
+TEST_F(DatasetTest, ExamplesWithLabelsGetKlSamples) {
     job_.kl_batch_size = 2;
     job_.max_seq_len = 5;
     job_.over_length = OverLength::drop;

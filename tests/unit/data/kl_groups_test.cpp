@@ -28,7 +28,7 @@ KlGroups groups(std::int64_t examples, std::int64_t k, std::int64_t most) {
     return {all, k, most};
 }
 
-TEST(KlGroups, TwinsHaveTheCompletionBefore) {
+TEST(KlGroups, KlSamplesHaveTheCompletionBefore) {
     const KlGroups of = groups(6, 3, 100);
     const std::vector<SampleInfo> infos = of.infos();
     ASSERT_EQ(infos.size(), 12U);

@@ -394,7 +394,7 @@ TEST_F(TokenFileTest, BytesTokenizerRefusesOtherLines) {
     EXPECT_TRUE(has(line("{\"prompt\": \"a\", \"completion\": null}"), "'completion' is null"));
 }
 
-TEST_F(TokenFileTest, Hdf5Twin) {
+TEST_F(TokenFileTest, Hdf5HoldsTheSame) {
     put_hdf5({1, 2, 3, 4, 5, 6}, {-100, 2, 3, -100, 5, 6}, {0, 3, 4, 6});
     auto file = open_token_file(h5(), false);
     ASSERT_EQ(file->size(), 3);

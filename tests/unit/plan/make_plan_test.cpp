@@ -618,7 +618,7 @@ TEST(MakePlan, BatchesThatAreComparedStayWhole) {
                     "whose last one cit of adapter a0 compares them"));
 }
 
-TEST(MakePlan, ExamplesAndTheirTwinsAreGroups) {
+TEST(MakePlan, ExamplesAndTheirKlSamplesAreGroups) {
     Case test = uniform_case(1, 1, 24, 9, 6);
     test.datasets[0].group_samples = 6;  // of 3 examples
     for (std::size_t i = 0; i < 24; i += 2) test.datasets[0].train[i].undesirable = true;
