@@ -22,11 +22,12 @@ void require_no_failure(const GpuInfo& gpu, const std::string& who) {
 
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed) {
     if (offered >= needed) return;
-    throw InputError("run.backend",
-                     cat("'cuda' in bf16 needs ", human_bytes(needed),
-                         " of shared memory per block, but ", gpu, " has ", human_bytes(offered)),
-                     "use a GPU of compute capability 8.0 or more, model.precision: fp32 or "
-                     "run.backend: cpu");
+    throw InputError(
+        "run.backend",
+        cat("'cuda' in bf16 needs ", human_bytes(needed),
+            " of shared memory per thread block, but ", gpu, " has ", human_bytes(offered)),
+        "use a GPU of compute capability 8.0 or more, model.precision: fp32 or "
+        "run.backend: cpu");
 }
 
 int shared_memory_limit(std::size_t offered) {

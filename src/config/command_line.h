@@ -39,7 +39,8 @@ struct CommandLine {
     std::vector<int> ranks;
     std::optional<int> ranks_per_node;  ///< --ranks-per-node N, with --dry-run: on hosts of N
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
-    std::optional<int> stop_after;  ///< --stop-after N: exit 75 at the first block end from step N
+    std::optional<int>
+        stop_after;  ///< --stop-after N: exit 75 where the first packing block from step N on ends
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;

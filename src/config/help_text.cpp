@@ -23,7 +23,7 @@ Options for training:
   --restart auto      continue from the newest checkpoint in run.dir, if any (default)
   --restart never     start anew; what is there goes to <run.dir>/before-TIME
   --restart PATH      continue from this checkpoint
-  --stop-after N      checkpoint and exit with 75 at the first block end from step N
+  --stop-after N      checkpoint, exit 75 where a packing block ends from step N on
   --max-hours H       the same before H hours are over (run.max_hours)
 
 Options for import-hf: --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name

@@ -129,7 +129,7 @@ class CostProfile {
     /// Of one layer's weights from host memory.
     double profile_transfer() {
         const StreamedLayer layout = streamed_layer(view_);
-        const HostPages host(host_block_bytes(layout));
+        const HostPages host(host_layer_bytes(layout));
         const Buffer buffer = backend_.allocate(layout.buffer_bytes, "profile");
         const std::unique_ptr<HostCopies> link = backend_.make_host_copies(1);
         link->pin(host.data(), host.bytes());

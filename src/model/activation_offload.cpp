@@ -15,7 +15,7 @@ ActivationOffload::ActivationOffload(const ReplicaView& view, std::size_t stage_
       link_(backend.make_host_copies(buffers_)) {
     const std::int32_t blocks = slot_count(view, stage_index) * copied_;
     for (std::int32_t i = 0; i < blocks; ++i) {
-        const HostPages& pages = host_.emplace_back(offload_block_bytes(view));
+        const HostPages& pages = host_.emplace_back(offloaded_layer_bytes(view));
         link_->pin(pages.data(), pages.bytes());
     }
     rows_.resize(host_.size());

@@ -114,7 +114,7 @@ void FrozenWeights::load_layers() {
 void FrozenWeights::load_streamed(std::int32_t local, LayerWeights& weights) {
     if (!stream_->fills(local)) return;
     const std::int32_t layer = stage_.first_layer + local;
-    if (read_linears(layer, stream_->host_block(local))) return;
+    if (read_linears(layer, stream_->host_layer(local))) return;
     place_in(stream_->assembly(), weights);
     load_linears(layer, weights);
     stream_->keep(local);

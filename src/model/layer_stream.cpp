@@ -40,7 +40,7 @@ LayerStream::LayerStream(const ReplicaView& view, const StagePlan& stage, Backen
         const bool streamed = is_streamed(stage, l);
         place_of_.push_back(streamed ? turn++ : -1);
         if (!streamed || shared_layers_ != nullptr) continue;
-        const HostPages& pages = host_.emplace_back(host_block_bytes(layout_));
+        const HostPages& pages = host_.emplace_back(host_layer_bytes(layout_));
         link_->pin(pages.data(), pages.bytes());
     }
     if (shared_layers_ == nullptr) return;
@@ -53,8 +53,8 @@ bool LayerStream::fills(std::int32_t layer) const {
            (!shared_layers_->owned_by_ranks() && shared_layers_->fills(layer));
 }
 
-char* LayerStream::host_block(std::int32_t layer) const {
-    if (shared_layers_ != nullptr) return shared_layers_->block(layer);
+char* LayerStream::host_layer(std::int32_t layer) const {
+    if (shared_layers_ != nullptr) return shared_layers_->weights(layer);
     return host_[static_cast<std::size_t>(place_of_[static_cast<std::size_t>(layer)])].data();
 }
 
@@ -62,9 +62,9 @@ std::vector<HostCopy> LayerStream::copies(std::int32_t layer, char* buffer) cons
     const std::int32_t place = place_of_[static_cast<std::size_t>(layer)];
     LORATRAIN_CHECK(place >= 0, "layer ", layer, " of the stage does not stream");
     if (shared_layers_ == nullptr || !shared_layers_->owned_by_ranks()) {
-        return layer_copies(layout_, buffer, host_block(layer));
+        return layer_copies(layout_, buffer, host_layer(layer));
     }
-    return owned_layer_copies(layout_, buffer, shared_layers_->block(layer));
+    return owned_layer_copies(layout_, buffer, shared_layers_->weights(layer));
 }
 
 double LayerStream::measured_load(StreamClock& clock) {

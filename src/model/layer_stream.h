@@ -28,9 +28,9 @@ class LayerStream {
     LayerStream(const ReplicaView& view, const StagePlan& stage, Backend& backend,
                 SharedLayers* shared_layers = nullptr);
 
-    /// Whether this rank puts the layer where it streams from, by keep() or in host_block().
+    /// Whether this rank puts the layer where it streams from, by keep() or in host_layer().
     bool fills(std::int32_t layer) const;
-    char* host_block(std::int32_t layer) const;
+    char* host_layer(std::int32_t layer) const;
     /// A buffer to put a layer together in, before keep(); only before the first use.
     char* assembly() const { return buffers_.front().as<char>(); }
     /// Copies what assembly() holds to host memory, as the layer's.

@@ -18,7 +18,7 @@ class SharedLayers {
     /// Whether they lie where other ranks compute with them, laid out as in a buffer of streamed
     /// layers; else in host memory, packed.
     virtual bool owned_by_ranks() const = 0;
-    /// Host memory that blocks are in, to be pinned.
+    /// Host memory that layers are in, to be pinned.
     virtual std::vector<std::span<char>> host_memory() const = 0;
     /// Of host memory: whether this rank puts the layer there. It does so before loaded().
     virtual bool fills(std::int32_t layer) const = 0;
@@ -32,7 +32,7 @@ class SharedLayers {
     /// backend's memory of this rank's layers, which others open; null = none.
     virtual void loaded(const std::string& failure, void* held) = 0;
     /// A layer that streams; of another rank's only after loaded().
-    virtual char* block(std::int32_t layer) const = 0;
+    virtual char* weights(std::int32_t layer) const = 0;
     /// This rank reads no other's memory any more; on return none does. Collective over all ranks.
     virtual void leave() = 0;
 };

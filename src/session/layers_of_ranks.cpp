@@ -37,7 +37,7 @@ std::size_t OwnStage::turn(std::int32_t layer) const {
 HostLayers::HostLayers(const MpiSession& mpi, const Plan& plan, StreamedCopies copies,
                        std::unique_ptr<RankPages> pages)
     : mpi_(mpi),
-      block_bytes_(host_block_bytes(streamed_layer(OwnStage(plan, mpi.rank()).view))),
+      host_bytes_(host_layer_bytes(streamed_layer(OwnStage(plan, mpi.rank()).view))),
       copies_(std::move(copies)),
       pages_(std::move(pages)) {}
 
@@ -57,9 +57,9 @@ void HostLayers::loaded(const std::string& failure, void* /*held*/) {
     end_loading(mpi_, failure);
 }
 
-char* HostLayers::block(std::int32_t layer) const {
+char* HostLayers::weights(std::int32_t layer) const {
     const StreamedCopies::Copy copy = copies_.of(mpi_.rank(), layer);
-    return pages_->of(copy.owner) + static_cast<std::size_t>(copy.block) * block_bytes_;
+    return pages_->of(copy.owner) + static_cast<std::size_t>(copy.place) * host_bytes_;
 }
 
 OwnerLayers::OwnerLayers(const MpiSession& mpi, const Plan& plan, Backend& backend,
@@ -95,7 +95,7 @@ void OwnerLayers::loaded(const std::string& failure, void* held) {
     if (!refusal.empty()) throw Error(cat("weights of other ranks: ", refusal));
 }
 
-char* OwnerLayers::block(std::int32_t layer) const {
+char* OwnerLayers::weights(std::int32_t layer) const {
     const int owner = own_.owner(layer);
     char* held = pages_ ? pages_->of(owner) : opened_.at(owner);
     return held + own_.turn(layer) * layer_bytes_;

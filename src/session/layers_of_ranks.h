@@ -45,12 +45,12 @@ class HostLayers final : public SharedLayers {
     void* room() const override { return nullptr; }
     std::size_t room_bytes() const override { return 0; }
     void loaded(const std::string& failure, void* held) override;
-    char* block(std::int32_t layer) const override;
+    char* weights(std::int32_t layer) const override;
     void leave() override {}
 
   private:
     const MpiSession& mpi_;
-    std::size_t block_bytes_;
+    std::size_t host_bytes_;
     StreamedCopies copies_;
     std::unique_ptr<RankPages> pages_;
 };
@@ -68,7 +68,7 @@ class OwnerLayers final : public SharedLayers {
     void* room() const override;
     std::size_t room_bytes() const override;
     void loaded(const std::string& failure, void* held) override;
-    char* block(std::int32_t layer) const override;
+    char* weights(std::int32_t layer) const override;
     void leave() override;
 
   private:

@@ -128,15 +128,15 @@ class SharedLayersMaker {
         return false;
     }
 
-    std::size_t block_bytes() const { return host_block_bytes(streamed_layer(own_.view)); }
+    std::size_t layer_bytes() const { return host_layer_bytes(streamed_layer(own_.view)); }
 
     /// What a rank streams that has no part in a copy of its host's.
     std::size_t private_bytes() const {
-        return static_cast<std::size_t>(streamed_layers(own_.stage)) * block_bytes();
+        return static_cast<std::size_t>(streamed_layers(own_.stage)) * layer_bytes();
     }
 
     std::unique_ptr<SharedLayers> with_copies() {
-        const auto owned = static_cast<std::size_t>(copies_.blocks(mpi_.rank())) * block_bytes();
+        const auto owned = static_cast<std::size_t>(copies_.copies_on(mpi_.rank())) * layer_bytes();
         if (has_layer_owners(plan_)) check_room(owned);
         if (!any_shares()) return nullptr;
         RankPages::Shared shared{nullptr, turned_off()};

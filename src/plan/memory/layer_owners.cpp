@@ -94,7 +94,7 @@ bool has_layer_owners(const Plan& plan) {
 }
 
 StreamedCopies::StreamedCopies(const Plan& plan, std::span<const std::int32_t> host_of)
-    : of_rank_(host_of.size()), blocks_(host_of.size()) {
+    : of_rank_(host_of.size()), counts_(host_of.size()) {
     /// Host, lanes, lane, layer of the model.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>,
              std::vector<std::pair<std::int32_t, std::int32_t>>>
@@ -113,7 +113,7 @@ StreamedCopies::StreamedCopies(const Plan& plan, std::span<const std::int32_t> h
     for (const auto& [key, ranks] : users) {
         const auto turn = static_cast<std::size_t>(std::get<3>(key)) % ranks.size();
         const std::int32_t owner = ranks[turn].first;
-        const Copy copy{owner, blocks_[static_cast<std::size_t>(owner)]++};
+        const Copy copy{owner, counts_[static_cast<std::size_t>(owner)]++};
         for (const auto& [rank, layer] : ranks) {
             of_rank_[static_cast<std::size_t>(rank)].push_back({layer, copy});
         }
@@ -128,8 +128,8 @@ StreamedCopies::Copy StreamedCopies::of(std::int32_t rank, std::int32_t layer) c
     return found->copy;
 }
 
-std::int32_t StreamedCopies::blocks(std::int32_t rank) const {
-    return blocks_[static_cast<std::size_t>(rank)];
+std::int32_t StreamedCopies::copies_on(std::int32_t rank) const {
+    return counts_[static_cast<std::size_t>(rank)];
 }
 
 std::vector<std::int32_t> StreamedCopies::owners(std::int32_t rank) const {
@@ -151,8 +151,8 @@ void set_host_copies(Plan& plan, std::span<const std::int32_t> hosts) {
         MemoryPlan& memory = plan.memory[static_cast<std::size_t>(rank)];
         const StagePlan& stage = view.replica.stages[place.stage];
         if (streamed_layers(stage) == 0 || !stage.owners.empty()) continue;
-        memory.host = static_cast<std::uint64_t>(copies.blocks(rank)) *
-                      host_block_bytes(streamed_layer(view));
+        memory.host = static_cast<std::uint64_t>(copies.copies_on(rank)) *
+                      host_layer_bytes(streamed_layer(view));
     }
 }
 

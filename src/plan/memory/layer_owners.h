@@ -33,12 +33,12 @@ class StreamedCopies {
 
     struct Copy {
         std::int32_t owner = 0;  ///< rank
-        std::int32_t block = 0;  ///< of the owner's
+        std::int32_t place = 0;  ///< among the owner's copies
     };
     /// Of a layer that the rank streams, counted from its stage's first.
     Copy of(std::int32_t rank, std::int32_t layer) const;
     /// Layers of which the rank has the copy.
-    std::int32_t blocks(std::int32_t rank) const;
+    std::int32_t copies_on(std::int32_t rank) const;
     /// The owners of what the rank streams, in order.
     std::vector<std::int32_t> owners(std::int32_t rank) const;
 
@@ -48,7 +48,7 @@ class StreamedCopies {
         Copy copy;
     };
     std::vector<std::vector<Entry>> of_rank_;
-    std::vector<std::int32_t> blocks_;
+    std::vector<std::int32_t> counts_;
 };
 
 /// Sets MemoryPlan::host of every rank to what it has of its host's copies. `hosts`: a number of

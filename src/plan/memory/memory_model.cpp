@@ -428,7 +428,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     MemoryPlan memory;
     memory.weights = frozen_bytes(view, stage);
     memory.host =
-        static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
+        static_cast<std::uint64_t>(streamed_layers(stage)) * host_layer_bytes(streamed_layer(view));
     memory.host_activations = offload_host_bytes(view, stage_index);
     BytesOnStage bytes(stage, job, model);
     for (const AdapterId adapter : view.plan.first_admitted) memory.adapters += bytes.of(adapter);

@@ -43,7 +43,7 @@ std::vector<LayerKeeping> layer_keeping(const ReplicaView& view, const StagePlan
     return layers;
 }
 
-std::uint64_t offload_block_bytes(const ReplicaView& view) {
+std::uint64_t offloaded_layer_bytes(const ReplicaView& view) {
     return round_up(layer_slot_layout(view).bytes, pinned_page);
 }
 
@@ -55,7 +55,7 @@ std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index) {
 
 std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_index) {
     return static_cast<std::uint64_t>(copied_layers(view, stage_index)) *
-           static_cast<std::uint64_t>(slot_count(view, stage_index)) * offload_block_bytes(view);
+           static_cast<std::uint64_t>(slot_count(view, stage_index)) * offloaded_layer_bytes(view);
 }
 
 std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows) {

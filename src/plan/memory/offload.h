@@ -38,7 +38,7 @@ inline constexpr std::int32_t most_offload_buffers = 2;
 std::int32_t offload_buffers(const ReplicaView& view, const StagePlan& stage);
 
 /// A layer's part of host memory for one slot: LayerSlotLayout in whole pages, as it is pinned.
-std::uint64_t offload_block_bytes(const ReplicaView& view);
+std::uint64_t offloaded_layer_bytes(const ReplicaView& view);
 /// Offloaded layers whose forward is followed by a copy to the host, the first ones; each has a
 /// block for each slot.
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index);

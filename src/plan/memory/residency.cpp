@@ -103,7 +103,7 @@ StreamedLayer streamed_layer(const ReplicaView& view) {
     return layer;
 }
 
-std::uint64_t host_block_bytes(const StreamedLayer& layer) {
+std::uint64_t host_layer_bytes(const StreamedLayer& layer) {
     return round_up(layer.host_bytes, page_bytes);
 }
 

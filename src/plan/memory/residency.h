@@ -49,6 +49,6 @@ struct StreamedLayer {
 StreamedLayer streamed_layer(const ReplicaView& view);
 
 /// Of whole pages, as host memory is pinned.
-std::uint64_t host_block_bytes(const StreamedLayer& layer);
+std::uint64_t host_layer_bytes(const StreamedLayer& layer);
 
 }  // namespace loratrain

@@ -234,7 +234,7 @@ std::string source_of_layers(const ReplicaView& view, const StagePlan& stage) {
         return cat("from the memory of ranks ", join(ranks, ", "), ", one of which holds each");
     }
     const std::uint64_t read =
-        static_cast<std::uint64_t>(streamed_layers(stage)) * host_block_bytes(streamed_layer(view));
+        static_cast<std::uint64_t>(streamed_layers(stage)) * host_layer_bytes(streamed_layer(view));
     const std::uint64_t kept = view.plan.memory[static_cast<std::size_t>(stage.rank)].host;
     return cat(
         "from ", human_bytes(read), " of pinned host memory",

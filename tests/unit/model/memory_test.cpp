@@ -187,7 +187,7 @@ TEST(StageMemory, LayersThatStream) {
                 expect_exact(test_case, Recompute::none);
                 EXPECT_EQ(plan.memory[0].host,
                           static_cast<std::uint64_t>(6 - resident) *
-                              host_block_bytes(streamed_layer(only_replica(plan))));
+                              host_layer_bytes(streamed_layer(only_replica(plan))));
             }
         }
     }

@@ -106,7 +106,7 @@ TEST(LayerOwners, OneHostCopyForThoseThatStreamALayer) {
     test.job.model.residency.kind = Residency::Kind::stream;
     const Plan plan = test.plan();
     const std::uint64_t block =
-        host_block_bytes(streamed_layer(view_of(plan, plan.replicas.front())));
+        host_layer_bytes(streamed_layer(view_of(plan, plan.replicas.front())));
     EXPECT_EQ(host_bytes(plan, 0, 2), 5 * block);
     EXPECT_EQ(host_bytes(plan, 2, 2), 5 * block);
     EXPECT_EQ(plan.memory[0].host, 3 * block);
@@ -117,12 +117,12 @@ TEST(LayerOwners, OneHostCopyForThoseThatStreamALayer) {
         for (const std::int32_t first : {0, 2}) {
             const StreamedCopies::Copy copy = copies.of(first, layer);
             EXPECT_EQ(copies.of(first + 1, layer).owner, copy.owner);
-            EXPECT_EQ(copies.of(first + 1, layer).block, copy.block);
+            EXPECT_EQ(copies.of(first + 1, layer).place, copy.place);
             EXPECT_EQ(copy.owner / 2, first / 2);
-            ASSERT_LT(copy.block, copies.blocks(copy.owner));
+            ASSERT_LT(copy.place, copies.copies_on(copy.owner));
             std::vector<bool>& blocks = taken[static_cast<std::size_t>(copy.owner)];
-            EXPECT_FALSE(blocks[static_cast<std::size_t>(copy.block)]);
-            blocks[static_cast<std::size_t>(copy.block)] = true;
+            EXPECT_FALSE(blocks[static_cast<std::size_t>(copy.place)]);
+            blocks[static_cast<std::size_t>(copy.place)] = true;
         }
     }
     EXPECT_EQ(copies.owners(3), (std::vector<std::int32_t>{2, 3}));
@@ -133,7 +133,7 @@ TEST(LayerOwners, PipelinesOfOneHostShareWhatBothStream) {
     test.job.model.residency.kind = Residency::Kind::stream;
     const Plan plan = test.plan();
     const std::uint64_t block =
-        host_block_bytes(streamed_layer(view_of(plan, plan.replicas.front())));
+        host_layer_bytes(streamed_layer(view_of(plan, plan.replicas.front())));
     EXPECT_EQ(host_bytes(plan, 0, 3), 5 * block);
 }
 

@@ -223,7 +223,7 @@ TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
     EXPECT_GT(stage_memory(test.job, only_replica(plan).with(more), 0).total(),
               test.cluster.bytes_per_rank);
     EXPECT_EQ(plan.memory[0].host, static_cast<std::uint64_t>(80 - stage.resident_layers) *
-                                       host_block_bytes(streamed_layer(only_replica(plan))));
+                                       host_layer_bytes(streamed_layer(only_replica(plan))));
     EXPECT_EQ(plan.replicas[0].recompute, Recompute::layer);
     EXPECT_NE(described(test).find("100% of their transfers behind computation"),
               std::string::npos);

@@ -92,8 +92,8 @@ TEST(Offload, MemoryOfDeviceAndHost) {
     EXPECT_EQ(none.memory[0].host_activations, 0U);
     // Two buffers, which the last two never leave.
     EXPECT_EQ(some.memory[0].total(), none.memory[0].total() + 2 * layer);
-    EXPECT_EQ(some.memory[0].host_activations, 3 * offload_block_bytes(only_replica(some)));
-    EXPECT_GE(offload_block_bytes(only_replica(some)), layer);
+    EXPECT_EQ(some.memory[0].host_activations, 3 * offloaded_layer_bytes(only_replica(some)));
+    EXPECT_GE(offloaded_layer_bytes(only_replica(some)), layer);
     // Nothing is recomputed any more.
     EXPECT_EQ(eight.plan({}, 8).memory[0].total(), none.memory[0].total() + layer);
     EXPECT_EQ(eight.plan({}, 1).memory[0].total(), none.memory[0].total() + layer);
@@ -102,7 +102,7 @@ TEST(Offload, MemoryOfDeviceAndHost) {
     Eight halves(2);
     Plan two = halves.plan({}, 3);
     two.replicas[0].max_in_flight = 2;
-    const std::uint64_t block = offload_block_bytes(only_replica(two));
+    const std::uint64_t block = offloaded_layer_bytes(only_replica(two));
     EXPECT_EQ(offload_host_bytes(only_replica(two), 0), 2 * 3 * block);
     EXPECT_EQ(offload_host_bytes(only_replica(two), 1), block);
 }
@@ -130,7 +130,7 @@ TEST(Offload, PartsAreThoseThatRowsFill) {
 
 TEST(Offload, TheHostsMemoryIsChecked) {
     Eight eight;
-    const std::uint64_t block = offload_block_bytes(only_replica(eight.plan({}, 5)));
+    const std::uint64_t block = offloaded_layer_bytes(only_replica(eight.plan({}, 5)));
     eight.test.cluster.backend = BackendKind::cuda;
     eight.test.cluster.device = "h200";
     const std::uint64_t on_gpu = eight.plan({}, 5).memory[0].host_activations;
