@@ -18,6 +18,7 @@ namespace {
 
 using namespace plan_yaml;
 
+constexpr std::string_view format_name = "loratrain-plan-1";
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
 // ---- writing
@@ -196,8 +197,16 @@ void read_number_types(const Map& map, Plan& plan) {
     plan.fp8_linears = types.fp8_linears;
 }
 
+/// Plans of versions before there was a format have none.
+void check_format(const Map& map) {
+    std::string format(format_name);
+    map.read_any("format", format);
+    if (format != format_name) fail(cat("has format '", format, "', must be '", format_name, "'"));
+}
+
 Plan read_plan(const YAML::Node& root) {
     const Map map(root);
+    check_format(map);
     Plan plan;
     plan.model = read_model(root);
     plan.backend = parse_word(backend_words, map.text("backend"));
@@ -226,7 +235,7 @@ Plan read_plan(const YAML::Node& root) {
 }  // namespace
 
 std::string to_text(const Plan& plan) {
-    std::string text = model_text(plan.model);
+    std::string text = cat("format: ", format_name, "\n", model_text(plan.model));
     text += cat("backend: ", word_of(backend_words, plan.backend),
                 "\ncompute: ", word_of(compute_words, plan.compute),
                 "\nweight_format: ", traits_of(plan.weights).name,

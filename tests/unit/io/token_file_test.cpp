@@ -409,6 +409,21 @@ TEST_F(TokenFileTest, Hdf5HoldsTheSame) {
     EXPECT_EQ(open_token_file(h5(), false)->read(0).labels, (Ids{1, 2, 3}));
 }
 
+TEST_F(TokenFileTest, Hdf5RefusesOtherFormats) {
+    const auto put_format = [&](const std::string& format) {
+        put_hdf5({1, 2, 3}, {1, 2, 3}, {0, 3});
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        write_text_attribute(file.get(), "format", format, h5());
+    };
+    put_format("loratrain-tokens-1");
+    EXPECT_EQ(open_token_file(h5(), false)->size(), 1);
+    for (const char* format : {"loratrain-tokens-2", "loratrain-base-1"}) {
+        put_format(format);
+        EXPECT_TRUE(has(hdf5_refusal(),
+                        cat("data.h5: has format '", format, "', must be 'loratrain-tokens-1'")));
+    }
+}
+
 TEST_F(TokenFileTest, Hdf5RefusesBadLayouts) {
     put_hdf5({1, 2, -3}, {1, 2, 3}, {0, 2, 3});
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: token 0 is -3: negative"));

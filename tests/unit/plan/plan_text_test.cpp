@@ -234,6 +234,18 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(to_text(read), to_text(plan));
 }
 
+TEST(PlanText, RefusesOtherFormats) {
+    const std::string format = "format: loratrain-plan-1\n";
+    const std::string text = to_text(odd_plan());
+    ASSERT_TRUE(text.starts_with(format));
+    EXPECT_EQ(to_text(plan_from_text(text.substr(format.size()))), text) << "plans of before";
+    for (const char* other : {"loratrain-plan-2", "", "[1]"}) {
+        EXPECT_THROW(plan_from_text(cat("format: ", other, "\n", text.substr(format.size()))),
+                     Error)
+            << other;
+    }
+}
+
 TEST(PlanText, PassesOverACostOfPlansOfBefore) {
     const std::string text = to_text(odd_plan());
     std::string former = text;
