@@ -169,11 +169,8 @@ void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapt
     adapter.steps = steps;
     adapter.last_loss = loss;
     adapter.losses.add(loss);
-    if (!finite) {
-        ++adapter.bad_steps_in_row;
-    } else if (adapter.bad_steps_in_row < bad_steps_allowed) {
-        adapter.bad_steps_in_row = 0;
-    }
+    if (adapter.bad_steps_in_row >= bad_steps_allowed) return;
+    adapter.bad_steps_in_row = finite ? 0 : adapter.bad_steps_in_row + 1;
 }
 
 void take_evaluation(double loss, double exact_match, AdapterState& adapter) {
@@ -187,8 +184,8 @@ void take_evaluation(double loss, double exact_match, AdapterState& adapter) {
 
 std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps) {
     if (adapter.bad_steps_in_row >= bad_steps_allowed) {
-        return cat("gradients were not finite in ", adapter.bad_steps_in_row,
-                   " steps in a row, up to step ", adapter.steps);
+        return cat("gradients were not finite in ", bad_steps_allowed,
+                   " steps in a row; it was given up after step ", adapter.steps);
     }
     if (adapter.steps >= total_steps && !std::isfinite(adapter.last_loss)) {
         return "the loss of the last step is not finite";

@@ -106,9 +106,11 @@ TEST(RunState, BadStepsInARowEndAnAdapter) {
     for (std::int32_t step = 7; step < 7 + bad_steps_allowed; ++step) {
         take_step(step, 1.0, false, adapter);
     }
-    take_step(12, 1.0, true, adapter);
+    for (const bool finite : {true, false, true, false}) {
+        take_step(adapter.steps + 1, 1.0, finite, adapter);  // of the window that was under way
+    }
     EXPECT_EQ(failure_reason(adapter, 100),
-              "gradients were not finite in 5 steps in a row, up to step 12");
+              "gradients were not finite in 5 steps in a row; it was given up after step 15");
 }
 
 TEST(RunState, ALastLossThatIsNotFiniteEndsAnAdapter) {
