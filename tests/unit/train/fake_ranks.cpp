@@ -244,7 +244,8 @@ void FakeRanks::send(int rank, const PartKey& key) {
     std::vector<float> values(static_cast<std::size_t>(layout.count(key.part)),
                               static_cast<float>(steps));
     for_each_piece(key, rank, std::move(values), [&](AdapterPiece piece) {
-        reports_.push_back({std::move(piece), looks_for_parts});
+        const bool waits = reports_.empty() || !parts_together;
+        reports_.push_back({std::move(piece), waits ? looks_for_parts : 0});
     });
 }
 

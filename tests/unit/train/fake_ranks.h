@@ -39,6 +39,7 @@ class FakeRanks : public WorkerRanks {
     std::optional<int> looks_for_results = {};
     bool results_reversed = false;  ///< of those that are under way the newest first
     int looks_for_parts = 0;        ///< the same of parts of adapters
+    bool parts_together = false;    ///< those that wait come with the first of them
     /// Of an inbox file on a rank; "" = none.
     std::function<std::string(int rank, const InboxFile&)> problem_of = {};
     /// Adds what a file adds to job, plan and data.

@@ -172,6 +172,23 @@ TEST_F(RunEvaluations, ACheckpointHasTheBestOfItsRound) {
     EXPECT_EQ(best_step(first), 12);
 }
 
+TEST_F(RunEvaluations, ALaterBestWaitsForTheCheckpointThatIsBeingWritten) {
+    add(12);
+    evaluate_every(2);
+    job.eval.keep_best = true;
+    job.checkpoint.every_steps = 4;
+    job.checkpoint.keep = 10;
+    make();
+    ranks->looks_for_parts = 80;
+    ranks->parts_together = true;  // of later bests with those of the checkpoint
+    run();
+    EXPECT_TRUE(ranks->is_in_stream("copy 0"));
+    for (const std::int32_t round : rounds_stored()) {
+        EXPECT_EQ(step_in(checkpoint(round) + "/" + kept_best_name(job.adapter(first))), round);
+    }
+    EXPECT_EQ(best_step(first), 12);
+}
+
 // ---- rungs
 
 /// Six trials of nine steps on rungs at 3 and 9: two go on.
