@@ -9,6 +9,7 @@
 #include "io/run_files/results_file.h"
 #include "io/run_files/status_file.h"
 #include "io/run_files/trace_file.h"
+#include "measure/measured_costs.h"
 #include "report/run_record.h"
 
 namespace loratrain {
@@ -51,6 +52,7 @@ constexpr RunFile run_files[] = {
     {".lock.held", Kind::file, false},
     {"loratrain.log", Kind::file, false},
     {"gemm_algorithms", Kind::file, false},
+    {costs_file_name, Kind::file, false},
     {"inbox", Kind::folder, false},
     {"references", Kind::folder, false},
     {"dry_run", Kind::folder, false},

@@ -6,7 +6,7 @@
 namespace loratrain {
 
 /// Names of what a run leaves in its directory besides its log and what holds for the machine
-/// (GEMM algorithms): what a start from the beginning moves aside.
+/// (GEMM algorithms, costs): what a start from the beginning moves aside.
 std::vector<std::string> files_of_former_run();
 
 /// InputError, with all of them, where what the program writes or reads in a run directory is not

@@ -336,7 +336,8 @@ class NoPlainFiles(Struck):
     """What lies in place of a file of the run is refused, and nothing behind it changes."""
     FILES = ("loratrain.log", ".lock", "status.json", "results.csv", "resolved.yaml", "plan.yaml", "provenance.json",
              "adapters/one/metrics.jsonl", "ckpt/LATEST", "ckpt/4/state.json", "devices/rank-0.jsonl",
-             "tensorboard/one/events", "held_out.json", "memory.json")
+             "tensorboard/one/events", "held_out.json", "memory.json", "costs.json", "trace.json",
+             "report.html")
     FOLDERS = ("ckpt", "adapters", "adapters/one", "ckpt/4", "inbox", "devices", "sweep")
 
     def setUp(self):
