@@ -62,7 +62,7 @@ class RuleSearch {
 
     void look_for_layers(std::int64_t layers, const ModuleKeys& keys) {
         for (const std::int64_t layer : keys.layers_to_transform) {
-            if (layer < layers) continue;
+            if (layer >= 0 && layer < layers) continue;
             dead_.push_back({"layers_to_transform", cat("there is no layer ", layer)});
         }
         for (const std::string& list : keys.layers_pattern) {

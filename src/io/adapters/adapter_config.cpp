@@ -194,9 +194,7 @@ bool read_pattern(const OrderedJson& document, const char* name,
     for (const auto& [key, number] : value->items()) {
         const bool fits = std::is_integral_v<T> ? is_rank(number) : number.is_number();
         if (!fits || !regex_problem(key).empty()) return false;
-        const T of_modules = number.template get<T>();
-        if (!(of_modules > 0)) return false;
-        pattern.emplace_back(key, of_modules);
+        pattern.emplace_back(key, number.template get<T>());
     }
     return true;
 }
@@ -315,9 +313,20 @@ std::optional<AdapterJob> AdapterConfig::modules(Problems& problems) const {
     require(read_pattern(ordered_, "alpha_pattern", keys.alpha_pattern), "alpha_pattern");
     if (!list_regex.empty()) lists.push_back(list_regex);
     for (const std::string& list : lists) require(regex_problem(list).empty(), "layers_pattern");
+    const Json& targets = get("target_modules");
+    const bool on_tensors = has("target_parameters");
+    if ((targets.is_null() || targets == "") && !on_tensors) {
+        config.wrong("target_modules", "must name the modules that have A and B");
+        fits = false;
+    }
+    if (!lists.empty() && keys.layers_to_transform.empty()) {
+        config.wrong("layers_pattern", "which PEFT takes beside layers_to_transform alone",
+                     "take it out of the file");
+        fits = false;
+    }
     if (!fits) return std::nullopt;
     keys.layers_pattern = lists;
-    if (keys.target_regex == "all-linear") keys.target_regex.clear();
+    if (::strcasecmp(keys.target_regex.c_str(), "all-linear") == 0) keys.target_regex.clear();
     adapter.r = get("r").get<int>();
     if (vera) {
         adapter.peft_type = PeftType::vera;
@@ -325,8 +334,7 @@ std::optional<AdapterJob> AdapterConfig::modules(Problems& problems) const {
         adapter.lora_alpha = get("lora_alpha").get<double>();
     }
     adapter.use_rslora = config.flag("use_rslora");
-    const Json& targets = get("target_modules");
-    if (targets.is_array() && targets.empty()) adapter.targets.fill(false);
+    if (targets.is_null() || targets == "" || targets == Json::array()) adapter.targets.fill(false);
     adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
     read_outer_targets(keys, adapter);
     return adapter;

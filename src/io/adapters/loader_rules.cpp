@@ -76,6 +76,7 @@ struct Export {
     AdapterConfig config;
     std::vector<ConfigVariant> variants;
     std::optional<AdapterJob> job;  ///< what the config says of modules, where it can be read
+    std::string unreadable;         ///< else why not
     std::map<std::string, SafetensorsEntry> tensors;
     std::map<std::string, std::int64_t> ranks;  ///< of modules with lora_A, by name in the base
     std::set<std::string> linears;              ///< "q_proj", ... that have LoRA
@@ -113,10 +114,11 @@ std::string module_of(const std::string& name, const std::string& suffix) {
 }
 
 Export read_export(const std::string& dir, const ModelSpec& model) {
-    Export found{AdapterConfig(dir + "/adapter_config.json", model), {}, {}, {}, {}, {}};
+    Export found{AdapterConfig(dir + "/adapter_config.json", model), {}, {}, {}, {}, {}, {}};
     if (found.is_lora()) found.variants = found.config.variants(lora_form());
     Problems problems;
     found.job = found.config.modules(problems);
+    if (!found.job) found.unreadable = problems.list().front().what;
     found.tensors = SafetensorsFile(cat(dir, "/", adapter_weights_name)).entries();
     for (const auto& [name, entry] : found.tensors) {
         const std::string module = module_of(name, lora_a);
@@ -388,6 +390,7 @@ LoaderResult peft(const Export& of, const ModelSpec& model) {
     add_limited(result.obstacles, faults_of_tensors(of, Loader::peft, model));
     add_limited(result.obstacles, left_out(of));
     if (has_lora_in_experts(of)) judge_experts(of, result);
+    if (result.obstacles.empty()) result.unknown = of.unreadable;
     return result;
 }
 

@@ -174,5 +174,29 @@ TEST_F(AdapterConfigTest, WhatCannotBeReadIsNamed) {
     EXPECT_TRUE(has(text, "rank_pattern is {\"q_proj\":0}, which cannot be read"));
 }
 
+/// As PEFT: no target_modules are not all modules, and any number is an alpha.
+TEST_F(AdapterConfigTest, ModulesThatNothingNames) {
+    const auto problem = [&](const json& changes) {
+        Problems problems;
+        EXPECT_FALSE(config_with(changes).modules(problems)) << changes;
+        return test::text_of(problems.list());
+    };
+    for (const json& none : {json(), json("")}) {
+        EXPECT_TRUE(has(problem({{"target_modules", none}}), ", must name the modules that have"));
+    }
+    EXPECT_TRUE(has(problem({{"layers_pattern", "layers"}}), "PEFT takes beside layers_to_"));
+    Problems problems;
+    const auto tensors = config_with({{"target_modules", nullptr}, {"target_parameters", {"x.w"}}})
+                             .modules(problems);
+    ASSERT_TRUE(tensors);
+    EXPECT_EQ(tensors->rank(0, Linear::q), 0);
+    const auto all =
+        config_with({{"target_modules", "All-Linear"}, {"alpha_pattern", {{"q_proj", -2}}}})
+            .modules(problems);
+    ASSERT_TRUE(all);
+    EXPECT_EQ(all->rank(0, Linear::down), all->r);
+    EXPECT_EQ(all->scaling(0, Linear::q), -2.0 / all->r);
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -141,6 +141,12 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
 }
 
 /// What no rule is written for is not called unloadable.
+TEST_F(LoaderRulesTest, ModulesThatNothingNames) {
+    const std::string text =
+        check("llama/adapters/a_r4_all/final", base_of("llama"), {{"target_modules", ""}});
+    EXPECT_TRUE(has(text, "PEFT does not")) << text;
+}
+
 TEST_F(LoaderRulesTest, OtherTypesOfPeft) {
     check("llama/adapters/a_r4_all/final", base_of("llama"), {{"peft_type", "IA3"}});
     const LoaderResult peft = check_loaders(folder_.file("adapter"), base_of("llama"))[0];
