@@ -62,7 +62,7 @@ class Result:
             self.needs(self.says(pattern), f"the message has no {pattern!r}")
         return self
 
-    def refused_or_told(self, *patterns):
+    def refused_or_reported(self, *patterns):
         """Refused, or done with a word on it."""
         self.needs(self.code in (0, 2) and NO_TRACEBACK not in self.text, "fails")
         return self.needs(self.says(*patterns), f"nothing is said of it ({' | '.join(patterns)})")

@@ -60,8 +60,8 @@ def dead_patterns():
            "adapters": [{"name": "a", "r": 4, "lora_alpha": 8, "max_steps": 1, "init_from": adapter,
                          "target_modules": ["q_proj", "v_proj", "down_proj"]}]}
     pathlib.Path("started.yaml").write_text(json.dumps(job))
-    told = loratrain("started.yaml").accepted()
-    told.needs(told.says("rank_pattern.*q_prj.*matches no"), "init_from does not name what matches nothing")
+    result = loratrain("started.yaml").accepted()
+    result.needs(result.says("rank_pattern.*q_prj.*matches no"), "init_from does not name what matches nothing")
 
 
 # ---- bases
@@ -81,11 +81,11 @@ def prefixes():
     for prefix in ("base_model.model.", "model.language_model.", "module.", "_fsdp_wrapped_module."):
         folder = copied("base", "prefixed-kind")
         run_python(RENAMED, f"{folder}/model.safetensors", prefix)
-        told = loratrain("import-hf", folder, "prefixed-kind.h5", "--force")
-        if told.code == 2:
-            told.refused(prefix)
+        result = loratrain("import-hf", folder, "prefixed-kind.h5", "--force")
+        if result.code == 2:
+            result.refused(prefix)
             continue
-        told.accepted().needs(first_loss("prefixed-kind.h5", "kind")[0] == want, f"{prefix}: another loss")
+        result.accepted().needs(first_loss("prefixed-kind.h5", "kind")[0] == want, f"{prefix}: another loss")
 
 
 @check("phi3-yarn, without factor")
@@ -110,8 +110,8 @@ def contradictions():
 @check("base-dropout, its kind")
 def dropouts():
     for folder, key in (("base", "attention_dropout"), ("phi3-yarn/hf", "resid_pdrop"), ("phi3-yarn/hf", "embd_pdrop")):
-        told = loratrain("import-hf", copied(folder, "dropout-kind", **{key: 0.1}), "dropout-kind.h5", "--force").accepted()
-        told.needs(told.says(key), f"nothing is said of {key}")
+        result = loratrain("import-hf", copied(folder, "dropout-kind", **{key: 0.1}), "dropout-kind.h5", "--force").accepted()
+        result.needs(result.says(key), f"nothing is said of {key}")
 
 
 # ---- data
@@ -123,8 +123,8 @@ def unknown_keys():
     for key, value in (("segment_ids", [0] * 5 + [1] * 5), ("token_type_ids", [0] * 5 + [1] * 5), ("assistant_masks", [0] * 5 + [1] * 5),
                        ("position_id", list(range(10))), ("lables", [1])):
         file = lines("keys.jsonl", {**sample, key: value})
-        told = loratrain("packed-rows/job.yaml", "--set", f"datasets.d.path={pathlib.Path(file).absolute()}", "--dry-run")
-        told.refused_or_told(key)
+        result = loratrain("packed-rows/job.yaml", "--set", f"datasets.d.path={pathlib.Path(file).absolute()}", "--dry-run")
+        result.refused_or_reported(key)
 
 
 @check("part-text-null, its kind")
@@ -151,12 +151,12 @@ def dataset_pattern():
     prepare("disk-kind/*.arrow", "--tokenizer", "tok", "-o", "disk-kind.jsonl").accepted()
     samples = pathlib.Path("disk-kind.jsonl").read_text()
     shutil.copy("disk-kind/data-00000-of-00001.arrow", "disk-kind/cache-0123456789abcdef.arrow")
-    told = prepare("disk-kind/*.arrow", "--tokenizer", "tok", "-o", "disk-kind.jsonl").accepted()
-    told.needs(pathlib.Path("disk-kind.jsonl").read_text() == samples, "cache-*.arrow is read too")
+    result = prepare("disk-kind/*.arrow", "--tokenizer", "tok", "-o", "disk-kind.jsonl").accepted()
+    result.needs(pathlib.Path("disk-kind.jsonl").read_text() == samples, "cache-*.arrow is read too")
     shutil.copytree("dataset-folder/disk", "splits/train")
     pathlib.Path("splits/dataset_dict.json").write_text('{"splits": ["train"]}')
-    told = prepare("splits", "--tokenizer", "tok", "--show", "1")
-    told.needs(told.code == 0 or told.says("splits/train"), "a folder of splits is not told")
+    result = prepare("splits", "--tokenizer", "tok", "--show", "1")
+    result.needs(result.code == 0 or result.says("splits/train"), "a folder of splits is not named")
 
 
 @check("data/dpo_question, their kind")
@@ -165,8 +165,8 @@ def prompts():
     for more in ({"query": "Capital?"}, {"instruction": "Capital?"}, {"instruction": "Cap", "input": "Capital?"},
                  {"system": "Capital?", "prompt": "Italy?"}, {"instruction": "Italy?", "history": [["Capital?", "y"]]}):
         for chat in ((), ("--as-chat",)):
-            told = prepare(lines("pairs.jsonl", {**pair, **more}), "--tokenizer", "tok", *chat, "--show", "1")
-            told.needs("Capital?" in told.text if told.code == 0 else told.says("--as-chat", "prompt"), f"{more} is lost")
+            result = prepare(lines("pairs.jsonl", {**pair, **more}), "--tokenizer", "tok", *chat, "--show", "1")
+            result.needs("Capital?" in result.text if result.code == 0 else result.says("--as-chat", "prompt"), f"{more} is lost")
     prepare(lines("pairs.jsonl", pair), "--tokenizer", "tok", "--show", "1").refused("--prompt-field")
 
 
@@ -180,15 +180,15 @@ def labels():
             if got != [True, False]:
                 raise Wrong(f"{key} of {yes}, {no} is {got}")
     one = [{"prompt": f"p{i}", "completion": "c", "label": True} for i in range(8)]
-    prepare(lines("labels.jsonl", *one), "--tokenizer", "tok", "-o", "labels.out.jsonl").refused_or_told("true")
+    prepare(lines("labels.jsonl", *one), "--tokenizer", "tok", "-o", "labels.out.jsonl").refused_or_reported("true")
 
 
 @check("tools-as-text, its kind")
 def tools():
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "c"}]
     for value, right in ((None, True), ([], True), (5, False), ("[{", False), ([3], False)):
-        told = prepare(lines("tools.jsonl", {"messages": turns, "tools": value}), "--tokenizer", "tok", "--show", "1")
-        told.accepted() if right else told.refused("tools")
+        result = prepare(lines("tools.jsonl", {"messages": turns, "tools": value}), "--tokenizer", "tok", "--show", "1")
+        result.accepted() if right else result.refused("tools")
     call = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]}
     for turn in (call, {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}):
         prepare(lines("tools.jsonl", {"messages": [turns[0], turn]}), "--tokenizer", "tok", "--show", "1").refused("tool|function")

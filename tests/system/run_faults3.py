@@ -39,15 +39,15 @@ def refuses_merge(folder, *patterns):
 @check("merge-alora")
 def merge_alora():
     refuses_merge("merge-alora", "alora|activat|invocation")
-    told = loratrain("check-export", "merge-alora/adapter", "--base", base())
-    told.needs(not told.says("SGLang: loads it"), "check-export says that a program without activated LoRA loads it")
+    result = loratrain("check-export", "merge-alora/adapter", "--base", base())
+    result.needs(not result.says("SGLang: loads it"), "check-export says that a program without activated LoRA loads it")
 
 
 @check("merge-pissa")
 def merge_pissa():
     refuses_merge("merge-pissa", "pissa")
-    told = loratrain("check-export", "merge-pissa/adapter", "--base", base())
-    told.needs(not told.says(r"SGLang: loads it", r"llama\.cpp: loads it"), "check-export says that all load it")
+    result = loratrain("check-export", "merge-pissa/adapter", "--base", base())
+    result.needs(not result.says(r"SGLang: loads it", r"llama\.cpp: loads it"), "check-export says that all load it")
 
 
 @check("merge-nan")
@@ -88,10 +88,10 @@ def merge_lm_head():
 
 @check("base-dropout")
 def base_dropout():
-    told = loratrain("import-hf", "base-dropout/hf", "dropout.h5").accepted()
-    if not told.says("dropout"):
-        _, told = first_loss("dropout.h5")
-    told.needs(told.says("dropout"), "nothing is said of the base's dropout")
+    result = loratrain("import-hf", "base-dropout/hf", "dropout.h5").accepted()
+    if not result.says("dropout"):
+        _, result = first_loss("dropout.h5")
+    result.needs(result.says("dropout"), "nothing is said of the base's dropout")
 
 
 @check("gemma3-attention-cap")
@@ -101,8 +101,8 @@ def gemma3_attention_cap():
 
 @check("gemma3-short-config")
 def gemma3_short_config():
-    told = loratrain("import-hf", "gemma3-short-config/hf", "short.h5")
-    told.needs(not told.says("vocab_size' is missing", "num_attention_heads' is missing"),
+    result = loratrain("import-hf", "gemma3-short-config/hf", "short.h5")
+    result.needs(not result.says("vocab_size' is missing", "num_attention_heads' is missing"),
                "keys are missed that transformers fills in")
 
 
@@ -134,21 +134,21 @@ save_file(plain, sys.argv[1], metadata={"format": "pt"})
 
 @check("prefixed-names")
 def prefixed_names():
-    told = loratrain("import-hf", "prefixed-names/hf", "prefixed.h5")
-    if told.code == 0:  # read as if the names were plain, which transformers does not
+    result = loratrain("import-hf", "prefixed-names/hf", "prefixed.h5")
+    if result.code == 0:  # read as if the names were plain, which transformers does not
         run_python(PLAIN_NAMES, "prefixed-names/hf/model.safetensors")
         got, want = first_loss("prefixed.h5")[0], transformers_loss("prefixed-names/hf")
-        return told.needs(abs(got / want - 1) < 1e-5, f"loss {got:.6f}, with plain names {want:.6f}")
-    told.refused(r"_orig_mod|base_model\.model|language_model|in front|prefix|begin")
-    return told.needs(not told.says("more problems"), "a flood of messages beside it")
+        return result.needs(abs(got / want - 1) < 1e-5, f"loss {got:.6f}, with plain names {want:.6f}")
+    result.refused(r"_orig_mod|base_model\.model|language_model|in front|prefix|begin")
+    return result.needs(not result.says("more problems"), "a flood of messages beside it")
 
 
 @check("rope-two-thetas")
 def rope_two_thetas():
-    told = loratrain("import-hf", "rope-two-thetas/hf", "thetas.h5")
-    if told.code == 0:
+    result = loratrain("import-hf", "rope-two-thetas/hf", "thetas.h5")
+    if result.code == 0:
         return as_transformers("rope-two-thetas/hf")
-    return told.refused("theta")
+    return result.refused("theta")
 
 
 @check("granite-head")
@@ -168,10 +168,10 @@ def granite_head():
 def packed(file, key):
     base()
     shutil.rmtree("packed-rows/run", ignore_errors=True)
-    told = loratrain("packed-rows/job.yaml", "--set", f"datasets.d.path={file}")
-    if told.code == 2:
-        return told.refused(key)
-    told.accepted()
+    result = loratrain("packed-rows/job.yaml", "--set", f"datasets.d.path={file}")
+    if result.code == 2:
+        return result.refused(key)
+    result.accepted()
     apart = []
     for line in pathlib.Path("packed-rows", file).read_text().splitlines():
         row = json.loads(line)
@@ -179,7 +179,7 @@ def packed(file, key):
             apart.append({"input_ids": row["input_ids"][part], "labels": row["labels"][part]})
     want, _ = first_loss("base.h5", "apart", data=apart)
     got = steps("packed-rows/run")[0]["loss"]
-    return told.needs(abs(got / want - 1) < 1e-5, f"loss {got:.6f}, of the documents apart {want:.6f}")
+    return result.needs(abs(got / want - 1) < 1e-5, f"loss {got:.6f}, of the documents apart {want:.6f}")
 
 
 @check("packed-rows")
@@ -206,7 +206,7 @@ def shifted_labels():
     small = {key: [value % 250 if value >= 0 else value for value in values] for key, values in sample.items()}
     pathlib.Path("short.jsonl").write_text(8 * (json.dumps(small) + "\n"))
     pathlib.Path("shifted.yaml").write_text(json.dumps(job))
-    loratrain("shifted.yaml", "--dry-run").refused_or_told("shift")
+    loratrain("shifted.yaml", "--dry-run").refused_or_reported("shift")
 
 
 def demo():
@@ -218,10 +218,10 @@ def demo():
 @check("data/27b_rung_in_warmup_demo")
 def rung_in_warmup():
     tasks = SOURCE / "inputs/demo_tasks/add"
-    told = loratrain("data/27b_rung_in_warmup_demo.yaml", *[word for setting in (
+    result = loratrain("data/27b_rung_in_warmup_demo.yaml", *[word for setting in (
         f"model.weights={demo()}", f"run.dir={pathlib.Path('rungs').absolute()}", f"datasets.add.path={tasks}/train.jsonl",
         f"datasets.add.eval_path={tasks}/eval.jsonl") for word in ("--set", setting)])
-    told.refused_or_told(r"rung.*warm-?up", r"warm-?up.*rung")
+    result.refused_or_reported(r"rung.*warm-?up", r"warm-?up.*rung")
 
 
 # ---- data
@@ -237,12 +237,12 @@ def trained(text):
 
 @check("assistants-in-a-row")
 def assistants_in_a_row():
-    told = prepare("assistants-in-a-row/x.jsonl", "--tokenizer", "assistants-in-a-row/tok", "--show", "9").accepted()
-    for text in shown(told):
-        told.needs("assistant" not in trained(text), "a header is trained")
-    last = trained(shown(told)[-1])
-    told.needs("c" in last, "the last turn is not trained")
-    told.needs(len(shown(told)) < 2 or "b<" not in last, "the turn before is trained again in the last sample")
+    result = prepare("assistants-in-a-row/x.jsonl", "--tokenizer", "assistants-in-a-row/tok", "--show", "9").accepted()
+    for text in shown(result):
+        result.needs("assistant" not in trained(text), "a header is trained")
+    last = trained(shown(result)[-1])
+    result.needs("c" in last, "the last turn is not trained")
+    result.needs(len(shown(result)) < 2 or "b<" not in last, "the turn before is trained again in the last sample")
 
 
 def begins(name, tokenizer):
@@ -253,14 +253,14 @@ def begins(name, tokenizer):
 
 @check("bos-flag")
 def bos_flag():
-    told, ids = begins("bos-flag", "tok")
-    told.accepted().needs(ids[0] != 0, "begins with BOS, of which transformers gives none")
+    result, ids = begins("bos-flag", "tok")
+    result.accepted().needs(ids[0] != 0, "begins with BOS, of which transformers gives none")
 
 
 @check("double-bos")
 def double_bos():
-    told, ids = begins("double-bos", "tok")
-    told.accepted().needs(ids[:2] != [0, 0] or told.says("bos"), "two BOS without a word")
+    result, ids = begins("double-bos", "tok")
+    result.accepted().needs(ids[:2] != [0, 0] or result.says("bos"), "two BOS without a word")
 
 
 @check("content-not-text")
@@ -268,32 +268,32 @@ def content_not_text():
     lines = pathlib.Path("content-not-text/x.jsonl").read_text().splitlines()
     for number, line in enumerate(lines, 1):
         pathlib.Path("content.jsonl").write_text(line + "\n")
-        told = prepare("content.jsonl", "--tokenizer", "tok", "--show", "9")
-        if number == len(lines) and told.code == 0:
-            told.needs("[[It is sunny." in told.text, "output_text is not joined")
+        result = prepare("content.jsonl", "--tokenizer", "tok", "--show", "9")
+        if number == len(lines) and result.code == 0:
+            result.needs("[[It is sunny." in result.text, "output_text is not joined")
         else:
-            told.refused(r"content\.jsonl:1")
+            result.refused(r"content\.jsonl:1")
 
 
 @check("dataset-folder")
 def dataset_folder():
-    told = prepare("dataset-folder/disk", "--tokenizer", "tok", "--show", "1")
-    if told.code != 0:
-        told.refused(r"save_to_disk|\.arrow")
+    result = prepare("dataset-folder/disk", "--tokenizer", "tok", "--show", "1")
+    if result.code != 0:
+        result.refused(r"save_to_disk|\.arrow")
         return
     out = pathlib.Path("disk.jsonl")
     prepare("dataset-folder/disk", "--tokenizer", "tok", "-o", out).accepted()
     samples = len(out.read_text().splitlines())
     shutil.copy("dataset-folder/disk/data-00000-of-00001.arrow", "dataset-folder/disk/cache-0123456789abcdef.arrow")
-    told = prepare("dataset-folder/disk", "--tokenizer", "tok", "-o", out).accepted()
-    told.needs(len(out.read_text().splitlines()) == samples, "cache-*.arrow is read too")
+    result = prepare("dataset-folder/disk", "--tokenizer", "tok", "-o", out).accepted()
+    result.needs(len(out.read_text().splitlines()) == samples, "cache-*.arrow is read too")
 
 
 @check("generation-marks")
 def generation_marks():
-    told = prepare("generation-marks/x.jsonl", "--tokenizer", "generation-marks/tok", "--show", "1").accepted()
-    if trained(told.text).count("It is sunny.") != 1:
-        told.needs("generation %}" in prepare("--help").text or told.says("generation"), "the marks are passed by")
+    result = prepare("generation-marks/x.jsonl", "--tokenizer", "generation-marks/tok", "--show", "1").accepted()
+    if trained(result.text).count("It is sunny.") != 1:
+        result.needs("generation %}" in prepare("--help").text or result.says("generation"), "the marks are passed by")
 
 
 @check("long-number")
@@ -314,51 +314,51 @@ def part_text_null():
 @check("reasoning-names")
 def reasoning_names():
     for tokenizer in ("tok", "tok-thinking"):
-        told = prepare("reasoning-names/x.jsonl", "--tokenizer", f"reasoning-names/{tokenizer}", "--show", "3")
-        if told.code == 2:
-            told.refused("reasoning|thinking")
+        result = prepare("reasoning-names/x.jsonl", "--tokenizer", f"reasoning-names/{tokenizer}", "--show", "3")
+        if result.code == 2:
+            result.refused("reasoning|thinking")
         else:
-            told.accepted().needs(told.text.count("hm") == 3, f"{tokenizer}: thoughts are left out")
+            result.accepted().needs(result.text.count("hm") == 3, f"{tokenizer}: thoughts are left out")
 
 
 @check("system-column")
 def system_column():
     for name, *more in (("alpaca",), ("messages",), ("preference", "--as-chat")):
-        told = prepare(f"system-column/{name}.jsonl", "--tokenizer", "tok", *more, "--show", "1")
-        if told.code == 2:
-            told.refused("system")
+        result = prepare(f"system-column/{name}.jsonl", "--tokenizer", "tok", *more, "--show", "1")
+        if result.code == 2:
+            result.refused("system")
             continue
-        told.accepted().needs("You are terse." in told.text, f"{name}: system is left out")
+        result.accepted().needs("You are terse." in result.text, f"{name}: system is left out")
         if name == "alpaca":
-            told.needs("1+1" in told.text, f"{name}: history is left out")
+            result.needs("1+1" in result.text, f"{name}: history is left out")
 
 
 @check("tool-arguments-text")
 def tool_arguments_text():
-    told = prepare("tool-arguments-text/x.jsonl", "--tokenizer", "tool-arguments-text/tok", "--show", "1")
-    told.accepted().needs('"arguments": {"city": "Paris"}' in told.text or told.says("warning.*arguments"),
+    result = prepare("tool-arguments-text/x.jsonl", "--tokenizer", "tool-arguments-text/tok", "--show", "1")
+    result.accepted().needs('"arguments": {"city": "Paris"}' in result.text or result.says("warning.*arguments"),
                           "arguments are encoded twice")
 
 
 @check("tools-as-text")
 def tools_as_text():
-    told = prepare("tools-as-text/text.jsonl", "--tokenizer", "tok", "--show", "1").accepted()
-    told.needs('{"type": "function"' in told.text and '"["' not in told.text, "tools are no objects")
+    result = prepare("tools-as-text/text.jsonl", "--tokenizer", "tok", "--show", "1").accepted()
+    result.needs('{"type": "function"' in result.text and '"["' not in result.text, "tools are no objects")
     prepare("tools-as-text/dict.jsonl", "--tokenizer", "tok", "--show", "1").refused("tools")
-    told = prepare("tools-as-text/json-column.parquet", "--tokenizer", "tok", "--show", "1")
-    if told.code == 2:
-        told.refused("tools")
+    result = prepare("tools-as-text/json-column.parquet", "--tokenizer", "tok", "--show", "1")
+    if result.code == 2:
+        result.refused("tools")
     else:
-        told.accepted().needs('"{' not in told.text, "a tool is a quoted text")
+        result.accepted().needs('"{' not in result.text, "a tool is a quoted text")
 
 
 def keeps_prompt(file, *words):
-    told = prepare(f"data/{file}", "--tokenizer", "tok", "--show", "1")
-    if told.code == 2:
-        told.refused("prompt|question|instruction|system|history")
+    result = prepare(f"data/{file}", "--tokenizer", "tok", "--show", "1")
+    if result.code == 2:
+        result.refused("prompt|question|instruction|system|history")
         return
     for word in words:
-        told.accepted().needs(word in told.text, f"{word!r} is lost")
+        result.accepted().needs(word in result.text, f"{word!r} is lost")
 
 
 @check("data/23_tools_dropped_by_template")
@@ -368,8 +368,8 @@ def tools_dropped():
 
 @check("data/24_tool_args_string")
 def tool_args_string():
-    told = prepare("data/24_tool_args_string.jsonl", "--tokenizer", "tok", "--chat-template", "data/qwen.jinja", "--show", "1")
-    told.accepted().needs('\\"city' not in told.text or told.says("warning.*arguments"), "arguments are encoded twice")
+    result = prepare("data/24_tool_args_string.jsonl", "--tokenizer", "tok", "--chat-template", "data/qwen.jinja", "--show", "1")
+    result.accepted().needs('\\"city' not in result.text or result.says("warning.*arguments"), "arguments are encoded twice")
 
 
 @check("data/26_dpo_lf_alpaca")
@@ -380,15 +380,15 @@ def dpo_lf_alpaca():
 @check("data/35_trl_sft_conversational")
 def trl_sft_conversational():
     for file, answer in (("35_trl_sft_conversational", "It is blue."), ("pc_conv", "b")):
-        told = prepare(f"data/{file}.jsonl", "--tokenizer", "tok", "--show", "1").accepted()
-        told.needs(trained(told.text).startswith(answer), "the completion is not what is trained")
+        result = prepare(f"data/{file}.jsonl", "--tokenizer", "tok", "--show", "1").accepted()
+        result.needs(trained(result.text).startswith(answer), "the completion is not what is trained")
 
 
 @check("data/37_dev, 38_blank_answer")
 def odd_messages():
     for file in ("37_dev", "38_blank_answer"):
-        told = prepare(f"data/{file}.jsonl", "--tokenizer", "tok", "--show", "1")
-        told.needs(told.code in (0, 2) and NO_TRACEBACK not in told.text, file)
+        result = prepare(f"data/{file}.jsonl", "--tokenizer", "tok", "--show", "1")
+        result.needs(result.code in (0, 2) and NO_TRACEBACK not in result.text, file)
 
 
 @check("data/alpaca_sys_hist")
@@ -410,7 +410,7 @@ def kto():
     labels = [json.loads(line).get("label") for line in out.read_text().splitlines()]
     if labels != [True, False]:
         raise Wrong(f"kto_tag is not the label: {labels}")
-    prepare("data/kto_sorted.jsonl", "--tokenizer", "tok", "-o", out).refused_or_told("sort|order|mix|shuffle|neighbour")
+    prepare("data/kto_sorted.jsonl", "--tokenizer", "tok", "-o", out).refused_or_reported("sort|order|mix|shuffle|neighbour")
 
 
 # ---- planning
@@ -418,11 +418,11 @@ def kto():
 @check("planner")
 def planner():
     """By hand, in microbatches of 5632: 6,757 tokens/s; half a percent for other costs since."""
-    told = loratrain("planner/inv.yaml", "--dry-run", "--ranks", "4", "--device", "h100", timeout=600).accepted()
-    speeds = [float(word.replace(",", "")) for word in re.findall(r"balanced\s.*?([\d,.]+) tokens/s", told.text)]
-    speeds += [float(word.replace(",", "")) for word in re.findall(r"([\d,]+(?:\.\d+)?) tokens/s", told.text)]
-    told.needs(speeds, "no tokens/s is told")
-    told.needs(speeds[0] > 6720, f"{speeds[0]:.0f} tokens/s, by hand 6757")
+    result = loratrain("planner/inv.yaml", "--dry-run", "--ranks", "4", "--device", "h100", timeout=600).accepted()
+    speeds = [float(word.replace(",", "")) for word in re.findall(r"balanced\s.*?([\d,.]+) tokens/s", result.text)]
+    speeds += [float(word.replace(",", "")) for word in re.findall(r"([\d,]+(?:\.\d+)?) tokens/s", result.text)]
+    result.needs(speeds, "no tokens/s is printed")
+    result.needs(speeds[0] > 6720, f"{speeds[0]:.0f} tokens/s, by hand 6757")
 
 
 # ---- strikes
