@@ -138,6 +138,7 @@ class Session {
     FormerRun former_run_;                   ///< of workers; the first one's root's
     std::string checkpoints_;                ///< root of a worker's checkpoints
     std::optional<CommandChannel> leaders_;  ///< of workers' roots, as the next; before the link
+    std::optional<RunLedger> ledger_;        ///< of the dispatcher
     std::optional<Dispatcher> dispatcher_;   ///< the first one's root's
     std::optional<DispatcherLink> link_;
     std::optional<DeviceSampler> sampler_;

@@ -101,9 +101,10 @@ void Session::open_dispatcher() {
     if (!mpi_.is_root()) return;
     leaders_.emplace(group_->leaders());
     if (world().is_root()) {
-        dispatcher_.emplace(Dispatcher::Parts{job_, plan_, inputs_.infos, *leaders_,
-                                              group_->count(), world().size(), live_table(job_),
-                                              costs_.met_shapes});
+        ledger_.emplace(job_, plan_, inputs_.infos, world().size(), live_table(job_));
+        dispatcher_.emplace(Dispatcher::Parts{job_, plan_, inputs_.infos, &*leaders_,
+                                              group_->count(), world().size(), costs_.met_shapes},
+                            *ledger_);
     }
     link_.emplace(job_, group_->worker(), *leaders_, dispatcher_ ? &*dispatcher_ : nullptr);
 }

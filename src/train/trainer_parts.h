@@ -29,7 +29,7 @@ struct RunParts {
     std::string checkpoints{};  ///< root of the checkpoints; "" = checkpoint_folder()
     MetShapes met_shapes{};     ///< before the training; root only
     bool keeps_records = true;  ///< resolved.yaml and plan.yaml, as the job grows
-    /// Of a worker's leader: who gives it its adapters; null = it trains all of the run.
+    /// Of the leader of one of several workers; null = a joint run.
     DispatcherLink* dispatcher = nullptr;
     /// Whether the run is to go on in another deployment for what is left of this state; asked with
     /// the pipeline empty. Root only; empty = it never is.

@@ -7,12 +7,9 @@
 namespace loratrain {
 
 Worker::Worker(const RunParts& run, WorkerRanks& of_worker)
-    : parts(run),
+    : RunLedger(run.job, run.plan, run.datasets, of_worker.count(), run.view),
+      parts(run),
       ranks(of_worker),
-      adapters(run.job, run.plan, run.datasets),
-      search(run.job, adapters),
-      sweep(run.job, adapters),
-      journal(run.job, run.plan, adapters, clock, of_worker.count(), run.view),
       stream(run, adapters, of_worker, journal) {
     if (run.sampler != nullptr) journal.sample_with(*run.sampler);
 }
@@ -41,8 +38,7 @@ void Worker::release(const std::vector<AdapterId>& ended) {
 }
 
 bool Worker::changes_in_stream() const {
-    const bool reports_ends = parts.job.sweep || !is_alone();
-    return !(reports_ends && parts.job.eval.generate.wanted()) && !parts.redeploys;
+    return !(sweep.records_ends() && parts.job.eval.generate.wanted()) && !parts.redeploys;
 }
 
 bool Worker::ends_need_drain() const {

@@ -4,11 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "train/adapter_table.h"
-#include "train/records/journal.h"
-#include "train/run_clock.h"
-#include "train/search/sweep_records.h"
-#include "train/search/trial_search.h"
+#include "train/run_ledger.h"
 #include "train/stream_trainer.h"
 #include "train/trainer_parts.h"
 #include "train/worker_ranks.h"
@@ -18,7 +14,7 @@ namespace loratrain {
 struct Services;
 
 /// What the services of a worker share. Rank 0 of a worker only.
-struct Worker {
+struct Worker : RunLedger {
     /// The arguments outlive it.
     Worker(const RunParts& parts, WorkerRanks& ranks);
 
@@ -27,7 +23,8 @@ struct Worker {
     std::int32_t total_steps(AdapterId adapter) const {
         return parts.plan.adapters[index(adapter)].total_steps;
     }
-    /// It trains all of the run; else a dispatcher gives it adapters (work_source.h).
+    /// It trains all of the run, and shares this ledger with the dispatcher; else it is one of
+    /// several workers.
     bool is_alone() const { return parts.dispatcher == nullptr; }
 
     /// Why the worker is to stop now; "" = go on. Time limits only count once this start has got
@@ -51,11 +48,6 @@ struct Worker {
 
     const RunParts& parts;
     WorkerRanks& ranks;
-    RunClock clock;
-    AdapterTable adapters;
-    TrialSearch search;
-    SweepRecords sweep;
-    Journal journal;
     StreamTrainer stream;
     int signal = 0;  ///< the first that came to any rank
 

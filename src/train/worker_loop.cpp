@@ -6,8 +6,15 @@
 
 namespace loratrain {
 
+WorkerLoop::OwnDispatcher::OwnDispatcher(Worker& worker)
+    : dispatcher({worker.parts.job, worker.parts.plan, worker.parts.datasets}, worker),
+      link(worker.parts.job, dispatcher) {}
+
 WorkerLoop::WorkerLoop(const RunParts& parts, WorkerRanks& ranks)
-    : worker_(parts, ranks), services_(worker_) {}
+    : worker_(parts, ranks),
+      own_(worker_.is_alone() ? std::optional<OwnDispatcher>(std::in_place, worker_)
+                              : std::nullopt),
+      services_(worker_, own_ ? own_->link : *parts.dispatcher) {}
 
 void WorkerLoop::restore(const RunState& state, bool set_back) {
     worker_.adapters.restore(state);
@@ -16,19 +23,19 @@ void WorkerLoop::restore(const RunState& state, bool set_back) {
 }
 
 ExitCode WorkerLoop::run(int signal) {
-    WorkSource& source = *services_.source;
-    source.begin(signal, set_back_);
-    while (source.begin_turn()) {
+    DispatchService& dispatch = services_.dispatch;
+    dispatch.begin(signal, set_back_);
+    while (dispatch.begin_turn()) {
         services_.admission.admit();
         services_.evaluations.refer_newcomers();
         services_.evaluations.evaluate_newcomers();
-        if (source.rest_without_work()) continue;
+        if (dispatch.rest_without_work()) continue;
         const std::vector<AdapterId> trained = train();
         end_adapters(trained);
-        source.after(trained);
+        dispatch.after(trained);
     }
     log_planning();
-    return source.end();
+    return dispatch.end();
 }
 
 /// One stream; returns who trained in it.

@@ -94,7 +94,7 @@ std::string SweepRecords::state_path() const {
 
 void SweepRecords::recall() {
     const std::string path = state_path();
-    if (!records_any() || !fs::exists(path)) return;
+    if (!records_ends() || !fs::exists(path)) return;
     const RunState known = run_state_from_json(read_text(path), job_, path);
     for (const AdapterId a : adapters_.all()) {
         const AdapterState& from = known.adapters[index(a)];
@@ -188,7 +188,7 @@ void SweepRecords::take_back_exports() {
 }
 
 void SweepRecords::update(const std::vector<AdapterId>& ended) {
-    if (!records_any()) return;
+    if (!records_ends()) return;
     for (const AdapterId a : ended) {
         if (records(a) && !is_unfinished(adapters_[a].state.status)) recorded_.insert(a);
     }

@@ -32,14 +32,16 @@ class SweepRecords {
     /// are not among the best any more, and writes both files. Also where only rungs have changed.
     void update(const std::vector<AdapterId>& ended);
     bool has_recorded(AdapterId ended) const { return recorded_.contains(ended); }
+    /// The end of the adapter is recorded here, so that no checkpoint has to keep it.
+    bool records(AdapterId adapter) const;
+    /// Ends of some are.
+    bool records_ends() const { return job_.sweep || job_.parallel.by_workers(); }
 
     /// The leaderboard: per dataset the base, the reference and the best; "" without a sweep.
     static std::string leaderboard(const Job& job, const AdapterTable& adapters);
 
   private:
     std::set<AdapterId> best_trials() const;
-    bool records_any() const { return job_.sweep || job_.parallel.by_workers(); }
-    bool records(AdapterId adapter) const;
     std::string state_path() const;
     void recall_rungs(AdapterId trial, const AdapterState& from);
     void forget_unjudged_ahead(AdapterId trial, AdapterState& state) const;

@@ -12,6 +12,16 @@
 
 namespace loratrain {
 
+namespace {
+
+AdapterClaim claim_of(const AdapterTable& adapters, AdapterId adapter) {
+    const AdapterState& state = adapters[adapter].state;
+    const bool trains = is_unfinished(state.status) && state.status != AdapterStatus::parked;
+    return {trains, state.steps > 0, adapters.steps_left(adapter)};
+}
+
+}  // namespace
+
 // ---- how long a stream and its windows are
 
 void AdmissionService::begin_stream() {
@@ -71,6 +81,21 @@ void AdmissionService::admit() {
     worker_.ranks.perform_ordered();
 }
 
+int AdmissionService::places(const AdapterTable& table) const {
+    const RunParts& parts = worker_.parts;
+    std::vector<AdapterClaim> claims = table.claims();
+    const auto had = std::count_if(claims.begin(), claims.end(),
+                                   [](const AdapterClaim& claim) { return claim.unfinished; });
+    const auto admitted = std::ssize(loratrain::admit(parts.job, parts.plan, claims));
+    if (admitted < had) return 0;
+    for (const AdapterId a : worker_.adapters.all()) {
+        if (!worker_.adapters[a].owned) claims[index(a)] = claim_of(worker_.adapters, a);
+    }
+    return static_cast<int>(std::ssize(loratrain::admit(parts.job, parts.plan, claims)) -
+                            admitted) +
+           1;
+}
+
 /// Those that claim it; beside them trials on speculation, as long as that costs the others
 /// little.
 std::vector<AdapterId> AdmissionService::choose(AdapterTable& table) const {
@@ -98,7 +123,7 @@ bool AdmissionService::change(const Progress& planned, StreamChange& change) {
     const bool any_may_come = worker_.adapters.any_waiting() || searches;
     const bool may_change = worker_.changes_in_stream();
     if (any_may_come && may_change && !admit_in_stream(planned, change)) return false;
-    if (may_change) worker_.services->source->ask_for_adapters(table_before(planned, change));
+    if (may_change) worker_.services->dispatch.ask_for_adapters(table_before(planned, change));
     if (searches) change.stops = worker_.adapters.progress();
     return true;
 }
@@ -220,11 +245,9 @@ void AdmissionService::release_ended(StreamChange& change) const {
     }
     for (const AdapterId a : worker_.adapters.in_stream()) {
         const AdapterRun& run = worker_.adapters[a];
-        const bool recorded =
-            is_ended_trial(worker_.job(a), run.state) && worker_.sweep.has_recorded(a);
+        const bool recorded = run.end_reported && worker_.sweep.records(a);
         const bool is_saved = std::find(saved.begin(), saved.end(), a) != saved.end();
-        const bool ended = run.end_reported || recorded;
-        if (run.stream.stepped() && ended && worker_.holds(a) && !is_saved) {
+        if (run.stream.stepped() && recorded && worker_.holds(a) && !is_saved) {
             change.released.push_back(a);
         }
     }

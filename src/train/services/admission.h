@@ -22,6 +22,9 @@ class AdmissionService : public Service {
 
     /// With an empty pipeline.
     void admit();
+    /// One of several workers: adapters of others that could train beside those that it owns, and
+    /// one more; none while one of its own waits.
+    int places(const AdapterTable& table) const;
     /// The adapter leaves the stream before the next window for a while: it makes room for others,
     /// or is a trial at a rung.
     void pause(AdapterId adapter, const Progress& planned, StreamChange& change);

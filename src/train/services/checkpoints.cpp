@@ -61,7 +61,6 @@ void CheckpointService::begin(std::int32_t round) {
     for (const AdapterId a : worker_.adapters.all()) goals.push_back(goal_at(round, a));
     const std::vector<AdapterId> held = worker_.held();
     writing_.emplace(parts, round, goals, held.size() * std::size(stored_parts));
-    worker_.services->source->on_checkpoint_begun();
     last_ = std::chrono::steady_clock::now();
     for (const AdapterId a : worker_.adapters.all()) {
         const AdapterRun& run = worker_.adapters[a];
@@ -133,7 +132,7 @@ void CheckpointService::go_on() {
     if (!writing_->completing && all_have_come && !services.exports.is_writing() &&
         ends_are_settled() && services.bests.written_for_checkpoint()) {
         worker_.journal.flush();  // a continued run has to find metrics of all steps before
-        writing_->files.complete(writing_->state.state(services.source->state()));
+        writing_->files.complete(writing_->state.state(services.dispatch.state()));
         writing_->completing = true;
     }
     if (writing_->completing && writing_->files.idle()) end();
@@ -152,7 +151,7 @@ void CheckpointService::end() {
     worker_.parts.stop.checkpoint_took(seconds);
     log::info(cat("checkpoint at round ", writing_->state.round()));
     ended_ = writing_->state.ended();
-    worker_.services->source->on_checkpoint(writing_->state, seconds);
+    worker_.services->dispatch.on_checkpoint(writing_->state, seconds);
     writing_.reset();
     worker_.journal.checkpointed();
     worker_.services->bests.write(false);
@@ -162,7 +161,7 @@ void CheckpointService::end() {
 
 double CheckpointService::save() {
     const auto start = std::chrono::steady_clock::now();
-    save(worker_.adapters.all(), worker_.services->source->state(), worker_.parts.checkpoints);
+    save(worker_.adapters.all(), worker_.services->dispatch.state(), worker_.parts.checkpoints);
     last_ = std::chrono::steady_clock::now();
     const double seconds = seconds_since(start);
     worker_.parts.stop.checkpoint_took(seconds);

@@ -18,7 +18,7 @@ void ExportService::before_window(std::int32_t round, const std::vector<AdapterI
     }
     const std::vector<AdapterId> ended = complete(stepped);
     for (const AdapterId a : ended) worker_.adapters[a].stream.enter(Phase::exporting);
-    worker_.services->source->look_for_ends();
+    worker_.services->dispatch.look_for_ends();
     for (const AdapterId a : ended) worker_.stream.send_parameters(a);
 }
 
@@ -44,7 +44,7 @@ void ExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
     const AdapterId adapter = key.adapter;
     if (!in_stream_) return write(adapter, values);
     // Who waits for DONE reads metrics then.
-    const bool files_are_awaited = worker_.parts.job.sweep || !worker_.is_alone();
+    const bool files_are_awaited = worker_.sweep.records_ends();
     if (files_are_awaited) worker_.journal.flush();
     activity::begin(activity::Task::export_adapter, number(adapter));
     const std::int32_t steps = worker_.state(adapter).steps;
@@ -52,7 +52,7 @@ void ExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
     if (bests.is_best(adapter, steps)) bests.keep({adapter, steps}, values);
     if (!files_are_awaited) return write_in_background(adapter, std::move(values));
     write(adapter, values);
-    worker_.services->source->on_ends({adapter});
+    worker_.services->dispatch.on_ends({adapter});
 }
 
 void ExportService::write(AdapterId adapter, const AdapterParts::ByRank& values) {

@@ -1,6 +1,5 @@
 #include "train/services/growth.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -8,20 +7,14 @@
 
 namespace loratrain {
 
-void GrowthService::ask(std::vector<InboxFile>& files) {
+void GrowthService::ask(const std::vector<InboxFile>& files) {
     if (asked_ || files.empty()) return;
     Asked asked;
-    asked.files = std::exchange(files, {});
+    asked.files = files;
     asked.problems.resize(asked.files.size());
     asked.reports_left = worker_.ranks.count();
     worker_.ranks.order(CheckAdditions{asked.files});
     asked_ = std::move(asked);
-}
-
-bool GrowthService::is_asked_about(const InboxFile& file) const {
-    if (!asked_) return false;
-    return std::any_of(asked_->files.begin(), asked_->files.end(),
-                       [&](const InboxFile& known) { return known.path == file.path; });
 }
 
 void GrowthService::on_report(const AdditionsReport& report) {
@@ -45,32 +38,34 @@ bool GrowthService::grow() {
     const Asked asked = *std::exchange(asked_, {});
     std::size_t taken = 0;
     while (taken < asked.files.size() && take(asked.files[taken], asked.problems[taken])) ++taken;
+    for (std::size_t i = taken + 1; i < asked.files.size(); ++i) {
+        worker_.services->dispatch.look_again(asked.files[i]);
+    }
     worker_.ranks.order(DropAdditions{});
     worker_.ranks.perform_ordered();
     return taken > 0;
 }
 
 bool GrowthService::take(const InboxFile& file, std::string problem) {
-    WorkSource& source = *worker_.services->source;
+    DispatchService& dispatch = worker_.services->dispatch;
     try {
-        if (problem.empty()) source.accept(file);
+        if (problem.empty()) dispatch.accept(file);
     } catch (const InputError& error) {
         problem = error.what();
     }
     if (!problem.empty()) {
-        source.refuse(file, problem);
+        dispatch.refuse(file, problem);
         return false;
     }
     const JobTail tail{worker_.parts.job.adapters.size(), worker_.parts.job.datasets.size()};
     worker_.ranks.order(TakeAddition{worker_.ranks.plan_with_addition()});
     worker_.ranks.perform_ordered();
-    source.added(file, tail);
+    dispatch.added(file, tail);
     return true;
 }
 
 bool GrowthService::take_now(const InboxFile& file) {
-    std::vector<InboxFile> files{file};
-    ask(files);
+    ask({file});
     worker_.stream.finish_orders();
     return grow();
 }

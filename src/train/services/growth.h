@@ -22,14 +22,13 @@ class GrowthService : public Service {
     bool awaits_reports() const override { return asked_ && asked_->reports_left > 0; }
     bool grow() override;
 
-    /// Asks all ranks about files, unless they look at some already; `files` are left then.
-    void ask(std::vector<InboxFile>& files);
+    /// Asks all ranks about files, unless they look at some already.
+    void ask(const std::vector<InboxFile>& files);
     /// As the next window is to be planned: by its end ranks have reported on what was asked
     /// before.
     void window_passes() {
         if (asked_) asked_->answers_later = false;
     }
-    bool is_asked_about(const InboxFile& file) const;
     /// With an empty pipeline. Whether the run has grown.
     bool take_now(const InboxFile& file);
 

@@ -32,7 +32,7 @@ std::shared_future<bool> known(bool pays) {
 void RedeployService::foresee_end(std::int32_t round) {
     foreseen_.reset();
     if (!worker_.parts.redeploys || worker_.ends_need_drain()) return;
-    RunState then = worker_.services->source->state();
+    RunState then = worker_.services->dispatch.state();
     then.round = no_round;
     const std::vector<AdapterId> adapters = worker_.adapters.in_stream();
     for (const AdapterId a : adapters) {
@@ -78,7 +78,7 @@ void RedeployService::finish() {
 }
 
 bool RedeployService::redeploys() {
-    const RunState now = worker_.services->source->state();
+    const RunState now = worker_.services->dispatch.state();
     const std::vector<AdapterId> left = unfinished_in(now);
     const auto& redeploys = worker_.parts.redeploys;
     if (!redeploys || left.empty() || left == now.deployment.judged_for) return false;

@@ -57,8 +57,7 @@ void RungService::judge(std::int32_t round) {
             worker_.adapters.steps_to_come(a) == 0 && worker_.adapters.ends_at_rungs(a);
         if (ends) worker_.services->steps.settle(a);
     }
-    worker_.search.arrived(arrived);
-    worker_.services->source->look_for_ends(!arrived.empty());
+    worker_.services->dispatch.judge(arrived);
 }
 
 /// Those that come to rungs leave; the others need not wait for what they have come to.

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "train/services/admission.h"
 #include "train/services/bests.h"
 #include "train/services/checkpoints.h"
+#include "train/services/dispatch.h"
 #include "train/services/evaluations.h"
 #include "train/services/exports.h"
 #include "train/services/growth.h"
@@ -13,14 +13,13 @@
 #include "train/services/rungs.h"
 #include "train/services/steps.h"
 #include "train/services/texts.h"
-#include "train/services/work_source.h"
 
 namespace loratrain {
 
 /// All that a worker does beside training. Sets worker.services, and lets the stream ask and tell
 /// them in order().
 struct Services {
-    explicit Services(Worker& worker);
+    Services(Worker& worker, DispatcherLink& dispatcher);
 
     /// A checkpoint notes a step before its evaluations are judged, and begins before exports do;
     /// who goes, by evaluations, orders and rungs, is known before others are admitted; whether
@@ -30,7 +29,7 @@ struct Services {
     StepService steps;
     CheckpointService checkpoints;
     EvaluationService evaluations;
-    std::unique_ptr<WorkSource> source;
+    DispatchService dispatch;
     GrowthService growth;
     RungService rungs;
     AdmissionService admission;

@@ -17,11 +17,7 @@ constexpr double seconds_between_reports = 0.5;
 
 DispatcherLink::DispatcherLink(const Job& job, int worker, TextChannel& leaders,
                                Dispatcher* dispatcher)
-    : job_(job),
-      worker_(worker),
-      leaders_(leaders),
-      dispatcher_(dispatcher),
-      sent_(std::chrono::steady_clock::now()) {
+    : job_(job), worker_(worker), leaders_(&leaders), dispatcher_(dispatcher) {
     report_.worker = worker;
     log::forward_info([this](std::string text) {
         const std::lock_guard lock(log_mutex_);
@@ -29,9 +25,14 @@ DispatcherLink::DispatcherLink(const Job& job, int worker, TextChannel& leaders,
     });
 }
 
+DispatcherLink::DispatcherLink(const Job& job, Dispatcher& dispatcher)
+    : job_(job), dispatcher_(&dispatcher) {}
+
 DispatcherLink::~DispatcherLink() {
-    log::forward_info({});
+    if (!is_joint()) log::forward_info({});
 }
+
+// ---- reports
 
 void DispatcherLink::trained(std::int64_t tokens, std::int32_t round) {
     report_.tokens += tokens;
@@ -42,11 +43,22 @@ void DispatcherLink::wrote(AdapterId adapter, std::string metrics_line) {
     report_.metrics.push_back({adapter, std::move(metrics_line)});
 }
 
-void DispatcherLink::report(AdapterId adapter, const AdapterState& state, bool at_rung) {
+void DispatcherLink::report(AdapterId adapter, const AdapterState& state) {
     std::erase_if(report_.states,
                   [&](const AdapterUpdate& update) { return update.adapter == adapter; });
     report_.states.push_back({adapter, state});
-    if (at_rung) report_.at_rung.push_back(adapter);
+}
+
+void DispatcherLink::report_at_rung(AdapterId adapter, const AdapterState& state) {
+    report(adapter, state);
+    report_.at_rung.push_back(adapter);
+}
+
+void DispatcherLink::report_saved(const std::vector<AdapterId>& adapters,
+                                  const std::vector<AdapterId>& ended, double seconds) {
+    report_.saved = adapters;
+    report_.saved_ends = ended;
+    report_.saving_seconds = seconds;
 }
 
 void DispatcherLink::send() {
@@ -60,8 +72,10 @@ void DispatcherLink::send() {
         report_.round = report.round;
     }
     if (dispatcher_ != nullptr) return dispatcher_->take(report);
-    leaders_.send_report(to_text(report, job_));
+    leaders_->send_report(to_text(report, job_));
 }
+
+// ---- where the dispatcher is
 
 void DispatcherLink::accept(const InboxFile& file) {
     if (dispatcher_ != nullptr) dispatcher_->accept(file);
@@ -77,33 +91,50 @@ void DispatcherLink::added(const InboxFile& file) {
     if (dispatcher_ != nullptr) dispatcher_->added(file);
 }
 
+void DispatcherLink::look_again(const InboxFile& file) {
+    if (dispatcher_ != nullptr) dispatcher_->look_again(file);
+}
+
 void DispatcherLink::record_failure(const std::string& why) {
     if (dispatcher_ != nullptr) dispatcher_->record_failure(why);
 }
 
+void DispatcherLink::recall() {
+    dispatcher_->recall();
+}
+
+void DispatcherLink::begin() {
+    dispatcher_->begin();
+}
+
+void DispatcherLink::judge(const std::vector<AdapterId>& at_rung) {
+    dispatcher_->judge(at_rung);
+}
+
+void DispatcherLink::look_for_orders() {
+    if (!is_joint()) return;
+    dispatcher_->look_for_orders();
+    take_decisions();
+}
+
+// ---- decisions
+
 void DispatcherLink::look() {
     if (seconds_since(sent_) > seconds_between_reports) send();
+    if (dispatcher_ != nullptr) dispatcher_->serve();
+    take_decisions();
+}
+
+void DispatcherLink::take_decisions() {
     if (dispatcher_ != nullptr) {
-        dispatcher_->serve();
         while (std::optional<Decisions> decisions = dispatcher_->next_of_own()) {
             decisions_.push_back(*std::move(decisions));
         }
         return;
     }
-    while (const std::optional<std::string> text = leaders_.arrived()) {
+    while (const std::optional<std::string> text = leaders_->arrived()) {
         decisions_.push_back(decisions_from_text(*text));
     }
-}
-
-std::optional<Decisions> DispatcherLink::next() {
-    if (decisions_.empty()) return std::nullopt;
-    Decisions decisions = std::move(decisions_.front());
-    decisions_.pop_front();
-    return decisions;
-}
-
-bool DispatcherLink::any(const std::function<bool(const Decisions&)>& such) const {
-    return std::any_of(decisions_.begin(), decisions_.end(), such);
 }
 
 }  // namespace loratrain

@@ -69,7 +69,7 @@ auto read_message(const std::string& text, const Read& read) {
 
 bool WorkerReport::empty() const {
     return states.empty() && at_rung.empty() && metrics.empty() && tokens == 0 && !places &&
-           saved.empty() && returned.empty() && log.empty() && !stopped;
+           saved.empty() && saved_ends.empty() && returned.empty() && log.empty() && !stopped;
 }
 
 bool Decisions::empty() const {
@@ -88,6 +88,7 @@ std::string to_text(const WorkerReport& report, const Job& job) {
     json["round"] = report.round;
     if (report.places) json["places"] = *report.places;
     json["saved"] = ids_json(report.saved);
+    json["saved_ends"] = ids_json(report.saved_ends);
     json["saving_seconds"] = report.saving_seconds;
     json["returned"] = returned_json(report.returned);
     json["log"] = report.log;
@@ -108,6 +109,7 @@ WorkerReport worker_report_from_text(const std::string& text) {
         report.round = json.at("round").get<std::int32_t>();
         if (json.contains("places")) report.places = json.at("places").get<int>();
         report.saved = read_ids(json.at("saved"));
+        report.saved_ends = read_ids(json.at("saved_ends"));
         report.saving_seconds = json.at("saving_seconds").get<double>();
         report.returned = read_returned(json.at("returned"));
         report.log = json.at("log").get<std::vector<std::string>>();

@@ -39,6 +39,7 @@ struct WorkerReport {
     std::int32_t round = 0;             ///< the worker's own
     std::optional<int> places;          ///< adapters that it has room for, one to wait among them
     std::vector<AdapterId> saved;       ///< unfinished ones that its checkpoint holds now
+    std::vector<AdapterId> saved_ends;  ///< ended ones that its checkpoint holds now
     double saving_seconds = 0.0;        ///< that this checkpoint took
     std::vector<ReturnedAdapter> returned;  ///< it has them no more
     std::vector<std::string> log;           ///< lines for the run's log

@@ -17,8 +17,9 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
 
     void begin() {
         make();
-        dispatcher.emplace(
-            Dispatcher::Parts{job, plan, datasets, lines.root(), 2, 2, {}, MetShapes{}});
+        ledger.emplace(job, plan, datasets, 2, StatusView{});
+        dispatcher.emplace(Dispatcher::Parts{job, plan, datasets, &lines.root(), 2, 2, {}},
+                           *ledger);
         former.state.adapters.resize(job.adapters.size());
         former.checkpoints.resize(job.adapters.size());
         dispatcher->begin(former);
@@ -106,6 +107,7 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
     AdapterId moves{};
     TextLines lines;
     FormerRun former;
+    std::optional<RunLedger> ledger;
     std::optional<Dispatcher> dispatcher;
     Decisions last;  ///< since collect() or what calls it
     std::vector<GivenAdapter> all_given;
@@ -159,6 +161,27 @@ TEST_F(RunDispatcher, WhatHasEndedIsRecordedAndSentToAll) {
     EXPECT_TRUE(has(folder.path("ckpt/ended.json")));
     report(0, given, at(3));
     EXPECT_EQ(known(given), AdapterStatus::done) << "no later report takes it back";
+}
+
+TEST_F(RunDispatcher, ATrialThatItPrunesHasEnded) {
+    add_trials(2, 8);
+    job.sweep->scheduler = TrialScheduler::halving;
+    job.sweep->rungs = 2;
+    job.sweep->reduction_factor = 2;
+    begin();
+    ask(0, 2);
+    ask(1, 2);
+    WorkerReport from;
+    for (const AdapterId a : {first, second}) {
+        from.states.push_back({a, at(a == first ? 4 : 2, AdapterStatus::parked)});
+        from.at_rung.push_back(a);
+    }
+    report(from);
+    EXPECT_EQ(known(second), AdapterStatus::pruned) << "the first came to less";
+    EXPECT_FALSE(is_unfinished(last.updates.back().state.status));
+    report(0, first, at(8, AdapterStatus::done));
+    collect();
+    EXPECT_EQ(last.over, ExitCode::done);
 }
 
 TEST_F(RunDispatcher, TheRunIsOverWhenAllHaveEnded) {

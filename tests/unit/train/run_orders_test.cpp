@@ -199,8 +199,9 @@ TEST_F(RunOrders, ASpentBudgetEndsTrialsAsTheyAre) {
     add_trials(2, 40);
     add(12);  // no trial
     evaluate_every(0);
-    job.sweep->budget_hours = 1e-9;
+    job.checkpoint.every_steps = 4;  // cuts windows
     make();
+    before(first, 5, [this] { job.sweep->budget_hours = 1e-9; });
     EXPECT_EQ(run(), ExitCode::done);
     for (const AdapterId a : {first, second}) {
         const AdapterState trial = state().adapters[index(a)];

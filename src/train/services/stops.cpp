@@ -1,4 +1,7 @@
-#include "train/services/work_source.h"
+#include "train/services/stops.h"
+
+#include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "plan/schedule/evaluations.h"
@@ -22,6 +25,35 @@ void stop_adapter(Worker& worker, AdapterId adapter) {
     if (worker.sweep.is_wanted(adapter)) worker.services->exports.write_now(adapter);
 }
 
+void stop_in_stream(Worker& worker, AdapterId adapter, const Progress& planned,
+                    StreamChange& change) {
+    AdapterRun& run = worker.adapters[adapter];
+    if (run.state.status == AdapterStatus::waiting) return stop_adapter(worker, adapter);
+    const std::int32_t steps = planned.steps[index(adapter)];
+    const bool ends = planned.stopped[index(adapter)] || steps >= worker.total_steps(adapter);
+    if (run.state.status != AdapterStatus::running || ends) return;
+    run.stream.leave_at(steps);
+    change.ended.push_back(adapter);
+    if (!all_are_evaluated(worker.parts.job, planned.round) && run.state.steps < steps &&
+        worker.adapters.has_eval_samples(adapter)) {
+        worker.journal.await_evaluation(adapter, steps);
+    }
+}
+
+bool stops_need_drain(const Worker& worker, const std::vector<AdapterId>& stops,
+                      std::int32_t round) {
+    std::set<AdapterId> staying;
+    for (const AdapterId a : worker.adapters.in_stream()) {
+        if (worker.adapters.trains_beyond(a, round)) staying.insert(a);
+    }
+    for (const AdapterId a : stops) {
+        const AdapterState& state = worker.state(a);
+        if (state.status == AdapterStatus::waiting && state.steps > 0) return true;
+        staying.erase(a);
+    }
+    return staying.empty();
+}
+
 void end_trials_by_budget(Worker& worker) {
     const std::string why = budget_text(*worker.parts.job.sweep);
     log::info(why);
@@ -34,13 +66,6 @@ void end_trials_by_budget(Worker& worker) {
         state.reason = why;
     }
     worker.services->evaluations.evaluate(under_way);
-}
-
-void warn_of_additions(const RunParts& parts, const InboxFile& file, const JobTail& tail) {
-    for (const std::string& text :
-         job_warnings(parts.job, parts.plan, parts.files, parts.base, tail)) {
-        log::warn(cat(file.path, ": ", text));
-    }
 }
 
 }  // namespace loratrain

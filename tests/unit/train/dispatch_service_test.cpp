@@ -1,4 +1,4 @@
-#include "train/services/dispatched_source.h"
+#include "train/services/dispatch.h"
 
 #include <map>
 #include <thread>

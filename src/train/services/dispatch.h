@@ -1,0 +1,114 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/checkpoint/state_at_round.h"
+#include "train/job_warnings.h"
+#include "train/orders/inbox.h"
+#include "train/worker.h"
+#include "train/workers/dispatcher_link.h"
+
+namespace loratrain {
+
+/// The worker's side of the run's dispatcher (train/workers/dispatcher.h): reports what becomes of
+/// adapters, and obeys what is decided. While the stream goes on, adapters that have not begun
+/// come, people stop some and add others, trials leave at rungs and come again, and ends are
+/// reported; what else the dispatcher decides needs an empty pipeline. A service among the others
+/// while the stream goes on; the worker loop asks it between streams.
+class DispatchService : public Service {
+  public:
+    /// Of several workers: takes what is owned out of the table, as the dispatcher gives it.
+    DispatchService(Worker& worker, DispatcherLink& dispatcher);
+
+    bool needs_drain(std::int32_t round) override;
+    bool change(const Progress& planned, StreamChange& change) override;
+    void look_for_orders() override;
+
+    /// Before the first step. `signal`: that came to any rank so far, 0 = none. `set_back`: newer
+    /// checkpoints may exist.
+    void begin(int signal, bool set_back);
+    /// With an empty pipeline: obeys what has been decided, and saves where that is due. False:
+    /// training is over.
+    bool begin_turn();
+    /// True where none of those that are admitted is to train: it has done what there is to do for
+    /// them, or has waited a little for others.
+    bool rest_without_work();
+    /// Of these, which trained, the stream has ended: reports ends and rungs.
+    void after(const std::vector<AdapterId>& trained);
+    /// After training: tells the other ranks, and returns how the run has ended.
+    ExitCode end();
+
+    /// For a checkpoint. Of several workers, which record ends elsewhere: those that the worker
+    /// owns and that have not ended.
+    RunState state() const;
+    /// Why to stop now; "" = go on.
+    std::string reason_to_stop();
+    /// Why training has stopped before its end.
+    const std::string& stop_reason() const { return stop_ordered_; }
+    /// What is left is to be trained in another deployment.
+    bool redeploys() const { return redeploys_; }
+    void record_failure(const std::string& why) { dispatcher_.record_failure(why); }
+
+    /// While the stream goes on: reports adapters that have ended, and whose files are written or
+    /// not wanted; those alone whose ends are recorded outside of checkpoints.
+    void look_for_ends();
+    /// What these, which have ended, leave is in the run directory.
+    void on_ends(const std::vector<AdapterId>& ended);
+    void on_checkpoint(const StateAtRound& saved, double seconds);
+    /// Adapters that have room beside those of the table, as it will be, may come.
+    void ask_for_adapters(const AdapterTable& table);
+    /// Of a joint run: judges trials that have been evaluated at rungs, and others by them.
+    void judge(const std::vector<AdapterId>& at_rung);
+
+    // A file of the inbox adds adapters (growth.h).
+
+    /// All ranks have found it good. InputError where it cannot be taken.
+    void accept(const InboxFile& file) { dispatcher_.accept(file); }
+    void refuse(const InboxFile& file, const std::string& why);
+    /// The job has got what it adds, behind the tail.
+    void added(const InboxFile& file, const JobTail& tail);
+    /// It was not looked at to the end.
+    void look_again(const InboxFile& file);
+
+  private:
+    bool owns(AdapterId adapter) const { return worker_.adapters[adapter].owned; }
+    std::vector<AdapterId> owned(const std::vector<AdapterId>& adapters) const;
+    void rest();
+    void settle();
+    void save();
+    void stop_working(const std::string& why);
+
+    void report_trained(const std::vector<AdapterId>& trained);
+    void report_at_rung(const std::vector<AdapterId>& trials);
+    void report_rungs();
+    void report_ends();
+    void release_recorded();
+
+    void hear();
+    void obey(const Decisions& decisions);
+    void take_update(const AdapterUpdate& update);
+    void take_over(const GivenAdapter& given);
+    void give_back(const std::vector<ReturnedAdapter>& returned);
+    std::string store_for_others(const std::vector<AdapterId>& adapters);
+
+    bool takes_orders_in_stream() const;
+    bool need_drain(const Decisions& decisions, std::int32_t round) const;
+    bool judge_parked(const Decisions& decisions) const;
+    void forget(const InboxFile& file);
+
+    Worker& worker_;
+    DispatcherLink& dispatcher_;
+    int places_ = 0;            ///< that were reported to the dispatcher
+    int moves_ = 0;             ///< in which it has given adapters back
+    std::string stop_ordered_;  ///< by the dispatcher: why
+    bool begun_ = true;         ///< the dispatcher has said where former starts have come to
+    bool resting_ = false;      ///< it has saved and trains no more
+    bool has_trained_ = false;  ///< since settle()
+    bool changed_ = false;      ///< since its last checkpoint
+    bool redeploys_ = false;
+    std::optional<ExitCode> over_;
+};
+
+}  // namespace loratrain
