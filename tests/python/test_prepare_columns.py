@@ -165,7 +165,7 @@ class Conversational(ChatCase):
                 self.assertRegex(self.refusal(self.write({**record, **keys}), "--tokenizer", "bytes"), f"in.jsonl:1: .*{words}.*--as-chat")
 
 
-class Told(ChatCase):
+class Printed(ChatCase):
     def printed(self, *records: dict, options: tuple = ("--tokenizer", "bytes")) -> str:
         code, _, err = self.run_script(self.write(*records), "-o", self.out, *options)
         self.assertEqual(code, 0, err)
