@@ -19,6 +19,7 @@ THOUGHTS = {"mask": re.compile(r"<think>(?:(?!<think>).)*?</think>\s*", re.DOTAL
 NOT_CHAT = "the tokenizer has a chat template, which texts are not written with; --as-chat renders them as conversations"
 BLANK = "an answer has no text; its end alone is trained"
 SAME = "both sides of the pair are the same, which teaches nothing"
+DIFFER = "the sides of the pair differ before their last turns, which alone are trained; TRL trains all behind what they share"
 BEHIND = "messages behind the last assistant turn are left out"
 
 
@@ -170,6 +171,8 @@ def _preferred(record: Record, options: Options) -> list[Rendered]:
         rendered.append(replace(sample, where=f"{record.where} ({name})", of_pair=True))
     if rendered[0].text == rendered[1].text:
         record.notes.append(SAME)
+    elif len({sample.text[:sample.spans[0].start] for sample in rendered}) > 1:
+        record.notes.append(DIFFER)
     return rendered
 
 

@@ -209,6 +209,14 @@ class Printed(ChatCase):
         self.assertIn("both sides of the pair are the same", self.printed({"prompt": "a", "chosen": "b", "rejected": "b"}))
 
     @needs("jinja2")
+    def test_pairs_that_differ_before_their_last_turns(self) -> None:
+        def side(*texts: str) -> list[dict[str, str]]:
+            return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
+        for rejected, differs in ((side("q", "c"), False), (side("p", "c"), True), (side("q", "a", "r", "c"), True)):
+            told = self.printed({"chosen": side("q", "b"), "rejected": rejected}, options=self.template(CHATML))
+            self.assertEqual("differ before their last turns" in told, differs, rejected)
+
+    @needs("jinja2")
     def test_texts_beside_a_chat_template(self) -> None:
         for record in ({"prompt": "a", "completion": "b"}, {"instruction": "a", "output": "b"},
                        {"prompt": "a", "chosen": "b", "rejected": "c"}, {"prompt": "a", "completion": "b", "label": True}):
