@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 namespace loratrain {
 
@@ -34,14 +35,27 @@ std::size_t character_bytes(std::string_view text, std::size_t at) {
     return bytes;
 }
 
-/// U+0080 to U+009F, the second set of control characters; U+2028 to U+202E and U+2066 to U+2069,
-/// ends of lines and turns of the direction.
+/// U+0080 to U+009F, the second set of control characters.
+bool is_wide_control(std::string_view character) {
+    return character.size() == 2 && character[0] == '\xc2' &&
+           static_cast<unsigned char>(character[1]) <= 0x9f;
+}
+
+struct Range {
+    std::string_view first, last;
+};
+/// Ends of lines, turns of the direction, and what has no width, but the two that join and part
+/// letters of words: U+061C, U+200B, U+200E and U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF.
+constexpr Range hidden[] = {{"\xd8\x9c", "\xd8\x9c"},         {"\xe2\x80\x8b", "\xe2\x80\x8b"},
+                            {"\xe2\x80\x8e", "\xe2\x80\x8f"}, {"\xe2\x80\xa8", "\xe2\x80\xae"},
+                            {"\xe2\x81\xa0", "\xe2\x81\xa9"}, {"\xef\xbb\xbf", "\xef\xbb\xbf"}};
+
+/// Of characters of UTF-8; comparing bytes orders these as their numbers do.
 bool is_hidden(std::string_view character) {
-    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
-    if (character.size() == 2) return byte(0) == 0xc2 && byte(1) <= 0x9f;
-    if (character.size() != 3 || byte(0) != 0xe2) return false;
-    const bool turns = byte(1) == 0x80 && byte(2) >= 0xa8 && byte(2) <= 0xae;
-    return turns || (byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9);
+    return std::any_of(std::begin(hidden), std::end(hidden), [&](const Range& range) {
+        return character.size() == range.first.size() && range.first <= character &&
+               character <= range.last;
+    });
 }
 
 void append_escaped(std::string& out, char c) {
@@ -63,12 +77,12 @@ std::string printable(std::string_view text) {
         if (bytes == 0 || (bytes == 1 && is_control(text[i]))) {
             const bool shown = bytes == 0 && !is_second_control(text[i]);
             shown ? out.push_back(text[i]) : append_escaped(out, text[i]);
-        } else if (!is_hidden(character)) {
-            out += character;
-        } else if (bytes == 2) {
+        } else if (is_wide_control(character)) {
             append_escaped(out, character[1]);
-        } else {
+        } else if (is_hidden(character)) {
             for (const char c : character) append_escaped(out, c);
+        } else {
+            out += character;
         }
         i += std::max<std::size_t>(bytes, 1);
     }

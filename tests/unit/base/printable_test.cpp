@@ -31,6 +31,10 @@ TEST(Printable, HiddenCharactersAreShown) {
               "a\\xe2\\x80\\xaeb")
         << "turns the direction round";
     EXPECT_EQ(printable("\xe2\x80\xa8|\xe2\x81\xa6"), "\\xe2\\x80\\xa8|\\xe2\\x81\\xa6");
+    EXPECT_EQ(printable("\xd8\x9c\xe2\x80\x8f"), "\\xd8\\x9c\\xe2\\x80\\x8f") << "marks alone do";
+    EXPECT_EQ(printable("\xe2\x80\x8b\xef\xbb\xbf"), "\\xe2\\x80\\x8b\\xef\\xbb\\xbf")
+        << "nobody sees them";
+    EXPECT_EQ(printable("\xe2\x80\x8d"), "\xe2\x80\x8d") << "letters of a word";
     EXPECT_EQ(printable("\xe2\x80\xa6 \xf0\x9f\x98\x80"), "\xe2\x80\xa6 \xf0\x9f\x98\x80");
 }
 
