@@ -83,6 +83,36 @@ void check_smoothing(const Job& job, std::size_t first, std::vector<std::string>
                            "compare with TRL"));
 }
 
+/// Keys of losses in `defaults` that no adapter's loss is made with.
+void check_unused_keys(const Job& job, std::vector<std::string>& warnings) {
+    const struct {
+        const char* key;
+        double LossJob::*value;
+        bool (*is_used)(const LossJob&);
+        const char* users;
+    } keys[] = {
+        {"label_smoothing", &LossJob::label_smoothing,
+         [](const LossJob& loss) { return loss.has_label_smoothing(); },
+         "simpo, dpo and cpo with loss_type: sigmoid; of sft it is label_smoothing_factor"},
+        {"label_smoothing_factor", &LossJob::label_smoothing_factor,
+         [](const LossJob& loss) { return loss.loss == Loss::sft && !loss.is_dft(); },
+         "sft with loss_type: nll; of pairs it is label_smoothing"},
+        {"z_loss", &LossJob::z_loss, [](const LossJob& loss) { return loss.loss == Loss::sft; },
+         "sft"},
+    };
+    for (const auto& [key, value, is_used, users] : keys) {
+        double given = 0.0;
+        bool used = false;
+        for (const AdapterJob& adapter : job.adapters) {
+            given = std::max(given, adapter.loss.*value);
+            used = used || is_used(adapter.loss);
+        }
+        if (given == 0.0 || used) continue;
+        warnings.push_back(cat("defaults.", key, " is ", format_exact(given),
+                               ", and no adapter's loss has it: it is of ", users));
+    }
+}
+
 /// Optimizer steps of an adapter whose batches have no target, of all that it takes.
 std::int32_t batches_without_target(const Job& job, const Plan& plan, AdapterId adapter,
                                     const std::vector<SampleInfo>& samples, SampleOrders& orders) {
@@ -230,7 +260,10 @@ BaseFacts BaseFacts::of(const WeightSource& weights) {
 std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const DatasetFiles& files,
                                       const BaseFacts& base, const JobTail& tail) {
     std::vector<std::string> warnings;
-    if (tail.first_adapter == 0) check_evaluations(job, warnings);
+    if (tail.first_adapter == 0) {
+        check_evaluations(job, warnings);
+        check_unused_keys(job, warnings);
+    }
     if (tail.first_adapter == 0 && !base.dropout_note.empty()) {
         warnings.push_back(base.dropout_note);
     }

@@ -85,6 +85,12 @@ class FirstUse(JobTest):
         job["defaults"]["warmup_steps"] = 0
         self.assertNotIn("warm-up", self.dry_run(job))
 
+    def test_keys_of_other_losses_in_defaults(self):
+        for key in ("label_smoothing", "z_loss", "label_smoothing_factor"):
+            text = self.dry_run(self.job(defaults={key: 0.1}))
+            self.assertEqual(key == "label_smoothing",
+                             f"defaults.{key} is 0.1, and no adapter's loss has it: it is of " in text, text)
+
     def test_dropout_of_the_base(self):
         folder = self.dir / "hf"
         shutil.copytree(GOLDEN / "seed_oss/base", folder)
