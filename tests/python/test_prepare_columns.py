@@ -213,8 +213,8 @@ class Printed(ChatCase):
         def side(*texts: str) -> list[dict[str, str]]:
             return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
         for rejected, differs in ((side("q", "c"), False), (side("p", "c"), True), (side("q", "a", "r", "c"), True)):
-            told = self.printed({"chosen": side("q", "b"), "rejected": rejected}, options=self.template(CHATML))
-            self.assertEqual("differ before their last turns" in told, differs, rejected)
+            err = self.printed({"chosen": side("q", "b"), "rejected": rejected}, options=self.template(CHATML))
+            self.assertEqual("differ before their last turns" in err, differs, rejected)
 
     @needs("jinja2")
     def test_texts_beside_a_chat_template(self) -> None:
