@@ -61,7 +61,7 @@ def sources(folder, under):
 def parse(file, command, folder):
     """What the compiler says of one source; nothing where it is right."""
     output = command.index("-o")
-    command = CCACHE + command[:output] + command[output + 2:] + ["-fsyntax-only"]
+    command = CCACHE + [word for word in command[:output] + command[output + 2:] if word != "-c"] + ["-fsyntax-only"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     text = (done.stdout + done.stderr).strip()
     return text or (f"{file}: exit code {done.returncode}" if done.returncode else "")
