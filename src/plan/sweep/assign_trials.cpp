@@ -35,8 +35,11 @@ class ContiguousSearch {
 
     TrialAssignment run() {
         double high = sweep_seconds(replica_, rules_, queue_);
-        TrialAssignment best = *filled(high);
-        high = best.makespan();
+        TrialAssignment best;  // all on the first
+        best.queues.resize(replicas_);
+        best.queues.front() = queue_;
+        best.seconds.assign(replicas_, 0.0);
+        best.seconds.front() = high;
         double low = high / static_cast<double>(replicas_) / 2.0;
         while (high - low > bisected_to * high) {
             const double middle = (low + high) / 2.0;

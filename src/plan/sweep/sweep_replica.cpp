@@ -144,10 +144,11 @@ class ReplicaNumbers {
         for (std::size_t s = 0; s < training_.size(); ++s) {
             const double layers = view_.replica.stages[s].layer_count;
             const StageSlopes& slopes = training_[s];
-            costs.rows.push_back(load.tokens * slopes.token + load.squares * slopes.square +
-                                 load.targets * slopes.target +
-                                 load.tokens * layers * lora_seconds(in_layer) +
-                                 layers * segment_seconds());
+            const double rows = load.tokens * slopes.token + load.squares * slopes.square +
+                                load.targets * slopes.target +
+                                load.tokens * layers * lora_seconds(in_layer) +
+                                layers * segment_seconds();
+            costs.rows.push_back(std::max(0.0, rows));  // of tiny models LoRA is most of it
             costs.step.push_back(costs_.step_fixed + costs_.step_per_parameter * layers * in_layer);
         }
         costs.evaluation = evaluation_seconds(load);

@@ -486,6 +486,38 @@ TEST(WorkerQueues, HoldWhatIsLeftOnceAndBalanceIt) {
     EXPECT_EQ(queued(3).queues, std::vector<std::vector<AdapterId>>(3));
 }
 
+/// Costs are fitted with adapters of rank 16, which take more there than the base does.
+TEST(WorkerQueues, HoldAdaptersOfTinyModels) {
+    Case test = uniform_case(4, 1, 60, 24, 2);
+    test.model.hidden_size = 32;
+    test.model.intermediate_size = 64;
+    test.model.heads = test.model.kv_heads = 2;
+    test.model.head_dim = 16;
+    for (AdapterJob& adapter : test.job.adapters) adapter.r = 1;
+    const Plan plan = test.plan();
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    for (const TrialCosts& costs : sweep_replica(test.job, plan, trials).classes) {
+        EXPECT_GE(costs.rows.front(), 0.0);
+    }
+    const std::vector<std::int32_t> left(4, plan.adapters.front().total_steps);
+    const WorkerQueues two = queue_for_workers(test.job, plan, test.datasets, left, 2);
+    EXPECT_EQ(two.queues[0].size() + two.queues[1].size(), 4U);
+}
+
+/// Measured costs may say that two trials take less than one.
+TEST(AssignTrials, KeepsAllOfThemWhateverTheyCost) {
+    SweepReplica replica = random_replica(1, 1, 1);
+    replica.classes.resize(1);
+    for (TrialCosts& costs : replica.classes) costs.rows.front() = -0.25 * replica.fixed.front();
+    for (const std::int32_t replicas : {1, 2, 3}) {
+        const TrialAssignment found = assign_trials(replica, {}, ClassCounts{4}, replicas);
+        std::size_t trials = 0;
+        for (const auto& queue : found.queues) trials += queue.size();
+        EXPECT_EQ(trials, 4U) << replicas;
+        EXPECT_EQ(std::ssize(found.queues), replicas);
+    }
+}
+
 TEST(WorkerQueues, CountEvaluationsBeforeTheFirstStepAndAtTheEnd) {
     Case test = uniform_case(4, 1, 60, 24, 2);
     const auto seconds = [&](std::int32_t steps_of_first) {
