@@ -180,14 +180,14 @@ void print_deployments(const Job& job, const Plan& plan, const std::vector<Datas
 }
 
 /// What other policies, deployments and ways to train would take, and what leaves ranks less idle.
-/// `found`: where the job's own deployment was searched.
+/// `found`: where the job's own deployment was searched; what was ruled out is of interest here.
 void compare_with_others(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
                          const Cluster& cluster, const Prediction& own,
                          std::optional<FoundDeployments> found) {
     log::block(describe(compare_policies(job, plan.model, infos, cluster, rounds_played, own),
                         job.schedule.policy));
     if (cluster.ranks == 1) return;
-    if (!found) found = find_deployments(job, plan.model, infos, cluster);
+    if (!found || found->ruled_out > 0) found = find_deployments(job, plan.model, infos, cluster);
     const std::vector<IdleRemedy> remedies =
         idle_remedies(job, plan, infos, cluster, rounds_played, own, *found);
     if (!remedies.empty()) log::block(describe(own, cluster.ranks, remedies));

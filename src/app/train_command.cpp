@@ -26,8 +26,8 @@ bool stop_asked(const MpiSession& mpi) {
     return true;
 }
 
-ExitCode train(const MpiSession& mpi, Session& session, std::optional<JobInputs> inputs) {
-    session.open(std::move(inputs));
+ExitCode train(const MpiSession& mpi, Session& session, BegunSession begun) {
+    session.open(std::move(begun));
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
     session.settle_plan();
     if (stop_asked(mpi)) return ExitCode::stopped_resume_me;
@@ -40,12 +40,12 @@ ExitCode train(const MpiSession& mpi, Session& session, std::optional<JobInputs>
 /// What a session begins with.
 struct JobToTrain {
     Job job;
-    std::optional<JobInputs> inputs;  ///< where the root has them open
+    BegunSession begun;
 };
 
 JobToTrain job_to_train(const CommandLine& command_line, const MpiSession& mpi) {
     JobToTrain next{read_job_of_run(command_line, mpi), {}};
-    next.inputs = settle_run_way(command_line, mpi, next.job);
+    next.begun = settle_run_way(command_line, mpi, next.job);
     return next;
 }
 
@@ -58,7 +58,7 @@ ExitCode train_jointly(const CommandLine& command_line, const MpiSession& mpi, J
         if (former) next = job_to_train(again, mpi);
         std::optional<Session> session;
         session.emplace(mpi, *line, std::move(next.job), std::exchange(former, std::nullopt));
-        const ExitCode code = train(mpi, *session, std::exchange(next.inputs, {}));
+        const ExitCode code = train(mpi, *session, std::exchange(next.begun, {}));
         former = session->former();
         if (!former) return code;
     }
@@ -83,7 +83,7 @@ ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi) {
     if (!next.job.parallel.by_workers()) return train_jointly(command_line, mpi, std::move(next));
     const WorkerGroup group(mpi, watched_shape(mpi, next.job));
     Session session(group, command_line, std::move(next.job));
-    return train(mpi, session, std::move(next.inputs));
+    return train(mpi, session, std::move(next.begun));
 }
 
 }  // namespace loratrain

@@ -15,7 +15,7 @@
 #include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
 #include "measure/profile_tasks.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

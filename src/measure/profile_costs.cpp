@@ -17,6 +17,7 @@
 #include "measure/profile_timer.h"
 #include "model/layer_stream.h"
 #include "model/stage.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
 #include "plan/memory/layer_owners.h"

@@ -79,7 +79,8 @@ struct Cluster {
     /// activations; 0 as above.
     std::uint64_t host_bytes_per_rank = 0;
     BackendKind backend = BackendKind::cpu;
-    /// "h200" and so on (cost_model.h), for the costs built in; "" = "cpu" or "h100" by backend.
+    /// "h200" and so on (built_in_costs.h), for the costs built in; "" = "cpu" or "h100" by
+    /// backend.
     std::string device;
     std::optional<CostModel> costs;  ///< measured ones; none = those built in for `device`
 };

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "comm/collective.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/memory/engine_memory.h"
 

@@ -47,27 +47,31 @@ UsualWay former_way(const Job& job, int ranks) {
 /// Root only.
 UsualWay way_of_run(const CommandLine& command_line, const Job& job, const Cluster& cluster,
                     std::optional<JobInputs>& inputs) {
-    if (goes_on(command_line, job)) return former_way(job, cluster.ranks);
-    if (!has_choice(job, cluster)) return {};
     inputs = open_job_inputs(job);
-    return usual_way(job, inputs->weights->spec(), inputs->infos, cluster);
+    const ModelSpec model = inputs->weights->spec();
+    if (!goes_on(command_line, job)) return usual_way(job, model, inputs->infos, cluster);
+    UsualWay way = former_way(job, cluster.ranks);
+    if (way.kind == UsualWay::Kind::pipeline && has_too_many_ranks(job, model, cluster)) {
+        way.kind = UsualWay::Kind::replicas;
+    }
+    return way;
 }
 
 }  // namespace
 
-std::optional<JobInputs> settle_run_way(const CommandLine& command_line, const MpiSession& mpi,
-                                        Job& job) {
-    std::optional<JobInputs> inputs;
-    if (!job.parallel.deployment_open) return inputs;
+BegunSession settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job) {
+    BegunSession begun;
+    if (!job.parallel.deployment_open) return begun;
     const Cluster cluster = describe_cluster(mpi, job.run.backend);
     UsualWay way;
     agree(mpi, [&] {
-        if (mpi.is_root()) way = way_of_run(command_line, job, cluster, inputs);
+        if (mpi.is_root()) way = way_of_run(command_line, job, cluster, begun.inputs);
     });
     const int kind = std::stoi(broadcast_text(mpi, std::to_string(static_cast<int>(way.kind))));
     way.kind = static_cast<UsualWay::Kind>(kind);
     job = settled(std::move(job), way);
-    return inputs;
+    begun.planned = std::move(way.planned);
+    return begun;
 }
 
 }  // namespace loratrain

@@ -5,16 +5,21 @@
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
 #include "config/job.h"
+#include "plan/deploy/make_plan.h"
 #include "session/job_inputs.h"
 
 namespace loratrain {
 
+/// What the root has of a session before it begins, for Session::open().
+struct BegunSession {
+    std::optional<JobInputs> inputs;    ///< the job's files, where they had to be opened
+    std::optional<PlannedJob> planned;  ///< by built-in costs, of a new run whose way was searched
+};
+
 /// Settles what the job leaves open of its deployment and of who trains where
 /// (ParallelJob::deployment_open): a run that goes on from a checkpoint keeps what its
 /// resolved.yaml says, as far as that still fits the ranks; a new one gets usual_way.h. What is
-/// found is known on the root; other ranks learn the kind. Collective. Returns the job's files,
-/// where the root had to open them for it, for Session::open().
-std::optional<JobInputs> settle_run_way(const CommandLine& command_line, const MpiSession& mpi,
-                                        Job& job);
+/// found is known on the root; other ranks learn the kind. Collective.
+BegunSession settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job);
 
 }  // namespace loratrain

@@ -74,11 +74,11 @@ Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandL
     start_times_.end("devices");
 }
 
-void Session::open(std::optional<JobInputs> opened) {
+void Session::open(BegunSession begun) {
     agree(world(), [&] {
         threads_per_rank(mpi_);  // may refuse what the user wants, before anything is written
         if (mpi_.is_root()) {
-            open_inputs(std::move(opened));
+            open_inputs(std::move(begun));
         } else if (group_ != nullptr) {
             job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
         }
@@ -102,12 +102,16 @@ void Session::open(std::optional<JobInputs> opened) {
 }
 
 /// Root only.
-void Session::open_inputs(std::optional<JobInputs> opened) {
-    inputs_ = opened ? *std::move(opened) : open_job_inputs(job_);
+void Session::open_inputs(BegunSession begun) {
+    inputs_ = begun.inputs ? *std::move(begun.inputs) : open_job_inputs(job_);
     name_base_model(job_, *inputs_.weights);
     identity_ = identify(job_, inputs_);
     identity_.backends = {former_backend(job_), word_of(backend_words, cluster_.backend)};
     if (group_ != nullptr) job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
+    // Memory may have been taken since.
+    const bool is_planned =
+        begun.planned && begun.planned->plan.bytes_per_rank <= cluster_.bytes_per_rank;
+    if (is_planned) return take(*std::move(begun.planned));
     plan_with_built_in_costs(inputs_.weights->spec());
 }
 

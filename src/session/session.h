@@ -17,6 +17,7 @@
 #include "session/job_inputs.h"
 #include "session/rank_memory.h"
 #include "session/run_directory.h"
+#include "session/run_way.h"
 #include "session/worker_group.h"
 #include "train/lane_groups.h"
 #include "train/orders/stop_conditions.h"
@@ -63,8 +64,8 @@ class Session {
     Session& operator=(const Session&) = delete;
 
     /// The root opens the job's files, plans with built-in costs, takes the run directory and finds
-    /// the checkpoint to continue from. `opened`: the files, where the root has them open.
-    void open(std::optional<JobInputs> opened = {});
+    /// the checkpoint to continue from. `begun`: what the root has of that already.
+    void open(BegunSession begun = {});
     /// Costs are looked up or measured; every rank gets the plan that is made with them.
     void settle_plan();
     /// The backend, the links between the ranks, and this rank's stage with its weights.
@@ -83,7 +84,7 @@ class Session {
 
     /// The ranks that the phases are collective over.
     const MpiSession& world() const { return group_ != nullptr ? group_->world() : mpi_; }
-    void open_inputs(std::optional<JobInputs> opened);
+    void open_inputs(BegunSession begun);
     void open_dispatcher();
     void close_dispatcher();
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;

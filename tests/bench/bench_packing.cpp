@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/model_presets.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/milp.h"
 #include "plan/pack/pack_balanced.h"
 #include "support/summary_lengths.h"

@@ -12,7 +12,7 @@ namespace loratrain {
 
 /// A device to plan for where none is at hand.
 struct Device {
-    std::string name;  ///< as device_names() (cost_model.h)
+    std::string name;  ///< as device_names() (built_in_costs.h)
     BackendKind backend = BackendKind::cpu;
     std::uint64_t bytes =
         0;  ///< memory of an empty one, its driver's context taken off; 0 = a host

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/place.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/tensor_shard.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/cost/host_links.h"
 #include "plan/deploy/adapter_checks.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/cost/exchange_cost.h"
@@ -57,6 +58,30 @@ void for_each_group(const std::vector<Round>& rounds, const Use& use) {
             }
         }
     }
+}
+
+/// Costs of what grows with the rows of a microbatch alone.
+CostModel growing_alone(CostModel costs) {
+    for (CostLine* line : {&costs.layer_forward, &costs.layer_backward, &costs.head}) {
+        line->fixed = line->per_segment = 0.0;
+    }
+    costs.host = {};
+    costs.layer_transfer = costs.layer_traffic = costs.link_power = 0.0;
+    costs.offload_per_token = 0.0;
+    return costs;
+}
+
+/// Over the stages, recomputing nothing.
+double mean_stage_seconds(const PackRules& replica, std::span<const SampleRef> samples) {
+    MicrobatchLoad load;
+    for (const SampleRef& sample : samples) {
+        load += {sample.tokens, replica.span.squares(sample.tokens), sample.targets};
+    }
+    double sum = 0.0;
+    for (const StagePlan& stage : replica.stages) {
+        sum += stage_seconds(replica.costs, stage, load, Recompute::none);
+    }
+    return sum / static_cast<double>(replica.stages.size());
 }
 
 class OptionList {
@@ -163,6 +188,7 @@ class OptionList {
             rules.capacity = size.tokens;
             rules.stages = view.replica.stages;
             rules.tensor = tensor;
+            rules.span = AttentionSpan(plan_.model);
             rules.costs = costs;
             rules.recompute = size.recompute;
             ReplicaJob& entry = found_.replicas.emplace_back();
@@ -254,6 +280,10 @@ class OptionList {
                     std::lower_bound(bounds.begin(), bounds.end(), tokens) - bounds.begin())];
             });
         }
+        for (const auto& [end, bucket] : buckets) {
+            found_.task.tokens += static_cast<double>(group_tokens(bucket.samples)) /
+                                  static_cast<double>(rounds.size());
+        }
         for (std::size_t i = 0; i < rules_.size(); ++i) add_seconds(i, buckets);
     }
 
@@ -279,12 +309,16 @@ class OptionList {
         option.ranks = found_.replicas[i].tensor * found_.replicas[i].stages;
         option.filling = filling_seconds(rules);
         option.exchange = exchange_of(rules);
+        PackRules least = rules;
+        least.costs = growing_alone(rules.costs);
         for (const auto& [end, bucket] : buckets) {
             if (end > rules.capacity) break;
             const std::vector<SampleRef> longest{{0, end, end}};
-            option.seconds.push_back(bucket.groups == 0 ? dispatch_seconds(rules, longest)
-                                                        : dispatch_seconds(rules, bucket.samples) /
-                                                              static_cast<double>(bucket.groups));
+            const bool empty = bucket.groups == 0;
+            const std::span<const SampleRef> samples = empty ? longest : bucket.samples;
+            const double groups = empty ? 1.0 : static_cast<double>(bucket.groups);
+            option.seconds.push_back(dispatch_seconds(rules, samples) / groups);
+            option.least.push_back(mean_stage_seconds(least, samples) / groups);
         }
     }
 

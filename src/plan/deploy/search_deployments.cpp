@@ -370,6 +370,21 @@ double least_round_seconds(const DeploymentTask& task, const std::vector<std::in
     return (sum_of(task.samples, cheapest) + filling) / ranks;
 }
 
+double most_tokens_per_second(const DeploymentTask& task,
+                              const std::vector<std::int32_t>& replicas) {
+    std::vector<double> cheapest(task.samples.size(), infinite);
+    std::int32_t ranks = 0;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        if (replicas[i] == 0) continue;
+        const ReplicaOption& option = task.options[i];
+        ranks += replicas[i] * option.ranks;
+        for (std::size_t j = 0; j < option.least.size(); ++j) {
+            cheapest[j] = std::min(cheapest[j], option.ranks * option.least[j]);
+        }
+    }
+    return task.tokens * ranks / sum_of(task.samples, cheapest);
+}
+
 double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
     std::vector<double> ends;
     double last = 0.0;

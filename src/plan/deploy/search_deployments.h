@@ -17,6 +17,9 @@ struct ReplicaOption {
         0.0;  ///< seconds of a round in which its last stage waits for the first sample
     /// Beside other replicas, seconds of a round in which its ranks sum gradients with theirs.
     double exchange = 0.0;
+    /// Per bucket of `seconds`, the mean over stages of what one computes of a sample at least:
+    /// nothing recomputed, and nothing of what does not grow with a microbatch.
+    std::vector<double> least = {};
 };
 
 /// Replicas for so many ranks and rounds with so many samples of each length bucket, the shortest
@@ -29,6 +32,7 @@ struct DeploymentTask {
     std::vector<std::vector<std::int32_t>> rounds = {};
     /// Adapters that train at once: the sums of each go beside what is computed of the others.
     double adapters = 1.0;
+    double tokens = 0.0;  ///< of the mean round
 };
 
 /// Replicas of each option, and what a round takes with them.
@@ -85,6 +89,11 @@ std::vector<bool> dominated_options(const std::vector<ReplicaOption>& options,
 /// Sum T_i g_i / sum g_i of length-based dispatch, g ranks of replica i, T its time: every sample
 /// goes to the replica that takes the fewest rank-seconds for it.
 double least_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
+
+/// Tokens a second that no run in this deployment exceeds, whatever is packed and dealt where: each
+/// sample of the mean round costs the fewest rank-seconds that ReplicaOption::least has for it.
+double most_tokens_per_second(const DeploymentTask& task,
+                              const std::vector<std::int32_t>& replicas);
 
 /// min z with sum_i d_ij = samples_j and sum_j seconds_ij d_ij / replicas_i + filling_i <= z
 /// (Eq. 3, its linear relaxation); without a solver d is found greedily, the longest bucket first.

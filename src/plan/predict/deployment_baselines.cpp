@@ -1,10 +1,13 @@
 #include "plan/predict/deployment_baselines.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/deploy/workload.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {
@@ -20,25 +23,11 @@ bool is_homogeneous(const OptionCounts& counts) {
            std::ssize(counts.replicas);
 }
 
-/// What all ranks take together for a whole job.
-struct JobTime {
-    double rank_seconds = 0.0;  ///< 0 = it does not fit
-    std::int32_t steps = 0;     ///< of the adapter with most
-};
-
-JobTime time_of(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-                const Cluster& cluster, std::int32_t rounds) {
-    try {
-        const Plan plan = make_plan(job, model, datasets, cluster);
-        JobTime time;
-        for (const AdapterPlan& adapter : plan.adapters) {
-            time.steps = std::max(time.steps, adapter.total_steps);
-        }
-        time.rank_seconds = cluster.ranks * predict(job, plan, datasets, rounds).seconds;
-        return time;
-    } catch (const InputError&) {
-        return {};
-    }
+/// What a round of a job takes all ranks together that takes so many seconds.
+double rank_seconds_of_round(const Plan& plan, double seconds) {
+    std::int32_t steps = 0;
+    for (const AdapterPlan& adapter : plan.adapters) steps = std::max(steps, adapter.total_steps);
+    return steps > 0 ? static_cast<double>(plan.memory.size()) * seconds / steps : 0.0;
 }
 
 /// With one adapter alone.
@@ -66,7 +55,8 @@ class Baselines {
         }
     }
 
-    std::vector<Baseline> run(const FoundDeployments& found) const {
+    std::vector<Baseline> run(const FoundDeployments& found) {
+        for (const DeploymentPrediction& entry : found.fastest) take(entry, found.rounds);
         std::vector<Baseline> rows;
         Baseline balanced = best("balanced", job_, found, DispatchRule::balanced);
         rows.push_back(cluster_.ranks <= most_tried_ranks
@@ -84,17 +74,60 @@ class Baselines {
     }
 
   private:
-    double seconds(const Job& job, const Entries& deployment, DispatchRule rule) const {
+    /// A deployment of the job, planned once, and what it was seen to take.
+    struct Known {
+        std::optional<Plan> plan;  ///< none = it does not fit
+        std::map<DispatchRule, double> rank_seconds = {};
+    };
+
+    void take(const DeploymentPrediction& entry, std::int32_t rounds) {
+        Known& known = known_[deployment_text(entry.deployment)];
+        known.plan = entry.planned.plan;
+        if (rounds != rounds_) return;
+        known.rank_seconds[job_.parallel.dispatch] =
+            rank_seconds_of_round(*known.plan, entry.prediction->seconds);
+    }
+
+    /// 0 where it does not fit.
+    double seconds(const Job& job, const Entries& deployment, DispatchRule rule) {
         if (deployment.empty()) return 0.0;
         Job its = deployed(job, deployment);
         its.parallel.dispatch = rule;
-        return round_rank_seconds(its, model_, datasets_, cluster_, rounds_);
+        if (&job != &job_) return round_rank_seconds(its, model_, datasets_, cluster_, rounds_);
+        const auto [known, fresh] = known_.try_emplace(deployment_text(deployment));
+        if (fresh) known->second.plan = plan_or_none(deployed(job, deployment));
+        const std::optional<Plan>& plan = known->second.plan;
+        if (!plan || (rule == DispatchRule::uniform && !all_hold_all(*plan))) return 0.0;
+        const auto [taken, first] = known->second.rank_seconds.try_emplace(rule, 0.0);
+        if (first) {
+            taken->second =
+                rank_seconds_of_round(*plan, predict(its, *plan, datasets_, rounds_).seconds);
+        }
+        return taken->second;
+    }
+
+    /// Deployments are planned alike whatever is dealt.
+    std::optional<Plan> plan_or_none(Job job) const {
+        job.parallel.dispatch = DispatchRule::balanced;
+        try {
+            return make_plan(job, model_, datasets_, cluster_);
+        } catch (const InputError&) {
+            return std::nullopt;
+        }
+    }
+
+    bool all_hold_all(const Plan& plan) const {
+        const std::int64_t longest =
+            workload_of(job_, model_, cluster_.backend, datasets_).longest_sample;
+        return std::ranges::all_of(plan.replicas, [&](const ReplicaPlan& replica) {
+            return replica.microbatch_tokens >= longest;
+        });
     }
 
     /// The fastest of the first few that fit, and of those that were predicted; with dispatch
     /// uniform of those whose replicas are cut alike and take every sample.
     Baseline best(std::string name, const Job& job, const FoundDeployments& found,
-                  DispatchRule rule) const {
+                  DispatchRule rule) {
         Baseline best{std::move(name), {}, 0.0};
         const bool uniform = rule == DispatchRule::uniform;
         if (!uniform) {
@@ -116,7 +149,7 @@ class Baselines {
 
     /// False where it does not fit.
     bool take_if_faster(const Job& job, const Entries& deployment, DispatchRule rule,
-                        Baseline& best) const {
+                        Baseline& best) {
         const double taken = seconds(job, deployment, rule);
         if (taken <= 0.0) return false;
         if (best.rank_seconds > 0.0 && taken >= best.rank_seconds) return true;
@@ -128,7 +161,7 @@ class Baselines {
     /// Of all replicas that take every sample and divide the ranks, with 2^k stages, or where none
     /// of these fit with any: what is best when each gets as many samples is not what the search
     /// looks for.
-    Baseline best_alike(const Entries& options) const {
+    Baseline best_alike(const Entries& options) {
         Baseline best{"Task-Fused", {}, 0.0};
         for (const bool powers : {true, false}) {
             for (ReplicaJob replica : options) {
@@ -145,12 +178,12 @@ class Baselines {
     }
 
     /// Deployments of one adapter are tried for all of them `together` too.
-    Baseline summed(std::string name, DispatchRule rule, Baseline& together) const {
+    Baseline summed(std::string name, DispatchRule rule, Baseline& together) {
         Baseline sum{std::move(name), {}, 0.0};
         for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
             const Job one = alone(job_, a);
             const FoundDeployments found =
-                find_deployments(one, model_, datasets_, cluster_, rounds_, 0);
+                find_deployments(one, model_, datasets_, cluster_, {rounds_, 0});
             const Baseline own = best("", one, found, rule);
             if (own.rank_seconds <= 0.0) return {sum.name, {}, 0.0};
             take_if_faster(job_, own.deployment, DispatchRule::balanced, together);
@@ -165,7 +198,8 @@ class Baselines {
     std::span<const DatasetInfo> datasets_;
     Cluster cluster_;
     std::int32_t rounds_;
-    std::vector<std::int32_t> steps_;  ///< of each adapter
+    std::vector<std::int32_t> steps_;     ///< of each adapter
+    std::map<std::string, Known> known_;  ///< by deployment
 };
 
 }  // namespace
@@ -173,8 +207,12 @@ class Baselines {
 double round_rank_seconds(const Job& job, const ModelSpec& model,
                           std::span<const DatasetInfo> datasets, const Cluster& cluster,
                           std::int32_t rounds) {
-    const JobTime time = time_of(job, model, datasets, cluster, rounds);
-    return time.steps > 0 ? time.rank_seconds / time.steps : 0.0;
+    try {
+        const Plan plan = make_plan(job, model, datasets, cluster);
+        return rank_seconds_of_round(plan, predict(job, plan, datasets, rounds).seconds);
+    } catch (const InputError&) {
+        return 0.0;
+    }
 }
 
 std::vector<Baseline> compare_baselines(const Job& job, const ModelSpec& model,

@@ -12,6 +12,9 @@ namespace {
 
 using Entries = std::vector<ReplicaJob>;
 
+/// Samples of the first rounds are not quite those of the whole job.
+constexpr double bound_spare = 0.03;
+
 bool some_holds_all(const DeploymentTask& task) {
     return std::any_of(task.options.begin(), task.options.end(), [&](const ReplicaOption& option) {
         return option.seconds.size() == task.samples.size();
@@ -57,6 +60,28 @@ bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetI
     return true;
 }
 
+struct Tried {
+    DeploymentPrediction entry;
+    bool fits = false;  ///< it has no prediction either where the limits rule it out
+};
+
+Tried try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
+                     std::span<const DatasetInfo> datasets, Cluster cluster, std::int32_t rounds,
+                     const SpeedLimits& limits) {
+    cluster.costs.reset();
+    Tried tried{{deployment, std::nullopt}};
+    const Job its = deployed(job, deployment);
+    try {
+        tried.entry.planned = plan_job(its, model, datasets, cluster);
+        tried.entry.prediction =
+            predict_within(its, tried.entry.planned.plan, datasets, rounds, limits);
+        tried.fits = true;
+    } catch (const InputError&) {
+        return tried;
+    }
+    return tried;
+}
+
 /// A replica on each rank of a host, where the base fits on none alone: they hold it between them,
 /// or stream it. Not of more ranks than hosts have GPUs, as planning takes its time for each.
 Entries replicas_that_share(const Job& job, const Entries& options, const Cluster& cluster) {
@@ -71,13 +96,6 @@ Entries replicas_that_share(const Job& job, const Entries& options, const Cluste
         return {};
     }
     return {{1, 1, cluster.ranks, {}}};
-}
-
-/// One pipeline cannot use all ranks: a stage has a layer at least. The job does not say how else.
-bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster) {
-    const ParallelJob& parallel = job.parallel;
-    return parallel.deployment.empty() && !parallel.pipeline_given && !parallel.pipeline_stages &&
-           !parallel.by_workers() && cluster.ranks > model.layers;
 }
 
 InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
@@ -100,18 +118,9 @@ InputError nothing_found(const Job& job, const FoundDeployments& found, const Cl
 
 DeploymentPrediction predict_deployment(const Job& job, const Entries& deployment,
                                         const ModelSpec& model,
-                                        std::span<const DatasetInfo> datasets, Cluster cluster,
-                                        std::int32_t rounds) {
-    cluster.costs.reset();
-    DeploymentPrediction entry{deployment, std::nullopt};
-    const Job its = deployed(job, deployment);
-    try {
-        entry.planned = plan_job(its, model, datasets, cluster);
-        entry.prediction = predict(its, entry.planned.plan, datasets, rounds);
-    } catch (const InputError&) {
-        return entry;
-    }
-    return entry;
+                                        std::span<const DatasetInfo> datasets,
+                                        const Cluster& cluster, std::int32_t rounds) {
+    return try_deployment(job, deployment, model, datasets, cluster, rounds, {}).entry;
 }
 
 Job deployed(const Job& job, const Entries& deployment) {
@@ -154,38 +163,45 @@ Entries deployment_of(const OptionCounts& counts, const Entries& options) {
 
 FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster,
-                                  std::int32_t rounds, std::size_t most) {
-    Cluster unmeasured = cluster;
-    unmeasured.costs.reset();
+                                  const WorthPredicting& worth) {
     Job open = job;
     open.parallel.deployment.clear();
-    const Plan base = plan_before_deployment(open, model, datasets, unmeasured);
-    DeploymentOptions options = options_that_hold_all(open, base, datasets, unmeasured);
+    const Plan base = plan_before_deployment(open, model, datasets, cluster);
+    DeploymentOptions options = options_that_hold_all(open, base, datasets, cluster);
     if (job.parallel.dispatch == DispatchRule::uniform) keep_those_that_hold_all(options);
     FoundDeployments found;
+    found.rounds = worth.rounds;
     found.search = search_deployments(options.task);
-    const auto try_one = [&](const OptionCounts& counts) {
-        DeploymentPrediction entry = predict_deployment(
-            job, deployment_of(counts, options.replicas), model, datasets, unmeasured, rounds);
-        const bool fits = entry.prediction.has_value();
-        if (fits) found.fastest.push_back(std::move(entry));
-        return fits;
+    double least_speed = (1.0 - bound_spare) * worth.least_speed;
+    const auto try_one = [&](const Entries& deployment, double most) {
+        if (most < least_speed) {
+            ++found.ruled_out;
+            return true;
+        }
+        const SpeedLimits limits{least_speed, most};
+        Tried tried =
+            try_deployment(job, deployment, model, datasets, cluster, worth.rounds, limits);
+        if (tried.fits && !tried.entry.prediction) ++found.ruled_out;
+        if (!tried.entry.prediction) return tried.fits;
+        if (worth.fastest_alone) {
+            least_speed = std::max(least_speed, (1.0 - bound_spare) * predicted_speed(tried.entry));
+        }
+        found.fastest.push_back(std::move(tried.entry));
+        return true;
     };
     const bool some_even = std::ranges::any_of(
         found.search.solved, [&](const auto& counts) { return is_even(options.task, counts); });
-    bool has_even = !some_even || most == 1;  // what comes last is an even one
+    bool has_even = !some_even || worth.most == 1;  // what comes last is an even one
     for (const OptionCounts& counts : found.search.solved) {
-        if (found.fastest.size() >= most) break;
+        const std::size_t taken = found.fastest.size() + found.ruled_out;
+        if (taken >= worth.most) break;
         const bool even = is_even(options.task, counts);
-        if (found.fastest.size() + 1 == most && !has_even && !even) continue;
-        if (try_one(counts) && even) has_even = true;
+        if (taken + 1 == worth.most && !has_even && !even) continue;
+        const double most = most_tokens_per_second(options.task, counts.replicas);
+        if (try_one(deployment_of(counts, options.replicas), most) && even) has_even = true;
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);
-    if (!sharing.empty() && most > 0) {
-        DeploymentPrediction entry =
-            predict_deployment(job, sharing, model, datasets, unmeasured, rounds);
-        if (entry.prediction) found.fastest.push_back(std::move(entry));
-    }
+    if (!sharing.empty() && worth.most > 0) try_one(sharing, SpeedLimits{}.most);
     std::stable_sort(found.fastest.begin(), found.fastest.end(), [](const auto& a, const auto& b) {
         return predicted_speed(a) > predicted_speed(b);
     });
@@ -203,10 +219,8 @@ bool same_cuts(const std::vector<ReplicaJob>& one, const std::vector<ReplicaJob>
 std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& model,
                                                   std::span<const DatasetInfo> datasets,
                                                   const Cluster& cluster, const Plan* former) {
-    if (!job.parallel.find_deployment && !has_too_many_ranks(job, model, cluster)) {
-        return std::nullopt;
-    }
-    if (former == nullptr && !job.parallel.deployment.empty()) return std::nullopt;
+    const bool is_given = former == nullptr && !job.parallel.deployment.empty();
+    if (!job.parallel.find_deployment || is_given) return std::nullopt;
     const auto longest = [&] {
         return workload_of(job, model, cluster.backend, datasets).longest_sample;
     };
@@ -217,7 +231,9 @@ std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& mod
             return std::nullopt;
         }
     }
-    FoundDeployments found = find_deployments(job, model, datasets, cluster);
+    WorthPredicting worth;
+    worth.fastest_alone = true;
+    FoundDeployments found = find_deployments(job, model, datasets, cluster, worth);
     if (found.fastest.empty()) throw nothing_found(job, found, cluster, longest());
     job.parallel.deployment = found.fastest.front().deployment;
     return found;

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/deploy/workload.h"
+#include "plan/memory/fit_memory.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 
@@ -28,19 +30,31 @@ class Remedies {
     }
 
   private:
-    /// `at_once`: adapters that it means to train together.
+    /// In the sizes of the plan where they fit. `at_once`: adapters that it means to train
+    /// together.
     void add(const std::string& change, const Job& job, const Cluster& cluster,
              std::size_t at_once = 1) {
         IdleRemedy& remedy = remedies_.emplace_back();
         remedy.change = change;
         remedy.ranks = cluster.ranks;
         try {
-            const Plan plan = make_plan(job, plan_.model, datasets_, cluster);
-            if (plan.first_admitted.size() < at_once) return;
+            Plan plan = make_plan(job, plan_.model, datasets_, cluster, &plan_);
+            if (plan.first_admitted.size() < at_once) {
+                if (most_at_once(job, cluster) < at_once) return;
+                plan = make_plan(job, plan_.model, datasets_, cluster);
+            }
             remedy.prediction = predict(job, plan, datasets_, rounds_);
         } catch (const InputError&) {
             return;
         }
+    }
+
+    /// Adapters that train beside the smallest microbatches.
+    std::size_t most_at_once(Job job, const Cluster& cluster) const {
+        job.parallel.microbatch_tokens =
+            workload_of(job, plan_.model, cluster.backend, datasets_).longest_sample;
+        if (may_use(job, Recompute::layer)) job.parallel.recompute = Recompute::layer;
+        return make_plan(job, plan_.model, datasets_, cluster).first_admitted.size();
     }
 
     void add_adapters() {

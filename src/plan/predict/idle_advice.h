@@ -21,8 +21,9 @@ struct IdleRemedy {
     std::optional<Prediction> prediction;  ///< none = the job does not fit then
 };
 
-/// What would leave the stages less idle than the `own` prediction of `plan` says, each planned and
-/// predicted as own was; none where own's idle share is below idle_worth_advice.
+/// What would leave the stages less idle than the `own` prediction of `plan` says, each predicted
+/// as own was and planned in the plan's sizes of microbatches, where these fit; none where own's
+/// idle share is below idle_worth_advice.
 /// - more adapters at once, with policies that train several: all of them where max_adapters keeps
 ///   some waiting, twice as many (each there twice) where none waits;
 /// - larger global batches: twice and four times the samples of every adapter;

@@ -74,10 +74,13 @@ class Predictor {
         }
     }
 
-    Prediction run(std::int32_t rounds) {
-        int windows = 0;
-        while (windows < most_windows && play(rounds)) ++windows;
+    std::optional<Prediction> run(std::int32_t rounds, const SpeedLimits& limits = {}) {
         result_.tokens = tokens_of_job(job_, plan_, datasets_);
+        int windows = 0;
+        while (windows < most_windows && play(rounds)) {
+            ++windows;
+            if (least_seconds(limits.most) * limits.least > all_tokens()) return std::nullopt;
+        }
         if (tokens_ <= 0.0) return std::move(result_);
         for (const double busy : busy_) {
             result_.idle_share.push_back(std::max(0.0, 1.0 - busy / seconds_));
@@ -88,6 +91,13 @@ class Predictor {
     }
 
   private:
+    double all_tokens() const { return static_cast<double>(result_.tokens); }
+
+    /// Of the whole job, where what is not played goes at this speed.
+    double least_seconds(double speed) const {
+        return seconds_ + std::max(0.0, all_tokens() - tokens_) / speed;
+    }
+
     void admit_next() {
         std::vector<AdapterClaim> claims;
         for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
@@ -230,7 +240,13 @@ double Prediction::mean_idle_share() const {
 
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds, const MetShapes& met) {
-    return Predictor(job, plan, datasets, met).run(rounds);
+    return *Predictor(job, plan, datasets, met).run(rounds);
+}
+
+std::optional<Prediction> predict_within(const Job& job, const Plan& plan,
+                                         std::span<const DatasetInfo> datasets, std::int32_t rounds,
+                                         const SpeedLimits& limits) {
+    return Predictor(job, plan, datasets, {}).run(rounds, limits);
 }
 
 std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -38,6 +39,17 @@ struct Prediction {
 /// goes by tokens. `met`: shapes that stages have met before.
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds, const MetShapes& met = {});
+
+/// Speeds of a whole job, tokens a second.
+struct SpeedLimits {
+    double least = 0.0;  ///< below which a prediction is of no interest
+    double most = std::numeric_limits<double>::infinity();  ///< that no run exceeds
+};
+
+/// The same; none as soon as what is played leaves no way to reach limits.least.
+std::optional<Prediction> predict_within(const Job& job, const Plan& plan,
+                                         std::span<const DatasetInfo> datasets, std::int32_t rounds,
+                                         const SpeedLimits& limits);
 
 /// What a policy would do with a job.
 struct PolicyPrediction {

@@ -21,19 +21,6 @@ constexpr double start_seconds_cuda = 30.0;
 constexpr double start_seconds_cpu = 1.0;
 constexpr double weights_rate = 1e9;
 
-/// 0 = it cannot be done.
-double seconds_in(const Job& rest, const std::vector<ReplicaJob>& deployment,
-                  const ModelSpec& model, std::span<const DatasetInfo> datasets,
-                  const Cluster& cluster) {
-    const Job its = deployed(rest, deployment);
-    try {
-        const Plan plan = make_plan(its, model, datasets, cluster);
-        return predict(its, plan, datasets, rounds_played).seconds;
-    } catch (const InputError&) {
-        return 0.0;
-    }
-}
-
 bool can_go_on(const Job& job, const std::vector<ReplicaJob>& deployment, const ModelSpec& model,
                std::span<const DatasetInfo> datasets, const Cluster& cluster) {
     try {
@@ -86,16 +73,16 @@ Redeployment judge_deployment(const Job& job, const Plan& plan,
     result.cost = redeployment_seconds(plan);
     const Job rest = rest_of(job, steps_left);
     if (rest.adapters.empty()) return result;
-    Cluster unmeasured = cluster;
-    unmeasured.costs.reset();
     const auto& now = job.parallel.deployment;
-    result.seconds_now = seconds_in(rest, now, plan.model, datasets, unmeasured);
+    const auto prediction =
+        predict_deployment(rest, now, plan.model, datasets, cluster, rounds_played).prediction;
+    result.seconds_now = prediction ? prediction->seconds : 0.0;
     if (result.seconds_now < least_costs_gained * result.cost) return result;
     const FoundDeployments found =
-        find_deployments(rest, plan.model, datasets, unmeasured, rounds_played);
+        find_deployments(rest, plan.model, datasets, cluster, {rounds_played});
     for (const DeploymentPrediction& entry : found.fastest) {
         if (same_cuts(entry.deployment, now)) return result;
-        if (!can_go_on(job, entry.deployment, plan.model, datasets, unmeasured)) continue;
+        if (!can_go_on(job, entry.deployment, plan.model, datasets, cluster)) continue;
         result.deployment = entry.deployment;
         result.seconds_then = entry.prediction->seconds;
         return result;

@@ -12,6 +12,9 @@ namespace loratrain {
 
 namespace {
 
+/// Of the time of one pipeline, at most, that another way has to take.
+constexpr double enough = 1.0 / (1.0 + usual_gain);
+
 /// A way of training, and what it takes of one pipeline's time.
 struct Share {
     UsualWay::Kind kind = UsualWay::Kind::pipeline;
@@ -39,13 +42,18 @@ class WaySearch {
     UsualWay run() {
         const DeploymentPrediction pipeline =
             predict_deployment(job_, {}, model_, datasets_, cluster_);
-        way_.found = find_deployments(job_, model_, datasets_, cluster_);
-        if (!pipeline.prediction) return without_pipeline();
+        WorthPredicting worth;
+        worth.fastest_alone = true;
+        if (!pipeline.prediction) return without_pipeline(worth);
+        const std::optional<Share> workers = workers_beside_pipeline();
+        const double of_workers = workers ? workers->of_pipeline / enough : 1.0;
+        worth.least_speed = pipeline.prediction->tokens_per_second() / std::min(enough, of_workers);
+        way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         std::vector<Share> others;
         if (auto replicas = replicas_beside(*pipeline.prediction)) {
             others.push_back(std::move(*replicas));
         }
-        if (auto workers = workers_beside_pipeline()) others.push_back(std::move(*workers));
+        if (workers) others.push_back(*workers);
         take(others);
         if (way_.kind == UsualWay::Kind::pipeline) way_.planned = pipeline.planned;
         if (way_.kind == UsualWay::Kind::replicas) way_.planned = way_.found->fastest[0].planned;
@@ -53,7 +61,8 @@ class WaySearch {
     }
 
   private:
-    UsualWay without_pipeline() {
+    UsualWay without_pipeline(const WorthPredicting& worth) {
+        way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         if (way_.found->fastest.empty()) return {};
         const DeploymentPrediction& fastest = way_.found->fastest.front();
         way_.kind = UsualWay::Kind::replicas;
@@ -107,7 +116,6 @@ class WaySearch {
     }
 
     void take(const std::vector<Share>& others) {
-        constexpr double enough = 1.0 / (1.0 + usual_gain);
         const Share* taken = nullptr;
         for (const Share& other : others) {
             const double least = taken != nullptr ? taken->of_pipeline : 1.0;
@@ -143,13 +151,20 @@ bool has_choice(const Job& job, const Cluster& cluster) {
            job.schedule.policy == SchedulePolicy::balanced;
 }
 
+bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster) {
+    return job.parallel.deployment_open && cluster.ranks > model.layers;
+}
+
 UsualWay usual_way(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                    const Cluster& cluster) {
-    if (!has_choice(job, cluster)) return {};
+    UsualWay fallback;
+    if (has_too_many_ranks(job, model, cluster)) fallback.kind = UsualWay::Kind::replicas;
+    if (!has_choice(job, cluster)) return fallback;
     try {
-        return WaySearch(job, model, datasets, cluster).run();
+        UsualWay way = WaySearch(job, model, datasets, cluster).run();
+        return way.text.empty() ? fallback : way;
     } catch (const InputError&) {
-        return {};  // planning says what is wrong with the job
+        return fallback;  // planning says what is wrong with the job
     }
 }
 

@@ -28,12 +28,17 @@ struct UsualWay {
 /// schedule.policy that is not balanced.
 bool has_choice(const Job& job, const Cluster& cluster);
 
+/// Whether one pipeline cannot use all ranks, as a stage has a layer at least, and the job does not
+/// say how else.
+bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster);
+
 /// One pipeline of all ranks, unless the fastest deployment that is found (find_deployments.h), or
 /// workers as deploy_sweep.h cuts them, end the job by usual_gain earlier, by built-in costs; of
 /// the two the deployment, unless workers gain as much again. Workers are compared with one
 /// pipeline by their own simulation, where a rank holds the base, the job has two adapters or more
 /// and no max_adapters, and its assignment is open. Where one pipeline does not fit, the
-/// deployment. One pipeline where there is no choice.
+/// deployment. Where there is no choice one pipeline, or of too many ranks replicas that are still
+/// to be found.
 UsualWay usual_way(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                    const Cluster& cluster);
 

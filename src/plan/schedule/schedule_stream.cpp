@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/cost/exchange_cost.h"

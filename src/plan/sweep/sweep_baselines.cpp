@@ -8,7 +8,7 @@
 
 #include "base/dtype.h"
 #include "config/model_presets.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 
 namespace loratrain {

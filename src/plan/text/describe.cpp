@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/text_table.h"
 #include "config/job_words.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/memory/checkpoint_copies.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "measure/profile_host.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "unit/measure/metered_backend.h"
 #include "unit/model/small_stage.h"

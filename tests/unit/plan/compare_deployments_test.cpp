@@ -19,7 +19,7 @@ DeploymentOptions options_of(const Case& test) {
 DeploymentComparison compared(const Case& test) {
     return compare_deployments(
         test.job, test.plan(), test.datasets, test.cluster,
-        find_deployments(test.job, test.model, test.datasets, test.cluster, 4),
+        find_deployments(test.job, test.model, test.datasets, test.cluster, {4}),
         predict(test.job, test.plan(), test.datasets, 4), 4);
 }
 

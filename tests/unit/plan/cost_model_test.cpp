@@ -1,4 +1,5 @@
 #include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
 

@@ -44,7 +44,7 @@ TEST(DeploymentHints, UniformDispatchWantsReplicasThatAllTakeTheLongest) {
 TEST(DeploymentHints, BaselinesAreSimulated) {
     const Case test = tight_case(4);
     const FoundDeployments found =
-        find_deployments(test.job, test.model, test.datasets, test.cluster, 4);
+        find_deployments(test.job, test.model, test.datasets, test.cluster, {4});
     const std::vector<Baseline> rows =
         compare_baselines(test.job, test.model, test.datasets, test.cluster, found, 3);
     ASSERT_EQ(rows.size(), 5U);

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "plan/cost/cost_model.h"
+#include "plan/cost/built_in_costs.h"
 #include "plan/pack/dispatch_milp.h"
 #include "unit/plan/plan_fixtures.h"
 

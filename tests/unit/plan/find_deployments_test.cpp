@@ -10,7 +10,7 @@ namespace loratrain::plan_test {
 namespace {
 
 FoundDeployments found_for(const Case& test) {
-    return find_deployments(test.job, test.model, test.datasets, test.cluster, 4, 3);
+    return find_deployments(test.job, test.model, test.datasets, test.cluster, {4, 3});
 }
 
 void settle(Case& test, const Plan* former = nullptr) {
@@ -51,6 +51,31 @@ TEST(FindDeployments, TheFastestComeFirst) {
         if (i == 0) continue;
         EXPECT_LE(found.fastest[i].prediction->tokens_per_second(),
                   found.fastest[i - 1].prediction->tokens_per_second());
+    }
+}
+
+/// What no run exceeds is no less than what runs are predicted to do.
+TEST(FindDeployments, NoneIsFasterThanItsBound) {
+    for (const Case& test : {tight_case(4), skewed_case(6), tight_case(6)}) {
+        WorthPredicting worth{4, 6};
+        const FoundDeployments all =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, worth);
+        ASSERT_FALSE(all.fastest.empty());
+        EXPECT_EQ(all.ruled_out, 0U);
+        const double fastest = all.fastest.front().prediction->tokens_per_second();
+        worth.fastest_alone = true;
+        const FoundDeployments alone =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, worth);
+        ASSERT_FALSE(alone.fastest.empty());
+        EXPECT_EQ(alone.fastest.front().prediction->tokens_per_second(), fastest);
+        worth.least_speed = fastest;
+        EXPECT_FALSE(find_deployments(test.job, test.model, test.datasets, test.cluster, worth)
+                         .fastest.empty());
+        worth.least_speed = 100.0 * fastest;
+        const FoundDeployments none =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, worth);
+        EXPECT_TRUE(none.fastest.empty());
+        EXPECT_GE(none.ruled_out, all.fastest.size());
     }
 }
 

@@ -1,4 +1,5 @@
 #include "plan/pack/improve_packing.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
 

@@ -209,7 +209,7 @@ TEST(LayerOwners, APipelineIsChosenWhereItWasMeasuredToBeFaster) {
     test.job.parallel.recompute = Recompute::none;
     test.job.parallel.find_deployment = true;
     const auto found =
-        find_deployments(test.job, test.model, test.datasets, test.cluster, 4).fastest;
+        find_deployments(test.job, test.model, test.datasets, test.cluster, {4}).fastest;
     ASSERT_GE(found.size(), 2U);
     EXPECT_EQ(found.front().deployment.front().stages, 2);
     const auto shared = std::find_if(found.begin(), found.end(), [](const auto& candidate) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "plan/schedule/end_times.h"
@@ -118,6 +119,31 @@ std::vector<std::vector<int>> words(const ComputeOrder& order) {
 }
 
 }  // namespace
+
+/// Neighbours that keep, offload or stream unequally many layers take unequally long.
+TEST(AddTimes, OfStagesThatTreatTheirLayersOtherwise) {
+    Case test = uniform_case(2, 2, 8, 64, 4);
+    test.job.parallel.recompute = Recompute::layer;
+    const Plan plan = test.plan();
+    CostModel costs = plan.costs;
+    costs.layer_transfer = costs.layer_traffic = 1.0;
+    costs.offload_per_token = 1.0;
+    StagePlan first = plan.replicas.front().stages.front();
+    first.has_embedding = false;
+    first.layer_count = 8;
+    const AdapterLoads loads(MicrobatchLoad{64, 4096.0, 64});
+    const std::vector<std::function<void(StagePlan&)>> changes = {
+        [](StagePlan& stage) { stage.kept_layers = 3; },
+        [](StagePlan& stage) { stage.offloaded_layers = 7; },
+        [](StagePlan& stage) { stage.resident_layers = 1; }};
+    for (const auto& change : changes) {
+        StagePlan second = first;
+        change(second);
+        PipelineLoad load;
+        add_times(load, costs, std::vector{first, second}, Recompute::layer, loads);
+        EXPECT_NE(load.backward[0], load.backward[1]);
+    }
+}
 
 TEST(ListSchedule, FollowsItsRules) {
     for (std::uint64_t seed = 0; seed < 400; ++seed) {

@@ -1,4 +1,5 @@
 #include "plan/pack/pack_block.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "unit/plan/pack_fixtures.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <algorithm>
 

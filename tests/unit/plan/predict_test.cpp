@@ -1,4 +1,5 @@
 #include "plan/predict/predict.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,21 @@ double whole_makespan(const Case& test, const Plan& plan) {
 }
 
 }  // namespace
+
+/// A prediction is given up once what is left cannot make it fast enough.
+TEST(Predict, EndsWhereTheLeastSpeedIsOutOfReach) {
+    const Case test = uniform_case(4, 2, 64, 64, 4);
+    const Plan plan = test.plan();
+    const double speed = predict(test.job, plan, test.datasets, 4).tokens_per_second();
+    const auto within = [&](double least, double most) {
+        return predict_within(test.job, plan, test.datasets, 4, {least, most});
+    };
+    ASSERT_TRUE(within(0.99 * speed, 2.0 * speed));
+    EXPECT_EQ(within(0.99 * speed, 2.0 * speed)->tokens_per_second(), speed);
+    EXPECT_TRUE(within(0.0, speed));
+    EXPECT_FALSE(within(1.01 * speed, 1.01 * speed));
+    EXPECT_FALSE(within(1.01 * speed, 100.0 * speed));
+}
 
 TEST(Predict, OneRankTakesTheSumOfItsMicrobatches) {
     const Case test = timed_case(2, 1, 40, 4);

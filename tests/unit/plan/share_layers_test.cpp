@@ -1,4 +1,5 @@
 #include "plan/deploy/share_layers.h"
+#include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
 

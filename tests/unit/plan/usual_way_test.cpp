@@ -93,6 +93,20 @@ TEST(UsualWay, IsReplicasWhereOnePipelineDoesNotFit) {
     EXPECT_NE(way.text.find("one pipeline of all ranks does not fit"), std::string::npos);
 }
 
+/// On any device: what replicas there are is found later.
+TEST(UsualWay, IsReplicasOfMoreRanksThanLayers) {
+    Case test = open_case(1);
+    test.cluster.backend = BackendKind::cpu;
+    test.cluster.device = "cpu";
+    test.cluster.ranks = static_cast<int>(test.model.layers);
+    EXPECT_EQ(way_of(test).kind, UsualWay::Kind::pipeline);
+    ++test.cluster.ranks;
+    EXPECT_EQ(way_of(test).kind, UsualWay::Kind::replicas);
+    EXPECT_TRUE(settled(test.job, way_of(test)).parallel.find_deployment);
+    test.job.parallel.deployment_open = false;  // deployment: pipeline
+    EXPECT_EQ(way_of(test).kind, UsualWay::Kind::pipeline);
+}
+
 /// LobRA's rule that the lanes of a stage are on one host: it comes of what messages take.
 TEST(FindDeployments, KeepLanesOnOneHostForItsLinks) {
     Case test = open_case(1);

@@ -1,0 +1,238 @@
+#include "plan/cost/built_in_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/text.h"
+#include "plan/memory/residency.h"
+#include "plan/tensor_shard.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Sustained rates of one device in FLOP/s, and times in seconds. `matrix` and `attention` of the
+/// H200 are what steps of llama-3.1-8b with four adapters of r = 16 on all linears took there, at
+/// its power limit, in microbatches of 8192 tokens: 18.4k tokens/s of samples of 2048, 15.2k of
+/// samples of 8192. Fitted to its layers in microbatches of 500 to 7000 tokens: what does not grow
+/// with tokens, and the head, 3.4 us a target; in fp8, where codes were made by ops of their own,
+/// 24.2k tokens/s of samples of 2048. Those of the H100 are what a profile of the same took there,
+/// of 2048 to 8192 tokens and samples of up to 4096 (tests/bench/device_rates.py; the step's of
+/// adapters of r = 8 to 128), with kernels that were slower than today's. Links are the H200's for
+/// both, as its peaks are. All others are scaled by the maker's peaks from what the H200 did with
+/// those kernels, 574 and 340 TFLOP/s: dense bf16 (989.4 TFLOP/s; A100 312 as an SXM module, L40S
+/// 362, A40 150, A10 125, L4 121), memory (`memory_peak`) for what `matrix` takes beside the head's
+/// plain products and for optimizer steps, and links (900 GB/s; 600, PCIe 4's 64 for the rest).
+/// Between hosts 0.8 of the network adapter that such a device usually has for itself: 400 Gbit/s,
+/// A100 200, L40S and A40 100, A10 and L4 25, a processor 10.
+struct DeviceRates {
+    std::string_view name;
+    double matrix;     ///< linears with their adapters, norms and elementwise work
+    double fp8;        ///< the same with linears in fp8; 0 = they are not computed there
+    double head;       ///< the head's plain products
+    double attention;  ///< causal attention, forward and backward
+    double layer_fixed;
+    double lost_tokens;  ///< a microbatch's GEMMs take longer by so many: unfilled tiles and waves
+    double message_fixed;
+    double message_bytes;    ///< per second
+    double between_fixed;    ///< of a message between hosts; an estimate of all, as the next
+    double between_bytes;    ///< per second, from one rank to another
+    double sum_bytes;        ///< per second, of a sum over lanes, sent and received
+    double memory_bytes;     ///< per second, of an optimizer step
+    double memory_peak;      ///< of a GPU, bytes per second
+    double host_bytes;       ///< per second, from the host's memory; an estimate of all
+    double peer_bytes;       ///< per second, from another rank's of the host; an estimate of all
+    std::string_view doubt;  ///< why they are estimates; "" = measured
+};
+
+constexpr std::string_view scaled_from_h200 =
+    ", an estimate: an h200's rates, scaled by the maker's peaks";
+
+constexpr std::array<DeviceRates, 10> devices{{
+    {"h200", 620e12, 850e12, 610e12, 490e12, 60e-6, 400.0, 20e-6, 200e9, 30e-6, 40e9, 320e9, 2.5e12,
+     4.8e12, 50e9, 300e9, ""},
+    {"h100", 587e12, 818e12, 604e12, 319e12, 60e-6, 360.0, 20e-6, 200e9, 30e-6, 40e9, 320e9,
+     1.74e12, 3.35e12, 50e9, 300e9, ""},
+    {"a100", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 30e-6, 20e9, 213e9, 1.06e12,
+     2.04e12, 24e9, 200e9, scaled_from_h200},
+    {"a100-40", 184e12, 0.0, 192e12, 107e12, 60e-6, 400.0, 20e-6, 133e9, 30e-6, 20e9, 213e9,
+     0.81e12, 1.555e12, 24e9, 200e9, scaled_from_h200},
+    {"l40s", 198e12, 0.0, 223e12, 124e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.45e12,
+     0.864e12, 24e9, 20e9, scaled_from_h200},
+    {"a6000", 90e12, 0.0, 95e12, 53e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.4e12,
+     0.768e12, 24e9, 20e9, scaled_from_h200},
+    {"a40", 87e12, 0.0, 92e12, 51e12, 60e-6, 400.0, 20e-6, 14e9, 30e-6, 10e9, 23e9, 0.36e12,
+     0.696e12, 24e9, 20e9, scaled_from_h200},
+    {"a10", 73e12, 0.0, 77e12, 43e12, 60e-6, 400.0, 20e-6, 14e9, 50e-6, 2.5e9, 23e9, 0.31e12,
+     0.6e12, 24e9, 20e9, scaled_from_h200},
+    {"l4", 66e12, 0.0, 75e12, 42e12, 60e-6, 400.0, 20e-6, 14e9, 50e-6, 2.5e9, 23e9, 0.16e12, 0.3e12,
+     24e9, 20e9, scaled_from_h200},
+    {"cpu", 300e9, 0.0, 350e9, 100e9, 20e-6, 0.0, 5e-6, 5e9, 30e-6, 1e9, 5e9, 10e9, 0.0, 5e9, 5e9,
+     ", an estimate: processors differ"},
+}};
+
+constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
+constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
+constexpr double forward_share = 0.45;      // of a layer's matrix time
+constexpr double forward_of_attention = 1.0 / 3.5;
+constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
+constexpr double bytes_per_stepped_parameter = 32.0;
+
+/// Of any host of a GPU: an estimate, of about 30 launches in a layer's forward and 45 in its
+/// backward, 4 us each, and some more for the tables of every adapter. Shapes that are new are left
+/// out: a run meets few after its first minutes.
+constexpr HostCosts host_of_gpu{
+    {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, {}, {}};
+
+/// Of a device that is not known, the h100's.
+const DeviceRates& rates_of(std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    return found != devices.end() ? *found : devices[1];
+}
+
+/// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
+double lane_efficiency(std::int32_t tensor) {
+    const double doublings = std::log2(static_cast<double>(tensor));
+    return 1.0 - 0.01 * doublings * (doublings + 2.0);
+}
+
+}  // namespace
+
+CostLine lane_sums(const ModelSpec& model, DType compute, const LinkCost& link,
+                   std::int32_t tensor) {
+    if (tensor == 1) return {};
+    const double row =
+        static_cast<double>(model.hidden_size) * static_cast<double>(size_of(compute));
+    const double travelled = 2.0 * (tensor - 1) / tensor;
+    return {sums_of_a_pass * link.fixed, sums_of_a_pass * travelled * row * link.per_byte, 0.0};
+}
+
+LinkCost lane_link(std::string_view device) {
+    const DeviceRates& rates = rates_of(device);
+    return {rates.message_fixed, 1.0 / rates.sum_bytes};
+}
+
+LinkCost link_between_hosts(std::string_view device) {
+    const DeviceRates& rates = rates_of(device);
+    return {rates.between_fixed, 1.0 / rates.between_bytes};
+}
+
+void add_to_layers(const CostLine& line, double times, CostModel& costs) {
+    for (CostLine* layer : {&costs.layer_forward, &costs.layer_backward}) {
+        layer->fixed = std::max(0.0, layer->fixed + times * line.fixed);
+        layer->per_token = std::max(0.0, layer->per_token + times * line.per_token);
+    }
+}
+
+CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view device,
+                         std::int32_t tensor, bool fp8_linears) {
+    const ModelSpec model = lane_model(whole, tensor);
+    const DeviceRates& rates = rates_of(device);
+    const bool known = rates.name == device;
+    const bool cpu = rates.name == "cpu";
+    const double speed =
+        (!cpu && compute == DType::f32 ? fp32_on_gpu : 1.0) * lane_efficiency(tensor);
+
+    const auto head = static_cast<double>(model.vocab_size * model.hidden_size);
+    const double layer =
+        (static_cast<double>(matmul_parameters(model)) - head) / static_cast<double>(model.layers);
+    const double matrix = fp8_linears && rates.fp8 > 0.0 ? rates.fp8 : rates.matrix;
+    const double linear = 4.0 * layer / (matrix * speed);
+    const double attention = 6.0 * static_cast<double>(model.q_size()) / (rates.attention * speed);
+
+    const double fixed = rates.layer_fixed + rates.lost_tokens * linear;
+
+    CostModel costs;
+    costs.layer_forward = {fixed * forward_share, linear * forward_share,
+                           attention * forward_of_attention};
+    costs.layer_backward = {fixed * (1.0 - forward_share), linear * (1.0 - forward_share),
+                            attention * (1.0 - forward_of_attention)};
+    const std::int64_t qkv = model.hidden_size * (model.q_size() + 2 * model.kv_size());
+    costs.first_layer_saving = static_cast<double>(qkv) / layer;
+    costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
+    if (!cpu) costs.host = host_of_gpu;
+    costs.step_fixed = rates.layer_fixed;
+    costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
+    costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
+    add_to_layers(lane_sums(model, compute, lane_link(device), tensor), 1.0, costs);
+    costs.source =
+        cat("built in for ", rates.name, rates.doubt,
+            known ? std::string() : cat(", an estimate, as '", device, "' is not known"));
+    return costs;
+}
+
+void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
+    std::int64_t layer = 0;
+    double forward = 0.0;
+    double backward = 0.0;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        const LinearShape shape = linear_shape(model, linear);
+        layer += shape.in * shape.out;
+        const bool kept = linear != Linear::o && linear != Linear::down && linear != Linear::qkv &&
+                          !has_bias(model, linear);
+        for (const AdapterJob& adapter : job.adapters) {
+            if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;
+            const bool drops = adapter.lora_dropout > 0.0;
+            const auto product = static_cast<double>(shape.in * shape.out);
+            if (drops) forward += product;
+            backward += drops ? 2.0 * product : (kept ? 0.0 : product);
+        }
+    }
+    if (backward == 0.0) return;
+    const double one = costs.layer_forward.per_token /
+                       (static_cast<double>(layer) * static_cast<double>(job.adapters.size()));
+    costs.layer_forward.per_token += forward * one;
+    costs.layer_backward.per_token += backward * one;
+}
+
+void add_transfers(const Job& job, const Plan& plan, std::string_view device, std::int32_t tensor,
+                   CostModel& costs) {
+    if (resident_layers(job) == all_layers) return;
+    const ModelSpec model = lane_model(plan.model, tensor);
+    const WeightFormat format = plan.fp8_linears ? WeightFormat::e4m3 : linear_format(plan);
+    std::uint64_t bytes = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const LinearShape shape = linear_shape(model, static_cast<Linear>(i));
+        bytes += weight_layout(traits_of(format), {shape.out, shape.in}).bytes;
+    }
+    const DeviceRates& rates = rates_of(device);
+    const bool shared = job.model.residency.kind == Residency::Kind::shared;
+    costs.layer_transfer =
+        static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
+    if (rates.memory_peak == 0.0) return;
+    costs.layer_traffic = (shared ? 0.5 : 1.0) * static_cast<double>(bytes) / rates.memory_peak;
+    costs.link_power = shared ? power_of_links : 0.0;
+}
+
+void add_offload(double bytes_of_token, std::string_view device, CostModel& costs) {
+    const DeviceRates& rates = rates_of(device);
+    if (rates.name != device || rates.name == "cpu") return;
+    costs.offload_per_token = bytes_of_token / rates.host_bytes;
+}
+
+void take_unmeasured(const CostModel& built_in, CostModel& measured) {
+    measured.offload_per_token = built_in.offload_per_token;
+    measured.layer_traffic = built_in.layer_traffic;
+    measured.link_power = built_in.link_power;
+    if (measured.between_hosts || !built_in.between_hosts) return;
+    measured.between_hosts = built_in.between_hosts;
+    measured.ranks_per_host = built_in.ranks_per_host;
+}
+
+std::vector<std::string> device_names() {
+    std::vector<std::string> names;
+    names.reserve(devices.size());
+    for (const DeviceRates& rates : devices) names.emplace_back(rates.name);
+    return names;
+}
+
+bool computes_fp8(std::string_view device) {
+    const auto* found = std::find_if(devices.begin(), devices.end(),
+                                     [&](const DeviceRates& d) { return d.name == device; });
+    return found == devices.end() || found->fp8 > 0.0;
+}
+
+}  // namespace loratrain
