@@ -38,10 +38,10 @@ enum class LrSchedule : std::uint8_t {
 enum class LrRamp : std::uint8_t { linear, cosine, one_minus_sqrt };
 enum class Tokenizer : std::uint8_t { none, bytes };
 enum class Recompute : std::uint8_t { automatic, none, layer };
-/// sequential: one adapter after another, one microbatch at a time. one_f_one_b ("1f1b"): one
-/// adapter after another, its batch as a 1F1B pipeline. mlora: adapters in turn fill the pipeline,
-/// a microbatch holds samples of one adapter. balanced: adapters are grouped and share
-/// microbatches.
+/// sequential: one adapter after another, in as few microbatches as its batch needs. one_f_one_b
+/// ("1f1b"): likewise, in as many as there are stages or more. Both keep as many in flight as
+/// stages. mlora: adapters in turn fill the pipeline, a microbatch holds samples of one adapter.
+/// balanced: adapters are grouped and share microbatches. (plan/pack/pack_block.h)
 enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balanced };
 /// How policy balanced fills microbatches. milp: also by MILP, where greedy filling comes near the
 /// best. bucketed pads samples to the lengths of a few buckets.
@@ -152,7 +152,6 @@ struct ParallelJob {
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: `deployment` is what find_deployments.h finds, empty until then.
     bool find_deployment = false;
-    bool pipeline_given = false;  ///< `deployment: pipeline`: no replicas, for whatever reason
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
     /// Not given, nor is pipeline_stages: one pipeline, unless another way gains enough

@@ -172,8 +172,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel, ProblemLog& 
         return node->kind == YamlNode::Kind::scalar && node->text == word;
     };
     parallel.deployment_open = node == nullptr && !parallel.pipeline_stages;
-    parallel.pipeline_given = node != nullptr && is_word(pipeline_word);
-    if (node == nullptr || parallel.pipeline_given) return;
+    if (node == nullptr || is_word(pipeline_word)) return;
     parallel.find_deployment = is_word(auto_word);
     const bool has_entries = node->kind == YamlNode::Kind::list && !node->children.empty();
     if (!parallel.find_deployment && !has_entries) {

@@ -7,7 +7,7 @@
 #include "plan/cost/device.h"
 #include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"
-#include "plan/deploy/search_layout.h"
+#include "plan/deploy/layout_player.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/layer_owners.h"

@@ -9,13 +9,11 @@
 #include "base/bisect.h"
 #include "plan/cost/cost_model.h"
 #include "plan/deploy/keep_layers.h"
+#include "plan/deploy/layout_player.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
-#include "plan/pack/rounds_at_start.h"
-#include "plan/predict/predict.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
-#include "plan/schedule/schedule_stream.h"
 
 namespace loratrain {
 
@@ -28,10 +26,10 @@ constexpr std::int64_t finest_parts = 64;
 constexpr std::size_t refined = 2;  ///< sizes around which finer parts are looked at
 constexpr std::size_t finalists = 8;
 constexpr std::size_t finalists_of_large = 2;
+constexpr int most_steps = 8;        ///< from the fastest finalist to sizes beside it
 constexpr std::size_t deepened = 8;  ///< finalists whose depths are looked at
 /// Samples of a prediction's first rounds times stages, up to which finalists are predicted.
 constexpr std::int64_t most_predicted = 1 << 14;
-constexpr std::int32_t rounds_predicted = 16;
 /// What is played is that much slower or faster than what is predicted.
 constexpr double near_enough = 0.94;
 constexpr double least_gain_cpu = 0.02;
@@ -40,19 +38,6 @@ constexpr std::int32_t spare_part = 2;
 constexpr std::int32_t spare_depths_cuda = 2;
 constexpr std::int32_t spare_depths_cpu = 4;  // what a computation takes varies by 15%
 constexpr std::int32_t most_depths = 16;
-constexpr std::size_t most_samples_balanced = 1024;
-constexpr std::size_t most_samples_quick = 16384;  // the other policies pack in no time
-constexpr std::int32_t most_rounds = 32;
-
-std::int64_t tokens_played(std::span<const Round> rounds) {
-    std::int64_t tokens = 0;
-    for (const Round& round : rounds) {
-        for (const PendingBatch& batch : round) {
-            for (const SampleRef& sample : batch.samples) tokens += sample.tokens;
-        }
-    }
-    return tokens;
-}
 
 class LayoutSearch {
   public:
@@ -122,7 +107,21 @@ class LayoutSearch {
             if (size >= fewest) sizes.insert(size);
         }
         if (const std::int64_t most = most_without(fewest); most > 0) sizes.insert(most);
+        if (const std::int64_t most = most_by_cost(fewest); most > 0) sizes.insert(most);
         return {sizes.rbegin(), sizes.rend()};
+    }
+
+    /// What a job gets that says `recompute: none`; 0 = that does not fit beside as many adapters.
+    std::int64_t most_by_cost(std::int64_t fewest) const {
+        if (!cuda_ || first_.replica.recompute != Recompute::layer ||
+            !may_use(job_, Recompute::none)) {
+            return 0;
+        }
+        Job sizes = job_;
+        sizes.parallel.recompute = Recompute::none;
+        const Attempt attempt = candidates_.admitted(sizes);
+        const std::int64_t size = attempt.candidate.replica.microbatch_tokens;
+        return attempt.fits && size >= fewest && size <= usual_ ? size : 0;
     }
 
     /// The largest size in whole granules that needs no recomputation; 0 = not even the fewest.
@@ -232,12 +231,38 @@ class LayoutSearch {
         }
         if (cuda_) {
             sort_by_speed();
+            if (predicts_ && !is_given()) climb();
             taken = 0;
         }
         if (!cuda_) taken = unless_usual(taken);
         FoundLayout found{layouts_[taken].candidate, {}};
         if (!is_given()) found.trials = trials(taken);
         return found;
+    }
+
+    /// From the fastest to the sizes beside it, as long as that gains: what is played of them is
+    /// not quite what is predicted.
+    void climb() {
+        std::set<std::int64_t> known;
+        for (const Layout& layout : layouts_) {
+            known.insert(layout.candidate.replica.microbatch_tokens);
+        }
+        for (int step = 0; step < most_steps; ++step) {
+            const std::int64_t size = layouts_.front().candidate.replica.microbatch_tokens;
+            const std::size_t before = layouts_.size();
+            for (const std::int64_t near : {round_up(size, token_granule) - token_granule,
+                                            size / token_granule * token_granule + token_granule}) {
+                if (near < least_size() || near > usual_ || !known.insert(near).second) continue;
+                sizes_.erase(near);
+                add(near);
+            }
+            for (std::size_t i = before; i < layouts_.size(); ++i) {
+                layouts_[i].candidate = in_depth(layouts_[i].candidate);
+                layouts_[i].speed = final_speed(layouts_[i].candidate);
+            }
+            sort_by_speed();
+            if (layouts_.front().candidate.replica.microbatch_tokens == size) return;
+        }
     }
 
     /// On the CPU times vary: the usual size, where no other is at least 2% faster.
@@ -393,63 +418,6 @@ class LayoutSearch {
 };
 
 }  // namespace
-
-double LayoutPlayer::speed(const Plan& plan, bool rough) {
-    return speeds(std::span(&plan, 1), rough).front();
-}
-
-std::vector<double> LayoutPlayer::speeds(std::span<const Plan> plans, bool rough) {
-    const Plan& first_plan = plans.front();
-    const std::vector<Round>& rounds = rounds_of(first_plan);
-    PackRules packed = pack_rules(job_, only_replica(first_plan), 1);
-    if (packed.packing == Packing::milp) packed.packing = Packing::greedy;
-    packed.changes_per_item = 0;
-    packed.rough = rough;
-    std::vector<PackRules> timed(plans.size(), packed);
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-        const ReplicaPlan& replica = plans[i].replicas.front();
-        timed[i].stages = replica.stages;
-        timed[i].costs = costs_;
-        timed[i].recompute = replica.recompute;
-        timed[i].max_in_flight = replica.max_in_flight;
-    }
-    const auto block = static_cast<std::size_t>(
-        rounds_per_block(job_, first_plan, datasets_, first_plan.first_admitted));
-    std::vector<double> seconds(plans.size(), 0.0);
-    std::int64_t tokens = 0;
-    for (std::size_t first = 0; first < rounds.size(); first += block) {
-        const std::size_t count = std::min(block, rounds.size() - first);
-        if (first > 0 && (one_block_ || count < block)) break;
-        const std::span<const Round> part = std::span(rounds).subspan(first, count);
-        const std::vector<double> times = block_times(packed, timed, part);
-        for (std::size_t i = 0; i < times.size(); ++i) seconds[i] += 1e-9 * times[i];
-        tokens += tokens_played(part);
-    }
-    for (double& value : seconds) value = static_cast<double>(tokens) / value;
-    return seconds;
-}
-
-const std::vector<Round>& LayoutPlayer::rounds_of(const Plan& plan) {
-    const auto [known, fresh] = rounds_.try_emplace(plan.first_admitted);
-    if (!fresh) return known->second;
-    const std::size_t most = job_.schedule.policy == SchedulePolicy::balanced
-                                 ? most_samples_balanced
-                                 : most_samples_quick;
-    known->second =
-        rounds_at_start(job_, plan, datasets_, plan.first_admitted, {most_rounds, most});
-    return known->second;
-}
-
-double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                    const CostModel& costs) {
-    return LayoutPlayer(job, datasets, costs).speed(plan, false);
-}
-
-double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
-    plan.costs.host.new_rows = {};
-    plan.costs.host.new_targets = {};
-    return predict(job, plan, datasets, rounds_predicted).tokens_per_second();
-}
 
 FoundLayout search_layout(const DeploymentInputs& inputs, const Candidates& candidates,
                           const Candidate& first) {

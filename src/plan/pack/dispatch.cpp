@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -32,6 +33,7 @@ struct Bucket {
 using Quota = std::vector<long>;
 
 constexpr std::int64_t dispatch_nodes = 50;
+constexpr double about_as_early = 0.1;        // of what a group takes
 constexpr double worth_dealing_anew = 0.998;  // of the greedy end
 constexpr double short_share = 0.3;           // of all tokens
 
@@ -47,7 +49,12 @@ double slowest(const PackRules& replica, const MicrobatchLoad& load) {
 class Dispatch {
   public:
     Dispatch(std::span<const PackRules> replicas, const Round& round, DispatchRule rule)
-        : replicas_(replicas), round_(round), rule_(rule), owners_(round.size()) {
+        : replicas_(replicas),
+          round_(round),
+          rule_(rule),
+          claims_(replicas.size()),
+          dealt_(round.size(), std::vector<int>(replicas.size(), 0)),
+          owners_(round.size()) {
         for (const PackRules& replica : replicas) ends_.push_back(filling_seconds(replica));
         for (std::size_t b = 0; b < round.size(); ++b) add_groups(b);
     }
@@ -90,22 +97,34 @@ class Dispatch {
     }
 
     /// To the replica that ends first with it, of those that the rule and the quota, if there is
-    /// one, let take it.
+    /// one, let take it; of those that end about as early to the one with the fewest samples of the
+    /// batch: what a part of the adapters computes is to be shared evenly too (pack_shares.h).
     void deal(const Group& group, Quota* quota = nullptr) {
-        std::size_t best = replicas_.size();
-        Claim least;
+        constexpr Claim none{std::numeric_limits<double>::infinity(), 0.0};
+        Claim least = none;
         for (std::size_t r = 0; r < replicas_.size(); ++r) {
-            if (replicas_[r].capacity < group.tokens) continue;
-            if (quota != nullptr && (*quota)[kind_of_[r]] == 0) continue;
-            const Claim own = claim(r, group);
-            if (best < replicas_.size() && own >= least) continue;
-            best = r;
-            least = own;
+            const bool takes = replicas_[r].capacity >= group.tokens &&
+                               (quota == nullptr || (*quota)[kind_of_[r]] > 0);
+            claims_[r] = takes ? claim(r, group) : none;
+            least = std::min(least, claims_[r]);
         }
-        LORATRAIN_CHECK(best < replicas_.size(), "no replica takes ", group.tokens, " tokens");
-        ends_[best] = least.second;
+        LORATRAIN_CHECK(least != none, "no replica takes ", group.tokens, " tokens");
+        std::size_t best = replicas_.size();
+        for (std::size_t r = 0; r < replicas_.size(); ++r) {
+            const double spare = about_as_early * (claims_[r].second - ends_[r]);
+            if (claims_[r].first != least.first || claims_[r].second > least.second + spare) {
+                continue;
+            }
+            if (best == replicas_.size() || standing(r, group) < standing(best, group)) best = r;
+        }
+        ends_[best] = claims_[best].second;
+        ++dealt_[group.batch][best];
         owners_[group.batch][group.first] = best;
         if (quota != nullptr) --(*quota)[kind_of_[best]];
+    }
+
+    std::pair<int, double> standing(std::size_t r, const Group& group) const {
+        return {dealt_[group.batch][r], claims_[r].second};
     }
 
     void deal_in_turn() {
@@ -240,6 +259,7 @@ class Dispatch {
     void deal_by(std::vector<Quota> quotas, const std::vector<Bucket>& buckets,
                  std::size_t first_short) {
         for (std::size_t r = 0; r < replicas_.size(); ++r) ends_[r] = filling_seconds(replicas_[r]);
+        for (std::vector<int>& of_batch : dealt_) std::fill(of_batch.begin(), of_batch.end(), 0);
         for (std::size_t j = buckets.size(); j-- > 0;) {
             for (std::size_t g = buckets[j].first; g < buckets[j].end; ++g) {
                 deal(groups_[g], g < first_short ? &quotas[j] : nullptr);
@@ -269,6 +289,8 @@ class Dispatch {
     DispatchRule rule_;
     std::vector<Group> groups_;
     std::vector<double> ends_;                      ///< of the replicas
+    std::vector<Claim> claims_;                     ///< of the replicas for a group
+    std::vector<std::vector<int>> dealt_;           ///< groups, per batch and replica
     std::vector<std::size_t> kinds_;                ///< their first replicas
     std::vector<std::size_t> kind_of_;              ///< per replica
     std::vector<std::vector<std::size_t>> owners_;  ///< per batch and sample, where groups begin

@@ -13,14 +13,14 @@ namespace loratrain {
 /// the arguments alone.
 ///
 /// - balanced (LobRA section 4.3): greedily (LPT), groups of samples, the longest first, each to
-/// the
-///   replica that would end first with it, where a replica ends after the filling of its pipeline
-///   and its samples' time on its slowest stage (dispatch_seconds). With replicas of several kinds
-///   also by MILP (dispatch_milp.h; 50 nodes: what it finds must not depend on time): how many
-///   groups of each length bucket a kind gets, those of the shortest 30% of the tokens in any
-///   shares; within its kind a long group goes where it ends first, a short one among all. Taken is
-///   what ends first. Which replicas have samples of a batch does not matter, as all ranks sum all
-///   gradients.
+///   the replica that would end first with it, where a replica ends after the filling of its
+///   pipeline and its samples' time on its slowest stage (dispatch_seconds); of those that end
+///   within a tenth of the group's time to the one with the fewest groups of its batch. With
+///   replicas of several kinds also by MILP (dispatch_milp.h; 50 nodes: what it finds must not
+///   depend on time): how many groups of each length bucket a kind gets, those of the shortest 30%
+///   of the tokens in any shares; within its kind a long group goes where it ends first, a short
+///   one among all. Taken is what ends first. Which replicas have samples of a batch does not
+///   matter, as all ranks sum all gradients.
 /// - length: the same, but only among those that take the fewest rank-seconds for the group.
 /// - uniform: groups in turn, whatever their lengths; all replicas hold the longest.
 std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,

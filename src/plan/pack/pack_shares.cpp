@@ -117,6 +117,17 @@ std::vector<std::int64_t> ends_of(const PackRules& rules,
     return ends;
 }
 
+/// Of the replica that takes longest, in seconds, where the pipeline is full before and behind.
+double slowest_of_full(std::span<const PackRules> rules, const PackedShares& packing) {
+    constexpr double nanosecond = 1e-9;
+    std::int64_t slowest = 0;
+    for (std::size_t r = 0; r < rules.size(); ++r) {
+        const std::vector<std::int64_t> ends = ends_of(rules[r], packing.replicas[r]);
+        if (!ends.empty()) slowest = std::max(slowest, ends.back());
+    }
+    return nanosecond * static_cast<double>(slowest);
+}
+
 /// Those first whose batches are first over on all replicas.
 void sort_by_end(std::span<const PackRules> rules, PackedShares& packing) {
     std::map<AdapterId, std::int64_t> over;
@@ -149,8 +160,9 @@ PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const R
     const PackedShares one = packed(rules, shares, first);
     const PackedShares other = packed(rules, shares, second);
     PackedShares both = one_after_the_other(one, other);
-    // Rounds of an adapter are apart by all that is computed, at least by its part and its sums.
-    const double apart = std::max({slowest_pipeline(rules, both),
+    // Rounds of an adapter are apart by all that is computed, at least by its part and its sums. The
+    // first part of the next round follows at once: the pipeline stays full.
+    const double apart = std::max({slowest_of_full(rules, both),
                                    slowest_pipeline(rules, one) + sum_seconds(first, adapters),
                                    slowest_pipeline(rules, other) + sum_seconds(second, adapters)});
     return apart < compute + sums ? both : whole;

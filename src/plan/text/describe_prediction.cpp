@@ -125,8 +125,8 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
         rows.push_back(policy_row(word + " as published", entry.as_published, own));
     }
     return text_table(rows, 1) +
-           "sequential and 1f1b train one adapter to its end, then the next, with as many "
-           "microbatches in flight as stages\n";
+           "sequential and 1f1b train one adapter to its end, then the next, sequential in as few "
+           "microbatches as a batch needs, 1f1b in one a stage or more\n";
 }
 
 std::string describe(const Prediction& own, std::int32_t ranks,

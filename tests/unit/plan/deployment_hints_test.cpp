@@ -66,4 +66,23 @@ TEST(DeploymentHints, BaselinesAreSimulated) {
     EXPECT_NE(text.find("100.0%"), std::string::npos) << text;
 }
 
+/// Equal adapters on equal replicas: dealing by time is no slower than in turn.
+TEST(DeploymentHints, BalancedIsNoSlowerThanTaskFused) {
+    Case test = uniform_case(16, 16, 64, 500, 8);
+    test.model = *model_preset("llama-3.1-8b");
+    for (std::size_t i = 0; i < 64; ++i) {
+        test.datasets[0].train[i].tokens += static_cast<std::int32_t>(i * 37 % 64) * 20;
+    }
+    test.cluster.backend = BackendKind::cuda;
+    test.cluster.device = "h100";
+    test.cluster.bytes_per_rank = std::uint64_t{76} << 30U;
+    test.job.parallel.microbatch_tokens.reset();
+    const auto seconds = [&](DispatchRule rule) {
+        Job job = deployed(test.job, {{1, 4, 4}});
+        job.parallel.dispatch = rule;
+        return round_rank_seconds(job, test.model, test.datasets, test.cluster, 8);
+    };
+    EXPECT_LE(seconds(DispatchRule::balanced), seconds(DispatchRule::uniform));
+}
+
 }  // namespace loratrain::plan_test

@@ -296,4 +296,22 @@ TEST(Dispatch, UniformlyAllGetAsManyGroups) {
                  Error);
 }
 
+/// Adapters of equal data would else lie on one replica each, and a part of them on few replicas.
+TEST(Dispatch, SharesEveryBatchWhereReplicasEndAlike) {
+    const Case test = uniform_case(8, 4, 64, 100, 8);
+    Case several = test;
+    several.job.parallel.deployment = {{1, 1, 4, {}}};
+    const Plan plan = several.plan();
+    std::vector<PackRules> rules;
+    for (const ReplicaView& view : views_of(plan)) {
+        rules.push_back(pack_rules(several.job, view, 1));
+    }
+    const std::vector<Round> rounds =
+        rounds_at_start(several.job, plan, several.datasets, plan.first_admitted, {1});
+    for (const Round& share : dispatch(rules, rounds.front(), DispatchRule::balanced)) {
+        ASSERT_EQ(share.size(), 8U);
+        for (const PendingBatch& batch : share) EXPECT_EQ(batch.samples.size(), 2U);
+    }
+}
+
 }  // namespace loratrain::plan_test

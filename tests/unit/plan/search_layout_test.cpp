@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "config/model_presets.h"
+#include "plan/deploy/layout_player.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/predict/predict.h"
@@ -176,6 +177,24 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
 }
 
 /// A base that leaves little room on its GPU: layers stream rather than that all are recomputed.
+/// Nothing that a job file may say of sizes is faster than what is searched.
+TEST(SearchLayout, NoSizeGivenByHandIsFaster) {
+    Case test = many_lengths(4, SchedulePolicy::balanced);
+    test.model = *model_preset("llama-3-70b");
+    test.cluster.device = "h100";
+    test.cluster.bytes_per_rank = std::uint64_t{77} << 30U;
+    test.job.parallel.microbatch_tokens.reset();
+    const auto speed = [&] { return whole_job_speed(test.job, test.plan(), test.datasets); };
+    const double found = speed();
+    test.job.parallel.recompute = Recompute::none;
+    EXPECT_GE(found, speed());
+    test.job.parallel.recompute = Recompute::automatic;
+    for (std::int64_t size = 2816; size <= 8192; size += 768) {
+        test.job.parallel.microbatch_tokens = size;
+        EXPECT_GE(found, speed()) << size;
+    }
+}
+
 TEST(SearchLayout, LayersStreamWhereThatIsFasterThanRecomputation) {
     Case test = many_lengths(1, SchedulePolicy::balanced);
     test.cluster.device = "a10";
