@@ -23,11 +23,12 @@ constexpr std::int64_t fewest_tokens_cuda = 2048;
 constexpr std::int64_t fewest_tokens_cpu = 512;
 constexpr std::int64_t coarse_parts = 8;  ///< of the usual size, that are looked at first
 constexpr std::int64_t finest_parts = 64;
-constexpr std::size_t refined = 2;  ///< sizes around which finer parts are looked at
-constexpr std::size_t finalists = 8;
+constexpr std::size_t refined = 2;    ///< sizes around which finer parts are looked at
+constexpr std::size_t finalists = 8;  ///< that recompute, and that do not
 constexpr std::size_t finalists_of_large = 2;
-constexpr int most_steps = 8;        ///< from the fastest finalist to sizes beside it
-constexpr std::size_t deepened = 8;  ///< finalists whose depths are looked at
+constexpr std::size_t climbing = 4;       ///< finalists beside which sizes are looked at
+constexpr std::size_t most_climbed = 12;  ///< such sizes
+constexpr std::size_t deepened = 8;       ///< sizes on the CPU whose depths are looked at
 /// Samples of a prediction's first rounds times stages, up to which finalists are predicted.
 constexpr std::int64_t most_predicted = 1 << 14;
 /// What is played is that much slower or faster than what is predicted.
@@ -178,16 +179,18 @@ class LayoutSearch {
         std::stable_sort(layouts_.begin(), layouts_.end(),
                          [](const auto& a, const auto& b) { return a.most > b.most; });
         for (Layout& layout : layouts_) {
-            if (layout.speed == 0.0 && layout.most > speed_to_reach()) {
+            if (layout.speed == 0.0 && layout.most > speed_to_reach(layout)) {
                 layout.speed = speed_of(layout.candidate, !predicts_);
             }
         }
         sort_by_speed();
     }
 
-    double speed_to_reach() const {
+    double speed_to_reach(const Layout& one) const {
         std::vector<double> speeds;
-        for (const Layout& layout : layouts_) speeds.push_back(layout.speed);
+        for (const Layout& layout : layouts_) {
+            if (compete(one, layout)) speeds.push_back(layout.speed);
+        }
         if (speeds.size() < finalists_) return 0.0;
         const auto last = speeds.begin() + static_cast<std::ptrdiff_t>(finalists_) - 1;
         std::nth_element(speeds.begin(), last, speeds.end(), std::greater<>());
@@ -196,8 +199,8 @@ class LayoutSearch {
 
     std::vector<std::int64_t> sizes_near_best(std::int64_t step) const {
         std::vector<std::int64_t> sizes;
-        for (std::size_t i = 0; i < std::min(refined, layouts_.size()); ++i) {
-            const std::int64_t size = layouts_[i].candidate.replica.microbatch_tokens;
+        for (const Layout& layout : best_of_each(refined)) {
+            const std::int64_t size = layout.candidate.replica.microbatch_tokens;
             for (const std::int64_t near : {size - step, size + step}) {
                 const std::int64_t whole = near / token_granule * token_granule;
                 if (whole >= least_size() && whole <= usual_) sizes.push_back(whole);
@@ -221,7 +224,8 @@ class LayoutSearch {
             sort_by_speed();
         }
         std::size_t taken = 0;
-        for (std::size_t i = 0; i < std::min(deepened, layouts_.size()); ++i) {
+        const std::size_t count = cuda_ ? layouts_.size() : std::min(deepened, layouts_.size());
+        for (std::size_t i = 0; i < count; ++i) {
             Layout& layout = layouts_[i];
             const Candidate deeper = in_depth(layout.candidate);
             const bool is_known =
@@ -240,28 +244,33 @@ class LayoutSearch {
         return found;
     }
 
-    /// From the fastest to the sizes beside it, as long as that gains: what is played of them is
-    /// not quite what is predicted.
+    /// From the fastest few to the sizes beside them, as long as these come among them: what is
+    /// played of sizes is not quite what is predicted.
     void climb() {
         std::set<std::int64_t> known;
         for (const Layout& layout : layouts_) {
             known.insert(layout.candidate.replica.microbatch_tokens);
         }
-        for (int step = 0; step < most_steps; ++step) {
-            const std::int64_t size = layouts_.front().candidate.replica.microbatch_tokens;
+        for (std::size_t left = most_climbed; left > 0;) {
             const std::size_t before = layouts_.size();
-            for (const std::int64_t near : {round_up(size, token_granule) - token_granule,
-                                            size / token_granule * token_granule + token_granule}) {
-                if (near < least_size() || near > usual_ || !known.insert(near).second) continue;
-                sizes_.erase(near);
-                add(near);
+            for (std::size_t i = 0; i < std::min(climbing, before); ++i) {
+                const std::int64_t size = layouts_[i].candidate.replica.microbatch_tokens;
+                for (const std::int64_t near :
+                     {round_up(size, token_granule) - token_granule,
+                      size / token_granule * token_granule + token_granule}) {
+                    if (left == 0 || near < least_size() || near > usual_) continue;
+                    if (!known.insert(near).second) continue;
+                    sizes_.erase(near);
+                    add(near);
+                    --left;
+                }
             }
+            if (layouts_.size() == before) return;
             for (std::size_t i = before; i < layouts_.size(); ++i) {
                 layouts_[i].candidate = in_depth(layouts_[i].candidate);
                 layouts_[i].speed = final_speed(layouts_[i].candidate);
             }
             sort_by_speed();
-            if (layouts_.front().candidate.replica.microbatch_tokens == size) return;
         }
     }
 
@@ -277,11 +286,33 @@ class LayoutSearch {
         return gains ? taken : static_cast<std::size_t>(usual - layouts_.begin());
     }
 
+    /// What is played of layouts that recompute and of others is not quite comparable: where whole
+    /// jobs are predicted, the best of each are.
+    bool compete(const Layout& a, const Layout& b) const {
+        return !predicts_ || a.candidate.replica.recompute == b.candidate.replica.recompute;
+    }
+
+    /// Of layouts_, which are sorted, those that only so few of their kind are before.
+    std::vector<Layout> best_of_each(std::size_t count) const {
+        std::vector<Layout> best;
+        for (const Layout& layout : layouts_) {
+            const auto before = std::count_if(best.begin(), best.end(), [&](const Layout& other) {
+                return compete(other, layout);
+            });
+            if (before < static_cast<std::ptrdiff_t>(count)) best.push_back(layout);
+        }
+        return best;
+    }
+
     /// Of those that come near the fastest.
     void keep_finalists() {
-        layouts_.resize(std::min(finalists_, layouts_.size()));
-        const double enough = near_enough * layouts_.front().speed;
-        std::erase_if(layouts_, [&](const Layout& layout) { return layout.speed < enough; });
+        const std::vector<Layout> fastest = best_of_each(1);
+        layouts_ = best_of_each(finalists_);
+        std::erase_if(layouts_, [&](const Layout& layout) {
+            return std::ranges::any_of(fastest, [&](const Layout& first) {
+                return compete(first, layout) && layout.speed < near_enough * first.speed;
+            });
+        });
     }
 
     double final_speed(const Candidate& candidate) {

@@ -18,8 +18,8 @@ struct FoundLayout {
 /// activations on the host that it needs, by simulation (LayoutPlayer):
 /// - sizes of microbatches: eighths of `usual` tokens from the longest sample on, and not below
 ///   2048 on CUDA or 512 on the CPU, where products would run slower than the costs say; the
-///   largest that fit, also in layers split by cost; around the best ones down to 64ths, and from
-///   the fastest of all to its neighbours by what is predicted of them;
+///   largest that fit, also in layers split by cost; around the best ones that recompute, and those
+///   that do not, down to 64ths, and at last beside the fastest by what is predicted of them;
 /// - no recomputation, also with layers moved to stages that have room (fit_layers.h), and
 ///   recomputation of the layers that do not fit;
 /// - layers shared by neighbouring stages, or whole;

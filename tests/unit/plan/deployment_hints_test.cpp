@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "config/model_presets.h"
 #include "plan/predict/deployment_baselines.h"
 #include "plan/text/describe_prediction.h"
 #include "unit/plan/deployment_cases.h"

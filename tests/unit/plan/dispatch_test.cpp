@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/pack/dispatch_milp.h"
+#include "plan/pack/rounds_at_start.h"
+#include "plan/replica_view.h"
+#include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

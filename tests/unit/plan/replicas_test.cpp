@@ -401,12 +401,12 @@ TEST(Replicas, StepsWaitBehindWhatTheOtherAdaptersCompute) {
 
 namespace {
 
-/// Adapters on the same samples, all of unlike lengths: dealt longest first, those of a0 and a2 are
-/// all on replica 0, those of a1 and a3 on replica 1, most batches in a microbatch of their own.
+/// Adapters that take one sample a step, the same: those of a0 and a2 are all on replica 0, those of
+/// a1 and a3 on replica 1, every batch in a microbatch of its own.
 Case apart() {
-    Case test = deployed(uniform_case(4, 1, 64, 1000, 8), two_equal);
+    Case test = deployed(uniform_case(4, 1, 64, 1000, 1), two_equal);
     for (std::size_t i = 0; i < test.datasets[0].train.size(); ++i) {
-        const auto tokens = static_cast<std::int32_t>(500 + 11 * i);
+        const auto tokens = static_cast<std::int32_t>(4100 + 60 * i);
         test.datasets[0].train[i] = {tokens, tokens - 1};
     }
     test.job.parallel.microbatch_tokens = 8000;

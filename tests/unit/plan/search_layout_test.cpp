@@ -176,7 +176,6 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
     }
 }
 
-/// A base that leaves little room on its GPU: layers stream rather than that all are recomputed.
 /// Nothing that a job file may say of sizes is faster than what is searched.
 TEST(SearchLayout, NoSizeGivenByHandIsFaster) {
     Case test = many_lengths(4, SchedulePolicy::balanced);
@@ -195,6 +194,7 @@ TEST(SearchLayout, NoSizeGivenByHandIsFaster) {
     }
 }
 
+/// A base that leaves little room on its GPU: layers stream rather than that all are recomputed.
 TEST(SearchLayout, LayersStreamWhereThatIsFasterThanRecomputation) {
     Case test = many_lengths(1, SchedulePolicy::balanced);
     test.cluster.device = "a10";
