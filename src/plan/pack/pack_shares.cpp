@@ -160,8 +160,8 @@ PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const R
     const PackedShares one = packed(rules, shares, first);
     const PackedShares other = packed(rules, shares, second);
     PackedShares both = one_after_the_other(one, other);
-    // Rounds of an adapter are apart by all that is computed, at least by its part and its sums. The
-    // first part of the next round follows at once: the pipeline stays full.
+    // Rounds of an adapter are apart by all that is computed, at least by its part and its sums.
+    // The first part of the next round follows at once: the pipeline stays full.
     const double apart = std::max({slowest_of_full(rules, both),
                                    slowest_pipeline(rules, one) + sum_seconds(first, adapters),
                                    slowest_pipeline(rules, other) + sum_seconds(second, adapters)});

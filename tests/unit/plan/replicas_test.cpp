@@ -401,8 +401,8 @@ TEST(Replicas, StepsWaitBehindWhatTheOtherAdaptersCompute) {
 
 namespace {
 
-/// Adapters that take one sample a step, the same: those of a0 and a2 are all on replica 0, those of
-/// a1 and a3 on replica 1, every batch in a microbatch of its own.
+/// Adapters that take one sample a step, the same: those of a0 and a2 are all on replica 0, those
+/// of a1 and a3 on replica 1, every batch in a microbatch of its own.
 Case apart() {
     Case test = deployed(uniform_case(4, 1, 64, 1000, 1), two_equal);
     for (std::size_t i = 0; i < test.datasets[0].train.size(); ++i) {
