@@ -60,16 +60,16 @@ bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetI
     return true;
 }
 
-struct Tried {
+struct TriedDeployment {
     DeploymentPrediction entry;
     bool fits = false;  ///< it has no prediction either where the limits rule it out
 };
 
-Tried try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
-                     std::span<const DatasetInfo> datasets, Cluster cluster, std::int32_t rounds,
-                     const SpeedLimits& limits) {
+TriedDeployment try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
+                               std::span<const DatasetInfo> datasets, Cluster cluster,
+                               std::int32_t rounds, const SpeedLimits& limits) {
     cluster.costs.reset();
-    Tried tried{{deployment, std::nullopt}};
+    TriedDeployment tried{{deployment, std::nullopt}};
     const Job its = deployed(job, deployment);
     try {
         tried.entry.planned = plan_job(its, model, datasets, cluster);
@@ -179,7 +179,7 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
             return true;
         }
         const SpeedLimits limits{least_speed, most};
-        Tried tried =
+        TriedDeployment tried =
             try_deployment(job, deployment, model, datasets, cluster, worth.rounds, limits);
         if (tried.fits && !tried.entry.prediction) ++found.ruled_out;
         if (!tried.entry.prediction) return tried.fits;
