@@ -21,6 +21,8 @@ template <class... Functions>
 struct Overloaded : Functions... {
     using Functions::operator()...;
 };
+template <class... Functions>  // clang 16 does not find it by itself
+Overloaded(Functions...)->Overloaded<Functions...>;
 
 /// "4 1.25\n5 0.5\n"
 std::string numbered_text(const std::vector<std::pair<std::int32_t, double>>& values) {

@@ -23,6 +23,8 @@ template <class... Functions>
 struct PerKind : Functions... {
     using Functions::operator()...;
 };
+template <class... Functions>  // clang 16 does not find it by itself
+PerKind(Functions...)->PerKind<Functions...>;
 
 const StagePlan& planned_stage(const Plan& plan, int rank) {
     const RankPlace place = place_of(plan, rank);
