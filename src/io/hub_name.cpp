@@ -22,7 +22,8 @@ bool is_hub_word(const std::string& word) {
 
 }  // namespace
 
-std::string download_hint(const std::string& path) {
+std::string download_hint(const std::string& path, const std::string& option,
+                          const std::string& then) {
     const fs::path full = fs::path(path).lexically_normal();
     const std::string name = full.filename();
     const std::string org = full.parent_path().filename();
@@ -30,8 +31,8 @@ std::string download_hint(const std::string& path) {
     const bool here = fs::exists(full.parent_path(), unknown);
     if (here || !is_hub_word(name) || !is_hub_word(org)) return "";
     return cat(", or, where ", org, "/", name,
-               " is a name on a hub, download it first: hf download ", org, "/", name,
-               " --local-dir ", name, ", and give that folder");
+               " is a name on a hub, download it first: hf download ", option, org, "/", name,
+               " --local-dir ", name, ", and ", then);
 }
 
 void require_directory(const std::string& path, const std::string& hint) {

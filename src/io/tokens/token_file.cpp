@@ -1,6 +1,7 @@
 #include "io/tokens/token_file.h"
 
 #include "base/error.h"
+#include "io/hub_name.h"
 #include "io/tokens/token_formats.h"
 
 namespace loratrain {
@@ -30,7 +31,10 @@ std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,
                                            const SampleVisitor& visit) {
     if (path.ends_with(".jsonl")) return open_token_jsonl(path, bytes, visit);
     if (!path.ends_with(".h5") && !path.ends_with(".hdf5")) {
-        throw InputError(path, "has an unknown ending", "give a .jsonl, .h5 or .hdf5 file");
+        throw InputError(path, "has an unknown ending",
+                         "give a .jsonl, .h5 or .hdf5 file" +
+                             download_hint(path, "--repo-type dataset ",
+                                           "give what scripts/prepare_data.py makes of it"));
     }
     if (bytes) {
         throw InputError(path, "holds tokens, which the bytes tokenizer cannot read",

@@ -338,6 +338,8 @@ TEST_F(TokenFileTest, RefusesEmptyAndMissingFiles) {
                     "pipe.jsonl: is not a regular file"));
     EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.txt"), false); }),
                     "a.txt: has an unknown ending"));
+    EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("openai/gsm8k"), true); }),
+                    "download it first: hf download --repo-type dataset openai/gsm8k"));
     EXPECT_TRUE(has(problem_text([&] { open_token_file(dir_.file("a.h5"), true); }),
                     "remove tokenizer: bytes"));
 }
