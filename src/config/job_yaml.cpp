@@ -214,9 +214,11 @@ void read_sharing(SectionReader& section, ParallelJob& parallel) {
                         "write each, or leave out pipeline_stages and deployment");
     }
     if (parallel.find_deployment || parallel.deployment.size() > 1) {
-        section.problem(section.find("deployment")->place, "deployment",
-                        "says nothing of one kind of replica, as workers are",
-                        "give one entry, as in [{tp: 1, pp: 2, count: 4}], or assignment: auto");
+        section.problem(
+            section.find("deployment")->place, "deployment",
+            "says nothing of one kind of replica, as workers are",
+            "give one entry, as in [{tp: 1, pp: 2, count: 4}], or leave it out and write "
+            "assignment: auto");
     }
 }
 

@@ -117,6 +117,10 @@ void check_place_of_file(const std::string& path) {
     if (fs::is_directory(path)) {
         throw InputError(path, "is a directory", "give the name of the file to be made");
     }
+    if (fs::exists(path) && !fs::is_regular_file(path)) {
+        throw InputError(path, "is a device, pipe or socket, which a file would take the place of",
+                         "give the name of the file to be made");
+    }
     const std::string folder = folder_of(path);
     if (!fs::is_directory(folder)) {
         throw InputError(path, "its folder is not a directory", "create it first");

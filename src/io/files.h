@@ -22,8 +22,8 @@ void replace_text(const std::string& path, const std::string& text);
 void write_file_atomic(const std::string& path,
                        const std::function<void(const std::string& temporary)>& write);
 
-/// Throws InputError naming `path` where no file can be made: a directory, in a folder that is not
-/// there or not writable.
+/// Throws InputError naming `path` where no file can be made: a directory, a device, in a folder
+/// that is not there or not writable.
 void check_place_of_file(const std::string& path);
 
 /// The complete directory `temporary` becomes `path`; what was there is removed. At no moment is

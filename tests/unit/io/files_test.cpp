@@ -31,6 +31,9 @@ TEST(FilesTest, PlaceOfAFileIsChecked) {
     EXPECT_TRUE(has(problem(dir.path()), dir.path() + ": is a directory"));
     EXPECT_TRUE(has(problem(dir.file("no/b.txt")), "no/b.txt: its folder is not a directory"));
     EXPECT_TRUE(has(problem(dir.file("a.txt/b")), "a.txt/b: its folder is not a directory"));
+    ASSERT_EQ(::mkfifo(dir.file("pipe").c_str(), 0600), 0);
+    EXPECT_TRUE(has(problem(dir.file("pipe")), "pipe: is a device, pipe or socket"));
+    EXPECT_TRUE(has(problem("/dev/full"), "/dev/full: is a device"));
 }
 
 TEST(FilesTest, WritesAndReadsText) {
