@@ -20,13 +20,21 @@ constexpr const char* piece_word = "part ";
 
 }  // namespace
 
-void for_each_piece(const PartKey& key, std::int32_t rank, std::vector<float> values,
-                    const std::function<void(AdapterPiece)>& take) {
+AdapterPiece whole_piece(const PartKey& key, std::int32_t rank, std::vector<float> values) {
     const std::size_t total = values.size();
-    if (total <= most_values) return take({key, rank, true, std::move(values), total});
-    for (std::size_t first = 0; first < total; first += most_values) {
-        const auto own = std::span(values).subspan(first, std::min(most_values, total - first));
-        take({key, rank, first + own.size() == total, {own.begin(), own.end()}, total});
+    return {key, rank, true, std::move(values), total};
+}
+
+void for_each_piece(AdapterPiece whole, const std::function<void(const AdapterPiece&)>& take) {
+    if (whole.total <= most_values) return take(whole);
+    for (std::size_t first = 0; first < whole.total; first += most_values) {
+        const std::size_t size = std::min(most_values, whole.total - first);
+        const auto own = std::span(whole.values).subspan(first, size);
+        take({whole.key,
+              whole.rank,
+              first + size == whole.total,
+              {own.begin(), own.end()},
+              whole.total});
     }
 }
 

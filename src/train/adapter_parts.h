@@ -36,7 +36,7 @@ struct PartKey {
     auto operator<=>(const PartKey&) const = default;
 };
 
-/// Some of the values that a rank has of it, those behind the pieces before.
+/// Values that a rank has of it: all, or some, those behind the pieces before.
 struct AdapterPiece {
     PartKey key;
     std::int32_t rank = 0;
@@ -45,10 +45,11 @@ struct AdapterPiece {
     std::size_t total = 0;  ///< values of all the rank's pieces
 };
 
-/// Pieces small enough for a message each, and for memory that an allocator uses again; one,
-/// empty, of no values.
-void for_each_piece(const PartKey& key, std::int32_t rank, std::vector<float> values,
-                    const std::function<void(AdapterPiece)>& take);
+/// All values that the rank has.
+AdapterPiece whole_piece(const PartKey& key, std::int32_t rank, std::vector<float> values);
+/// Cuts what is whole into pieces small enough for a message each, and for memory that an allocator
+/// uses again; one, empty, of no values.
+void for_each_piece(AdapterPiece whole, const std::function<void(const AdapterPiece&)>& take);
 
 /// A line of numbers, then the values' bytes; reading what was written gives the same piece.
 std::string to_text(const AdapterPiece& piece);

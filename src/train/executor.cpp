@@ -204,7 +204,7 @@ void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks
                        const Tell& tell) {
     const auto send = [&](AdapterId adapter) {
         activity::begin(activity::Task::export_adapter, number(adapter));
-        for_each_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter), tell);
+        tell(whole_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter)));
     };
     const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all
     const bool notes_counters = parts_.mpi.is_root();                           // wherever it is

@@ -1,6 +1,14 @@
 #include "train/report.h"
 
+#include <utility>
+
 namespace loratrain {
+
+void send_as_texts(Report report, const std::function<void(std::string)>& send) {
+    auto* piece = std::get_if<AdapterPiece>(&report);
+    if (piece == nullptr) return send(report_to_text(report));
+    for_each_piece(std::move(*piece), [&](const AdapterPiece& part) { send(to_text(part)); });
+}
 
 std::string report_to_text(const Report& report) {
     if (const auto* piece = std::get_if<AdapterPiece>(&report)) return to_text(*piece);

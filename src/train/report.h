@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +15,8 @@ namespace loratrain {
 /// have of an adapter, what evaluations came to, or what is wrong with files of the inbox.
 using Report = std::variant<AdapterPiece, std::vector<EvalResult>, AdditionsReport>;
 
+/// Sends texts of a message each: one, or several of an adapter's values.
+void send_as_texts(Report report, const std::function<void(std::string)>& send);
 /// Reading what was written gives the same report; any other text is an Error.
 std::string report_to_text(const Report& report);
 Report report_from_text(const std::string& text);

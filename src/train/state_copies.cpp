@@ -58,7 +58,7 @@ void StateCopies::copy(const Wanted& wanted) {
 }
 
 void StateCopies::deliver(const PartKey& key) {
-    for_each_piece(key, rank_, bank_.numbers(key.adapter, key.part), deliver_);
+    deliver_(whole_piece(key, rank_, bank_.numbers(key.adapter, key.part)));
 }
 
 }  // namespace loratrain

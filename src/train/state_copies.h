@@ -15,7 +15,7 @@ namespace loratrain {
 /// under way: each adapter as soon as it has taken its last step before them.
 class StateCopies {
   public:
-    /// Gets what is copied, in pieces.
+    /// Gets what is copied, a whole piece of each part.
     using Deliver = std::function<void(AdapterPiece)>;
 
     /// The bank outlives it.

@@ -59,7 +59,10 @@ ExitCode Trainer::follow(int signal) {
         executor_.go_on_reading();
     };
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
-    const auto tell = [&](const Report& report) { channel_.send_report(report_to_text(report)); };
+    const auto tell = [&](Report report) {
+        send_as_texts(std::move(report),
+                      [&](std::string text) { channel_.send_report(std::move(text)); });
+    };
     if (learns_evaluations(parts_.plan, parts_.mpi.rank())) {
         hooks.on_evaluation = [&](const EvalResult& result) {
             tell(std::vector<EvalResult>{result});

@@ -13,8 +13,8 @@ namespace {
 std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
                                     std::vector<float> values) {
     std::vector<AdapterPiece> pieces;
-    for_each_piece(key, rank, std::move(values),
-                   [&](AdapterPiece piece) { pieces.push_back(std::move(piece)); });
+    for_each_piece(whole_piece(key, rank, std::move(values)),
+                   [&](const AdapterPiece& piece) { pieces.push_back(piece); });
     return pieces;
 }
 

@@ -245,10 +245,8 @@ void FakeRanks::send(int rank, const PartKey& key) {
     if (key.use == PartUse::checkpoint) counters_[key.adapter] = {steps, 0};
     std::vector<float> values(static_cast<std::size_t>(layout.count(key.part)),
                               static_cast<float>(steps));
-    for_each_piece(key, rank, std::move(values), [&](AdapterPiece piece) {
-        const bool waits = reports_.empty() || !parts_together;
-        reports_.push_back({std::move(piece), waits ? looks_for_parts : 0});
-    });
+    const bool waits = reports_.empty() || !parts_together;
+    reports_.push_back({whole_piece(key, rank, std::move(values)), waits ? looks_for_parts : 0});
 }
 
 std::optional<Report> FakeRanks::report() {
