@@ -12,15 +12,18 @@ namespace loratrain {
 
 namespace {
 
-/// Is every label that is trained, two at least, the id of the next token, and not always of its
-/// own? So they lie where a program shifts labels itself, before the model.
-bool are_labels_shifted(const TokenSample& sample) {
+/// Is every label that is trained, two at least, the id of the token `by` behind its own, and not
+/// always of its own? 1: so they lie where a program shifts labels itself, before the model.
+bool are_labels_shifted(const TokenSample& sample, std::ptrdiff_t by) {
     int trained = 0;
     bool differs = false;
-    for (std::size_t t = 0; t + 1 < sample.input_ids.size(); ++t) {
-        if (sample.labels[t] == no_target) continue;
-        if (sample.labels[t] != sample.input_ids[t + 1]) return false;
-        differs |= sample.labels[t] != sample.input_ids[t];
+    const std::ptrdiff_t tokens = std::ssize(sample.input_ids);
+    for (std::ptrdiff_t t = std::max<std::ptrdiff_t>(0, -by); t < std::min(tokens, tokens - by);
+         ++t) {
+        const std::int32_t label = sample.labels[static_cast<std::size_t>(t)];
+        if (label == no_target) continue;
+        if (label != sample.input_ids[static_cast<std::size_t>(t + by)]) return false;
+        differs |= label != sample.input_ids[static_cast<std::size_t>(t)];
         ++trained;
     }
     return differs && trained > 1;
@@ -183,9 +186,12 @@ class Survey {
 
     /// One problem for all samples.
     void check_shift(const std::string& where, const TokenSample& sample) {
-        if (is_shifted_ || !are_labels_shifted(sample)) return;
+        const bool next = !is_shifted_ && are_labels_shifted(sample, 1);
+        if (is_shifted_ || (!next && !are_labels_shifted(sample, -1))) return;
         is_shifted_ = true;
-        problems_.add(where, "labels are shifted by one: each is the id of the next token",
+        problems_.add(where,
+                      cat("labels are shifted by one: each is the id of the ",
+                          next ? "next token" : "token before"),
                       "training shifts labels itself: write each token's own id, or -100");
     }
 

@@ -160,6 +160,8 @@ TEST_F(DatasetTest, RefusesLabelsThatAreShiftedAlready) {
     EXPECT_TRUE(has(text, "data.jsonl:2: labels are shifted by one"));
     EXPECT_FALSE(has(text, "data.jsonl:3"));
     EXPECT_TRUE(has(refusal("{\"input_ids\":[1,9,8,7],\"labels\":[-100,8,7,-100]}\n"), "shifted"));
+    EXPECT_TRUE(has(refusal("{\"input_ids\":[1,9,8,7],\"labels\":[-100,-100,9,8]}\n"),
+                    "each is the id of the token before"));
     open(
         "{\"input_ids\":[1,9,8,7],\"labels\":[-100,9,8,7]}\n"  // own ids
         "{\"input_ids\":[5,5,5],\"labels\":[5,5,5]}\n"         // which are the next ones' too
