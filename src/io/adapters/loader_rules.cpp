@@ -182,6 +182,15 @@ bool is_block_diagonal(const Export& of, const std::string& module, LinearShape 
            has_shape(of, module, lora_b, {shape.out, in_b ? rank / blocks : rank});
 }
 
+/// A linear's weight is what PEFT has LoRA on as if target_modules named the linear.
+bool is_target_parameter(const Export& of, const std::string& module) {
+    const Json& names = of.get("target_parameters");
+    return is_list_of_texts(names) &&
+           std::any_of(names.begin(), names.end(), [&](const Json& name) {
+               return is_name_end(module + ".weight", name.get<std::string>());
+           });
+}
+
 /// What adapter_config.json says of a module that tensors are there for.
 void compare_rank(const Export& of, const std::string& module, Linear linear, Loader loader,
                   const ModelSpec& model, Texts& faults) {
@@ -193,7 +202,8 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
         of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);
     // ensure_weight_tying takes the head out of target_modules and gives it LoRA all the same.
     const bool tied = linear == Linear::head && of.has("ensure_weight_tying");
-    if (said == 0 && loader == Loader::peft && !tied) {
+    const bool named = tied || is_target_parameter(of, module);
+    if (said == 0 && loader == Loader::peft && !named) {
         faults.push_back(cat(module, " is none of target_modules: it would be left out"));
     } else if (said > 0 && said != rank) {
         faults.push_back(cat(module, " has rank ", rank, ", adapter_config.json says ", said));

@@ -141,6 +141,22 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
 }
 
 /// What no rule is written for is not called unloadable.
+TEST_F(LoaderRulesTest, WeightsOfLinearsAsTargetParameters) {
+    for (const json& modules : {json{"q_proj"}, json::array(), json()}) {
+        const json parameters = modules.size() == 1
+                                    ? json{"self_attn.v_proj.weight"}
+                                    : json{"q_proj.weight", "self_attn.v_proj.weight"};
+        const std::string text =
+            check("llama/adapters/c_r3_qv/final", base_of("llama"),
+                  {{"target_modules", modules}, {"target_parameters", parameters}});
+        EXPECT_TRUE(text.starts_with("PEFT loads")) << modules << text;
+        EXPECT_TRUE(has(text, "vLLM does not")) << text;
+    }
+    const json other{{"target_modules", {"q_proj"}}, {"target_parameters", {"k_proj.weight"}}};
+    EXPECT_TRUE(has(check("llama/adapters/c_r3_qv/final", base_of("llama"), other),
+                    "v_proj is none of target_modules"));
+}
+
 TEST_F(LoaderRulesTest, ModulesThatNothingNames) {
     const std::string text =
         check("llama/adapters/a_r4_all/final", base_of("llama"), {{"target_modules", ""}});
