@@ -59,9 +59,13 @@ class Baselines {
         for (const DeploymentPrediction& entry : found.fastest) take(entry, found.rounds);
         std::vector<Baseline> rows;
         Baseline balanced = best("balanced", job_, found, DispatchRule::balanced);
-        rows.push_back(cluster_.ranks <= most_tried_ranks
-                           ? best_alike(found.options)
-                           : best("Task-Fused", job_, found, DispatchRule::uniform));
+        Baseline fused;
+        if (cluster_.ranks > most_tried_ranks) {
+            fused = best("Task-Fused", job_, found, DispatchRule::uniform);
+        }
+        // Few ranks, or none of those that the search has solved fits.
+        if (fused.rank_seconds <= 0.0) fused = best_alike(found.options);
+        rows.push_back(std::move(fused));
         take_if_faster(job_, rows.back().deployment, DispatchRule::balanced, balanced);
         if (job_.adapters.size() <= most_alone) {
             rows.push_back(summed("Task-Sequential", DispatchRule::uniform, balanced));

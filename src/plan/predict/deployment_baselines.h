@@ -27,7 +27,7 @@ inline constexpr std::size_t most_alone = 8;
 
 /// GPU-seconds per round of the job, by built-in costs, of
 /// - Task-Fused: the best replicas that are all cut alike, dispatch: uniform; above
-///   most_tried_ranks, where trying all takes too long, of the best three found that fit;
+///   most_tried_ranks, where trying all takes too long, of the best three found that fit, if any;
 /// - Task-Sequential: each adapter alone in the best three such deployments that are found, summed;
 /// - LobRA-Sequential: each alone, replicas that may differ, balanced;
 /// - balanced: the best deployment, of those that are predicted in `found` the fastest;

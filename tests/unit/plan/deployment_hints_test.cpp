@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "config/model_presets.h"
 #include "plan/predict/deployment_baselines.h"
 #include "plan/text/describe_prediction.h"
@@ -65,6 +67,43 @@ TEST(DeploymentHints, BaselinesAreSimulated) {
     const std::string text = describe(rows);
     EXPECT_NE(text.find("one of its own for each adapter"), std::string::npos) << text;
     EXPECT_NE(text.find("100.0%"), std::string::npos) << text;
+}
+
+/// Wherever a replica fits of which some make up all ranks, none is said not to.
+TEST(DeploymentHints, TaskFusedFitsWhereAReplicaOfAllRanksDoes) {
+    for (const int ranks : {2, 3, 4, 6}) {
+        const Case test = tight_case(ranks);
+        const FoundDeployments found =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, {4});
+        const bool one_fits = std::ranges::any_of(found.options, [&](const ReplicaJob& option) {
+            return ranks % (option.tensor * option.stages) == 0 && !option.microbatch_tokens;
+        });
+        const std::vector<Baseline> rows =
+            compare_baselines(test.job, test.model, test.datasets, test.cluster, found, 4);
+        EXPECT_EQ(rows.front().name, "Task-Fused");
+        EXPECT_EQ(rows.front().rank_seconds > 0.0, one_fits) << ranks;
+    }
+}
+
+/// One measure: what was predicted of the deployment that is taken is a row too.
+TEST(DeploymentHints, BalancedIsNoSlowerThanWhatIsTaken) {
+    for (const int ranks : {4, 6}) {
+        const Case test = tight_case(ranks);
+        const FoundDeployments found =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, {4});
+        const std::vector<Baseline> rows =
+            compare_baselines(test.job, test.model, test.datasets, test.cluster, found, 4);
+        std::int32_t steps = 0;
+        for (const AdapterPlan& adapter : found.fastest.front().planned.plan.adapters) {
+            steps = std::max(steps, adapter.total_steps);
+        }
+        const double taken = ranks * found.fastest.front().prediction->seconds / steps;
+        EXPECT_EQ(rows.back().name, "balanced");
+        EXPECT_LE(rows.back().rank_seconds, taken);
+        if (same_cuts(rows.back().deployment, found.fastest.front().deployment)) {
+            EXPECT_DOUBLE_EQ(rows.back().rank_seconds, taken);
+        }
+    }
 }
 
 /// Equal adapters on equal replicas: dealing by time is no slower than in turn.
