@@ -31,6 +31,7 @@ constexpr std::size_t most_climbed = 12;  ///< such sizes
 constexpr std::size_t deepened = 8;       ///< sizes on the CPU whose depths are looked at
 /// Samples of a prediction's first rounds times stages, up to which finalists are predicted.
 constexpr std::int64_t most_predicted = 1 << 14;
+constexpr std::int64_t most_predicted_closely = 1 << 13;  ///< and more of them
 /// What is played is that much slower or faster than what is predicted.
 constexpr double near_enough = 0.94;
 constexpr double least_gain_cpu = 0.02;
@@ -51,7 +52,8 @@ class LayoutSearch {
     FoundLayout run(const Candidate& first) {
         cuda_ = in_.constants.backend == BackendKind::cuda;
         first_ = first;
-        predicts_ = cuda_ && is_quickly_predicted(first);
+        predicts_ = cuda_ && is_predicted_within(most_predicted, first);
+        closely_ = cuda_ && is_predicted_within(most_predicted_closely, first);
         const bool has_long_blocks =
             in_.stages > 1 && job_.schedule.policy == SchedulePolicy::balanced;
         if (predicts_ && has_long_blocks) player_.play_one_block();
@@ -235,7 +237,7 @@ class LayoutSearch {
         }
         if (cuda_) {
             sort_by_speed();
-            if (predicts_ && !is_given()) climb();
+            if (closely_ && !is_given()) climb();
             taken = 0;
         }
         if (!cuda_) taken = unless_usual(taken);
@@ -286,10 +288,10 @@ class LayoutSearch {
         return gains ? taken : static_cast<std::size_t>(usual - layouts_.begin());
     }
 
-    /// What is played of layouts that recompute and of others is not quite comparable: where whole
-    /// jobs are predicted, the best of each are.
+    /// What is played of layouts that recompute and of others is not quite comparable: of jobs that
+    /// are soon predicted the best of each are.
     bool compete(const Layout& a, const Layout& b) const {
-        return !predicts_ || a.candidate.replica.recompute == b.candidate.replica.recompute;
+        return !closely_ || a.candidate.replica.recompute == b.candidate.replica.recompute;
     }
 
     /// Of layouts_, which are sorted, those that only so few of their kind are before.
@@ -347,13 +349,13 @@ class LayoutSearch {
     }
 
     /// Whole jobs of one replica alone.
-    bool is_quickly_predicted(const Candidate& first) const {
+    bool is_predicted_within(std::int64_t most, const Candidate& first) const {
         if (in_.constants.joint) return false;
         std::int64_t samples = 0;
         for (const AdapterId id : first.first_admitted) {
             samples += job_.adapters[index(id)].global_batch_size;
         }
-        return samples * rounds_predicted * in_.stages <= most_predicted;
+        return samples * rounds_predicted * in_.stages <= most;
     }
 
     double predicted_speed(const Candidate& candidate) const {
@@ -443,6 +445,7 @@ class LayoutSearch {
     bool cuda_ = false;
     std::int64_t usual_ = 0;
     bool predicts_ = true;
+    bool closely_ = false;
     std::size_t finalists_ = finalists;
     std::set<std::int64_t> sizes_;  ///< that were looked at
     std::vector<Layout> layouts_;   ///< that fit

@@ -39,22 +39,20 @@ class Remedies {
         remedy.ranks = cluster.ranks;
         try {
             Plan plan = make_plan(job, plan_.model, datasets_, cluster, &plan_);
-            if (plan.first_admitted.size() < at_once) {
-                if (most_at_once(job, cluster) < at_once) return;
-                plan = make_plan(job, plan_.model, datasets_, cluster);
-            }
+            if (plan.first_admitted.size() < at_once) plan = with_least_memory(job, cluster);
+            if (plan.first_admitted.size() < at_once) return;
             remedy.prediction = predict(job, plan, datasets_, rounds_);
         } catch (const InputError&) {
             return;
         }
     }
 
-    /// Adapters that train beside the smallest microbatches.
-    std::size_t most_at_once(Job job, const Cluster& cluster) const {
+    /// In the smallest microbatches, beside which the most adapters train at once.
+    Plan with_least_memory(Job job, const Cluster& cluster) const {
         job.parallel.microbatch_tokens =
             workload_of(job, plan_.model, cluster.backend, datasets_).longest_sample;
         if (may_use(job, Recompute::layer)) job.parallel.recompute = Recompute::layer;
-        return make_plan(job, plan_.model, datasets_, cluster).first_admitted.size();
+        return make_plan(job, plan_.model, datasets_, cluster);
     }
 
     void add_adapters() {

@@ -22,8 +22,8 @@ struct IdleRemedy {
 };
 
 /// What would leave the stages less idle than the `own` prediction of `plan` says, each predicted
-/// as own was and planned in the plan's sizes of microbatches, where these fit; none where own's
-/// idle share is below idle_worth_advice.
+/// as own was and planned in the plan's sizes of microbatches, where these fit, more adapters else
+/// in the smallest; none where own's idle share is below idle_worth_advice.
 /// - more adapters at once, with policies that train several: all of them where max_adapters keeps
 ///   some waiting, twice as many (each there twice) where none waits;
 /// - larger global batches: twice and four times the samples of every adapter;
