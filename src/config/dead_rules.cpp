@@ -55,8 +55,31 @@ class RuleSearch {
     template <class T>
     void look_for_targets(const char* key, const std::vector<std::pair<std::string, T>>& patterns) {
         for (const auto& [pattern, value] : patterns) {
-            if (any_target(name_end_regex(pattern))) continue;
+            if (matches_target(name_end_regex(pattern))) continue;
             dead_.push_back({key, cat("'", pattern, "' matches no target")});
+        }
+    }
+
+    template <class T>
+    void look_for_shadowed(const char* key,
+                           const std::vector<std::pair<std::string, T>>& patterns) {
+        std::vector<std::regex> regexes;
+        regexes.reserve(patterns.size());
+        for (const auto& [pattern, value] : patterns) regexes.push_back(name_end_regex(pattern));
+        std::vector<bool> counts(patterns.size(), false);
+        any_target([&](const std::string& name) {
+            const auto first = std::find_if(
+                regexes.begin(), regexes.end(),
+                [&](const std::regex& regex) { return std::regex_match(name, regex); });
+            if (first != regexes.end()) {
+                counts[static_cast<std::size_t>(first - regexes.begin())] = true;
+            }
+            return std::find(counts.begin(), counts.end(), false) == counts.end();
+        });
+        for (std::size_t i = 0; i < patterns.size(); ++i) {
+            if (counts[i] || !matches_target(regexes[i])) continue;
+            dead_.push_back({key, cat("'", patterns[i].first,
+                                      "' comes behind patterns that match all targets")});
         }
     }
 
@@ -85,18 +108,21 @@ class RuleSearch {
                            [&](Linear linear) { return fits(module_path(0, linear)); });
     }
 
-    bool any_target(const std::regex& regex) const {
-        const auto matches = [&](std::int64_t layer, Linear linear) {
-            return std::regex_match(module_path(layer, linear), regex);
-        };
+    template <class Fits>
+    bool any_target(const Fits& fits) const {
         return std::any_of(outer_linears.begin(), outer_linears.end(),
                            [&](Linear linear) {
-                               return adapter_.targets_linear(linear) && matches(0, linear);
+                               return adapter_.targets_linear(linear) &&
+                                      fits(module_path(0, linear));
                            }) ||
                std::any_of(places_.begin(), places_.end(), [&](const auto& place) {
-                   return matches(place.first, place.second) &&
-                          adapter_.targets_linear(place.first, place.second);
+                   return adapter_.targets_linear(place.first, place.second) &&
+                          fits(module_path(place.first, place.second));
                });
+    }
+
+    bool matches_target(const std::regex& regex) const {
+        return any_target([&](const std::string& name) { return std::regex_match(name, regex); });
     }
 
     const AdapterJob& adapter_;
@@ -130,6 +156,21 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& mod
         if (has_linear(model, linear) || in_named_experts) linears.push_back(linear);
     }
     return dead_rules(adapter, model.layers, linears);
+}
+
+std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model) {
+    if (!adapter.modules || targets_experts(adapter, model)) return {};
+    const ModuleKeys& keys = adapter.modules->keys();
+    if (keys.rank_pattern.size() < 2 && keys.alpha_pattern.size() < 2) return {};
+    std::vector<Linear> linears;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (has_linear(model, linear)) linears.push_back(linear);
+    }
+    RuleSearch search(adapter, model.layers, linears);
+    search.look_for_shadowed("rank_pattern", keys.rank_pattern);
+    search.look_for_shadowed("alpha_pattern", keys.alpha_pattern);
+    return search.take();
 }
 
 std::span<const char* const> other_modules() {

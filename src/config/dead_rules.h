@@ -25,6 +25,10 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
 /// names what experts have is right, too.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
+/// Patterns of ranks and alphas each of whose targets one before it matches, which counts:
+/// "'q_proj' comes behind patterns that match all targets".
+std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model);
+
 /// Names of modules that are no linears of layers; of layers those of the first one.
 std::span<const char* const> other_modules();
 

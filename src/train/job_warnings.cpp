@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/some_of.h"
+#include "config/dead_rules.h"
 #include "io/weights/hf_notes.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/sample_order.h"
@@ -188,6 +189,21 @@ void check_ranks(const Job& job, const Plan& plan, std::size_t first,
                            "rank_pattern"));
 }
 
+void check_patterns(const Job& job, const Plan& plan, std::size_t first,
+                    std::vector<std::string>& warnings) {
+    std::vector<std::string> found;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        for (const DeadRule& rule : shadowed_rules(adapter, plan.model)) {
+            found.push_back(cat("adapters.", adapter.name, ".", rule.key, ": ", rule.what));
+        }
+    }
+    if (found.empty()) return;
+    warnings.push_back(cat(some_of(found, most_named),
+                           ": without effect, as the first that matches counts; put it before "
+                           "those"));
+}
+
 void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                  std::vector<std::string>& warnings) {
     if (dataset.tokenizer != Tokenizer::bytes || vocabulary <= largest_byte_vocabulary) return;
@@ -270,6 +286,7 @@ std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const Da
     check_warmups(job, plan, tail.first_adapter, warnings);
     check_rungs(job, plan, tail.first_adapter, warnings);
     check_ranks(job, plan, tail.first_adapter, warnings);
+    check_patterns(job, plan, tail.first_adapter, warnings);
     check_smoothing(job, tail.first_adapter, warnings);
     check_batches(job, plan, files, tail.first_adapter, warnings);
     for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {

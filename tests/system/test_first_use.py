@@ -91,6 +91,15 @@ class FirstUse(JobTest):
             self.assertEqual(key == "label_smoothing",
                              f"defaults.{key} is 0.1, and no adapter's loss has it: it is of " in text, text)
 
+    def test_patterns_behind_others(self):
+        job = self.job()
+        job["adapters"] = [{"name": "one", "dataset": "a", "max_steps": 2,
+                            "rank_pattern": {"q_proj": 2, "layers.0.self_attn.q_proj": 3}}]
+        self.assertIn("adapters.one.rank_pattern: 'layers.0.self_attn.q_proj' comes behind patterns that match all",
+                      self.dry_run(job))
+        job["adapters"][0]["rank_pattern"] = {"layers.0.self_attn.q_proj": 3, "q_proj": 2}
+        self.assertNotIn("comes behind", self.dry_run(job))
+
     def test_dropout_of_the_base(self):
         folder = self.dir / "hf"
         shutil.copytree(GOLDEN / "seed_oss/base", folder)

@@ -344,7 +344,9 @@ void AdapterConfig::warn_of_dead_rules() const {
     Problems ignored;
     const std::optional<AdapterJob> adapter = modules(ignored);
     if (!adapter) return;
-    for (const DeadRule& rule : dead_rules(*adapter, model_)) {
+    std::vector<DeadRule> rules = dead_rules(*adapter, model_);
+    for (DeadRule& rule : shadowed_rules(*adapter, model_)) rules.push_back(std::move(rule));
+    for (const DeadRule& rule : rules) {
         log::warn(cat(path_, ": ", rule.key, ": ", rule.what, " of this ", model_.family,
                       " model and is without effect"));
     }
