@@ -25,10 +25,13 @@ ReplicaJob wanted_replica(const Job& job, int ranks) {
     if (!parallel.deployment.empty()) replica = parallel.deployment.front();
     const int each = ranks_of(replica);
     if (replica.count > 0 && each * replica.count == ranks) return replica;
+    const bool counted = !parallel.deployment.empty();
     throw InputError(
         cat(job.path, ": parallel.assignment"),
-        cat(ranks, " ranks are not ", std::max(1, replica.count), " workers of ", each),
-        cat("start a multiple of ", each, " ranks, or change pipeline_stages or deployment"));
+        cat(ranks, ranks == 1 ? " rank is" : " ranks are", " not ", std::max(1, replica.count),
+            " workers of ", each),
+        cat("start ", counted ? "" : "a multiple of ", counted ? each * replica.count : each,
+            " ranks, or change ", counted ? "deployment" : "pipeline_stages"));
 }
 
 /// Of the sizes of microbatches that are looked at the fastest says it.

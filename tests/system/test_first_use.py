@@ -91,6 +91,10 @@ class FirstUse(JobTest):
             self.assertEqual(key == "label_smoothing",
                              f"defaults.{key} is 0.1, and no adapter's loss has it: it is of " in text, text)
 
+    def test_ranks_that_are_not_the_workers(self):
+        self.refused(self.job(parallel={"assignment": "each", "deployment": [{"pp": 2, "count": 2}]}),
+                     "1 rank is not 2 workers of 2", "start 4 ranks, or change deployment")
+
     def test_patterns_behind_others(self):
         job = self.job()
         job["adapters"] = [{"name": "one", "dataset": "a", "max_steps": 2,
