@@ -176,6 +176,23 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
     }
 }
 
+/// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
+TEST(SearchLayout, BalancedIsNoSlowerThanMlora) {
+    for (const int batch : {4, 8, 16, 32}) {
+        Case test = many_lengths(4, SchedulePolicy::balanced);
+        test.model = *model_preset("llama-3-70b");
+        test.cluster.device = "h100";
+        test.cluster.bytes_per_rank = std::uint64_t{77} << 30U;
+        test.job.parallel.microbatch_tokens.reset();
+        for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = batch;
+        const auto speed = [&](SchedulePolicy policy) {
+            test.job.schedule.policy = policy;
+            return whole_job_speed(test.job, test.plan(), test.datasets);
+        };
+        EXPECT_GE(speed(SchedulePolicy::balanced), speed(SchedulePolicy::mlora)) << batch;
+    }
+}
+
 /// Nothing that a job file may say of sizes is faster than what is searched.
 TEST(SearchLayout, NoSizeGivenByHandIsFaster) {
     Case test = many_lengths(4, SchedulePolicy::balanced);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/model_presets.h"
+#include "plan/text/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -91,6 +92,19 @@ TEST(UsualWay, IsReplicasWhereOnePipelineDoesNotFit) {
     const UsualWay way = way_of(test);
     EXPECT_EQ(way.kind, UsualWay::Kind::replicas);
     EXPECT_NE(way.text.find("one pipeline of all ranks does not fit"), std::string::npos);
+}
+
+/// A run need not plan again.
+TEST(UsualWay, HasThePlanThatTheRunWouldMake) {
+    Case pipeline = open_case(1);
+    pipeline.cluster.ranks = 2;
+    for (const Case& test : {open_case(1), pipeline}) {
+        const UsualWay way = way_of(test);
+        ASSERT_TRUE(way.planned);
+        const Plan plan =
+            make_plan(settled(test.job, way), test.model, test.datasets, test.cluster);
+        EXPECT_EQ(to_text(way.planned->plan), to_text(plan));
+    }
 }
 
 /// On any device: what replicas there are is found later.
