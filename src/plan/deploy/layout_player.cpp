@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plan/pack/rounds_at_start.h"
-#include "plan/predict/predict.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/schedule_stream.h"
 
@@ -78,10 +77,12 @@ double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInf
     return LayoutPlayer(job, datasets, costs).speed(plan, false);
 }
 
-double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets) {
+double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets,
+                       const SpeedLimits& limits) {
     plan.costs.host.new_rows = {};
     plan.costs.host.new_targets = {};
-    return predict(job, plan, datasets, rounds_predicted).tokens_per_second();
+    const auto prediction = predict_within(job, plan, datasets, rounds_predicted, limits);
+    return prediction ? prediction->tokens_per_second() : 0.0;
 }
 
 }  // namespace loratrain

@@ -7,6 +7,7 @@
 
 #include "plan/pack/pack_block.h"
 #include "plan/plan.h"
+#include "plan/predict/predict.h"
 
 namespace loratrain {
 
@@ -47,7 +48,8 @@ double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInf
 
 /// Tokens a second of the whole job, as a dry run predicts them from 16 rounds at a time, but
 /// without the shapes that are new to a stage, most of which a run meets before it begins. `plan`
-/// has memory and costs.
-double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets);
+/// has memory and costs. 0 where that is given up (predict_within).
+double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets,
+                       const SpeedLimits& limits = {});
 
 }  // namespace loratrain

@@ -34,6 +34,8 @@ constexpr std::int64_t most_predicted = 1 << 14;
 constexpr std::int64_t most_predicted_closely = 1 << 13;  ///< and more of them
 /// What is played is that much slower or faster than what is predicted.
 constexpr double near_enough = 0.94;
+/// Microbatches of a whole job are not quite what is usual at its start.
+constexpr double most_spare = 0.05;
 constexpr double least_gain_cpu = 0.02;
 constexpr double depth_tolerance = 0.01;
 constexpr std::int32_t spare_part = 2;
@@ -232,7 +234,10 @@ class LayoutSearch {
             const Candidate deeper = in_depth(layout.candidate);
             const bool is_known =
                 !cuda_ && deeper.replica.max_in_flight == layout.candidate.replica.max_in_flight;
-            if (!is_known) layout = {deeper, layout.most, final_speed(deeper)};
+            if (!is_known) {
+                const double least = i == 0 ? 0.0 : layouts_[taken].speed;
+                layout = {deeper, layout.most, final_speed(deeper, {least, layout.most})};
+            }
             if (layout.speed > layouts_[taken].speed) taken = i;
         }
         if (cuda_) {
@@ -270,7 +275,8 @@ class LayoutSearch {
             if (layouts_.size() == before) return;
             for (std::size_t i = before; i < layouts_.size(); ++i) {
                 layouts_[i].candidate = in_depth(layouts_[i].candidate);
-                layouts_[i].speed = final_speed(layouts_[i].candidate);
+                layouts_[i].speed =
+                    final_speed(layouts_[i].candidate, {layouts_.front().speed, layouts_[i].most});
             }
             sort_by_speed();
         }
@@ -317,8 +323,10 @@ class LayoutSearch {
         });
     }
 
-    double final_speed(const Candidate& candidate) {
-        return predicts_ ? predicted_speed(candidate) : speed_of(candidate);
+    /// 0 where it is given up as it cannot be the fastest.
+    double final_speed(const Candidate& candidate, SpeedLimits limits = {}) {
+        limits.least *= 1.0 - most_spare;
+        return predicts_ ? predicted_speed(candidate, limits) : speed_of(candidate);
     }
 
     void sort_by_speed() {
@@ -358,7 +366,7 @@ class LayoutSearch {
         return samples * rounds_predicted * in_.stages <= most;
     }
 
-    double predicted_speed(const Candidate& candidate) const {
+    double predicted_speed(const Candidate& candidate, const SpeedLimits& limits) const {
         Plan plan = plan_with(in_.constants, candidates_.completed(candidate));
         plan.costs = in_.built_in;
         ReplicaPlan& replica = plan.replicas.front();
@@ -370,7 +378,7 @@ class LayoutSearch {
             plan.memory.insert(plan.memory.end(), static_cast<std::size_t>(replica.tensor),
                                stage_memory(job_, view, s));
         }
-        return whole_job_speed(job_, plan, in_.datasets);
+        return whole_job_speed(job_, plan, in_.datasets, limits);
     }
 
     static bool same_layers(const ReplicaPlan& one, const ReplicaPlan& other) {
