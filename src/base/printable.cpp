@@ -13,12 +13,6 @@ bool is_control(char c) {
     return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
 }
 
-/// Of terminals that take each byte for a character.
-bool is_second_control(char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x80 && byte <= 0x9f;
-}
-
 bool is_continuation(std::string_view text, std::size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U;
 }
@@ -32,7 +26,12 @@ std::size_t character_bytes(std::string_view text, std::size_t at) {
     for (std::size_t i = 1; i < bytes; ++i) {
         if (!is_continuation(text, at + i)) return 0;
     }
-    return bytes;
+    if (bytes == 2) return 2;
+    const auto second = static_cast<unsigned char>(text[at + 1]);
+    const bool is_short = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool is_surrogate = first == 0xed && second > 0x9f;
+    const bool is_beyond = first == 0xf4 && second > 0x8f;
+    return is_short || is_surrogate || is_beyond ? 0 : bytes;
 }
 
 /// U+0080 to U+009F, the second set of control characters.
@@ -75,8 +74,7 @@ std::string printable(std::string_view text) {
         const std::size_t bytes = character_bytes(text, i);
         const std::string_view character = text.substr(i, bytes);
         if (bytes == 0 || (bytes == 1 && is_control(text[i]))) {
-            const bool shown = bytes == 0 && !is_second_control(text[i]);
-            shown ? out.push_back(text[i]) : append_escaped(out, text[i]);
+            append_escaped(out, text[i]);
         } else if (is_wide_control(character)) {
             append_escaped(out, character[1]);
         } else if (is_hidden(character)) {

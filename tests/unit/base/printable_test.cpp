@@ -6,10 +6,18 @@ namespace loratrain {
 namespace {
 
 TEST(Printable, TextStaysAsItIs) {
-    for (const std::string text :
-         {"", "plain\n\ttext ~", "\xc3\xa4 \xe2\x82\xac", "\xc2", "\xc2\xa0"}) {
+    for (const std::string text : {"", "plain\n\ttext ~", "\xc3\xa4 \xe2\x82\xac", "\xc2\xa0"}) {
         EXPECT_EQ(printable(text), text);
     }
+}
+
+TEST(Printable, WhatIsNotUtf8IsShownAsBytes) {
+    EXPECT_EQ(printable("a\xc2"), "a\\xc2") << "cut off";
+    EXPECT_EQ(printable("\xa2|\xff"), "\\xa2|\\xff");
+    EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "half a surrogate pair";
+    EXPECT_EQ(printable("\xe0\x80\xaf"), "\\xe0\\x80\\xaf") << "longer than it has to be";
+    EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last";
+    EXPECT_EQ(printable("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
 }
 
 TEST(Printable, ControlCharactersAreShown) {
