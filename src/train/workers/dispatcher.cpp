@@ -25,16 +25,20 @@ Dispatcher::Dispatcher(const Parts& parts, RunLedger& ledger)
       known_(ledger.adapters.size()),
       saved_(ledger.adapters.size(), 0) {}
 
-/// In a joint run the ledger shows ends before their files are written: there the worker has said
-/// so too.
+/// And its worker, if it has one, has written its files. The ledger of a joint run shows ends
+/// before that, and so does every ledger of trials that are pruned and whose exports are wanted.
 bool Dispatcher::is_ended(AdapterId adapter) const {
     const AdapterRun& run = ledger_.adapters[adapter];
-    return !is_unfinished(run.state.status) && (!is_joint() || run.end_reported);
+    if (is_unfinished(run.state.status)) return false;
+    const bool files_wanted = is_joint() || (queues_.owner(adapter) != AdapterQueues::nobody &&
+                                             ledger_.sweep.is_wanted(adapter));
+    return run.end_reported || !files_wanted;
 }
 
 Dispatcher::Known Dispatcher::known(AdapterId adapter) const {
     const AdapterState& state = ledger_.adapters[adapter].state;
-    return {is_ended(adapter), state.rungs.size(), state.promoted};
+    return {state.status == AdapterStatus::pruned, is_ended(adapter), state.rungs.size(),
+            state.promoted};
 }
 
 // ---- the start
@@ -140,8 +144,11 @@ void Dispatcher::judge(const std::vector<AdapterId>& at_rung) {
 
 /// What its rungs say is the dispatcher's to know. The ledger of a joint run has all the rest.
 void Dispatcher::take_state(const AdapterUpdate& update, bool at_rung) {
-    AdapterState& state = ledger_.adapters[update.adapter].state;
-    if (is_joint() || !is_unfinished(state.status)) return;
+    if (is_joint()) return;
+    AdapterRun& run = ledger_.adapters[update.adapter];
+    run.end_reported = !is_unfinished(update.state.status);
+    AdapterState& state = run.state;
+    if (!is_unfinished(state.status)) return;
     AdapterState taken = update.state;
     taken.rungs = state.rungs;
     taken.promoted = state.promoted;

@@ -81,6 +81,7 @@ class Dispatcher {
   private:
     /// What workers know of an adapter that changes seldom.
     struct Known {
+        bool pruned = false;
         bool ended = false;
         std::size_t rungs = 0;
         int promoted = 0;

@@ -184,6 +184,34 @@ TEST_F(RunDispatcher, ATrialThatItPrunesHasEnded) {
     EXPECT_EQ(last.over, ExitCode::done);
 }
 
+TEST_F(RunDispatcher, APrunedTrialWhoseExportIsWantedHasEndedOnceItsWorkerSaysSo) {
+    add_trials(2, 8);
+    job.sweep->scheduler = TrialScheduler::halving;
+    job.sweep->rungs = 2;
+    job.sweep->reduction_factor = 2;
+    job.sweep->exports = SweepExport::all;
+    begin();
+    ask(0, 1);
+    ask(1, 1);
+    for (const GivenAdapter& given : all_given) {
+        WorkerReport from;
+        from.worker = given.worker;
+        const std::int32_t steps = given.adapter == first ? 4 : 2;
+        from.states = {{given.adapter, at(steps, AdapterStatus::parked)}};
+        from.at_rung = {given.adapter};
+        report(from);
+    }
+    EXPECT_EQ(known(second), AdapterStatus::pruned);
+    EXPECT_EQ(last.updates.back().state.status, AdapterStatus::pruned) << "its worker hears of it";
+    report(0, first, at(8, AdapterStatus::done));
+    collect();
+    collect();
+    EXPECT_FALSE(last.over) << "a kill now would lose the export";
+    report(1, second, at(2, AdapterStatus::pruned));
+    collect();
+    EXPECT_EQ(last.over, ExitCode::done);
+}
+
 TEST_F(RunDispatcher, TheRunIsOverWhenAllHaveEnded) {
     add(8);
     add(8);
