@@ -43,7 +43,7 @@ std::vector<AdapterId> WorkerLoop::train() {
     if (worker_.adapters.running().empty()) return {};
     worker_.adapters.begin_stream();
     const std::int32_t round = worker_.stream.run();
-    for (const AdapterId a : worker_.adapters.running()) services_.steps.settle(a);
+    for (const AdapterId a : worker_.adapters.running()) services_.steps.decide_end(a);
     worker_.adapters.end_stream(round);
     services_.exports.finish();
     services_.bests.write(true);  // those that the checkpoint under way has to have

@@ -13,13 +13,16 @@ namespace loratrain {
 void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
                  std::vector<NamedTensor>& stored);
 
-/// Writes a checkpoint, <root>/<round>/: per adapter one safetensors file (parameters, exp_avg,
-/// exp_avg_sq under PEFT names), state.json, job.yaml and manifest.json with the checksum of every
-/// file; everything under a temporary name first, renamed when complete; then LATEST is moved, then
-/// all but the newest `keep` are removed, and any of later rounds (left by a run that was set
-/// back); one that cannot be removed stays till the next time, with a warning. A job that dies in
-/// it, or a full disk (Error), leaves the checkpoints before it as they were. The files do not
-/// depend on ranks. Root only; on any thread, while the job does not change.
+/// Writes a checkpoint, <root>/<round>/, in this order:
+///   1. <root>/<round>.tmp/: a safetensors file per adapter (parameters, exp_avg, exp_avg_sq under
+///      PEFT names) as its values come; then state.json, job.yaml, copies of best states (*.best),
+///      and manifest.json with the checksum of every file;
+///   2. the folder is renamed to <round>;
+///   3. LATEST is moved;
+///   4. all but the newest `keep` are removed, and any of later rounds (left by a run that was set
+///      back). One that cannot be removed stays till the next time, with a warning.
+/// A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they were.
+/// The files do not depend on ranks. Root only; on any thread, while the job does not change.
 class CheckpointWriter {
   public:
     /// The arguments outlive it. `root`: "" = checkpoint_folder().

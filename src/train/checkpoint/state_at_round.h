@@ -28,7 +28,7 @@ class StateAtRound {
     /// The same after an evaluation behind so many of its steps.
     void note_evaluation(AdapterId adapter, std::int32_t step, const AdapterState& now);
 
-    /// Nothing is missing; but those that have ended may still have to be settled.
+    /// Nothing is missing; but those that have ended may still wait for StepService::decide_end().
     bool is_known() const;
     /// `now`: the run as it is, which has those that have ended.
     RunState state(const RunState& now) const;

@@ -116,8 +116,8 @@ void CheckpointService::on_part(const PartKey& key, AdapterParts::ByRank& values
     --writing_->parts_left;
 }
 
-/// Every adapter that has taken its last step has been settled.
-bool CheckpointService::ends_are_settled() const {
+/// The status of every adapter that has taken its last step says how it ended.
+bool CheckpointService::ends_are_decided() const {
     const std::vector<AdapterId> running = worker_.adapters.running();
     return std::all_of(running.begin(), running.end(),
                        [this](AdapterId a) { return worker_.adapters.steps_to_come(a) > 0; });
@@ -130,7 +130,7 @@ void CheckpointService::go_on() {
     if (!writing_) return;
     const bool all_have_come = writing_->parts_left == 0 && writing_->state.is_known();
     if (!writing_->completing && all_have_come && !services.exports.is_writing() &&
-        ends_are_settled() && services.bests.written_for_checkpoint()) {
+        ends_are_decided() && services.bests.written_for_checkpoint()) {
         worker_.journal.flush();  // a continued run has to find metrics of all steps before
         writing_->files.complete(writing_->state.state(services.dispatch.state()));
         writing_->completing = true;

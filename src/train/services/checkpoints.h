@@ -72,7 +72,7 @@ class CheckpointService : public Service {
     bool can_begin(std::int32_t round) const;
     void begin(std::int32_t round);
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
-    bool ends_are_settled() const;
+    bool ends_are_decided() const;
     void end();
 
     Worker& worker_;

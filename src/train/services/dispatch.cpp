@@ -66,13 +66,13 @@ void DispatchService::begin(int signal, bool set_back) {
 bool DispatchService::begin_turn() {
     worker_.services->growth.grow();
     hear();
-    if (std::exchange(begun_, true) && !resting_ && !over_) settle();
+    if (std::exchange(begun_, true) && !resting_ && !over_) stop_or_save();
     if (!over_) ask_for_adapters(worker_.adapters);
     return !over_;
 }
 
 /// Stops, or saves, where there is a reason.
-void DispatchService::settle() {
+void DispatchService::stop_or_save() {
     std::string why = reason_to_stop();
     const bool has_trained = std::exchange(has_trained_, false);
     if (why.empty() && has_trained && worker_.services->redeployment.redeploys()) {

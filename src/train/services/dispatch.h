@@ -76,7 +76,7 @@ class DispatchService : public Service {
     bool owns(AdapterId adapter) const { return worker_.adapters[adapter].owned; }
     std::vector<AdapterId> owned(const std::vector<AdapterId>& adapters) const;
     void rest();
-    void settle();
+    void stop_or_save();
     void save();
     void stop_working(const std::string& why);
 
@@ -105,7 +105,7 @@ class DispatchService : public Service {
     std::string stop_ordered_;  ///< by the dispatcher: why
     bool begun_ = true;         ///< the dispatcher has said where former starts have come to
     bool resting_ = false;      ///< it has saved and trains no more
-    bool has_trained_ = false;  ///< since settle()
+    bool has_trained_ = false;  ///< since stop_or_save()
     bool changed_ = false;      ///< since its last checkpoint
     bool redeploys_ = false;
     std::optional<ExitCode> over_;

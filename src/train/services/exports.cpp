@@ -32,7 +32,7 @@ std::vector<AdapterId> ExportService::complete(const std::vector<AdapterId>& ste
         const bool known = pruned || worker_.adapters.is_evaluated(a);
         if (run.stream.phase() != Phase::stepped || !known) continue;
         if (worker_.adapters.steps_to_come(a) > 0) continue;
-        if (run.state.status == AdapterStatus::running) worker_.services->steps.settle(a);
+        if (run.state.status == AdapterStatus::running) worker_.services->steps.decide_end(a);
         if (is_complete(run.state.status)) ended.push_back(a);
     }
     std::erase_if(ended, [this](AdapterId a) { return !worker_.sweep.is_wanted(a); });

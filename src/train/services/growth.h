@@ -9,10 +9,12 @@
 
 namespace loratrain {
 
-/// Adapters that files of the inbox add to the run. All ranks check the files, keep what they have
-/// read and report what is wrong, while all train on. Between two later windows, or at once with
-/// an empty pipeline, the run takes what all have found good, or none of a file. From then on the
-/// adapters wait for a place (admission.h).
+/// Adapters that files of the inbox add to the run. The dispatcher finds a file while window k
+/// trains. All ranks check it before window k + 1 (train/orders/grow_run.h), keep what they have
+/// read and report what is wrong, while all train on. Behind window k + 1 the run takes the file as
+/// a whole where all have found it good; checkpoints and exports that are being written are waited
+/// for. Its adapters train from window k + 2 on, where they get a place (admission.h). With an
+/// empty pipeline all of this happens at once.
 class GrowthService : public Service {
   public:
     explicit GrowthService(Worker& worker) : worker_(worker) {}

@@ -55,7 +55,7 @@ void RungService::judge(std::int32_t round) {
         if (worker_.adapters.comes_to_rung(a, round)) arrived.push_back(a);
         const bool ends =
             worker_.adapters.steps_to_come(a) == 0 && worker_.adapters.ends_at_rungs(a);
-        if (ends) worker_.services->steps.settle(a);
+        if (ends) worker_.services->steps.decide_end(a);
     }
     worker_.services->dispatch.judge(arrived);
 }

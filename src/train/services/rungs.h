@@ -7,9 +7,9 @@
 namespace loratrain {
 
 /// Trials of a sweep at rungs, while the stream goes on. They are evaluated behind the round that
-/// brings them there. A run that judges them itself plans the next round when it is known what they
-/// come to, so that who trains in which round does not depend on how long anything takes. On a
-/// worker they leave the stream, and come again when the dispatcher has judged them.
+/// brings them there. A joint run plans the next round when it is known what they come to, so that
+/// who trains in which round does not depend on how long anything takes. At one of several workers
+/// they leave the stream, and come again when the dispatcher has judged them.
 class RungService : public Service {
   public:
     explicit RungService(Worker& worker) : worker_(worker) {}

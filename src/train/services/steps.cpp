@@ -31,7 +31,7 @@ void StepService::on_step(const BatchResult& result) {
     worker_.journal.batch_done(result);
 }
 
-void StepService::settle(AdapterId id) {
+void StepService::decide_end(AdapterId id) {
     AdapterRun& run = worker_.adapters[id];
     const std::int32_t total_steps = worker_.total_steps(id);
     const std::string failure = failure_reason(run.state, total_steps);

@@ -4,8 +4,10 @@
 
 namespace loratrain {
 
-/// Takes steps into the adapter table and the journal, and says what an adapter's last step has
-/// made of it.
+/// Takes steps into the adapter table and the journal, and decides how adapters end. A gradient
+/// that is not finite changes no parameters (backend/ops/optimizer.h) and is counted. An adapter
+/// with bad_steps_allowed of them in a row (train/checkpoint/run_state.h), or whose last loss is
+/// not finite, fails: the stream ends once, and all others go on in the next.
 class StepService : public Service {
   public:
     explicit StepService(Worker& worker) : worker_(worker) {}
@@ -14,9 +16,9 @@ class StepService : public Service {
     bool needs_drain(std::int32_t round) override;
     void on_step(const BatchResult& result) override;
 
-    /// What its last step has made of an adapter that trains: it has failed, is done, was stopped
-    /// by order, or trains on.
-    void settle(AdapterId adapter);
+    /// Sets the status of an adapter that trains by its last step: failed, done, stopped by order,
+    /// or as it was.
+    void decide_end(AdapterId adapter);
 
   private:
     Worker& worker_;
