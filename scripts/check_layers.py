@@ -31,6 +31,9 @@ LAYERS: dict[str, set[str]] = {
     "report": {"plan", "io", "config", "base"},
 }
 LAYERS["session"] = set(LAYERS)
+# Inside plan/: a folder may include itself and those before it; "plan" are the files of plan/ itself.
+PLAN_LAYERS = ["plan", "plan/memory", "plan/cost", "plan/timing", "plan/pack", "plan/schedule",
+               "plan/predict", "plan/deploy", "plan/sweep", "plan/deployments", "plan/text"]
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["selftest"] = {"io", "backend", "config", "base"}
 LAYERS["app"] = {"selftest", "bench", "session", "report", "watch", "train", "measure", "plan",
@@ -90,6 +93,17 @@ def third_party_fault(name: str, header: str) -> str | None:
     return None
 
 
+def plan_fault(name: str, target: str) -> str | None:
+    """Of a file of plan/ that includes another one."""
+    own, other = (file.rpartition("/")[0] for file in (name, target))
+    for folder in (own, other):
+        if folder not in PLAN_LAYERS:
+            return f"the folder {folder} has no place in PLAN_LAYERS"
+    if PLAN_LAYERS.index(other) > PLAN_LAYERS.index(own):
+        return f"{own} may not include {target}"
+    return None
+
+
 def check_source(path: Path, root: Path) -> list[str]:
     """Violations of one file of src/."""
     name = path.relative_to(root / "src").as_posix()
@@ -109,6 +123,8 @@ def check_source(path: Path, root: Path) -> list[str]:
                 fault = f"only {', '.join(KERNEL_USERS)} may include {target}"
         elif target.split("/")[0] not in LAYERS[layer] | {layer}:
             fault = f"{layer} may not include {target}"
+        elif target.startswith("plan/") and layer == "plan":
+            fault = plan_fault(name, target)
         if fault:
             faults.append(f"src/{name}:{line}: {fault}")
     return faults

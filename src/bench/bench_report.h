@@ -6,7 +6,7 @@
 
 #include "bench/bench_profile.h"
 #include "config/command_line.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 

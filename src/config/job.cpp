@@ -1,5 +1,7 @@
 #include "config/job.h"
 
+#include <limits>
+
 #include <algorithm>
 #include <cmath>
 
@@ -92,6 +94,13 @@ AdapterForm form_of(const AdapterJob& adapter) {
     }
     if (adapter.loraplus_lr_ratio != 1.0) form.rates.push_back(adapter.loraplus_lr_ratio);
     return form;
+}
+
+std::size_t most_admitted(const Job& job) {
+    const SchedulePolicy policy = job.schedule.policy;
+    if (policy == SchedulePolicy::sequential || policy == SchedulePolicy::one_f_one_b) return 1;
+    constexpr auto all = std::numeric_limits<std::size_t>::max();
+    return job.schedule.max_adapters ? static_cast<std::size_t>(*job.schedule.max_adapters) : all;
 }
 
 }  // namespace loratrain

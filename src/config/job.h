@@ -155,12 +155,12 @@ struct ParallelJob {
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
     /// Not given, nor is pipeline_stages: one pipeline, unless another way gains enough
-    /// (plan/predict/usual_way.h). Both false once that is settled.
+    /// (plan/deployments/usual_way.h). Both false once that is settled.
     bool deployment_open = false;
     bool assignment_open = false;
     std::string settled{};  ///< no key: what came of that and why, for people
     /// auto: a deployment that was found makes way for a faster one, where that pays, as adapters
-    /// end or come (plan/predict/redeploy.h).
+    /// end or come (plan/deployments/redeploy.h).
     Redeploy redeploy = Redeploy::automatic;
 
     /// Adapters train on workers (train/workers/).
@@ -447,5 +447,9 @@ struct Job {
                dataset(adapter(id).dataset).has_several_files();
     }
 };
+
+/// Adapters that may train at once whatever the memory: one with the policies sequential and 1f1b,
+/// else schedule.max_adapters.
+std::size_t most_admitted(const Job& job);
 
 }  // namespace loratrain

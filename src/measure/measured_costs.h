@@ -10,8 +10,8 @@
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "measure/trace_recorder.h"
+#include "plan/cost/met_shapes.h"
 #include "plan/deploy/make_plan.h"
-#include "plan/predict/met_shapes.h"
 
 namespace loratrain {
 

@@ -7,9 +7,9 @@
 
 #include "backend/backend.h"
 #include "model/stage.h"
-#include "plan/cost/costs.h"
 #include "plan/cost/fit_new_shapes.h"
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
+#include "plan/costs.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

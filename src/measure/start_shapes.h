@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
 
 namespace loratrain {
 

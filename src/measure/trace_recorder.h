@@ -13,7 +13,7 @@
 #include "model/activation_offload.h"
 #include "model/layer_stream.h"
 #include "plan/cost/attention_span.h"
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/under_way.h"
 

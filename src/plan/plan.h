@@ -11,7 +11,7 @@
 #include "base/weight_format.h"
 #include "config/job.h"
 #include "config/model_spec.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 

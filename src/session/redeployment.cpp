@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/files.h"
-#include "plan/predict/redeploy.h"
+#include "plan/deployments/redeploy.h"
 
 namespace loratrain {
 

@@ -20,8 +20,8 @@ RunState state_in(const std::string& checkpoint, const Job& job);
 void mark_ended(Job& job, const std::vector<AdapterId>& trained);
 
 /// The job for what is left of `state` in a faster deployment, where to change pays
-/// (plan/predict/redeploy.h), and says so, or why not, in the log. `plan`: as the job is deployed.
-/// Depends on the arguments alone.
+/// (plan/deployments/redeploy.h), and says so, or why not, in the log. `plan`: as the job is
+/// deployed. Depends on the arguments alone.
 std::optional<Job> redeployed(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, const Cluster& cluster,
                               const RunState& state);

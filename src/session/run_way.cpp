@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "comm/collective.h"
 #include "config/job_yaml.h"
-#include "plan/predict/usual_way.h"
+#include "plan/deployments/usual_way.h"
 #include "session/cluster.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/worker_checkpoints.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/job_warnings.h"
 #include "train/orders/stop_conditions.h"

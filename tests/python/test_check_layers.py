@@ -29,6 +29,13 @@ class CheckLayers(unittest.TestCase):
                               "src/app/d.cpp": '#include "plan/a.h"\n'})
         self.assertEqual(faults, ["src/plan/a.h:2: plan may not include io/b.h"])
 
+    def test_folders_of_plan_are_layers(self) -> None:
+        faults = self.faults({"src/plan/cost/a.h": '#include "plan/pack/b.h"\n#include "plan/c.h"\n',
+                              "src/plan/pack/b.h": '#include "plan/cost/a.h"\n', "src/plan/c.h": "",
+                              "src/plan/new/d.h": '#include "plan/c.h"\n'})
+        self.assertEqual(faults, ["src/plan/cost/a.h:1: plan/cost may not include plan/pack/b.h",
+                                  "src/plan/new/d.h:1: the folder plan/new has no place in PLAN_LAYERS"])
+
     def test_third_parties_stay_in_their_place(self) -> None:
         faults = self.faults({"src/train/a.cpp": "#include <mpi.h>\n#include <vector>\n",
                               "src/config/b.cpp": "#include <boost/program_options.hpp>\n",

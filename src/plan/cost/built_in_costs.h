@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "config/job.h"
 #include "config/model_spec.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/plan.h"
 
 namespace loratrain {

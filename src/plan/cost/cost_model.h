@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "plan/cost/attention_span.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/plan.h"
 
 namespace loratrain {

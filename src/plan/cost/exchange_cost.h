@@ -1,6 +1,6 @@
 #pragma once
 
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 
 namespace loratrain {
 

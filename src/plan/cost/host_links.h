@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "config/job.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/plan.h"
 #include "plan/replica_view.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "config/job.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

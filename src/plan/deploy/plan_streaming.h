@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/plan.h"
 

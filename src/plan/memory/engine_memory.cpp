@@ -10,7 +10,6 @@
 #include "base/attention_scores.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
-#include "plan/schedule/admission.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {

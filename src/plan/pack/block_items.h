@@ -6,7 +6,7 @@
 
 #include "plan/pack/pack_batch.h"
 #include "plan/pack/pack_block.h"
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/pipeline_time.h"
 
 namespace loratrain {
 

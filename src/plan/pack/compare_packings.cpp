@@ -10,7 +10,7 @@
 
 #include "base/parallel_for.h"
 #include "plan/pack/least_time.h"
-#include "plan/schedule/pipeline_bound.h"
+#include "plan/timing/pipeline_bound.h"
 
 namespace loratrain {
 

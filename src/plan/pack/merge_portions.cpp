@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plan/pack/pack_variants.h"
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/pipeline_time.h"
 
 namespace loratrain {
 

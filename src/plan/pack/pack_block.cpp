@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/pack/check_packing.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/pack_alone.h"
 #include "plan/pack/pack_balanced.h"
 #include "plan/pack/repair_packing.h"
-#include "plan/schedule/check_packing.h"
 
 namespace loratrain {
 

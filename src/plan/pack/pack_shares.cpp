@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/pipeline_time.h"
 
 namespace loratrain {
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "plan/schedule/check_packing.h"
+#include "plan/pack/check_packing.h"
 
 namespace loratrain {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "plan/cost/met_shapes.h"
 #include "plan/pack/fillings.h"
 #include "plan/plan.h"
-#include "plan/predict/met_shapes.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/plan_window.h"
 
@@ -50,21 +50,5 @@ struct SpeedLimits {
 std::optional<Prediction> predict_within(const Job& job, const Plan& plan,
                                          std::span<const DatasetInfo> datasets, std::int32_t rounds,
                                          const SpeedLimits& limits);
-
-/// What a policy would do with a job.
-struct PolicyPrediction {
-    SchedulePolicy policy = SchedulePolicy::balanced;
-    std::optional<Prediction> prediction;  ///< none = the job does not fit with it
-    /// With as many microbatches in flight as stages, as mLoRA's paper has it; none where the plan
-    /// has no more, or it is another policy.
-    std::optional<Prediction> as_published = std::nullopt;
-};
-
-/// Plans and predicts the job with every other policy in turn, in the order of SchedulePolicy;
-/// `own` is what predict() says of the job as it is.
-std::vector<PolicyPrediction> compare_policies(const Job& job, const ModelSpec& model,
-                                               std::span<const DatasetInfo> datasets,
-                                               const Cluster& cluster, std::int32_t rounds,
-                                               const Prediction& own);
 
 }  // namespace loratrain

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/channel.h"
-#include "plan/cost/costs.h"
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
+#include "plan/costs.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

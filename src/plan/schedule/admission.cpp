@@ -60,13 +60,6 @@ std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterCl
     return order;
 }
 
-std::size_t most_admitted(const Job& job) {
-    const SchedulePolicy policy = job.schedule.policy;
-    if (policy == SchedulePolicy::sequential || policy == SchedulePolicy::one_f_one_b) return 1;
-    constexpr auto all = std::numeric_limits<std::size_t>::max();
-    return job.schedule.max_adapters ? static_cast<std::size_t>(*job.schedule.max_adapters) : all;
-}
-
 double tokens_of_fixed_costs(const Plan& plan) {
     constexpr std::int64_t many = std::int64_t{1} << 20;
     double tokens = 0.0;

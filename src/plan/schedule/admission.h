@@ -23,10 +23,6 @@ struct AdapterClaim {
 /// preempts, an equal one waits (mLoRA section 3, task scheduler).
 std::vector<AdapterId> admission_order(const Job& job, std::span<const AdapterClaim> claims);
 
-/// Adapters that may train at once whatever the memory: one with the policies sequential and 1f1b,
-/// else schedule.max_adapters.
-std::size_t most_admitted(const Job& job);
-
 /// Tokens of a round whose rows take no longer than its microbatches, one for each stage, take
 /// without any: so much is trained beside others at little cost.
 double tokens_of_fixed_costs(const Plan& plan);

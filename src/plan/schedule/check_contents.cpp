@@ -10,7 +10,7 @@
 #include "plan/action_traits.h"
 #include "plan/loss_denominator.h"
 #include "plan/memory/memory_model.h"
-#include "plan/text/action_text.h"
+#include "plan/schedule/action_text.h"
 
 namespace loratrain {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "plan/findings.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/findings.h"
 
 namespace loratrain {
 

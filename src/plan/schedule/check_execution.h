@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "base/text.h"
+#include "plan/findings.h"
 #include "plan/memory/memory_model.h"
 #include "plan/replica_view.h"
+#include "plan/schedule/action_text.h"
 #include "plan/schedule/check_joint.h"
-#include "plan/schedule/findings.h"
 #include "plan/schedule/stream_batches.h"
-#include "plan/text/action_text.h"
 
 namespace loratrain {
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "plan/findings.h"
 #include "plan/plan.h"
-#include "plan/schedule/findings.h"
 
 namespace loratrain {
 

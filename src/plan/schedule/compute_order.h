@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/replica_view.h"
-#include "plan/schedule/list_schedule.h"
+#include "plan/timing/list_schedule.h"
 
 namespace loratrain {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/plan.h"
 #include "plan/sweep/trial_load.h"
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "plan/cost/met_shapes.h"
 #include "plan/plan.h"
-#include "plan/predict/met_shapes.h"
 
 namespace loratrain {
 

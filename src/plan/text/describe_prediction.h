@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/compare_deployments.h"
-#include "plan/predict/deployment_baselines.h"
-#include "plan/predict/idle_advice.h"
+#include "plan/deployments/compare_deployments.h"
+#include "plan/deployments/compare_policies.h"
+#include "plan/deployments/deployment_baselines.h"
+#include "plan/deployments/idle_advice.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {

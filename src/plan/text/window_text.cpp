@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/text/action_text.h"
+#include "plan/schedule/action_text.h"
 #include "plan/text/yaml_values.h"
 
 namespace loratrain {

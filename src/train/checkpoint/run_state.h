@@ -77,7 +77,7 @@ std::string done_text(const EvalJob& eval, const AdapterState& adapter);
 /// Which adapters a deployment that was found is for; both ascending, empty where it was given.
 struct DeploymentRecord {
     std::vector<AdapterId> made_for{};  ///< whose samples it holds; empty = all of the job
-    /// Unfinished when it was last compared with what else is found (plan/predict/redeploy.h).
+    /// Unfinished when it was last compared with what else is found (plan/deployments/redeploy.h).
     std::vector<AdapterId> judged_for{};
 };
 

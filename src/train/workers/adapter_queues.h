@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
 #include "train/run_ledger.h"
 #include "train/workers/move_costs.h"
 #include "train/workers/worker_message.h"

@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "plan/action_traits.h"
 #include "plan/memory/memory_model.h"
+#include "plan/schedule/action_text.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
-#include "plan/text/action_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

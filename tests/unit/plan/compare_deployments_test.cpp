@@ -1,4 +1,4 @@
-#include "plan/predict/compare_deployments.h"
+#include "plan/deployments/compare_deployments.h"
 
 #include <gtest/gtest.h>
 

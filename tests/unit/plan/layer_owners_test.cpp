@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "config/model_presets.h"
 #include "plan/cost/device.h"
+#include "plan/deployments/find_deployments.h"
 #include "plan/memory/residency.h"
 #include "plan/place.h"
-#include "plan/predict/find_deployments.h"
 #include "plan/text/plan_text.h"
 #include "unit/plan/deployment_cases.h"
 

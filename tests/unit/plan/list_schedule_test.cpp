@@ -1,4 +1,4 @@
-#include "plan/schedule/list_schedule.h"
+#include "plan/timing/list_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <functional>
 #include <optional>
 
-#include "plan/schedule/end_times.h"
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/end_times.h"
+#include "plan/timing/pipeline_time.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

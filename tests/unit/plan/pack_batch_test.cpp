@@ -13,7 +13,7 @@
 #include "plan/milp.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/subset_sum.h"
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/pipeline_time.h"
 #include "support/sanitized.h"
 
 namespace loratrain {

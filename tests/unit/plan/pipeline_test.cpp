@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "plan/schedule/action_text.h"
 #include "plan/schedule/check_window.h"
-#include "plan/text/action_text.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 #include "unit/plan/replay.h"

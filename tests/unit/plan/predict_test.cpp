@@ -1,11 +1,12 @@
 #include "plan/predict/predict.h"
 #include "plan/cost/built_in_costs.h"
+#include "plan/deployments/compare_policies.h"
 
 #include <gtest/gtest.h>
 
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/predict/idle_advice.h"
+#include "plan/deployments/idle_advice.h"
 #include "plan/schedule/schedule_stream.h"
 #include "plan/text/describe_prediction.h"
 #include "unit/plan/plan_fixtures.h"

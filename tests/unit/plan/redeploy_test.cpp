@@ -1,11 +1,11 @@
-#include "plan/predict/redeploy.h"
+#include "plan/deployments/redeploy.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 #include "unit/plan/deployment_cases.h"
 
 namespace loratrain::plan_test {

@@ -1,4 +1,4 @@
-#include "plan/predict/usual_way.h"
+#include "plan/deployments/usual_way.h"
 
 #include <gtest/gtest.h>
 

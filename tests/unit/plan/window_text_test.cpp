@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/text/action_text.h"
+#include "plan/schedule/action_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -1,4 +1,4 @@
-#include "plan/schedule/list_schedule.h"
+#include "plan/timing/list_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 
 namespace loratrain {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/cost/cost_model.h"
-#include "plan/schedule/end_times.h"
+#include "plan/timing/end_times.h"
 
 namespace loratrain {
 

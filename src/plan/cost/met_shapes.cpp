@@ -1,4 +1,4 @@
-#include "plan/predict/met_shapes.h"
+#include "plan/cost/met_shapes.h"
 
 #include <algorithm>
 

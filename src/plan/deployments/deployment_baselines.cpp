@@ -1,4 +1,4 @@
-#include "plan/predict/deployment_baselines.h"
+#include "plan/deployments/deployment_baselines.h"
 
 #include <algorithm>
 #include <map>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {

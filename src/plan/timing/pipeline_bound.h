@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/schedule/list_schedule.h"
+#include "plan/timing/list_schedule.h"
 
 namespace loratrain {
 

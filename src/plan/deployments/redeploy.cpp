@@ -1,4 +1,4 @@
-#include "plan/predict/redeploy.h"
+#include "plan/deployments/redeploy.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/deploy/make_plan.h"
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 
 namespace loratrain {
 

@@ -1,4 +1,4 @@
-#include "plan/text/action_text.h"
+#include "plan/schedule/action_text.h"
 
 #include <charconv>
 #include <utility>

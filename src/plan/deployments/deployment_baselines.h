@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 
 namespace loratrain {
 

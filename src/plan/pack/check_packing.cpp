@@ -1,11 +1,11 @@
-#include "plan/schedule/check_packing.h"
+#include "plan/pack/check_packing.h"
 
 #include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "plan/schedule/findings.h"
+#include "plan/findings.h"
 
 namespace loratrain {
 

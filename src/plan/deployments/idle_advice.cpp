@@ -1,4 +1,4 @@
-#include "plan/predict/idle_advice.h"
+#include "plan/deployments/idle_advice.h"
 
 #include <algorithm>
 

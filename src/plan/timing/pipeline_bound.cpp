@@ -1,4 +1,4 @@
-#include "plan/schedule/pipeline_bound.h"
+#include "plan/timing/pipeline_bound.h"
 
 #include <algorithm>
 

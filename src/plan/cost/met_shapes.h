@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "plan/cost/costs.h"
+#include "plan/costs.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

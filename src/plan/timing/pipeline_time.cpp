@@ -1,4 +1,4 @@
-#include "plan/schedule/pipeline_time.h"
+#include "plan/timing/pipeline_time.h"
 
 #include <algorithm>
 #include <limits>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "plan/schedule/pipeline_bound.h"
+#include "plan/timing/pipeline_bound.h"
 
 namespace loratrain {
 

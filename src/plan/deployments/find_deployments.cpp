@@ -1,4 +1,4 @@
-#include "plan/predict/find_deployments.h"
+#include "plan/deployments/find_deployments.h"
 
 #include <algorithm>
 #include <utility>
