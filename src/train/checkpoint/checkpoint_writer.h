@@ -22,7 +22,8 @@ void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
 ///   4. all but the newest `keep` are removed, and any of later rounds (left by a run that was set
 ///      back). One that cannot be removed stays till the next time, with a warning.
 /// A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they were.
-/// The files do not depend on ranks. Root only; on any thread, while the job does not change.
+/// The files do not depend on ranks. Rank 0 of a worker only; on any thread, while the job does not
+/// change.
 class CheckpointWriter {
   public:
     /// The arguments outlive it. `root`: "" = checkpoint_folder().

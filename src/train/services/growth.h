@@ -14,7 +14,7 @@ namespace loratrain {
 /// read and report what is wrong, while all train on. Behind window k + 1 the run takes the file as
 /// a whole where all have found it good; checkpoints and exports that are being written are waited
 /// for. Its adapters train from window k + 2 on, where they get a place (admission.h). With an
-/// empty pipeline all of this happens at once.
+/// empty pipeline, and always where there is a sweep, all of this happens at once.
 class GrowthService : public Service {
   public:
     explicit GrowthService(Worker& worker) : worker_(worker) {}

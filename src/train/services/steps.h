@@ -17,7 +17,7 @@ class StepService : public Service {
     void on_step(const BatchResult& result) override;
 
     /// Sets the status of an adapter that trains by its last step: failed, done, stopped by order,
-    /// or as it was.
+    /// or as it was. Of those that fail, behind the stream (worker_loop.h).
     void decide_end(AdapterId adapter);
 
   private:
