@@ -411,29 +411,34 @@ void DispatchService::forget(const InboxFile& file) {
 // ---- while the stream goes on
 
 /// Orders about a sweep change what its trials are judged beside.
-bool DispatchService::takes_orders_in_stream() const {
-    return !worker_.parts.job.sweep && worker_.changes_in_stream();
+bool DispatchService::takes_orders_in_stream(std::int32_t round) const {
+    return !worker_.parts.job.sweep && worker_.changes_in_stream() && round < worker_.fixed_end;
 }
 
 void DispatchService::look_for_orders() {
     GrowthService& growth = worker_.services->growth;
     growth.window_passes();
     dispatcher_.look_for_orders();
-    if (!takes_orders_in_stream()) return;
+    if (worker_.parts.job.sweep || !worker_.changes_in_stream()) return;
     for (const Decisions& decisions : dispatcher_.decisions()) growth.ask(decisions.additions);
 }
 
 bool DispatchService::needs_drain(std::int32_t round) {
     dispatcher_.look_for_orders();
-    const auto& all = dispatcher_.decisions();
-    return std::any_of(all.begin(), all.end(),
-                       [&](const Decisions& decisions) { return need_drain(decisions, round); }) ||
-           !reason_to_stop().empty();
+    return any_needs_drain(round) || !reason_to_stop().empty();
+}
+
+/// What is behind additions may be about them: it waits until the job has grown.
+bool DispatchService::any_needs_drain(std::int32_t round) const {
+    for (const Decisions& decisions : dispatcher_.decisions()) {
+        if (!decisions.additions.empty()) return !takes_orders_in_stream(round);
+        if (need_drain(decisions, round)) return true;
+    }
+    return false;
 }
 
 bool DispatchService::need_drain(const Decisions& decisions, std::int32_t round) const {
     const bool in_stream = worker_.changes_in_stream();
-    const bool takes_orders = takes_orders_in_stream() && round < worker_.fixed_end;
     const auto is_mine = [this](const auto& entry) { return entry.worker == dispatcher_.worker(); };
     const bool more =
         std::any_of(decisions.given.begin(), decisions.given.end(), [&](const GivenAdapter& given) {
@@ -441,10 +446,10 @@ bool DispatchService::need_drain(const Decisions& decisions, std::int32_t round)
         });
     const bool fewer = std::any_of(decisions.returned.begin(), decisions.returned.end(), is_mine);
     const std::vector<AdapterId> stops = owned(decisions.ended);
-    const bool ends = !stops.empty() && (!takes_orders || stops_need_drain(worker_, stops, round));
+    const bool ends = !stops.empty() &&
+                      (!takes_orders_in_stream(round) || stops_need_drain(worker_, stops, round));
     return more || fewer || ends || (!in_stream && judge_parked(decisions)) ||
-           (!decisions.additions.empty() && !takes_orders) || decisions.budget_spent ||
-           !decisions.stop.empty() || decisions.over;
+           decisions.budget_spent || !decisions.stop.empty() || decisions.over;
 }
 
 /// Trials that the worker has parked.
@@ -463,9 +468,7 @@ bool DispatchService::judge_parked(const Decisions& decisions) const {
 bool DispatchService::change(const Progress& planned, StreamChange& change) {
     if (!worker_.changes_in_stream()) return true;
     auto& all = dispatcher_.decisions();
-    const bool waits = std::any_of(all.begin(), all.end(), [&](const Decisions& decisions) {
-        return need_drain(decisions, planned.round);
-    });
+    const bool waits = any_needs_drain(planned.round);
     while (!waits && !all.empty() && all.front().additions.empty()) {
         const Decisions next = std::move(all.front());
         all.pop_front();

@@ -93,7 +93,8 @@ class DispatchService : public Service {
     void give_back(const std::vector<ReturnedAdapter>& returned);
     std::string store_for_others(const std::vector<AdapterId>& adapters);
 
-    bool takes_orders_in_stream() const;
+    bool takes_orders_in_stream(std::int32_t round) const;
+    bool any_needs_drain(std::int32_t round) const;
     bool need_drain(const Decisions& decisions, std::int32_t round) const;
     bool judge_parked(const Decisions& decisions) const;
     void forget(const InboxFile& file);

@@ -365,6 +365,65 @@ TEST_F(DispatchedRun, AnOrderToEndAnAdapterIsObeyedByWhoHasIt) {
     EXPECT_LT(heard[first].steps, 40);
     EXPECT_EQ(exported_step(first), heard[first].steps);
     EXPECT_EQ(exported_step(second), 12);
+    EXPECT_EQ(ranks->streams(), 1) << "the other one trains on";
+}
+
+/// Orders about an adapter that the job has not got yet wait until it has.
+TEST_F(DispatchedRun, TheJobGrowsInTheStreamBeforeWhatIsDecidedBehind) {
+    add(40);
+    add(12);
+    cut_windows(2);
+    make();
+    let_grow();
+    give(first);
+    give(second);
+    constexpr AdapterId late{2};
+    before(first, 3, [this] {
+        Decisions grows;
+        grows.additions = {{folder.path("inbox/late.yaml"), "30"}};
+        decide(grows);
+        Decisions gives;
+        gives.updates = {{late, {}}};
+        gives.updates[0].state.status = AdapterStatus::waiting;
+        gives.given = {{1, late, ""}};
+        decide(gives);
+    });
+    before(first, 20, [this] {
+        Decisions stops;
+        stops.ended = {late};
+        decide(stops);
+    });
+    end_after({first, second, late});
+    EXPECT_EQ(run(), ExitCode::done);
+    EXPECT_EQ(name(late), "late");
+    EXPECT_EQ(heard[late].status, AdapterStatus::stopped);
+    EXPECT_EQ(exported_step(late), heard[late].steps);
+    EXPECT_EQ(exported_step(first), 40);
+    EXPECT_EQ(ranks->streams(), 1);
+}
+
+TEST_F(DispatchedRun, AStopBehindAnAdditionIsNotLookedAtBeforeTheJobHasGrown) {
+    add(40);
+    cut_windows(2);
+    make();
+    let_grow();
+    give(first);
+    constexpr AdapterId late{1};
+    before(first, 3, [this] {
+        Decisions decisions;
+        decisions.additions = {{folder.path("inbox/late.yaml"), "30"}};
+        decide(decisions);
+        Decisions stops;
+        stops.updates = {{late, {}}};
+        stops.updates[0].state.status = AdapterStatus::waiting;
+        stops.given = {{1, late, ""}};
+        stops.ended = {late};
+        decide(stops);
+    });
+    end_after({first, late});
+    EXPECT_EQ(run(), ExitCode::done);
+    EXPECT_EQ(heard[late].status, AdapterStatus::stopped);
+    EXPECT_EQ(exported_step(first), 40);
 }
 
 TEST_F(DispatchedRun, CheckpointsOfTheStreamAreReportedWithWhatTheyHold) {
