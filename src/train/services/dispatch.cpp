@@ -17,11 +17,12 @@ namespace loratrain {
 namespace {
 
 constexpr std::chrono::milliseconds between_looks_at_dispatcher{1};
+constexpr std::chrono::milliseconds longest_rest{200};  // of a joint run: people alone bring work
 
 }  // namespace
 
 DispatchService::DispatchService(Worker& worker, DispatcherLink& dispatcher)
-    : worker_(worker), dispatcher_(dispatcher) {
+    : worker_(worker), dispatcher_(dispatcher), rest_(between_looks_at_dispatcher) {
     if (worker_.is_alone()) return;
     begun_ = false;
     worker_.journal.report_to(&dispatcher);
@@ -127,11 +128,13 @@ bool DispatchService::rest_without_work() {
     return true;
 }
 
-/// Nothing is there to train.
+/// Nothing is there to train. The longer a joint run waits for people, the more seldom it looks at
+/// the file system.
 void DispatchService::rest() {
     activity::begin(activity::Task::plan);
     dispatcher_.send();
-    std::this_thread::sleep_for(between_looks_at_dispatcher);
+    std::this_thread::sleep_for(rest_);
+    if (worker_.is_alone()) rest_ = std::min(2 * rest_, longest_rest);
     worker_.ranks.progress();
 }
 
@@ -139,6 +142,7 @@ void DispatchService::after(const std::vector<AdapterId>& trained) {
     worker_.release(worker_.services->checkpoints.take_ended());
     report_trained(trained);
     has_trained_ = changed_ = true;
+    rest_ = between_looks_at_dispatcher;
 }
 
 ExitCode DispatchService::end() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -101,13 +102,14 @@ class DispatchService : public Service {
 
     Worker& worker_;
     DispatcherLink& dispatcher_;
-    int places_ = 0;            ///< that were reported to the dispatcher
-    int moves_ = 0;             ///< in which it has given adapters back
-    std::string stop_ordered_;  ///< by the dispatcher: why
-    bool begun_ = true;         ///< the dispatcher has said where former starts have come to
-    bool resting_ = false;      ///< it has saved and trains no more
-    bool has_trained_ = false;  ///< since stop_or_save()
-    bool changed_ = false;      ///< since its last checkpoint
+    std::chrono::milliseconds rest_;  ///< the next one
+    int places_ = 0;                  ///< that were reported to the dispatcher
+    int moves_ = 0;                   ///< in which it has given adapters back
+    std::string stop_ordered_;        ///< by the dispatcher: why
+    bool begun_ = true;               ///< the dispatcher has said where former starts have come to
+    bool resting_ = false;            ///< it has saved and trains no more
+    bool has_trained_ = false;        ///< since stop_or_save()
+    bool changed_ = false;            ///< since its last checkpoint
     bool redeploys_ = false;
     std::optional<ExitCode> over_;
 };
