@@ -33,6 +33,12 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         decide(start);
     }
     void decide(const Decisions& decisions) { lines.root().post(to_text(decisions, job)); }
+    /// By a dispatcher whose job has got one more adapter already.
+    void decide_grown(const Decisions& decisions) {
+        Job grown = job;
+        grown.adapters.push_back(job.adapters.front());
+        lines.root().post(to_text(decisions, grown));
+    }
     void give(AdapterId a, const std::string& checkpoint = "") {
         Decisions decisions;
         decisions.updates = {{a, heard[a]}};
@@ -386,7 +392,7 @@ TEST_F(DispatchedRun, TheJobGrowsInTheStreamBeforeWhatIsDecidedBehind) {
         gives.updates = {{late, {}}};
         gives.updates[0].state.status = AdapterStatus::waiting;
         gives.given = {{1, late, ""}};
-        decide(gives);
+        decide_grown(gives);
     });
     before(first, 20, [this] {
         Decisions stops;
@@ -418,7 +424,7 @@ TEST_F(DispatchedRun, AStopBehindAnAdditionIsNotLookedAtBeforeTheJobHasGrown) {
         stops.updates[0].state.status = AdapterStatus::waiting;
         stops.given = {{1, late, ""}};
         stops.ended = {late};
-        decide(stops);
+        decide_grown(stops);
     });
     end_after({first, late});
     EXPECT_EQ(run(), ExitCode::done);
