@@ -40,9 +40,7 @@ void AdapterTable::restore(const RunState& run) {
 
 RunState AdapterTable::state(double elapsed_seconds) const {
     RunState run{round_, elapsed_seconds, {}, deployment_};
-    AdapterState not_owned;
-    not_owned.status = AdapterStatus::waiting;
-    for (const AdapterRun& row : rows_) run.adapters.push_back(row.owned ? row.state : not_owned);
+    for (const AdapterRun& row : rows_) run.adapters.push_back(row.owned ? row.state : not_begun());
     return run;
 }
 
@@ -146,8 +144,8 @@ std::vector<AdapterClaim> AdapterTable::claims() const {
     std::vector<AdapterClaim> claims;
     for (const AdapterId adapter : all()) {
         const AdapterState& state = rows_[index(adapter)].state;
-        const bool trains = rows_[index(adapter)].owned && is_unfinished(state.status) &&
-                            state.status != AdapterStatus::parked && !is_unjudged(state);
+        const bool trains =
+            rows_[index(adapter)].owned && may_train(state.status) && !is_unjudged(state);
         const bool trial = job_.sweep && job_.adapter(adapter).trial;
         claims.push_back({trains, state.steps > 0, trial ? steps_left(adapter) : 0});
     }

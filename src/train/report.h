@@ -17,8 +17,7 @@ using Report = std::variant<AdapterPiece, std::vector<EvalResult>, AdditionsRepo
 
 /// Sends texts of a message each: one, or several of an adapter's values.
 void send_as_texts(Report report, const std::function<void(std::string)>& send);
-/// Reading what was written gives the same report; any other text is an Error.
-std::string report_to_text(const Report& report);
+/// Reading what was sent gives the same report, or a piece of it; any other text is an Error.
 Report report_from_text(const std::string& text);
 
 }  // namespace loratrain

@@ -25,7 +25,7 @@ struct Worker : RunLedger {
     }
     /// It trains all of the run, and shares this ledger with the dispatcher; else it is one of
     /// several workers.
-    bool is_alone() const { return parts.dispatcher == nullptr; }
+    bool is_joint() const { return parts.dispatcher == nullptr; }
 
     /// Why the worker is to stop now; "" = go on. Time limits only count once this start has got
     /// further.

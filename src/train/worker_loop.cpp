@@ -12,7 +12,7 @@ WorkerLoop::OwnDispatcher::OwnDispatcher(Worker& worker)
 
 WorkerLoop::WorkerLoop(const RunParts& parts, WorkerRanks& ranks)
     : worker_(parts, ranks),
-      own_(worker_.is_alone() ? std::optional<OwnDispatcher>(std::in_place, worker_)
+      own_(worker_.is_joint() ? std::optional<OwnDispatcher>(std::in_place, worker_)
                               : std::nullopt),
       services_(worker_, own_ ? own_->link : *parts.dispatcher) {}
 
@@ -81,7 +81,7 @@ void WorkerLoop::log_planning() const {
                   format_fixed(planning.waited_seconds, 2), " s of it waited for"));
     const std::string fillings = to_text(planning.fillings);
     if (!fillings.empty()) log::info("packed " + fillings);
-    if (!worker_.is_alone() && makespan().compared()) {
+    if (!worker_.is_joint() && makespan().compared()) {
         log::info("training " + makespan().text());
     }
 }

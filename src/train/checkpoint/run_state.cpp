@@ -240,8 +240,7 @@ RunState run_state_from_json(const std::string& text, const Job& job, const std:
         state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
         for (const AdapterJob& adapter : job.adapters) {
             const OrderedJson& entries = json.at("adapters");
-            AdapterState& a = state.adapters.emplace_back();
-            a.status = AdapterStatus::waiting;
+            AdapterState& a = state.adapters.emplace_back(not_begun());
             if (entries.contains(adapter.name)) a = adapter_state(entries.at(adapter.name));
             const std::string problem = inconsistency(a, state.round);
             if (!problem.empty()) throw damaged(cat("adapter ", adapter.name, " ", problem));

@@ -54,6 +54,18 @@ inline bool is_unfinished(AdapterStatus status) {
            status == AdapterStatus::parked;
 }
 
+/// The same of one that does not wait at a rung.
+inline bool may_train(AdapterStatus status) {
+    return is_unfinished(status) && status != AdapterStatus::parked;
+}
+
+/// As if it had not begun.
+inline AdapterState not_begun() {
+    AdapterState state;
+    state.status = AdapterStatus::waiting;
+    return state;
+}
+
 /// A trial that has been evaluated at a rung, and waits there for its decision or trains on
 /// meanwhile.
 inline bool is_unjudged(const AdapterState& state) {

@@ -75,9 +75,7 @@ bool has_worker_checkpoints(const Job& job) {
 
 FormerRun find_former_run(const Job& job, const Plan& plan, const RunIdentity& identity) {
     FormerRun former;
-    AdapterState untouched;
-    untouched.status = AdapterStatus::waiting;
-    former.state.adapters.assign(job.adapters.size(), untouched);
+    former.state.adapters.assign(job.adapters.size(), not_begun());
     former.checkpoints.resize(job.adapters.size());
     std::set<std::string> roots = worker_roots(job);
     for (const std::string& root : roots) {

@@ -207,8 +207,7 @@ void SweepRecords::write_state() const {
         AdapterState& adapter = state.adapters[index(a)];
         state.round = std::max(state.round, adapter.steps);
         if (recorded_.contains(a)) continue;
-        AdapterState kept;
-        kept.status = AdapterStatus::waiting;
+        AdapterState kept = not_begun();
         kept.rungs = adapter.rungs;
         kept.promoted = adapter.promoted;
         kept.last_eval_loss = adapter.last_eval_loss;

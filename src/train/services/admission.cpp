@@ -16,8 +16,7 @@ namespace {
 
 AdapterClaim claim_of(const AdapterTable& adapters, AdapterId adapter) {
     const AdapterState& state = adapters[adapter].state;
-    const bool trains = is_unfinished(state.status) && state.status != AdapterStatus::parked;
-    return {trains, state.steps > 0, adapters.steps_left(adapter)};
+    return {may_train(state.status), state.steps > 0, adapters.steps_left(adapter)};
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds longest_rest{200};  // of a joint run: peopl
 
 DispatchService::DispatchService(Worker& worker, DispatcherLink& dispatcher)
     : worker_(worker), dispatcher_(dispatcher), rest_(between_looks_at_dispatcher) {
-    if (worker_.is_alone()) return;
+    if (worker_.is_joint()) return;
     begun_ = false;
     worker_.journal.report_to(&dispatcher);
     for (const AdapterId a : worker_.adapters.all()) worker_.adapters[a].owned = false;
@@ -32,11 +32,9 @@ DispatchService::DispatchService(Worker& worker, DispatcherLink& dispatcher)
 
 RunState DispatchService::state() const {
     RunState run = worker_.run_state();
-    if (worker_.is_alone()) return run;
+    if (worker_.is_joint()) return run;
     for (AdapterState& state : run.adapters) {
-        if (is_unfinished(state.status)) continue;
-        state = {};
-        state.status = AdapterStatus::waiting;
+        if (!is_unfinished(state.status)) state = not_begun();
     }
     return run;
 }
@@ -52,7 +50,7 @@ std::vector<AdapterId> DispatchService::owned(const std::vector<AdapterId>& adap
 /// The dispatcher of several workers has begun.
 void DispatchService::begin(int signal, bool set_back) {
     worker_.signal = signal;
-    if (!worker_.is_alone()) return;
+    if (!worker_.is_joint()) return;
     dispatcher_.recall();
     release_recorded();
     if (set_back) save();  // before metrics are cut back to the older checkpoint
@@ -82,7 +80,7 @@ void DispatchService::stop_or_save() {
     }
     if (!why.empty()) return stop_working(why);
     const bool due = has_trained && worker_.services->checkpoints.is_due(worker_.adapters.round());
-    const bool last = worker_.is_alone() && worker_.adapters.finished() && changed_;
+    const bool last = worker_.is_joint() && worker_.adapters.finished() && changed_;
     if (due || last) save();
 }
 
@@ -106,7 +104,7 @@ void DispatchService::save() {
         if (is_unfinished(state.status)) {
             dispatcher_.report(a, state);
             saved.push_back(a);
-        } else if (worker_.is_alone()) {
+        } else if (worker_.is_joint()) {
             ended.push_back(a);
         }
     }
@@ -134,7 +132,7 @@ void DispatchService::rest() {
     activity::begin(activity::Task::plan);
     dispatcher_.send();
     std::this_thread::sleep_for(rest_);
-    if (worker_.is_alone()) rest_ = std::min(2 * rest_, longest_rest);
+    if (worker_.is_joint()) rest_ = std::min(2 * rest_, longest_rest);
     worker_.ranks.progress();
 }
 
@@ -160,7 +158,7 @@ std::string DispatchService::reason_to_stop() {
 // ---- what the worker reports
 
 void DispatchService::ask_for_adapters(const AdapterTable& table) {
-    if (worker_.is_alone()) return;  // it has them all
+    if (worker_.is_joint()) return;  // it has them all
     const int now = resting_ ? 0 : worker_.services->admission.places(table);
     if (now == places_) return;
     places_ = now;
@@ -179,7 +177,7 @@ void DispatchService::report_trained(const std::vector<AdapterId>& trained) {
 
 /// They wait for the dispatcher's decision, which in a joint run is made at once.
 void DispatchService::report_at_rung(const std::vector<AdapterId>& trials) {
-    if (worker_.is_alone()) return dispatcher_.judge(trials);
+    if (worker_.is_joint()) return dispatcher_.judge(trials);
     for (const AdapterId a : trials) {
         worker_.adapters[a].state.status = AdapterStatus::parked;
         dispatcher_.report_at_rung(a, worker_.state(a));
@@ -208,12 +206,17 @@ void DispatchService::report_rungs() {
     dispatcher_.send();
 }
 
-/// All that has ended, with an empty pipeline.
-void DispatchService::report_ends() {
+std::vector<AdapterId> DispatchService::unreported_ends() const {
     std::vector<AdapterId> ended = owned(worker_.adapters.all());
     std::erase_if(ended, [this](AdapterId a) {
         return is_unfinished(worker_.state(a).status) || worker_.adapters[a].end_reported;
     });
+    return ended;
+}
+
+/// All that has ended, with an empty pipeline.
+void DispatchService::report_ends() {
+    const std::vector<AdapterId> ended = unreported_ends();
     for (const AdapterId a : ended) {
         const AdapterState& state = worker_.state(a);
         const bool early =
@@ -244,11 +247,9 @@ void DispatchService::on_ends(const std::vector<AdapterId>& ended) {
 
 void DispatchService::look_for_ends() {
     if (!worker_.sweep.records_ends()) return;
-    std::vector<AdapterId> ended = owned(worker_.adapters.all());
-    std::erase_if(ended, [this](AdapterId a) {
-        return is_unfinished(worker_.state(a).status) || worker_.adapters[a].end_reported ||
-               worker_.services->exports.waits_for_files(a);
-    });
+    std::vector<AdapterId> ended = unreported_ends();
+    std::erase_if(ended,
+                  [this](AdapterId a) { return worker_.services->exports.waits_for_files(a); });
     if (ended.empty()) return;
     worker_.journal.flush();
     on_ends(ended);
@@ -257,15 +258,14 @@ void DispatchService::look_for_ends() {
 /// What the checkpoint of the stream has. Of several workers those that have neither ended since
 /// nor come to rungs, where the dispatcher judges them by what was reported then.
 void DispatchService::on_checkpoint(const StateAtRound& saved, double seconds) {
-    if (worker_.is_alone()) {
+    if (worker_.is_joint()) {
         dispatcher_.report_saved({}, saved.ended(), seconds);
         return dispatcher_.send();
     }
     const RunState then = saved.state(state());
     std::vector<AdapterId> adapters;
     for (const AdapterId a : owned(worker_.adapters.all())) {
-        const AdapterStatus status = worker_.state(a).status;
-        const bool saves = is_unfinished(status) && status != AdapterStatus::parked;
+        const bool saves = may_train(worker_.state(a).status);
         if (!saves || is_untouched(then.adapters[index(a)])) continue;  // it may have come since
         dispatcher_.report(a, then.adapters[index(a)]);
         adapters.push_back(a);
@@ -285,7 +285,7 @@ void DispatchService::hear() {
         dispatcher_.decisions().pop_front();
         obey(next);
     }
-    if (!worker_.is_alone()) return;
+    if (!worker_.is_joint()) return;
     dispatcher_.judge({});
     report_ends();
 }
@@ -369,8 +369,7 @@ std::string DispatchService::store_for_others(const std::vector<AdapterId>& adap
         if (std::find(adapters.begin(), adapters.end(), a) != adapters.end()) {
             dispatcher_.report(a, run.adapters[index(a)]);
         } else {
-            run.adapters[index(a)] = {};
-            run.adapters[index(a)].status = AdapterStatus::waiting;
+            run.adapters[index(a)] = not_begun();
         }
     }
     const std::string root = move_checkpoint_root(worker_.parts.checkpoints, ++moves_);
@@ -415,15 +414,19 @@ void DispatchService::forget(const InboxFile& file) {
 // ---- while the stream goes on
 
 /// Orders about a sweep change what its trials are judged beside.
-bool DispatchService::takes_orders_in_stream(std::int32_t round) const {
-    return !worker_.parts.job.sweep && worker_.changes_in_stream() && round < worker_.fixed_end;
+bool DispatchService::takes_orders_in_stream() const {
+    return !worker_.parts.job.sweep && worker_.changes_in_stream();
+}
+
+bool DispatchService::takes_orders_before(std::int32_t round) const {
+    return takes_orders_in_stream() && round < worker_.fixed_end;
 }
 
 void DispatchService::look_for_orders() {
     GrowthService& growth = worker_.services->growth;
     growth.window_passes();
     dispatcher_.look_for_orders();
-    if (worker_.parts.job.sweep || !worker_.changes_in_stream()) return;
+    if (!takes_orders_in_stream()) return;
     for (const Decisions& decisions : dispatcher_.decisions()) growth.ask(decisions.additions);
 }
 
@@ -435,7 +438,7 @@ bool DispatchService::needs_drain(std::int32_t round) {
 /// What is behind additions may be about them: it waits until the job has grown.
 bool DispatchService::any_needs_drain(std::int32_t round) const {
     for (const Decisions& decisions : dispatcher_.decisions()) {
-        if (!decisions.additions.empty()) return !takes_orders_in_stream(round);
+        if (!decisions.additions.empty()) return !takes_orders_before(round);
         if (need_drain(decisions, round)) return true;
     }
     return false;
@@ -450,8 +453,8 @@ bool DispatchService::need_drain(const Decisions& decisions, std::int32_t round)
         });
     const bool fewer = std::any_of(decisions.returned.begin(), decisions.returned.end(), is_mine);
     const std::vector<AdapterId> stops = owned(decisions.ended);
-    const bool ends = !stops.empty() &&
-                      (!takes_orders_in_stream(round) || stops_need_drain(worker_, stops, round));
+    const bool ends =
+        !stops.empty() && (!takes_orders_before(round) || stops_need_drain(worker_, stops, round));
     return more || fewer || ends || (!in_stream && judge_parked(decisions)) ||
            decisions.budget_spent || !decisions.stop.empty() || decisions.over;
 }

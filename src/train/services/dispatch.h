@@ -84,6 +84,7 @@ class DispatchService : public Service {
     void report_trained(const std::vector<AdapterId>& trained);
     void report_at_rung(const std::vector<AdapterId>& trials);
     void report_rungs();
+    std::vector<AdapterId> unreported_ends() const;
     void report_ends();
     void release_recorded();
 
@@ -94,7 +95,8 @@ class DispatchService : public Service {
     void give_back(const std::vector<ReturnedAdapter>& returned);
     std::string store_for_others(const std::vector<AdapterId>& adapters);
 
-    bool takes_orders_in_stream(std::int32_t round) const;
+    bool takes_orders_in_stream() const;
+    bool takes_orders_before(std::int32_t round) const;
     bool any_needs_drain(std::int32_t round) const;
     bool need_drain(const Decisions& decisions, std::int32_t round) const;
     bool judge_parked(const Decisions& decisions) const;

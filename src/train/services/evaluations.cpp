@@ -24,7 +24,7 @@ void EvaluationService::refer_newcomers() {
         const ReferenceId id = reference_of(worker_.job(a));
         referred_.insert(id);
         const KeptReferences kept(worker_.parts.job, worker_.parts.identity, id);
-        const bool keeps = worker_.is_alone();
+        const bool keeps = worker_.is_joint();
         const std::string what = cat("dataset ", worker_.parts.job.dataset(id.dataset).name,
                                      ": log-probabilities under ",
                                      id.ref_adapter.empty() ? "the base model" : id.ref_adapter);

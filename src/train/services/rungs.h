@@ -23,7 +23,7 @@ class RungService : public Service {
     void evaluate(const std::vector<AdapterId>& trials);
 
   private:
-    bool judges() const { return worker_.adapters.has_rungs() && worker_.is_alone(); }
+    bool judges() const { return worker_.adapters.has_rungs() && worker_.is_joint(); }
     bool counts_other_samples(std::int32_t round) const;
     void judge(std::int32_t round);
     void park(const Progress& planned, StreamChange& change);

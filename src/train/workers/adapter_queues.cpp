@@ -47,10 +47,8 @@ void AdapterQueues::add(const std::vector<AdapterId>& adapters) {
 
 // ---- how much there is to do
 
-/// Unfinished, and not a trial that waits for a decision at a rung.
 bool AdapterQueues::trains(AdapterId adapter) const {
-    const AdapterStatus status = ledger_.adapters[adapter].state.status;
-    return is_unfinished(status) && status != AdapterStatus::parked;
+    return may_train(ledger_.adapters[adapter].state.status);
 }
 
 bool AdapterQueues::is_free(AdapterId adapter) const {

@@ -46,6 +46,19 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         decisions.given = {{1, a, checkpoint}};
         decide(decisions);
     }
+    /// Adapters of so many steps, all given, which train in short windows.
+    void begin_with(const std::vector<std::int32_t>& steps) {
+        for (const std::int32_t each : steps) add(each);
+        cut_windows(2);
+        make();
+        for (std::size_t a = 0; a < steps.size(); ++a) give(static_cast<AdapterId>(a));
+    }
+    /// So that another worker goes on with it.
+    void ask_back(AdapterId a) {
+        Decisions decisions;
+        decisions.returned = {{1, a}};
+        decide(decisions);
+    }
     void end(ExitCode code = ExitCode::done) {
         Decisions decisions;
         decisions.over = code;
@@ -210,17 +223,8 @@ TEST_F(DispatchedRun, ATrialThatIsPrunedAtARungEndsThere) {
 // ---- adapters move
 
 TEST_F(DispatchedRun, WhatItGivesBackIsInACheckpointOfTheMove) {
-    add(40);
-    add(40);
-    cut_windows(2);
-    make();
-    give(first);
-    give(second);
-    before(first, 3, [this] {
-        Decisions move;
-        move.returned = {{1, first}};
-        decide(move);
-    });
+    begin_with({40, 40});
+    before(first, 3, [this] { ask_back(first); });
     end_after({second});
     EXPECT_EQ(run(), ExitCode::done);
     ASSERT_EQ(returned.size(), 1U);
@@ -238,16 +242,9 @@ TEST_F(DispatchedRun, WhatItGivesBackIsInACheckpointOfTheMove) {
 }
 
 TEST_F(DispatchedRun, ATrialThatEndsWhileItMovesIsReportedAndNotGivenBack) {
-    add(4);
-    add(12);
-    cut_windows(2);
-    make();
-    give(first);
-    give(second);
+    begin_with({4, 12});
     before(first, 4, [this] {  // its last step
-        Decisions move;
-        move.returned = {{1, first}};
-        decide(move);
+        ask_back(first);
     });
     end_after({first, second});
     EXPECT_EQ(run(), ExitCode::done);
@@ -265,11 +262,7 @@ TEST_F(DispatchedRun, WhatIsGivenBackBeforeItBeginsLeavesNoCheckpoint) {
     make();
     give(first);
     give(second);
-    before(first, 3, [this] {
-        Decisions move;
-        move.returned = {{1, second}};
-        decide(move);
-    });
+    before(first, 3, [this] { ask_back(second); });
     end_after({first});
     EXPECT_EQ(run(), ExitCode::done);
     ASSERT_EQ(returned.size(), 1U);
@@ -283,11 +276,7 @@ TEST_F(DispatchedRun, WhatAnotherWorkerHasBegunGoesOnFromItsCheckpoint) {
     cut_windows(2);
     make();
     give(first);
-    before(first, 3, [this] {
-        Decisions move;
-        move.returned = {{1, first}};
-        decide(move);
-    });
+    before(first, 3, [this] { ask_back(first); });
     answer = [this](const WorkerReport& report) {  // and back again
         for (const ReturnedAdapter& r : report.returned) give(first, r.checkpoint);
     };
@@ -305,11 +294,7 @@ TEST_F(DispatchedRun, OneThatComesWithAnOrderToEndIsExportedAsItIs) {
     cut_windows(2);
     make();
     give(first);
-    before(first, 3, [this] {
-        Decisions move;
-        move.returned = {{1, first}};
-        decide(move);
-    });
+    before(first, 3, [this] { ask_back(first); });
     answer = [this](const WorkerReport& report) {
         for (const ReturnedAdapter& r : report.returned) {
             Decisions back;
@@ -354,12 +339,7 @@ TEST_F(DispatchedRun, AStoppedWorkerSavesRestsAndIsHeardOf) {
 }
 
 TEST_F(DispatchedRun, AnOrderToEndAnAdapterIsObeyedByWhoHasIt) {
-    add(40);
-    add(12);
-    cut_windows(2);
-    make();
-    give(first);
-    give(second);
+    begin_with({40, 12});
     before(first, 3, [this] {
         Decisions decisions;
         decisions.ended = {first};

@@ -25,6 +25,12 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
         dispatcher->begin(former);
         collect();
     }
+    void add_two_of_which_one_goes_on() {
+        add_trials(2, 8);
+        job.sweep->scheduler = TrialScheduler::halving;
+        job.sweep->rungs = 2;
+        job.sweep->reduction_factor = 2;
+    }
     /// What all workers get; both get the same.
     void collect() {
         dispatcher->serve();
@@ -164,10 +170,7 @@ TEST_F(RunDispatcher, WhatHasEndedIsRecordedAndSentToAll) {
 }
 
 TEST_F(RunDispatcher, ATrialThatItPrunesHasEnded) {
-    add_trials(2, 8);
-    job.sweep->scheduler = TrialScheduler::halving;
-    job.sweep->rungs = 2;
-    job.sweep->reduction_factor = 2;
+    add_two_of_which_one_goes_on();
     begin();
     ask(0, 2);
     ask(1, 2);
@@ -185,10 +188,7 @@ TEST_F(RunDispatcher, ATrialThatItPrunesHasEnded) {
 }
 
 TEST_F(RunDispatcher, APrunedTrialWhoseExportIsWantedHasEndedOnceItsWorkerSaysSo) {
-    add_trials(2, 8);
-    job.sweep->scheduler = TrialScheduler::halving;
-    job.sweep->rungs = 2;
-    job.sweep->reduction_factor = 2;
+    add_two_of_which_one_goes_on();
     job.sweep->exports = SweepExport::all;
     begin();
     ask(0, 1);

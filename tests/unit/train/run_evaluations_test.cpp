@@ -12,6 +12,15 @@ class RunEvaluations : public ::testing::Test, protected WorkerRun {
         evaluate_every(2);
         job.eval.early_stopping_patience = 2;
     }
+    /// Of one adapter, both every few steps.
+    void keep_bests_and_checkpoints() {
+        add(12);
+        evaluate_every(2);
+        job.eval.keep_best = true;
+        job.checkpoint.every_steps = 4;
+        job.checkpoint.keep = 10;
+        make();
+    }
     /// Lowest behind this step.
     static FakeRanks::OfStep lowest_at(std::int32_t step) {
         return [=](AdapterId, std::int32_t now) { return 1.0 + std::abs(now - step); };
@@ -157,12 +166,7 @@ TEST_F(RunEvaluations, WithNoRoomForCopiesTheBestIsFetchedWithAnEmptyPipeline) {
 }
 
 TEST_F(RunEvaluations, ACheckpointHasTheBestOfItsRound) {
-    add(12);
-    evaluate_every(2);
-    job.eval.keep_best = true;
-    job.checkpoint.every_steps = 4;
-    job.checkpoint.keep = 10;
-    make();
+    keep_bests_and_checkpoints();
     ranks->looks_for_parts = 80;  // the next evaluations come while it is written
     run();
     for (const std::int32_t round : rounds_stored()) {
@@ -173,12 +177,7 @@ TEST_F(RunEvaluations, ACheckpointHasTheBestOfItsRound) {
 }
 
 TEST_F(RunEvaluations, ALaterBestWaitsForTheCheckpointThatIsBeingWritten) {
-    add(12);
-    evaluate_every(2);
-    job.eval.keep_best = true;
-    job.checkpoint.every_steps = 4;
-    job.checkpoint.keep = 10;
-    make();
+    keep_bests_and_checkpoints();
     ranks->looks_for_parts = 80;
     ranks->parts_together = true;  // of later bests with those of the checkpoint
     run();
