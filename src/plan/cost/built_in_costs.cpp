@@ -85,11 +85,17 @@ constexpr double bytes_per_stepped_parameter = 32.0;
 constexpr HostCosts host_of_gpu{
     {120e-6, 2e-6}, {180e-6, 3e-6}, {60e-6, 5e-6}, {20e-6, 2e-6}, 80e-6, {}, {}};
 
-/// Of a device that is not known, the h100's.
-const DeviceRates& rates_of(std::string_view device) {
+/// nullptr: the device is not known.
+const DeviceRates* known_rates(std::string_view device) {
     const auto* found = std::find_if(devices.begin(), devices.end(),
                                      [&](const DeviceRates& d) { return d.name == device; });
-    return found != devices.end() ? *found : devices[1];
+    return found != devices.end() ? found : nullptr;
+}
+
+/// Of a device that is not known, the h100's.
+const DeviceRates& rates_of(std::string_view device) {
+    const DeviceRates* known = known_rates(device);
+    return known != nullptr ? *known : devices[1];
 }
 
 /// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
@@ -230,9 +236,8 @@ std::vector<std::string> device_names() {
 }
 
 bool computes_fp8(std::string_view device) {
-    const auto* found = std::find_if(devices.begin(), devices.end(),
-                                     [&](const DeviceRates& d) { return d.name == device; });
-    return found == devices.end() || found->fp8 > 0.0;
+    const DeviceRates* known = known_rates(device);
+    return known == nullptr || known->fp8 > 0.0;
 }
 
 }  // namespace loratrain

@@ -41,11 +41,11 @@ struct WorthPredicting {
 /// search_deployments.h; with `dispatch: uniform` of replicas that all take the longest sample), at
 /// most `worth.most` of them, one of which is even where there is one (is_even), each planned and
 /// predicted unless most_tokens_per_second(), for all of the job or for what is not played yet of
-/// it, says that it is not worth it; all with built-in costs,
-/// so that what is found depends on the arguments alone. Beside them, on up to eight GPUs of a host
-/// each of which is too small for the base, a replica on each with what `residency` makes of that.
-/// Where no replica holds the longest sample beside all adapters, for half as many at once, and so
-/// on. Throws InputError for what no deployment mends; empty where none fits.
+/// it, says that it is not worth it; all with built-in costs, so that what is found depends on the
+/// arguments alone. Beside them, on up to eight GPUs of a host each of which is too small for the
+/// base, a replica on each with what `residency` makes of that. Where no replica holds the longest
+/// sample beside all adapters, for half as many at once, and so on. Throws InputError for what no
+/// deployment mends; empty where none fits.
 FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster,
                                   const WorthPredicting& worth = {});

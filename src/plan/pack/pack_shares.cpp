@@ -13,6 +13,7 @@ namespace loratrain {
 namespace {
 
 /// Of the time of a round: so short sums are not worth being hidden.
+constexpr double nanosecond = 1e-9;
 constexpr double short_sums = 0.002;
 
 using Adapters = std::set<AdapterId>;
@@ -86,18 +87,8 @@ PipelineLoad load_of_share(const PackRules& rules, std::span<const Microbatch> m
 }
 
 double pipeline_seconds(const PackRules& rules, std::span<const Microbatch> microbatches) {
-    constexpr double nanosecond = 1e-9;
     return nanosecond *
            static_cast<double>(pipeline_time(load_of_share(rules, microbatches)).makespan);
-}
-
-/// Of the replica that takes longest.
-double slowest_pipeline(std::span<const PackRules> rules, const PackedShares& packing) {
-    double seconds = 0.0;
-    for (std::size_t r = 0; r < rules.size(); ++r) {
-        seconds = std::max(seconds, pipeline_seconds(rules[r], packing.replicas[r]));
-    }
-    return seconds;
 }
 
 /// Per microbatch, of a pipeline that is full, in nanoseconds.
@@ -117,15 +108,21 @@ std::vector<std::int64_t> ends_of(const PackRules& rules,
     return ends;
 }
 
-/// Of the replica that takes longest, in seconds, where the pipeline is full before and behind.
-double slowest_of_full(std::span<const PackRules> rules, const PackedShares& packing) {
-    constexpr double nanosecond = 1e-9;
-    std::int64_t slowest = 0;
+/// Where the pipeline is full before and behind.
+double full_seconds(const PackRules& rules, std::span<const Microbatch> microbatches) {
+    const std::vector<std::int64_t> ends = ends_of(rules, microbatches);
+    return ends.empty() ? 0.0 : nanosecond * static_cast<double>(ends.back());
+}
+
+/// Of the replica that takes longest, by one of the two above.
+template <class Seconds>
+double slowest_replica(std::span<const PackRules> rules, const PackedShares& packing,
+                       Seconds seconds_of) {
+    double seconds = 0.0;
     for (std::size_t r = 0; r < rules.size(); ++r) {
-        const std::vector<std::int64_t> ends = ends_of(rules[r], packing.replicas[r]);
-        if (!ends.empty()) slowest = std::max(slowest, ends.back());
+        seconds = std::max(seconds, seconds_of(rules[r], packing.replicas[r]));
     }
-    return nanosecond * static_cast<double>(slowest);
+    return seconds;
 }
 
 /// Those first whose batches are first over on all replicas.
@@ -150,7 +147,7 @@ PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const R
                              std::span<const SharedAdapter> adapters) {
     const Adapters all = adapters_of(shares);
     PackedShares whole = packed(rules, shares, all);
-    const double compute = slowest_pipeline(rules, whole);
+    const double compute = slowest_replica(rules, whole, pipeline_seconds);
     const double sums = sum_seconds(all, adapters);
     if (all.size() < 2 || sums < short_sums * compute) return whole;
     const Adapters first = first_part_of(all, adapters);
@@ -162,9 +159,10 @@ PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const R
     PackedShares both = one_after_the_other(one, other);
     // Rounds of an adapter are apart by all that is computed, at least by its part and its sums.
     // The first part of the next round follows at once: the pipeline stays full.
-    const double apart = std::max({slowest_of_full(rules, both),
-                                   slowest_pipeline(rules, one) + sum_seconds(first, adapters),
-                                   slowest_pipeline(rules, other) + sum_seconds(second, adapters)});
+    const double apart =
+        std::max({slowest_replica(rules, both, full_seconds),
+                  slowest_replica(rules, one, pipeline_seconds) + sum_seconds(first, adapters),
+                  slowest_replica(rules, other, pipeline_seconds) + sum_seconds(second, adapters)});
     return apart < compute + sums ? both : whole;
 }
 
