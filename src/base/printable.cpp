@@ -17,23 +17,6 @@ bool is_continuation(std::string_view text, std::size_t at) {
     return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U;
 }
 
-/// Bytes of the character of UTF-8 that begins there; 0 = none does.
-std::size_t character_bytes(std::string_view text, std::size_t at) {
-    const auto first = static_cast<unsigned char>(text[at]);
-    if (first < 0x80) return 1;
-    if (first < 0xc2 || first > 0xf4) return 0;
-    const std::size_t bytes = first < 0xe0 ? 2 : (first < 0xf0 ? 3 : 4);
-    for (std::size_t i = 1; i < bytes; ++i) {
-        if (!is_continuation(text, at + i)) return 0;
-    }
-    if (bytes == 2) return 2;
-    const auto second = static_cast<unsigned char>(text[at + 1]);
-    const bool is_short = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-    const bool is_surrogate = first == 0xed && second > 0x9f;
-    const bool is_beyond = first == 0xf4 && second > 0x8f;
-    return is_short || is_surrogate || is_beyond ? 0 : bytes;
-}
-
 /// U+0080 to U+009F, the second set of control characters.
 bool is_wide_control(std::string_view character) {
     return character.size() == 2 && character[0] == '\xc2' &&
@@ -67,11 +50,27 @@ void append_escaped(std::string& out, char c) {
 
 }  // namespace
 
+std::size_t utf8_bytes(std::string_view text, std::size_t at) {
+    const auto first = static_cast<unsigned char>(text[at]);
+    if (first < 0x80) return 1;
+    if (first < 0xc2 || first > 0xf4) return 0;
+    const std::size_t bytes = first < 0xe0 ? 2 : (first < 0xf0 ? 3 : 4);
+    for (std::size_t i = 1; i < bytes; ++i) {
+        if (!is_continuation(text, at + i)) return 0;
+    }
+    if (bytes == 2) return 2;
+    const auto second = static_cast<unsigned char>(text[at + 1]);
+    const bool is_short = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+    const bool is_surrogate = first == 0xed && second > 0x9f;
+    const bool is_beyond = first == 0xf4 && second > 0x8f;
+    return is_short || is_surrogate || is_beyond ? 0 : bytes;
+}
+
 std::string printable(std::string_view text) {
     std::string out;
     out.reserve(text.size());
     for (std::size_t i = 0; i < text.size();) {
-        const std::size_t bytes = character_bytes(text, i);
+        const std::size_t bytes = utf8_bytes(text, i);
         const std::string_view character = text.substr(i, bytes);
         if (bytes == 0 || (bytes == 1 && is_control(text[i]))) {
             append_escaped(out, text[i]);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format_name.h"
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
@@ -36,7 +37,9 @@ class TokenHdf5 final : public TokenFile {
     TokenHdf5(const std::string& path, const SampleVisitor& visit) : path_(path) {
         const Hdf5Lock lock;
         file_ = open_hdf5_file(path);
-        check_format();
+        // Files of other programs need not say it.
+        check_format(path_, read_text_attribute(file_.get(), "format").value_or(format_name),
+                     {format_name}, "make the file with scripts/prepare_data.py of this version");
         CappedProblems problems(path);
         check_names(problems);
         tokenizer_ = read_text_attribute(file_.get(), "tokenizer").value_or("");
@@ -72,15 +75,6 @@ class TokenHdf5 final : public TokenFile {
     std::int64_t offset(std::int64_t i) const {
         LORATRAIN_CHECK(i >= 0 && i <= size(), path_, ": sample ", i);
         return offsets_[static_cast<std::size_t>(i)];
-    }
-
-    /// Files of other programs need not say it.
-    void check_format() const {
-        const std::string format = read_text_attribute(file_.get(), "format").value_or(format_name);
-        if (format != format_name) {
-            throw InputError(path_, cat("has format '", format, "', must be '", format_name, "'"),
-                             "make the file with scripts/prepare_data.py of this version");
-        }
     }
 
     /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format_name.h"
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
@@ -32,12 +33,7 @@ std::string required_attribute(hid_t file, const char* name, const std::string& 
 std::optional<Quantization> read_format(hid_t file, const std::string& path) {
     const std::string format = required_attribute(file, format_attribute, path);
     if (format == base_format) return std::nullopt;
-    if (format != quantized_base_format) {
-        throw InputError(path,
-                         cat("has format '", format, "', must be '", base_format, "' or '",
-                             quantized_base_format, "'"),
-                         import_hint);
-    }
+    check_format(path, format, {base_format, quantized_base_format}, import_hint);
     const std::string name = required_attribute(file, quantization_attribute, path);
     const std::string source = required_attribute(file, source_attribute, path);
     const auto quantized = weight_format(name);

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// One description of a struct's fields, from which all its forms are written and read: files that
+/// people may read, YAML or JSON (config/text_archive.h), and bytes between ranks (base/wire.h).
+///
+///     template <class Archive>
+///     void fields(Archive& archive, StagePlan& stage) {
+///         archive("rank", stage.rank);
+///         archive("layer_count", at_least(1, stage.layer_count));
+///         archive("recompute", worded(stage.recompute, recompute_words));
+///         archive.unless("kept_layers", stage.kept_layers, 0);
+///     }
+///
+/// stands in namespace loratrain: beside its only client in a .cpp, or in a header where several
+/// files need it. Values are numbers, bools, std::string, numbered types (AdapterId), structs with
+/// fields(), and of these std::vector, std::array, std::optional, std::map by std::string, or a
+/// vector of pairs with std::string, which a text has as a map in this order. Also
+///
+///     worded(value, words)      an enum by its words (config/job_words.h's Word); others are
+///     refused below(count, value)       an enum without words, or a number, from 0 to count - 1
+///     at_least(least, value)    a number of at least `least`, or a list of such
+///
+/// An archive has
+///
+///     archive("key", value);            a text must have the key, but that of a std::optional
+///     archive.unless("key", value, u);  a text leaves out a value that is u, and reads u without
+///     it archive.list(a, b, ...);          instead of keys: a text has the struct as a list [a, b]
+///     archive.kind("key", variant, names);   a text has one of these structs as a map that begins
+///                                       with `kind:` and its name
+///     archive.note("key", value);       texts alone: for people, readers pass over it
+///     archive.format("name-1");         texts alone, first: another one is refused (format_name.h)
+///     Archive::reads                    where a reader does more: if constexpr
+///
+/// Readers refuse what is missing, out of range or not known, and never allocate more than they
+/// have been given. Bytes have every field in order, without keys: both sides are the same program.
+namespace loratrain {
+
+template <class E, class Words>
+struct Worded {
+    E& value;
+    const Words& words;  ///< a list of structs {text, value}
+    friend bool operator==(const Worded& one, const E& other) { return one.value == other; }
+};
+template <class E, class Words>
+Worded<E, Words> worded(E& value, const Words& words) {
+    return {value, words};
+}
+
+template <class T>
+struct Below {
+    std::size_t count;
+    T& value;
+};
+template <class T>
+Below<T> below(std::size_t count, T& value) {
+    return {count, value};
+}
+
+template <class Bound, class T>
+struct AtLeast {
+    Bound least;
+    T& value;
+    friend bool operator==(const AtLeast& one, const T& other) { return one.value == other; }
+};
+template <class Bound, class T>
+AtLeast<Bound, T> at_least(Bound least, T& value) {
+    return {least, value};
+}
+
+/// What archives ask of a type.
+namespace archived {
+
+template <class T, template <class...> class Of>
+inline constexpr bool is = false;
+template <template <class...> class Of, class... Args>
+inline constexpr bool is<Of<Args...>, Of> = true;
+
+template <class T>
+inline constexpr bool is_array = false;
+template <class T, std::size_t size>
+inline constexpr bool is_array<std::array<T, size>> = true;
+
+/// A vector of pairs with a name, or a map: a text has it as a map.
+template <class T>
+inline constexpr bool is_named = false;
+template <class T>
+inline constexpr bool is_named<std::vector<std::pair<std::string, T>>> = true;
+template <class T>
+inline constexpr bool is_named<std::map<std::string, T>> = true;
+
+template <class T>
+inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+
+/// AdapterId and the like; enums of names need words or a count.
+template <class T>
+inline constexpr bool is_id = std::is_enum_v<T> && sizeof(T) == sizeof(std::int32_t);
+
+template <class Number>
+constexpr bool fits(const Number& value, const auto& least) {
+    return !(value < static_cast<Number>(least));
+}
+template <class T>
+bool fits(const std::vector<T>& values, const auto& least) {
+    for (const T& value : values) {
+        if (!fits(value, least)) return false;
+    }
+    return true;
+}
+
+/// A writer changes nothing, but fields() are for readers too.
+template <class T>
+T& fields_of(const T& value) {
+    return const_cast<T&>(value);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+}  // namespace archived
+
+}  // namespace loratrain
