@@ -9,11 +9,11 @@
 #include "adapter/adapter_bank.h"
 #include "model/activation_offload.h"
 #include "model/activation_slot.h"
-#include "model/decoder_layer.h"
 #include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
 #include "model/key_value_cache.h"
+#include "model/layers/decoder_layer.h"
 #include "model/objective/loss_passes.h"
 #include "model/stage_sums.h"
 

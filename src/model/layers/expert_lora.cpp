@@ -1,4 +1,4 @@
-#include "model/expert_lora.h"
+#include "model/layers/expert_lora.h"
 
 #include <algorithm>
 

@@ -1,0 +1,167 @@
+#include "model/layers/attention_sublayer.h"
+
+namespace loratrain {
+
+namespace {
+
+TensorView pad_of(const TensorView& x, std::int64_t width) {
+    return {x.offset(0, x.cols), x.dtype, x.rows, width, x.ld};
+}
+
+}  // namespace
+
+AttentionSublayer::Heads AttentionSublayer::split_heads(const TensorView& qkv) const {
+    const std::int64_t q = tools_.model().q_size();
+    const std::int64_t kv = tools_.model().kv_size();
+    return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
+}
+
+TensorView AttentionSublayer::queries_and_keys(const TensorView& qkv) const {
+    return qkv.col_range(0, tools_.model().q_size() + tools_.model().kv_size());
+}
+
+TensorView AttentionSublayer::raw(const LayerActivations& saved, int i) const {
+    const std::int64_t q = tools_.model().q_size();
+    return i == 0 ? saved.qk_raw.col_range(0, q)
+                  : saved.qk_raw.col_range(q, tools_.model().kv_size());
+}
+
+Attention AttentionSublayer::attention_op(const LayerSite& at) const {
+    const ModelSpec& model = tools_.model();
+    const LayerSpec& spec = at.weights.spec;
+    const Heads heads = split_heads(at.saved.qkv);
+    Attention op;
+    op.q = heads.q;
+    op.k = heads.k;
+    op.v = heads.v;
+    op.o = at.saved.o;
+    op.lse = at.saved.lse;
+    op.head_dim = model.head_dim;
+    op.scale = static_cast<float>(model.attention_scale(spec));
+    op.rows = at.rows.packed;
+    op.sliding_window = spec.sliding_window;
+    op.soft_cap = static_cast<float>(model.attention_soft_cap);
+    return op;
+}
+
+void AttentionSublayer::attend(const LayerSite& at) const {
+    const Attention op = attention_op(at);
+    if (at.texts.cache != nullptr) return at.texts.cache->attend(at.layer, op, at.texts.rows);
+    tools_.backend.attention(op);
+}
+
+std::int64_t AttentionSublayer::norm_groups(const TensorView& q_or_k) const {
+    const ModelSpec& model = tools_.model();
+    return model.qk_norm_whole ? 1 : q_or_k.cols / model.head_dim;
+}
+
+void AttentionSublayer::head_norm(const TensorView& x, const Buffer& weight,
+                                  const TensorView& y) const {
+    const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
+    tools_.backend.rms_norm({x, weight.data(), eps, norm_groups(x), y, {}, tools_.norm_offset()});
+}
+
+void AttentionSublayer::head_norm_backward(const TensorView& x, const Buffer& weight,
+                                           const TensorView& dy) const {
+    const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
+    tools_.backend.rms_norm_backward(
+        {x, weight.data(), eps, norm_groups(x), dy, dy, false, {}, tools_.norm_offset()});
+}
+
+void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool backward,
+                             std::int64_t queries) const {
+    const LayerSpec& spec = at.weights.spec;
+    if (!spec.rope) return;
+    const ModelSpec& model = tools_.model();
+    const RopeSpec& rotation = model.rope_of(spec);
+    Rope op{x, model.head_dim, tools_.rotary.of(spec), at.rows.packed.positions, backward};
+    op.rotary_dim = model.rotary_dim(rotation);
+    op.interleaved = rotation.interleaved;
+    if (rotation.rotated < 1.0) op.length = static_cast<float>(rotation.attention_factor);
+    if (rotation.query_beta != 0.0) {
+        op.scaled_columns = queries;
+        op.scale_beta = static_cast<float>(rotation.query_beta);
+        op.scale_period = static_cast<float>(rotation.original_max_position);
+    }
+    tools_.backend.rope(op);
+}
+
+void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) const {
+    const ModelSpec& model = tools_.model();
+    const GroupSite qkv = at.group(LinearGroup::qkv);
+    std::array<TensorView, 3> y = tools_.outputs_of(qkv, at.saved.qkv);
+    if (model.qk_norm) {
+        y[0] = raw(at.saved, 0);
+        y[1] = raw(at.saved, 1);
+    }
+    branch.project(qkv, y, at.saved.s_qkv);
+    if (model.qk_norm) {
+        const Heads heads = split_heads(at.saved.qkv);
+        head_norm(y[0], at.weights.q_norm, heads.q);
+        head_norm(y[1], at.weights.k_norm, heads.k);
+    }
+    rope(queries_and_keys(at.saved.qkv), at, false, model.q_size());
+}
+
+void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
+    project_qkv(at, branch);
+    attend(at);
+    branch.add(at.group(LinearGroup::o), at.saved.o, pad_of(at.saved.o, at.rows.width),
+               LoraLinear::Codes::to_make);
+}
+
+TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
+    const ModelSpec& model = tools_.model();
+    const LayerSpec& spec = at.weights.spec;
+    if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || model.fused_qkv) return {};
+    const Heads heads = split_heads(at.saved.qkv);
+    if (i == 2) return heads.v;
+    if (model.qk_norm) return raw(at.saved, i);
+    const TensorView& rotated = i == 0 ? heads.q : heads.k;
+    if (!spec.rope) return rotated;
+    if (i == 0 && model.rope_of(spec).query_beta != 0.0) return {};
+    if (model.rope_of(spec).rotated < 1.0) return {};
+    const TensorView y = tools_.workspace.inner(rotated.rows, rotated.cols);
+    tools_.backend.copy(y, rotated);
+    rope(y, at, true, 0);
+    return y;
+}
+
+TensorView AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch) const {
+    LoraLinear& linear = tools_.linear;
+    const TensorView& made = at.saved.o;
+    const std::int64_t t = made.rows;
+    const GroupSite o = at.group(LinearGroup::o);
+    const std::array<TensorView, 3> s{pad_of(made, at.rows.width), {}, {}};
+    const TensorView d_made = branch.gradient_of_made();
+    linear.backward_b(o, d_made, s);
+    linear.backward_a(o, made, d_made);
+    linear.backward_m(o, 0, made, d_made, s, tools_.workspace.gradient(t, made.cols, made.cols));
+    const TensorView d_o = tools_.workspace.inner(t, made.cols);
+    linear.backward_x(o, d_made, d_o);
+    return d_o;
+}
+
+void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
+    const ModelSpec& model = tools_.model();
+    const LayerActivations& saved = at.saved;
+    const TensorView d_o = o_backward(at, branch);
+
+    const GroupSite qkv = at.group(LinearGroup::qkv);
+    const std::int64_t pads = qkv.weights.shape.count * tools_.view.replica.saved_columns;
+    const TensorView d_qkv =
+        tools_.workspace.gradient(saved.qkv.rows, saved.qkv.cols, saved.qkv.cols + pads);
+    const Heads grads = split_heads(d_qkv);
+    tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
+    rope(queries_and_keys(d_qkv), at, true, model.q_size());
+    if (model.qk_norm) {
+        head_norm_backward(raw(saved, 0), at.weights.q_norm, grads.q);
+        head_norm_backward(raw(saved, 1), at.weights.k_norm, grads.k);
+    }
+    tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
+    branch.project_backward(
+        qkv, d_qkv, saved.s_qkv, [&](int i) { return projected(at, i); },
+        LoraLinear::Codes::to_make, need_dx);
+}
+
+}  // namespace loratrain

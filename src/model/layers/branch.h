@@ -1,0 +1,71 @@
+#pragma once
+
+#include <functional>
+
+#include "model/layers/sublayer.h"
+
+namespace loratrain {
+
+/// The residual stream around a sublayer, and the norms on the way:
+///   sum = x + made,  made = sublayer(h),  h = norm(x)
+/// With NormPlacement::after h = x and sum = x + norm(made); with both, both norms. x is the
+/// residual stream of ModelSpec::stream_eps().
+///
+/// On a lane of a tensor-parallel stage x, sum and their gradients are whole, equal to the bit: the
+/// sublayer's last linears add up over the lanes, on top of the residual stream, and so do the
+/// gradients of h (Shoeybi et al. 2019, "Megatron-LM"). LoRA adds no sum: its products are linear
+/// parts of these.
+class Branch {
+  public:
+    struct Stream {
+        TensorView x;     ///< [T, H]
+        TensorView sum;   ///< [T, H], without data where nobody reads it
+        TensorView made;  ///< [T, H], only with norms after
+        const Buffer& norm_before;
+        const Buffer& norm_after;
+    };
+    /// `first_row` of the microbatch is the first one of x.
+    Branch(const LayerTools& tools, const Stream& stream, std::int64_t first_row)
+        : tools_(tools), stream_(stream), first_row_(first_row) {}
+
+    const TensorView& x() const { return stream_.x; }
+    const TensorView& sum() const { return stream_.sum; }
+    bool has_sum() const { return stream_.sum.data != nullptr; }
+
+    /// h in scratch (Workspace::input), with R columns behind it.
+    TensorView make_input() const;
+    /// y = the outputs of a group's linears of h, side by side, and their S; h is in scratch.
+    void project(const GroupSite& at, const std::array<TensorView, 3>& y,
+                 const TensorView& s) const;
+    /// What the sublayer makes is the group's linear, which is cut by columns, of x: its S, and the
+    /// branch's sum over all lanes.
+    void add(const GroupSite& at, const TensorView& x, const TensorView& s, LoraLinear::Codes codes,
+             LoraLinear::Sums sums = LoraLinear::Sums::to_make) const;
+
+    /// The running gradient (Workspace::residual): that of sum, from which that of x is made.
+    TensorView gradient() const;
+    /// That of `made`: the running one, or with a norm after in scratch (Workspace::branch).
+    TensorView gradient_of_made() const;
+    /// Output i of a group's linears, where it was kept or can be had from what was; else empty.
+    using OutputOf = std::function<TensorView(int)>;
+    /// The rest of the backward of project(), behind LoraLinear::backward_b: from dy to the running
+    /// gradient, and the gradients of A and of DoRA's m. dS behind dy is lost. Without need_dx the
+    /// running gradient is lost too: the norm's backward runs for dS alone, so that no adapter
+    /// notices whether another one's embedding needs dx.
+    void project_backward(const GroupSite& at, const TensorView& dy, const TensorView& s,
+                          const OutputOf& output_of, LoraLinear::Codes codes, bool need_dx) const;
+    /// gradient() += that of x, from dh.
+    void input_backward(const TensorView& dh) const;
+
+  private:
+    /// y = h, and its codes where a norm makes it.
+    void make_input(const TensorView& y, const RowCodes& codes) const;
+    /// `scaled`: as RmsNormBackward has it.
+    void norm_backward(const TensorView& dh, bool accumulate, const TensorView& scaled) const;
+
+    const LayerTools& tools_;
+    Stream stream_;
+    std::int64_t first_row_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,56 @@
+#include "model/layers/decoder_layer.h"
+
+namespace loratrain {
+
+DecoderLayer::DecoderLayer(const ReplicaView& view, const StagePlan& stage, const AdapterBank& bank,
+                           const Workspace& workspace, const RotaryTables& rotary, Backend& backend,
+                           const StageLanes& lanes)
+    : linear_(view, bank, workspace, backend, lanes),
+      tools_{view, bank, workspace, rotary, backend, lanes, linear_},
+      sublayers_(stage, tools_) {}
+
+void DecoderLayer::pack(std::span<const Computed> layers) {
+    packed_.clear();
+    for (const Computed& of : layers) {
+        for (int g = 0; g < linear_group_count; ++g) {
+            packed_.push_back({of.weights.groups[static_cast<std::size_t>(g)],
+                               static_cast<LinearGroup>(g), of.layer, of.rows});
+        }
+    }
+    linear_.pack_all(packed_);
+}
+
+Branch DecoderLayer::around_mixer(const LayerSite& at) const {
+    const LayerActivations& saved = at.saved;
+    return {tools_,
+            {saved.x, saved.x2, saved.attention_made, at.weights.attention_norm,
+             at.weights.after_attention},
+            at.rows.first_row};
+}
+
+Branch DecoderLayer::around_mlp(const LayerSite& at, const TensorView& y) const {
+    return {tools_,
+            {at.saved.x2, y, at.saved.mlp_made, at.weights.mlp_norm, at.weights.after_mlp},
+            at.rows.first_row};
+}
+
+void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                           const LayerActivations& saved, const TensorView& y) {
+    const LayerSite at{layer, weights, rows, saved, texts_};
+    sublayers_.mixer(layer).forward(at, around_mixer(at));
+    sublayers_.mlp(layer).forward(at, around_mlp(at, y));
+}
+
+void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                             const LayerActivations& saved) {
+    forward(layer, weights, rows, saved, {});
+}
+
+void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
+                            const LayerActivations& saved, bool need_dx) {
+    const LayerSite at{layer, weights, rows, saved, texts_};
+    sublayers_.mlp(layer).backward(at, around_mlp(at, {}), true);
+    sublayers_.mixer(layer).backward(at, around_mixer(at), need_dx);
+}
+
+}  // namespace loratrain

@@ -1,0 +1,110 @@
+#include "model/layers/dense_sublayer.h"
+
+namespace loratrain {
+
+TensorView DenseSublayer::product_of(const LayerSite& at) const {
+    const std::int64_t f = tools_.model().intermediate_size;
+    return tools_.workspace.input(at.rows.tokens, f, f + tools_.view.replica.saved_columns);
+}
+
+SwiGlu DenseSublayer::swiglu_op(const TensorView& made, const TensorView& product) const {
+    const std::int64_t f = product.cols;
+    return {made.col_range(0, f), made.col_range(f, f), product,
+            tools_.linear.coding_of_input(made.rows, f), tools_.model().activation};
+}
+
+SwiGluBackward DenseSublayer::swiglu_backward_op(const TensorView& made,
+                                                 const TensorView& d_product,
+                                                 const TensorView& d_made,
+                                                 const TensorView& product,
+                                                 const RowCodes& codes) const {
+    const std::int64_t f = product.cols;
+    return {made.col_range(0, f),
+            made.col_range(f, f),
+            d_product,
+            d_made.col_range(0, f),
+            d_made.col_range(f, f),
+            product,
+            codes,
+            tools_.model().activation};
+}
+
+void DenseSublayer::activate(const LayerSite& at, const TensorView& product) const {
+    const TensorView& made = at.saved.gate_up;
+    if (tools_.model().has_gate()) return tools_.backend.swiglu(swiglu_op(made, product));
+    tools_.backend.xielu({made, at.weights.xielu_positive, at.weights.xielu_negative, product,
+                          tools_.linear.coding_of_input(made.rows, product.cols)});
+}
+
+void DenseSublayer::activate_backward(const LayerSite& at, const TensorView& d_product,
+                                      const TensorView& d_made, const TensorView& product,
+                                      const RowCodes& codes) const {
+    const TensorView& made = at.saved.gate_up;
+    if (!tools_.model().has_gate()) {
+        return tools_.backend.xielu_backward({made, at.weights.xielu_positive,
+                                              at.weights.xielu_negative, d_product, d_made, product,
+                                              codes});
+    }
+    tools_.backend.swiglu_backward(swiglu_backward_op(made, d_product, d_made, product, codes));
+}
+
+void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
+    const GroupSite gate_up = at.group(LinearGroup::gate_up);
+    branch.project(gate_up, tools_.outputs_of(gate_up, at.saved.gate_up), at.saved.s_gate_up);
+    const GroupSite down = at.group(LinearGroup::down);
+    const TensorView product = product_of(at);
+    const TensorView s = at.saved.s_down.col_range(0, at.rows.width);
+    LoraLinear::Sums sums = LoraLinear::Sums::made;
+    if (!tools_.model().has_gate() ||
+        !tools_.linear.shrink_gated(down, swiglu_op(at.saved.gate_up, product), s)) {
+        activate(at, product);
+        sums = LoraLinear::Sums::to_make;
+    }
+    branch.add(down, product, s, LoraLinear::Codes::made, sums);
+}
+
+TensorView DenseSublayer::down_backward(const LayerSite& at, const Branch& branch) const {
+    LoraLinear& linear = tools_.linear;
+    const LayerActivations& saved = at.saved;
+    const GroupSite down = at.group(LinearGroup::down);
+    const std::array<TensorView, 3> s = tools_.columns_of(down, saved.s_down);
+    const TensorView d_made = branch.gradient_of_made();
+    linear.backward_b(down, d_made, s);
+
+    const std::int64_t t = at.rows.tokens;
+    const GroupSite gate_up = at.group(LinearGroup::gate_up);
+    const LinearGroupShape& shape = gate_up.weights.shape;
+    const TensorView d_product = tools_.workspace.inner(t, tools_.model().intermediate_size);
+    const TensorView d_gate_up = tools_.workspace.gradient(
+        t, shape.out, shape.out + shape.count * tools_.view.replica.saved_columns);
+    const TensorView product = product_of(at);
+    const RowCodes codes = linear.coding_of_gradient(gate_up, t);
+    LoraLinear::Gated around{
+        down, d_made, gate_up, tools_.columns_of(gate_up, saved.s_gate_up), {}};
+    if (tools_.model().has_gate()) {
+        around.product = swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes);
+    }
+    const bool spares_down = linear.spares_down(around);
+    linear.backward_x(
+        down, d_made, d_product, LoraLinear::Codes::to_make,
+        spares_down ? LoraLinear::Factors::left_out : LoraLinear::Factors::multiplied);
+    if (linear.backward_gated(around, spares_down)) return d_gate_up;
+    activate_backward(at, d_product, d_gate_up, product, codes);
+    linear.backward_a(down, product, d_made);
+    linear.backward_m(down, 0, product, d_made, s, product);
+    linear.backward_b(gate_up, d_gate_up, around.s);
+    return d_gate_up;
+}
+
+void DenseSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
+    const TensorView d_gate_up = down_backward(at, branch);
+    const GroupSite gate_up = at.group(LinearGroup::gate_up);
+    const std::array<TensorView, 3> y = tools_.outputs_of(gate_up, at.saved.gate_up);
+    const auto output_of = [&](int i) {
+        return LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y[static_cast<std::size_t>(i)];
+    };
+    branch.project_backward(gate_up, d_gate_up, at.saved.s_gate_up, output_of,
+                            LoraLinear::Codes::made, need_dx);
+}
+
+}  // namespace loratrain

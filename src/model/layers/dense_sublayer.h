@@ -1,0 +1,38 @@
+#pragma once
+
+#include "model/layers/branch.h"
+
+namespace loratrain {
+
+/// An MLP that all tokens go through:
+///   made = down_proj(act(gate_proj h) * up_proj h)
+/// or without a gate (ModelSpec::has_gate) down_proj(act(up_proj h)). Backward makes the product
+/// elementwise again (design.md "Saved activations"). A lane has its columns of gate and up.
+class DenseSublayer final : public Sublayer {
+  public:
+    explicit DenseSublayer(const LayerTools& tools) : tools_(tools) {}
+    void forward(const LayerSite& at, const Branch& branch) override;
+    void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
+
+  private:
+    /// down's input in scratch (Workspace::input), with R columns behind it.
+    TensorView product_of(const LayerSite& at) const;
+    /// What the linears before down made, through the activation; and back, with `product` made
+    /// again.
+    void activate(const LayerSite& at, const TensorView& product) const;
+    void activate_backward(const LayerSite& at, const TensorView& d_product,
+                           const TensorView& d_made, const TensorView& product,
+                           const RowCodes& codes) const;
+    /// Of an MLP with a gate.
+    SwiGlu swiglu_op(const TensorView& made, const TensorView& product) const;
+    SwiGluBackward swiglu_backward_op(const TensorView& made, const TensorView& d_product,
+                                      const TensorView& d_made, const TensorView& product,
+                                      const RowCodes& codes) const;
+    /// From the branch's gradient to that of what gate and up made, and the gradients of down's
+    /// LoRA and of their B.
+    TensorView down_backward(const LayerSite& at, const Branch& branch) const;
+
+    const LayerTools& tools_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,148 @@
+#include "model/layers/expert_sublayer.h"
+
+#include <array>
+
+namespace loratrain {
+
+void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
+    make_gate_up(at, branch.make_input());
+    if (branch.has_sum()) combine(at, branch);
+}
+
+void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
+    const TensorView dh = tools_.workspace.inner(branch.x().rows, branch.x().cols);
+    const TensorView h = needs_input(at) ? branch.make_input() : TensorView{};
+    backward_to_input(at, h, branch.gradient(), dh);
+    branch.input_backward(dh);
+}
+
+void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
+                              const TensorView& y, ExpertProduct::Way way) {
+    multiply_experts({matrix.view, at.saved.routes, x, y, way}, tools_.workspace.staged(),
+                     tools_.backend);
+}
+
+void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
+                              const TensorView& y) {
+    const ExpertLoraLinear::Site site = lora_site(at);
+    if (!lora_.is_on(site, linear)) return;
+    const TensorView s = tools_.workspace.expert_s(x.rows, number);
+    lora_.shrink(site, linear, x, s);
+    lora_.expand(site, linear, s, y);
+}
+
+void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
+    const ExpertSpec& experts = tools_.model().experts;
+    const ExpertWeights& weights = at.weights.experts;
+    const ExpertRoutes& routes = at.saved.routes;
+    const TensorView& gate_up = at.saved.gate_up;
+    const TensorView logits = tools_.workspace.router(h.rows);
+    Gemm router{h, matrix(weights.router.data(), h.dtype, experts.count, h.cols), logits};
+    router.transpose_b = true;
+    tools_.backend.gemm(router);
+    tools_.backend.route({logits, routes, experts.normalised});
+    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    tools_.backend.gather_rows(rows, h, routes.rows, 1.0F);
+    multiply(at, weights.gate_up, rows, gate_up, ExpertProduct::Way::forward);
+    add_lora(at, Linear::gate, 0, rows, gate_up.col_range(0, experts.size));
+    add_lora(at, Linear::up, 1, rows, gate_up.col_range(experts.size, experts.size));
+}
+
+TensorView ExpertSublayer::product_of(const LayerSite& at) {
+    const std::int64_t f = tools_.model().experts.size;
+    const TensorView& gate_up = at.saved.gate_up;
+    const TensorView product = tools_.workspace.expert_product(gate_up.rows);
+    tools_.backend.swiglu(
+        {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, tools_.model().activation});
+    return product;
+}
+
+void ExpertSublayer::combine(const LayerSite& at, const Branch& branch) {
+    const ExpertRoutes& routes = at.saved.routes;
+    const TensorView product = product_of(at);
+    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    multiply(at, at.weights.experts.down, product, rows, ExpertProduct::Way::forward);
+    add_lora(at, Linear::down, 0, product, rows);
+    tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
+}
+
+bool ExpertSublayer::needs_input(const LayerSite& at) {
+    const ExpertLoraLinear::Site site = lora_site(at);
+    return lora_.is_on(site, Linear::gate) || lora_.is_on(site, Linear::up);
+}
+
+void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
+                                   const TensorView& inner, float* d_weights) {
+    const ExpertRoutes& routes = at.saved.routes;
+    multiply(at, at.weights.experts.down, dy, inner, ExpertProduct::Way::backward);
+    const TensorView product = product_of(at);
+    const ExpertLoraLinear::Site site = lora_site(at);
+    const bool lora = lora_.is_on(site, Linear::down);
+    const TensorView s = lora ? tools_.workspace.expert_s(dy.rows, 0) : TensorView{};
+    const TensorView ds = lora ? tools_.workspace.expert_ds(dy.rows, 0) : TensorView{};
+    if (lora) {
+        lora_.shrink_back(site, Linear::down, dy, ds);
+        lora_.expand_back(site, Linear::down, ds, inner);
+    }
+    tools_.backend.weigh_experts({inner, product, d_weights, routes});
+    if (!lora) return;
+    lora_.shrink(site, Linear::down, product, s);
+    tools_.backend.weigh_rows({s, routes});
+    tools_.backend.weigh_rows({ds, routes});
+    lora_.add_grad_b(site, Linear::down, dy, s);
+    lora_.add_grad_a(site, Linear::down, product, ds);
+}
+
+void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
+                                      const TensorView& d_gate_up, const TensorView& rows) {
+    if (!needs_input(at)) return;
+    const std::int64_t f = tools_.model().experts.size;
+    const ExpertLoraLinear::Site site = lora_site(at);
+    const TensorView x = tools_.workspace.expert_input(rows.rows);
+    tools_.backend.gather_rows(x, h, at.saved.routes.rows, 1.0F);
+    constexpr std::array linears{Linear::gate, Linear::up};
+    for (int i = 0; i < 2; ++i) {
+        const Linear linear = linears[static_cast<std::size_t>(i)];
+        if (!lora_.is_on(site, linear)) continue;
+        const TensorView dy = d_gate_up.col_range(i * f, f);
+        const TensorView s = tools_.workspace.expert_s(rows.rows, i);
+        const TensorView ds = tools_.workspace.expert_ds(rows.rows, i);
+        lora_.shrink(site, linear, x, s);
+        lora_.add_grad_b(site, linear, dy, s);
+        lora_.shrink_back(site, linear, dy, ds);
+        lora_.add_grad_a(site, linear, x, ds);
+        lora_.expand_back(site, linear, ds, rows);
+    }
+}
+
+void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
+                                       const TensorView& dy, const TensorView& dh) {
+    const ExpertSpec& experts = tools_.model().experts;
+    const ExpertWeights& weights = at.weights.experts;
+    const ExpertRoutes& routes = at.saved.routes;
+    const TensorView& gate_up = at.saved.gate_up;
+    const std::int64_t f = experts.size;
+    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    const TensorView inner = tools_.workspace.expert_inner(routes.copies());
+    const TensorView d_gate_up = tools_.workspace.expert_gradient(routes.copies());
+    float* d_weights = tools_.workspace.expert_weights();
+    tools_.backend.gather_rows(rows, dy, routes.rows, 1.0F);
+    backward_down(at, rows, inner, d_weights);
+    tools_.backend.swiglu_backward({gate_up.col_range(0, f),
+                                    gate_up.col_range(f, f),
+                                    inner,
+                                    d_gate_up.col_range(0, f),
+                                    d_gate_up.col_range(f, f),
+                                    {},
+                                    {},
+                                    tools_.model().activation});
+    multiply(at, weights.gate_up, d_gate_up, rows, ExpertProduct::Way::backward);
+    backward_gate_up(at, h, d_gate_up, rows);
+    const TensorView d_logits = tools_.workspace.router(dy.rows);
+    tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});
+    tools_.backend.gemm(
+        {d_logits, matrix(weights.router.data(), dy.dtype, experts.count, dy.cols), dh});
+    tools_.backend.combine_experts({dh, rows, dh, routes, false});
+}
+
+}  // namespace loratrain

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "model/layers/branch.h"
+#include "model/layers/expert_lora.h"
+#include "model/layers/expert_product.h"
+
+namespace loratrain {
+
+/// An MLP of experts (ExpertSpec): rows go to the experts in their order, so that each has a block
+/// of rows, one product for it and each linear, and come back weighted, added up in the order of
+/// experts. T k rows take part in all; an expert without rows none. The router and the experts'
+/// weights are frozen, and LoRA may be on gate, up and down of each expert (ExpertLoraLinear);
+/// backward goes to h through the experts and through the router, as autograd does.
+class ExpertSublayer final : public Sublayer {
+  public:
+    explicit ExpertSublayer(const LayerTools& tools)
+        : tools_(tools), lora_(tools.bank, tools.backend) {}
+    void forward(const LayerSite& at, const Branch& branch) override;
+    void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
+
+  private:
+    static ExpertLoraLinear::Site lora_site(const LayerSite& at) {
+        return {at.layer, at.rows, at.saved.routes};
+    }
+    /// saved.routes and saved.gate_up of h [T, H].
+    void make_gate_up(const LayerSite& at, const TensorView& h);
+    /// The branch's sum, behind make_gate_up.
+    void combine(const LayerSite& at, const Branch& branch);
+    /// y += LoRA of x on the linear; `number`: its columns of S.
+    void add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
+                  const TensorView& y);
+    /// From dy, of rows without their weights, to inner, as that of the product with them; the
+    /// gradients of down's LoRA.
+    void backward_down(const LayerSite& at, const TensorView& dy, const TensorView& inner,
+                       float* d_weights);
+    /// Whether backward needs h.
+    bool needs_input(const LayerSite& at);
+    /// rows += what LoRA of gate and up has of the gradient of their input; their gradients.
+    void backward_gate_up(const LayerSite& at, const TensorView& h, const TensorView& d_gate_up,
+                          const TensorView& rows);
+    /// dh = gradient of h, of dy [T, H]; h: where needs_input.
+    void backward_to_input(const LayerSite& at, const TensorView& h, const TensorView& dy,
+                           const TensorView& dh);
+    void multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
+                  const TensorView& y, ExpertProduct::Way way);
+    /// What gate and up made, through the activation.
+    TensorView product_of(const LayerSite& at);
+
+    const LayerTools& tools_;
+    ExpertLoraLinear lora_;
+};
+
+}  // namespace loratrain
