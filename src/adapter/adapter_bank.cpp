@@ -318,7 +318,7 @@ void AdapterBank::sum_squares(AdapterId adapter, double* result) {
 
 void AdapterBank::sum_own_squares(const State& state, double* result) const {
     const auto sum = [&](const ArrayRange& range, double* target) {
-        backend_.sum_squares(state.array(Part::gradients) + range.first, range.count, target);
+        backend_.sum_squares({state.array(Part::gradients) + range.first, range.count, target});
     };
     sum(state.counted.empty() ? ArrayRange{} : state.counted.front(), result);
     constexpr std::int32_t here = 0;

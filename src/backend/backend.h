@@ -17,12 +17,11 @@
 #include "backend/ops/loss.h"
 #include "backend/ops/optimizer.h"
 #include "backend/ops/random.h"
+#include "backend/ops/rows.h"
 #include "backend/ops/vera.h"
 #include "backend/readback.h"
 #include "backend/side_stream.h"
 #include "backend/stream_clock.h"
-#include "base/quantized.h"
-#include "base/random_matrix.h"
 #include "base/tensor_view.h"
 
 namespace loratrain {
@@ -48,6 +47,81 @@ struct FirstUses {
 };
 
 class HostCopies;
+
+/// The operators: X(name, parameter, part of a profile), one line each. What an operator computes,
+/// its shapes and its formula stand at its parameter, in the header named above it. `Backend`, the
+/// two backends, `TimedBackend` and the rows of a profile (op_timer.h) come from this list.
+#define LORATRAIN_OPERATORS(X)                                    \
+    /* ops/gemm.h */                                              \
+    X(gemm, const Gemm&, gemm)                                    \
+    X(gemm_fp8, const GemmFp8&, gemm)                             \
+    X(quantize_rows, const QuantizeRows&, quantization)           \
+    X(transpose_codes, const TransposeCodes&, quantization)       \
+    X(dequantize, const Dequantize&, quantization)                \
+    /* ops/attention.h */                                         \
+    X(rope, const Rope&, elementwise)                             \
+    X(attention, const Attention&, attention)                     \
+    X(attention_backward, const AttentionBackward&, attention)    \
+    X(cached_attention, const CachedAttention&, attention)        \
+    /* ops/lora.h */                                              \
+    X(lora_pack, std::span<const LoraPack>, lora)                 \
+    X(lora_shrink, const LoraShrink&, lora)                       \
+    X(lora_expand, const LoraExpand&, lora)                       \
+    X(lora_backward, const LoraBackward&, lora)                   \
+    X(lora_backward_group, std::span<const LoraBackward>, lora)   \
+    X(lora_grad_a, const LoraGradA&, lora)                        \
+    X(lora_expand_backward, const LoraExpandBackward&, lora)      \
+    X(lora_gated_forward, const LoraGatedForward&, elementwise)   \
+    X(lora_gated_backward, const LoraGatedBackward&, elementwise) \
+    X(lora_gather_a, const LoraIds&, lora)                        \
+    X(lora_scatter_a, const LoraIds&, lora)                       \
+    /* ops/dora.h */                                              \
+    X(dora_norms, const DoraNorms&, lora)                         \
+    X(dora_scale, const DoraScale&, lora)                         \
+    X(dora_grad_magnitude, const DoraGradMagnitude&, lora)        \
+    /* ops/vera.h */                                              \
+    X(vera_product, const VeraProduct&, lora)                     \
+    X(vera_gradients, const VeraGradients&, lora)                 \
+    /* ops/elementwise.h */                                       \
+    X(rms_norm, const RmsNorm&, elementwise)                      \
+    X(rms_norm_backward, const RmsNormBackward&, elementwise)     \
+    X(swiglu, const SwiGlu&, elementwise)                         \
+    X(swiglu_backward, const SwiGluBackward&, elementwise)        \
+    X(xielu, const Xielu&, elementwise)                           \
+    X(xielu_backward, const XieluBackward&, elementwise)          \
+    /* ops/experts.h */                                           \
+    X(route, const Route&, elementwise)                           \
+    X(route_backward, const RouteBackward&, elementwise)          \
+    X(combine_experts, const CombineExperts&, elementwise)        \
+    X(weigh_experts, const WeighExperts&, elementwise)            \
+    X(weigh_rows, const WeighRows&, elementwise)                  \
+    X(narrow_experts, const ExpertLora&, lora)                    \
+    X(widen_experts, const ExpertLora&, lora)                     \
+    X(add_expert_grads, const ExpertLora&, lora)                  \
+    /* ops/rows.h */                                              \
+    X(copy, const Copy&, elementwise)                             \
+    X(add_bias, const AddBias&, elementwise)                      \
+    X(add, const Add&, elementwise)                               \
+    X(gather_rows, const GatherRows&, elementwise)                \
+    X(scatter_rows, const ScatterRows&, elementwise)              \
+    /* ops/random.h */                                            \
+    X(fill_random, const FillRandom&, other)                      \
+    X(draw_uniform, const DrawUniform&, other)                    \
+    X(drop_rows, const DropRows&, lora)                           \
+    X(add_noise, const AddNoise&, elementwise)                    \
+    /* ops/loss.h */                                              \
+    X(soft_cap, const SoftCap&, loss)                             \
+    X(cross_entropy, const CrossEntropy&, loss)                   \
+    X(shard_statistics, const ShardedCrossEntropy&, loss)         \
+    X(sharded_cross_entropy, const ShardedCrossEntropy&, loss)    \
+    /* ops/optimizer.h */                                         \
+    X(sum_squares, const SumSquares&, optimizer)                  \
+    X(adamw, const AdamW&, optimizer)                             \
+    X(adamw_8bit, const AdamW8bit&, optimizer)                    \
+    X(move_doubles, const MoveDoubles&, other)
+
+/// An operator in the class of a backend.
+#define LORATRAIN_OVERRIDE_OPERATOR(name, Parameter, part) void name(Parameter op) override;
 
 /// Engine that runs the operators (ops/): CPU (cpu/) or CUDA (cuda/), the same op names file by
 /// file.
@@ -101,100 +175,39 @@ class Backend {
     virtual void push_range(const char* /*name*/, std::int64_t /*number*/) {}
     virtual void pop_range() {}
 
-    /// Copies [rows, cols] between views of any dtypes and strides, converting.
-    virtual void copy(const TensorView& target, const TensorView& source) = 0;
-    /// y[t, :] += bias. bias: [cols] compute_dtype().
-    virtual void add_bias(const TensorView& y, const void* bias) = 0;
-    /// y += x, of one shape.
-    virtual void add(const TensorView& y, const TensorView& x) = 0;
-    /// y[i, :] = scale table[ids[i], :], or zeros where ids[i] is negative; table may be bf16 or
-    /// fp32. Also gathers rows of activations.
-    virtual void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
-                             float scale) = 0;
-    /// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend.
-    virtual void scatter_rows(const TensorView& y, const TensorView& x,
-                              const std::int32_t* ids) = 0;
-    /// The matrix of base/random_matrix.h: equal bits on every backend. target: f32 or bf16.
-    virtual void fill_random(const TensorView& target, const RandomMatrix& random) = 0;
-    virtual void draw_uniform(const DrawUniform& op) = 0;
-    /// target = the effective weights of base/quantized.h, rounded to its type: equal bits on every
-    /// backend.
-    virtual void dequantize(const TensorView& target, const QuantizedMatrix& weights) = 0;
-    virtual void gemm(const Gemm& op) = 0;
-    virtual void quantize_rows(const QuantizeRows& op) = 0;
-    /// to[j, i] = from[i, j]: codes alone.
-    virtual void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) = 0;
-    virtual void gemm_fp8(const GemmFp8& op) = 0;
-    /// Of many linears at once: on CUDA one kernel.
-    virtual void lora_pack(std::span<const LoraPack> ops) = 0;
-    virtual void lora_shrink(const LoraShrink& op) = 0;
-    virtual void lora_expand(const LoraExpand& op) = 0;
-    virtual void lora_backward(const LoraBackward& op) = 0;
-    /// lora_backward of linears that read the same X, with the same `rows`, at most 3; quicker in
-    /// one call where their dY lie side by side.
-    virtual void lora_backward_group(std::span<const LoraBackward> ops) {
-        for (const LoraBackward& op : ops) lora_backward(op);
-    }
-    virtual void lora_grad_a(const LoraGradA& op) = 0;
-    /// Whether an operator is quicker than its parts one by one.
+    /// True if there is a kernel of its own for these operands and it is faster than the separate
+    /// operators.
     virtual bool takes_at_once(const LoraGatedForward& /*op*/) const { return false; }
     virtual bool takes_at_once(const LoraGatedBackward& /*op*/) const { return false; }
-    virtual void lora_gated_forward(const LoraGatedForward& op) {
-        swiglu(op.product);
-        lora_shrink({op.product.h, {&op.down, 1}, op.rows, op.again});
+
+    /// Spellings that callers in model/ still have.
+    void copy(const TensorView& target, const TensorView& source) { copy(Copy{target, source}); }
+    void add_bias(const TensorView& y, const void* bias) { add_bias(AddBias{y, bias}); }
+    void add(const TensorView& y, const TensorView& x) { add(Add{y, x}); }
+    void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
+                     float scale) {
+        gather_rows(GatherRows{y, table, ids, scale});
     }
-    virtual void lora_gated_backward(const LoraGatedBackward& op) {
-        if (op.adds_down) {
-            lora_expand_backward({op.product.dh, {&op.down, 1}, op.gate.rows, true});
-        }
-        swiglu_backward(op.product);
-        lora_grad_a({op.product.h, {&op.down, 1}, op.gate.rows});
-        const LoraBackward both[] = {op.gate, op.up};
-        lora_backward_group(both);
+    void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {
+        scatter_rows(ScatterRows{y, x, ids});
     }
-    virtual void lora_expand_backward(const LoraExpandBackward& op) = 0;
-    /// S[t, column .. column + rank) = scale * A[:, ids[t]], or 0 where ids[t] is negative, for the
-    /// slot that owns row t; other columns of rows in segments are set to 0.
-    virtual void lora_gather_a(const LoraIds& op) = 0;
-    /// grad_a[:, ids[t]] += dS_t but for `still`, row by row: how rows are cut into calls changes
-    /// no bit.
-    virtual void lora_scatter_a(const LoraIds& op) = 0;
-    virtual void dora_norms(const DoraNorms& op) = 0;
-    virtual void dora_scale(const DoraScale& op) = 0;
-    virtual void dora_grad_magnitude(const DoraGradMagnitude& op) = 0;
-    virtual void vera_product(const VeraProduct& op) = 0;
-    virtual void vera_gradients(const VeraGradients& op) = 0;
-    virtual void drop_rows(const DropRows& op) = 0;
-    virtual void add_noise(const AddNoise& op) = 0;
-    virtual void rms_norm(const RmsNorm& op) = 0;
-    virtual void rms_norm_backward(const RmsNormBackward& op) = 0;
-    virtual void rope(const Rope& op) = 0;
-    virtual void attention(const Attention& op) = 0;
-    virtual void attention_backward(const AttentionBackward& op) = 0;
-    virtual void cached_attention(const CachedAttention& op) = 0;
-    virtual void swiglu(const SwiGlu& op) = 0;
-    virtual void swiglu_backward(const SwiGluBackward& op) = 0;
-    virtual void xielu(const Xielu& op) = 0;
-    virtual void xielu_backward(const XieluBackward& op) = 0;
-    virtual void route(const Route& op) = 0;
-    virtual void combine_experts(const CombineExperts& op) = 0;
-    virtual void weigh_experts(const WeighExperts& op) = 0;
-    virtual void weigh_rows(const WeighRows& op) = 0;
-    virtual void narrow_experts(const ExpertLora& op) = 0;
-    virtual void widen_experts(const ExpertLora& op) = 0;
-    virtual void add_expert_grads(const ExpertLora& op) = 0;
-    virtual void route_backward(const RouteBackward& op) = 0;
-    virtual void soft_cap(const SoftCap& op) = 0;
-    virtual void cross_entropy(const CrossEntropy& op) = 0;
-    /// Writes the own lane's statistics; with `of.gradient` the logits are of no other use then.
-    virtual void shard_statistics(const ShardedCrossEntropy& op) = 0;
-    /// After shard_statistics of all lanes, whose statistics have been gathered.
-    virtual void sharded_cross_entropy(const ShardedCrossEntropy& op) = 0;
-    /// *result = sum of squares (fp64) of `count` floats.
-    virtual void sum_squares(const float* values, std::int64_t count, double* result) = 0;
-    virtual void adamw(const AdamW& op) = 0;
-    virtual void adamw_8bit(const AdamW8bit& op) = 0;
-    virtual void move_doubles(const MoveDoubles& op) = 0;
+    void fill_random(const TensorView& target, const RandomMatrix& random) {
+        fill_random(FillRandom{target, random});
+    }
+    void dequantize(const TensorView& target, const QuantizedMatrix& weights) {
+        dequantize(Dequantize{target, weights});
+    }
+    void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
+        transpose_codes(TransposeCodes{to, from});
+    }
+
+#define LORATRAIN_OPERATOR(name, Parameter, part) virtual void name(Parameter op) = 0;
+    LORATRAIN_OPERATORS(LORATRAIN_OPERATOR)
+#undef LORATRAIN_OPERATOR
 };
+
+/// The operators that such a one stands for, one by one: where there is no kernel of its own.
+void run_in_parts(Backend& backend, const LoraGatedForward& op);
+void run_in_parts(Backend& backend, const LoraGatedBackward& op);
 
 }  // namespace loratrain

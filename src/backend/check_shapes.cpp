@@ -13,7 +13,47 @@ void check_same(const char* op, const TensorView& x, const TensorView& y) {
                     "] and [", y.rows, ", ", y.cols, "]");
 }
 
+void check_target(const char* op, const TensorView& target, std::int64_t rows, std::int64_t cols) {
+    LORATRAIN_CHECK(target.rows == rows && target.cols == cols, op, " of [", rows, ", ", cols,
+                    "] to [", target.rows, ", ", target.cols, "]");
+}
+
 }  // namespace
+
+void check_shapes(const Copy& op) {
+    check_target("copy", op.target, op.source.rows, op.source.cols);
+}
+
+void check_shapes(const Add& op) {
+    check_target("add", op.y, op.x.rows, op.x.cols);
+}
+
+void check_shapes(const GatherRows& op) {
+    LORATRAIN_CHECK(op.y.cols == op.table.cols, "gather_rows of ", op.table.cols, " columns into ",
+                    op.y.cols);
+}
+
+void check_shapes(const ScatterRows& op) {
+    LORATRAIN_CHECK(op.y.cols == op.x.cols, "scatter_rows of ", op.x.cols, " columns into ",
+                    op.y.cols);
+    LORATRAIN_CHECK(op.y.dtype == op.x.dtype, "scatter_rows of ", to_string(op.x.dtype), " into ",
+                    to_string(op.y.dtype));
+}
+
+void check_shapes(const QuantizeRows& op) {
+    LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols, "quantize_rows of [",
+                    op.x.rows, ", ", op.x.cols, "] into [", op.to.rows, ", ", op.to.cols, "]");
+}
+
+void check_shapes(const TransposeCodes& op) {
+    LORATRAIN_CHECK(op.to.rows == op.from.cols && op.to.cols == op.from.rows,
+                    "transpose_codes of [", op.from.rows, ", ", op.from.cols, "] into [",
+                    op.to.rows, ", ", op.to.cols, "]");
+}
+
+void check_shapes(const Dequantize& op) {
+    check_target("dequantize", op.target, op.weights.rows, op.weights.cols);
+}
 
 void check_shapes(const DoraScale& op) {
     check_same("dora_scale", op.target, op.source);

@@ -10,65 +10,18 @@
 
 namespace loratrain {
 
-/// What a rank's time can go to; ops of backend.h, and waits for other ranks.
+/// What a rank's time can go to: the operators of backend.h, copies, and waits.
 enum class TimedOp : std::uint8_t {
-    gemm,
-    gemm_fp8,
-    quantize_rows,
-    transpose_codes,
-    dequantize,
-    attention,
-    attention_backward,
-    lora_pack,
-    lora_shrink,
-    lora_expand,
-    lora_backward,
-    lora_grad_a,
-    lora_gated_forward,
-    lora_gated_backward,
-    lora_expand_backward,
-    lora_gather_a,
-    lora_scatter_a,
-    dora_norms,
-    dora_scale,
-    dora_grad_magnitude,
-    vera_product,
-    vera_gradients,
-    drop_rows,
-    rms_norm,
-    rms_norm_backward,
-    swiglu,
-    swiglu_backward,
-    xielu,
-    xielu_backward,
-    route,
-    combine_experts,
-    weigh_experts,
-    weigh_rows,
-    narrow_experts,
-    widen_experts,
-    add_expert_grads,
-    route_backward,
-    rope,
-    copy,
-    add_bias,
-    add,
-    gather_rows,
-    add_noise,
-    scatter_rows,
-    soft_cap,
-    cross_entropy,
-    sum_squares,
-    adamw,
-    adamw_8bit,
-    fill,      ///< zero, fill_random, draw_uniform
-    transfer,  ///< upload, download
-    move_doubles,
+    zero,
+    transfer,      ///< upload, download
     wait_weights,  ///< for frozen weights that stream
     wait_receive,
     wait_send,
+#define LORATRAIN_TIMED_OPERATOR(name, Parameter, part) name,
+    LORATRAIN_OPERATORS(LORATRAIN_TIMED_OPERATOR) count
+#undef LORATRAIN_TIMED_OPERATOR
 };
-inline constexpr std::size_t timed_op_count = 55;
+inline constexpr auto timed_op_count = static_cast<std::size_t>(TimedOp::count);
 
 /// Ops that belong together in a report.
 enum class TimedPart : std::uint8_t {

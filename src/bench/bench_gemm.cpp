@@ -14,7 +14,7 @@ Buffer random_matrix(Backend& backend, std::int64_t rows, std::int64_t cols) {
     const DType dtype = backend.compute_dtype();
     Buffer buffer =
         backend.allocate(static_cast<std::size_t>(rows * cols) * size_of(dtype), "bench matrix");
-    backend.fill_random(matrix(buffer.data(), dtype, rows, cols), {1, 0.0F, 0.5F});
+    backend.fill_random({matrix(buffer.data(), dtype, rows, cols), {1, 0.0F, 0.5F}});
     return buffer;
 }
 

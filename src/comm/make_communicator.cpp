@@ -19,7 +19,7 @@ ByteCopy copy_by(Backend& backend) {
             const auto view = [rows](void* data) {
                 return matrix(data, DType::f32, static_cast<std::int64_t>(rows), columns);
             };
-            backend.copy(view(to), view(const_cast<void*>(from)));  // NOLINT(*-const-cast)
+            backend.copy({view(to), view(const_cast<void*>(from))});  // NOLINT(*-const-cast)
         }
         const std::size_t done = rows > 1 ? rows * row : 0;
         std::memcpy(static_cast<char*>(to) + done, static_cast<const char*>(from) + done,

@@ -21,7 +21,7 @@ class LoneLane final : public RankGroup {
         const TensorView from = view(const_cast<void*>(own));  // NOLINT(*-const-cast)
         for (std::int32_t lane = 0; lane < size_; ++lane) {
             void* to = static_cast<char*>(all) + static_cast<std::size_t>(lane) * bytes;
-            if (to != own) backend_.copy(view(to), from);
+            if (to != own) backend_.copy({view(to), from});
         }
     }
 

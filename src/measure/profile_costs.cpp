@@ -205,9 +205,9 @@ class CostProfile {
         Stage& stage = layers.stage;
         const std::int32_t slots = stage.slots();
         for (std::int32_t slot = 0; slot < slots; ++slot) {
-            backend_.fill_random(stage.input(slot, tokens), {1, 0.0F, 1.0F});
+            backend_.fill_random({stage.input(slot, tokens), {1, 0.0F, 1.0F}});
         }
-        backend_.fill_random(d_output, {2, 0.0F, 1e-3F});
+        backend_.fill_random({d_output, {2, 0.0F, 1e-3F}});
         std::int32_t next = 0;
         const auto forward = [&] {
             stage.forward(next, microbatch, rows, terms);
@@ -296,7 +296,7 @@ class CostProfile {
         const PackedBatch packed = pack_layout(microbatch);
         const LossTerms terms{
             std::vector<double>(microbatch.segments.size(), static_cast<double>(tokens)), false};
-        backend_.fill_random(stage.input(0, tokens), {3, 0.0F, 1.0F});
+        backend_.fill_random({stage.input(0, tokens), {3, 0.0F, 1.0F}});
         for (const std::int64_t labels : {tokens, (tokens + 3) / 4, (tokens + 1) / 2}) {
             if (observations.size() == effort_.labels) break;
             if (timer_.must_do(observations.size(), enough_labels)) break;

@@ -60,8 +60,8 @@ class QueuedMicrobatch {
         };
         d_output_ = boundary(in_);
         d_input_ = boundary(out_);
-        backend.fill_random(stage.input(0, tokens), {5, 0.0F, 1.0F});
-        backend.fill_random(d_output_, {6, 0.0F, 1e-3F});
+        backend.fill_random({stage.input(0, tokens), {5, 0.0F, 1.0F}});
+        backend.fill_random({d_output_, {6, 0.0F, 1e-3F}});
     }
     QueuedMicrobatch(const QueuedMicrobatch&) = delete;
     QueuedMicrobatch& operator=(const QueuedMicrobatch&) = delete;

@@ -56,7 +56,7 @@ class AdamW8bitTest : public BackendTest {
     void step(const State& state, const std::vector<float>& gradients) {
         const AdamW8bit op = state.op();
         backend().upload(op.step.gradients, gradients.data(), gradients.size() * sizeof(float));
-        backend().sum_squares(op.step.gradients, state.count, state.grad_sumsq.data());
+        backend().sum_squares({op.step.gradients, state.count, state.grad_sumsq.data()});
         backend().adamw_8bit(op);
     }
 
@@ -128,7 +128,7 @@ TEST_P(AdamW8bitTest, AStepMayTakeSeveralOps) {
         step(whole, gradients);
         AdamW8bit head = parts.op();
         backend().upload(head.step.gradients, gradients.data(), gradients.size() * sizeof(float));
-        backend().sum_squares(head.step.gradients, count, parts.grad_sumsq.data());
+        backend().sum_squares({head.step.gradients, count, parts.grad_sumsq.data()});
         AdamW8bit tail = parts.op();
         head.step.count = cut;
         tail.step.count = count - cut;
@@ -169,7 +169,7 @@ TEST_P(AdamW8bitTest, ArraysMayBeginAnywhere) {
         ++op.first_codes;
         ++op.second_codes;
         backend().upload(op.step.gradients, gradients.data(), gradients.size() * sizeof(float));
-        backend().sum_squares(op.step.gradients, count, shifted.grad_sumsq.data());
+        backend().sum_squares({op.step.gradients, count, shifted.grad_sumsq.data()});
         backend().adamw_8bit(op);
     }
     const auto without_first = [](auto all) {

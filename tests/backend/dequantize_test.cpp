@@ -51,7 +51,7 @@ class DequantizeTest : public BackendTest {
         QuantizedMatrix on_device = weights;
         on_device.codes = codes.data();
         on_device.scales = scales.data();
-        backend().dequantize(target.view(), on_device);
+        backend().dequantize({target.view(), on_device});
         EXPECT_EQ(target.download().values, expected.values)
             << traits_of(format).name << " of " << name_of(source) << " " << shape.rows << " x "
             << shape.cols;

@@ -126,8 +126,8 @@ TEST_P(HostCopiesTest, LoadsKeepTheOrderOfTheStream) {
         const auto at = static_cast<std::size_t>(i) * bytes;
         link->load(i % 2, std::array{HostCopy{buffer.data(), bytes, pages.data() + at, bytes, 1}});
         link->await(i % 2);
-        backend().copy(matrix(seen.as<char>() + at, DType::f32, 1, floats),
-                       matrix(buffer.data(), DType::f32, 1, floats));
+        backend().copy({matrix(seen.as<char>() + at, DType::f32, 1, floats),
+                        matrix(buffer.data(), DType::f32, 1, floats)});
     }
     std::vector<char> read(loads * bytes);
     backend().download(read.data(), seen.data(), read.size());

@@ -115,7 +115,7 @@ TEST_P(LaneOpsTest, NegativeIdsGatherZeros) {
         const DeviceMatrix y(backend(), HostMatrix(5, cols, 9.0), 16);
         const std::vector<std::int32_t> ids{-1, 3, -7, 0, 3};
         const DeviceVector<std::int32_t> device_ids(backend(), ids);
-        backend().gather_rows(y.view(), table.view(), device_ids.data(), 1.0F);
+        backend().gather_rows({y.view(), table.view(), device_ids.data(), 1.0F});
         const HostMatrix got = y.download();
         for (std::int64_t i = 0; i < 5; ++i) {
             const std::int32_t id = ids[static_cast<std::size_t>(i)];

@@ -325,7 +325,7 @@ TEST_P(LoraTest, ExpandBackwardOverwritesOrAccumulates) {
             reference::add_lora_dx(ds2, setting.second.factors(), setting.batch, expected);
             const DeviceMatrix dx(backend(), before, 16);
             if (!accumulate) {
-                backend().copy(dx.view(), junk(before.rows, before.cols).view());
+                backend().copy({dx.view(), junk(before.rows, before.cols).view()});
             }
             backend().lora_expand_backward({dx.view(), targets, setting.rows(), accumulate});
             expect_close(dx, expected, cat("dX, accumulate = ", accumulate));

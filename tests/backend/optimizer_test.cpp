@@ -43,8 +43,9 @@ class OptimizerTest : public BackendTest {
     void set_gradients(const Adapter& adapter, const std::vector<float>& gradients) {
         backend().upload(adapter.gradients.data(), gradients.data(),
                          gradients.size() * sizeof(float));
-        backend().sum_squares(adapter.gradients.data(), static_cast<std::int64_t>(gradients.size()),
-                              adapter.grad_sumsq.data());
+        backend().sum_squares({adapter.gradients.data(),
+                               static_cast<std::int64_t>(gradients.size()),
+                               adapter.grad_sumsq.data()});
     }
 };
 
@@ -53,7 +54,7 @@ TEST_P(OptimizerTest, SumSquares) {
         const HostMatrix values = reference::random_matrix(1, count, 1);
         const DeviceVector<float> device = device_floats(backend(), values);
         const DeviceVector<double> result(backend(), {-1.0});
-        backend().sum_squares(device.data(), count, result.data());
+        backend().sum_squares({device.data(), count, result.data()});
         double expected = 0.0;
         for (const double value : values.values) expected += value * value;
         EXPECT_NEAR(result.download()[0], expected, 1e-12 * expected);

@@ -147,7 +147,7 @@ TEST_P(QuantizeTest, Transposes) {
         const DeviceCodes from(backend(), codes, std::vector<float>(static_cast<std::size_t>(rows)),
                                cols);
         const DeviceCodes to(backend(), cols, rows, rows + 2);
-        backend().transpose_codes(to.view(), from.view());
+        backend().transpose_codes({to.view(), from.view()});
         const std::vector<std::uint8_t> result = to.codes();
         for (std::int64_t i = 0; i < cols; ++i) {
             for (std::int64_t j = 0; j < rows + 2; ++j) {

@@ -26,7 +26,7 @@ TEST_P(RandomTest, FillsEqualBitsOnEveryBackend) {
                 fill_random_rows(random, 0, matrix(values.data(), DType::f32, rows, cols));
                 const HostMatrix zeros(rows, cols);
                 const DeviceMatrix target(backend(), zeros, padding, type);
-                backend().fill_random(target.view(), random);
+                backend().fill_random({target.view(), random});
                 HostMatrix expected(rows, cols);
                 for (std::size_t i = 0; i < values.size(); ++i) {
                     expected.values[i] =

@@ -67,7 +67,7 @@ class RepeatTest : public BackendTest {
         const DeviceVector<float> values =
             device_floats(backend(), reference::random_matrix(1, 100001, 4));
         const DeviceVector<double> sum(backend(), {0.0});
-        backend().sum_squares(values.data(), 100001, sum.data());
+        backend().sum_squares({values.data(), 100001, sum.data()});
         return {logits.download().values, losses.download(), wrong.download(), sum.download()};
     }
 };

@@ -56,7 +56,7 @@ TEST_P(RmsNormTest, BackwardAgreesWithLoops) {
                            device_dy.view(), device_dy.view(), false};
         backend().rms_norm_backward(op);
         expect_close(device_dy, expected, "rms_norm_backward over dy");
-        backend().copy(device_dy.view(), DeviceMatrix(backend(), dy).view());
+        backend().copy({device_dy.view(), DeviceMatrix(backend(), dy).view()});
         op.dx = dx.view();
         op.accumulate = true;
         backend().rms_norm_backward(op);
@@ -115,7 +115,7 @@ TEST_P(RmsNormTest, BackwardScalesRowsAndChangesNothingElse) {
         for (const std::int64_t columns : {1, 48, 777}) {
             HostMatrix expected = random(shape.rows, columns, 4);
             const DeviceMatrix scaled(backend(), expected, other_padding(shape));
-            backend().copy(dx.view(), x.view());
+            backend().copy({dx.view(), x.view()});
             op.dx = dx.view();
             op.scaled = scaled.view();
             backend().rms_norm_backward(op);

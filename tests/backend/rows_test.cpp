@@ -20,13 +20,13 @@ TEST_P(RowsTest, CopyConvertsBetweenTypesAndStrides) {
                 const HostMatrix x = reference::random_matrix(9, cols, 1, from);
                 const DeviceMatrix source(backend(), x, 3, from);
                 const DeviceMatrix target(backend(), HostMatrix(9, cols), 8, to);
-                backend().copy(target.view(), source.view());
+                backend().copy({target.view(), source.view()});
                 EXPECT_EQ(target.download().values, rounded(x, to).values);
             }
         }
     }
     const DeviceMatrix empty(backend(), HostMatrix(0, 4));
-    backend().copy(empty.view(), empty.view());
+    backend().copy({empty.view(), empty.view()});
 }
 
 TEST_P(RowsTest, AddBias) {
@@ -39,7 +39,7 @@ TEST_P(RowsTest, AddBias) {
         for (std::int64_t i = 0; i < 21; ++i) {
             for (std::int64_t j = 0; j < cols; ++j) expected(i, j) += bias(0, j);
         }
-        backend().add_bias(device_y.view(), device_bias.data());
+        backend().add_bias({device_y.view(), device_bias.data()});
         expect_close(device_y, expected, cat("add_bias, ", cols, " columns"));
     }
 }
@@ -52,7 +52,7 @@ TEST_P(RowsTest, AddAndSoftCap) {
         const DeviceMatrix device_x(backend(), x, 16);
         HostMatrix expected = y;
         for (std::size_t i = 0; i < x.values.size(); ++i) expected.values[i] += x.values[i];
-        backend().add(device_y.view(), device_x.view());
+        backend().add({device_y.view(), device_x.view()});
         expect_close(device_y, expected, "add");
         for (const float cap : {0.5F, 30.0F}) {
             const DeviceMatrix capped(backend(), x, 8);
@@ -73,7 +73,7 @@ TEST_P(RowsTest, GatherReadsTablesOfBothTypes) {
         const DeviceMatrix y(backend(), HostMatrix(5, 70), 3);
         const DeviceVector<std::int32_t> device_ids(backend(), ids);
         for (const float scale : {1.0F, 12.0F / 0.22F}) {
-            backend().gather_rows(y.view(), device_table.view(), device_ids.data(), scale);
+            backend().gather_rows({y.view(), device_table.view(), device_ids.data(), scale});
             HostMatrix expected(5, 70);
             for (std::int64_t i = 0; i < 5; ++i) {
                 for (std::int64_t j = 0; j < 70; ++j) {
@@ -93,7 +93,7 @@ TEST_P(RowsTest, ScatterZeroesAllOtherRows) {
         const DeviceMatrix device_x(backend(), x, 1);
         const DeviceMatrix y(backend(), HostMatrix(1200, 40, 1.0 / 0.0), 2);
         const DeviceVector<std::int32_t> device_ids(backend(), ids);
-        backend().scatter_rows(y.view(), device_x.view(), device_ids.data());
+        backend().scatter_rows({y.view(), device_x.view(), device_ids.data()});
         HostMatrix expected(1200, 40);
         for (std::int64_t i = 0; i < rows; ++i) {
             for (std::int64_t j = 0; j < 40; ++j) expected(ids[i], j) = x(i, j);

@@ -203,7 +203,7 @@ class Bench {
             const std::int64_t count = std::min(block, rows - row);
             TensorView target = view.row_range(row, count);
             target.cols = ld;
-            backend_->copy(target, source.row_range(0, count));
+            backend_->copy({target, source.row_range(0, count)});
         }
         backend_->synchronize();
         buffers_.pop_back();
@@ -519,14 +519,17 @@ class Bench {
             backend_->swiglu_backward(
                 {gate, up, h, d_gate_up.col_range(0, inter), d_gate_up.col_range(inter, inter), h});
         });
-        bytes("add_bias 4096", 2 * matrix_bytes, [&] { backend_->add_bias(y, weight.data); });
-        bytes("copy 4096", 2 * matrix_bytes, [&] { backend_->copy(y, x); });
-        bytes("copy 64 columns", 4.0 * static_cast<double>(tokens_ * pad),
-              [&] { backend_->copy(x.col_range(0, pad), y.col_range(0, pad)); });
-        bytes("gather_rows 4096", 2 * matrix_bytes,
-              [&] { backend_->gather_rows(y, table, device_ids, 1.0F); });
-        bytes("scatter_rows 4096, half", 2 * matrix_bytes,
-              [&] { backend_->scatter_rows(y, x.row_range(0, tokens_ / 2), even_ids); });
+        bytes("add_bias 4096", 2 * matrix_bytes, [&] { backend_->add_bias({y, weight.data}); });
+        bytes("copy 4096", 2 * matrix_bytes, [&] { backend_->copy({y, x}); });
+        bytes("copy 64 columns", 4.0 * static_cast<double>(tokens_ * pad), [&] {
+            backend_->copy({x.col_range(0, pad), y.col_range(0, pad)});
+        });
+        bytes("gather_rows 4096", 2 * matrix_bytes, [&] {
+            backend_->gather_rows({y, table, device_ids, 1.0F});
+        });
+        bytes("scatter_rows 4096, half", 2 * matrix_bytes, [&] {
+            backend_->scatter_rows({y, x.row_range(0, tokens_ / 2), even_ids});
+        });
         buffers_.resize(kept_);
     }
 
@@ -599,8 +602,9 @@ class Bench {
         coded.second_scales = op.second_moments + count / 2;
         bytes("adamw_8bit 42M", 20.0 * static_cast<double>(count),
               [&] { backend_->adamw_8bit(coded); });
-        bytes("sum_squares 42M", 4.0 * static_cast<double>(count),
-              [&] { backend_->sum_squares(op.parameters, count, scalars); });
+        bytes("sum_squares 42M", 4.0 * static_cast<double>(count), [&] {
+            backend_->sum_squares({op.parameters, count, scalars});
+        });
         buffers_.resize(kept_);
     }
 

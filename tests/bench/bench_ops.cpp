@@ -187,10 +187,11 @@ class Bench {
         bytes("swiglu_backward 2048, with h", 6 * inter_bytes, [&] {
             backend_->swiglu_backward({gate, up, h, dgate, dup, h});
         });
-        bytes("add_bias 768", 2 * matrix_bytes, [&] { backend_->add_bias(y, weight); });
-        bytes("copy 768", 2 * matrix_bytes, [&] { backend_->copy(y, x); });
-        bytes("gather_rows 768", 2 * matrix_bytes,
-              [&] { backend_->gather_rows(y, table, ids.data(), 1.0F); });
+        bytes("add_bias 768", 2 * matrix_bytes, [&] { backend_->add_bias({y, weight}); });
+        bytes("copy 768", 2 * matrix_bytes, [&] { backend_->copy({y, x}); });
+        bytes("gather_rows 768", 2 * matrix_bytes, [&] {
+            backend_->gather_rows({y, table, ids.data(), 1.0F});
+        });
     }
 
     void attention() {
@@ -241,8 +242,9 @@ class Bench {
         op.applied_steps = &applied;
         op.skipped_steps = &skipped;
         bytes("adamw 2M", 32.0 * static_cast<double>(count), [&] { backend_->adamw(op); });
-        bytes("sum_squares 2M", 4.0 * static_cast<double>(count),
-              [&] { backend_->sum_squares(op.parameters, count, &sumsq); });
+        bytes("sum_squares 2M", 4.0 * static_cast<double>(count), [&] {
+            backend_->sum_squares({op.parameters, count, &sumsq});
+        });
     }
 
     std::unique_ptr<Backend> backend_;

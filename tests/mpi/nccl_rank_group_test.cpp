@@ -52,7 +52,7 @@ class NcclRankGroup : public ::testing::Test {
         const Buffer wide = on_device(drawn_by(session().rank(), count));
         const Buffer values = backend_->allocate(count * size_of(dtype), "test");
         const TensorView view{values.data(), dtype, 1, cols, cols};
-        backend_->copy(view, {wide.data(), DType::f32, 1, cols, cols});
+        backend_->copy({view, {wide.data(), DType::f32, 1, cols, cols}});
         group.all_reduce(view);
         return on_host<char>(values);
     }

@@ -213,7 +213,7 @@ void CpuBackend::lora_shrink(const LoraShrink& op) {
     std::int64_t column = 0;
     for (const LoraTarget& target : op.targets) {
         if (column >= op.again.cols) break;
-        copy(op.again.col_range(column, target.s.cols), target.s);
+        copy({op.again.col_range(column, target.s.cols), target.s});
         column += target.s.cols;
     }
 }
@@ -252,6 +252,18 @@ void CpuBackend::lora_backward(const LoraBackward& op) {
         if (op.target.slots[i % slots].rank == 0) return;
         add_grad_b(op, i % slots, first, std::min(cols_per_block, op.dy.cols - first));
     });
+}
+
+void CpuBackend::lora_backward_group(std::span<const LoraBackward> ops) {
+    for (const LoraBackward& op : ops) lora_backward(op);
+}
+
+void CpuBackend::lora_gated_forward(const LoraGatedForward& op) {
+    run_in_parts(*this, op);
+}
+
+void CpuBackend::lora_gated_backward(const LoraGatedBackward& op) {
+    run_in_parts(*this, op);
 }
 
 void CpuBackend::lora_grad_a(const LoraGradA& op) {

@@ -124,17 +124,17 @@ void CpuBackend::adamw_8bit(const AdamW8bit& op) {
     });
 }
 
-void CpuBackend::sum_squares(const float* values, std::int64_t count, double* result) {
+void CpuBackend::sum_squares(const SumSquares& op) {
     constexpr std::int64_t parts = 64;
     std::array<double, parts> sums{};
-    const std::int64_t size = (count + parts - 1) / parts;
+    const std::int64_t size = (op.count + parts - 1) / parts;
     parallel_for(threads_, parts, [&](std::int64_t i) {
-        const std::int64_t begin = std::min(count, i * size);
-        sums[i] = sum_of_squares(values + begin, std::min(size, count - begin));
+        const std::int64_t begin = std::min(op.count, i * size);
+        sums[i] = sum_of_squares(op.values + begin, std::min(size, op.count - begin));
     });
     double total = 0.0;
     for (const double sum : sums) total += sum;
-    *result = total;
+    *op.result = total;
 }
 
 }  // namespace loratrain

@@ -77,8 +77,7 @@ void add_scaled(const GemmFp8& op, const float* sums) {
 }  // namespace
 
 void CpuBackend::quantize_rows(const QuantizeRows& op) {
-    LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols,
-                    "quantize_rows: shapes of x and its codes do not fit");
+    check_shapes(op);
     parallel_for(threads_, op.x.rows, [&](std::int64_t row) { quantize_row(op, row); });
 }
 
@@ -86,9 +85,10 @@ void CpuBackend::make_codes(const RowCodes& codes, const TensorView& written) {
     if (codes.are_wanted()) quantize_rows({written, codes.column_scales, codes.to});
 }
 
-void CpuBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
-    LORATRAIN_CHECK(to.rows == from.cols && to.cols == from.rows,
-                    "transpose_codes: shapes do not fit");
+void CpuBackend::transpose_codes(const TransposeCodes& op) {
+    check_shapes(op);
+    const Fp8Rows& to = op.to;
+    const Fp8Rows& from = op.from;
     const std::int64_t blocks = (to.rows + transposed_rows - 1) / transposed_rows;
     parallel_for(threads_, blocks, [&](std::int64_t block) {
         const std::int64_t end = std::min(to.rows, (block + 1) * transposed_rows);

@@ -8,9 +8,10 @@
 
 namespace loratrain {
 
-void CpuBackend::fill_random(const TensorView& target, const RandomMatrix& random) {
+void CpuBackend::fill_random(const FillRandom& op) {
+    const TensorView& target = op.target;
     parallel_rows(threads_, target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
-        fill_random_rows(random, begin, target.row_range(begin, end - begin));
+        fill_random_rows(op.random, begin, target.row_range(begin, end - begin));
     });
 }
 

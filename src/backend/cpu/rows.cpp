@@ -50,17 +50,18 @@ void zero_rows(const TensorView& y, std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-void CpuBackend::copy(const TensorView& target, const TensorView& source) {
-    LORATRAIN_CHECK(target.rows == source.rows && target.cols == source.cols, "copy of [",
-                    source.rows, ", ", source.cols, "] to [", target.rows, ", ", target.cols, "]");
+void CpuBackend::copy(const Copy& op) {
+    check_shapes(op);
+    const TensorView& target = op.target;
     parallel_rows(threads_, target.rows, target.cols, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t row = begin; row < end; ++row) copy_row(target, row, source, row);
+        for (std::int64_t row = begin; row < end; ++row) copy_row(target, row, op.source, row);
     });
 }
 
-void CpuBackend::add_bias(const TensorView& y, const void* bias) {
+void CpuBackend::add_bias(const AddBias& op) {
+    const TensorView& y = op.y;
     require_f32({&y});
-    const auto* in = static_cast<const float*>(bias);
+    const auto* in = static_cast<const float*>(op.bias);
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             add_values(in, y.cols, y.f32() + row * y.ld);
@@ -68,10 +69,11 @@ void CpuBackend::add_bias(const TensorView& y, const void* bias) {
     });
 }
 
-void CpuBackend::add(const TensorView& y, const TensorView& x) {
+void CpuBackend::add(const Add& op) {
+    const TensorView& y = op.y;
+    const TensorView& x = op.x;
     require_f32({&y, &x});
-    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
-                    "] to [", y.rows, ", ", y.cols, "]");
+    check_shapes(op);
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             float* out = y.f32() + row * y.ld;
@@ -82,29 +84,30 @@ void CpuBackend::add(const TensorView& y, const TensorView& x) {
     });
 }
 
-void CpuBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
-                             float scale) {
-    LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
+void CpuBackend::gather_rows(const GatherRows& op) {
+    check_shapes(op);
+    const TensorView& y = op.y;
     parallel_rows(threads_, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
-            if (ids[row] < 0) {
+            if (op.ids[row] < 0) {
                 zero_rows(y, row, row + 1);
             } else {
-                copy_row(y, row, table, ids[row]);
-                if (scale != 1.0F) scale_values(y.f32() + row * y.ld, y.cols, scale);
+                copy_row(y, row, op.table, op.ids[row]);
+                if (op.scale != 1.0F) scale_values(y.f32() + row * y.ld, y.cols, op.scale);
             }
         }
     });
 }
 
-void CpuBackend::scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {
-    LORATRAIN_CHECK(y.cols == x.cols, "scatter_rows of ", x.cols, " columns into ", y.cols);
-    parallel_rows(threads_, x.rows + 1, y.cols, [&](std::int64_t begin, std::int64_t end) {
+void CpuBackend::scatter_rows(const ScatterRows& op) {
+    check_shapes(op);
+    const TensorView& y = op.y;
+    parallel_rows(threads_, op.x.rows + 1, y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-            const std::int64_t gap_begin = i == 0 ? 0 : ids[i - 1] + 1;
-            const std::int64_t gap_end = i == x.rows ? y.rows : ids[i];
+            const std::int64_t gap_begin = i == 0 ? 0 : op.ids[i - 1] + 1;
+            const std::int64_t gap_end = i == op.x.rows ? y.rows : op.ids[i];
             zero_rows(y, gap_begin, gap_end);
-            if (i < x.rows) copy_row(y, ids[i], x, i);
+            if (i < op.x.rows) copy_row(y, op.ids[i], op.x, i);
         }
     });
 }

@@ -58,65 +58,9 @@ class CudaBackend final : public Backend {
     void push_range(const char* name, std::int64_t number) override;
     void pop_range() override;
 
-    void copy(const TensorView& target, const TensorView& source) override;
-    void add_bias(const TensorView& y, const void* bias) override;
-    void add(const TensorView& y, const TensorView& x) override;
-    void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
-                     float scale) override;
-    void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) override;
-    void fill_random(const TensorView& target, const RandomMatrix& random) override;
-    void draw_uniform(const DrawUniform& op) override;
-    void dequantize(const TensorView& target, const QuantizedMatrix& weights) override;
-    void gemm(const Gemm& op) override;
-    void quantize_rows(const QuantizeRows& op) override;
-    void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) override;
-    void gemm_fp8(const GemmFp8& op) override;
-    void lora_pack(std::span<const LoraPack> ops) override;
-    void lora_shrink(const LoraShrink& op) override;
-    void lora_expand(const LoraExpand& op) override;
-    void lora_backward(const LoraBackward& op) override;
-    void lora_backward_group(std::span<const LoraBackward> ops) override;
-    void lora_grad_a(const LoraGradA& op) override;
+    LORATRAIN_OPERATORS(LORATRAIN_OVERRIDE_OPERATOR)
     bool takes_at_once(const LoraGatedForward& op) const override;
-    void lora_gated_forward(const LoraGatedForward& op) override;
     bool takes_at_once(const LoraGatedBackward& op) const override;
-    void lora_gated_backward(const LoraGatedBackward& op) override;
-    void lora_expand_backward(const LoraExpandBackward& op) override;
-    void lora_gather_a(const LoraIds& op) override;
-    void lora_scatter_a(const LoraIds& op) override;
-    void dora_norms(const DoraNorms& op) override;
-    void dora_scale(const DoraScale& op) override;
-    void dora_grad_magnitude(const DoraGradMagnitude& op) override;
-    void vera_product(const VeraProduct& op) override;
-    void vera_gradients(const VeraGradients& op) override;
-    void drop_rows(const DropRows& op) override;
-    void add_noise(const AddNoise& op) override;
-    void rms_norm(const RmsNorm& op) override;
-    void rms_norm_backward(const RmsNormBackward& op) override;
-    void rope(const Rope& op) override;
-    void attention(const Attention& op) override;
-    void attention_backward(const AttentionBackward& op) override;
-    void cached_attention(const CachedAttention& op) override;
-    void swiglu(const SwiGlu& op) override;
-    void swiglu_backward(const SwiGluBackward& op) override;
-    void xielu(const Xielu& op) override;
-    void xielu_backward(const XieluBackward& op) override;
-    void route(const Route& op) override;
-    void combine_experts(const CombineExperts& op) override;
-    void weigh_experts(const WeighExperts& op) override;
-    void weigh_rows(const WeighRows& op) override;
-    void narrow_experts(const ExpertLora& op) override;
-    void widen_experts(const ExpertLora& op) override;
-    void add_expert_grads(const ExpertLora& op) override;
-    void route_backward(const RouteBackward& op) override;
-    void soft_cap(const SoftCap& op) override;
-    void cross_entropy(const CrossEntropy& op) override;
-    void shard_statistics(const ShardedCrossEntropy& op) override;
-    void sharded_cross_entropy(const ShardedCrossEntropy& op) override;
-    void sum_squares(const float* values, std::int64_t count, double* result) override;
-    void adamw(const AdamW& op) override;
-    void adamw_8bit(const AdamW8bit& op) override;
-    void move_doubles(const MoveDoubles& op) override;
 
   private:
     /// Sets what the kernels go by, and refuses a GPU that they do not run on.

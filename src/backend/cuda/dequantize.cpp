@@ -22,10 +22,9 @@ kernels::RoundedTo rounding_of(SourceType type) {
 
 }  // namespace
 
-void CudaBackend::dequantize(const TensorView& target, const QuantizedMatrix& weights) {
-    LORATRAIN_CHECK(target.rows == weights.rows && target.cols == weights.cols, "dequantize of [",
-                    weights.rows, ", ", weights.cols, "] to [", target.rows, ", ", target.cols,
-                    "]");
+void CudaBackend::dequantize(const Dequantize& op) {
+    check_shapes(op);
+    const QuantizedMatrix& weights = op.weights;
     const WeightTraits& traits = traits_of(weights.format);
     LORATRAIN_CHECK(!traits.dense, traits.name);
     kernels::Codes source;
@@ -39,7 +38,7 @@ void CudaBackend::dequantize(const TensorView& target, const QuantizedMatrix& we
     source.int8_step = int8_step;
     float table[nf4_table.size()];
     std::copy(nf4_table.begin(), nf4_table.end(), table);
-    CUDA_CHECK(kernels::dequantize(stream_, matrix_of(target), source, table));
+    CUDA_CHECK(kernels::dequantize(stream_, matrix_of(op.target), source, table));
 }
 
 }  // namespace loratrain

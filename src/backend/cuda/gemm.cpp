@@ -21,7 +21,7 @@ void CudaBackend::gemm(const Gemm& op) {
         gemm_->run(op);
         return;
     }
-    if (op.beta != 0.0F && added.data != op.c.data) copy(op.c, added);
+    if (op.beta != 0.0F && added.data != op.c.data) copy({op.c, added});
     if (op.beta != 1.0F) {
         CUDA_CHECK(kernels::scale(stream_, matrix_of(op.c), op.beta));
     }

@@ -276,7 +276,7 @@ bool CudaBackend::takes_at_once(const LoraGatedForward& op) const {
 }
 
 void CudaBackend::lora_gated_forward(const LoraGatedForward& op) {
-    if (!takes_at_once(op)) return Backend::lora_gated_forward(op);
+    if (!takes_at_once(op)) return run_in_parts(*this, op);
     const SwiGlu& product = op.product;
     require_compute({&product.gate, &product.up, &product.h});
     kernels::LoraGatedForwardParams params;
@@ -312,7 +312,7 @@ bool CudaBackend::takes_at_once(const LoraGatedBackward& op) const {
 }
 
 void CudaBackend::lora_gated_backward(const LoraGatedBackward& op) {
-    if (!takes_at_once(op)) return Backend::lora_gated_backward(op);
+    if (!takes_at_once(op)) return run_in_parts(*this, op);
     const SwiGluBackward& product = op.product;
     require_compute({&product.gate, &product.up, &product.dh, &product.dgate, &product.dup});
     require_compute({&op.gate.ds, &op.up.ds});

@@ -12,9 +12,9 @@ namespace loratrain {
 static_assert(kernels::adamw_8bit_block == dynamic_block);
 static_assert(kernels::sum_squares_parts * sizeof(double) == device_memory::sum_squares);
 
-void CudaBackend::sum_squares(const float* values, std::int64_t count, double* result) {
+void CudaBackend::sum_squares(const SumSquares& op) {
     auto* parts = static_cast<double*>(reserve_workspace(device_memory::sum_squares));
-    CUDA_CHECK(kernels::sum_squares(stream_, values, count, result, parts));
+    CUDA_CHECK(kernels::sum_squares(stream_, op.values, op.count, op.result, parts));
 }
 
 kernels::AdamWParams CudaBackend::step_params(const AdamW& op) {

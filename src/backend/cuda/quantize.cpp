@@ -10,15 +10,13 @@ kernels::Fp8Codes codes_of(const Fp8Rows& rows) {
 }
 
 void CudaBackend::quantize_rows(const QuantizeRows& op) {
-    LORATRAIN_CHECK(op.x.rows == op.to.rows && op.x.cols == op.to.cols, "quantize_rows of [",
-                    op.x.rows, ", ", op.x.cols, "] into [", op.to.rows, ", ", op.to.cols, "]");
+    check_shapes(op);
     CUDA_CHECK(kernels::quantize_rows(stream_, matrix_of(op.x), op.column_scales, codes_of(op.to)));
 }
 
-void CudaBackend::transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
-    LORATRAIN_CHECK(to.rows == from.cols && to.cols == from.rows, "transpose_codes of [", from.rows,
-                    ", ", from.cols, "] into [", to.rows, ", ", to.cols, "]");
-    CUDA_CHECK(kernels::transpose_codes(stream_, codes_of(from), codes_of(to)));
+void CudaBackend::transpose_codes(const TransposeCodes& op) {
+    check_shapes(op);
+    CUDA_CHECK(kernels::transpose_codes(stream_, codes_of(op.from), codes_of(op.to)));
 }
 
 void CudaBackend::gemm_fp8(const GemmFp8& op) {

@@ -5,9 +5,9 @@
 
 namespace loratrain {
 
-void CudaBackend::fill_random(const TensorView& target, const RandomMatrix& random) {
-    CUDA_CHECK(kernels::fill_random(stream_, matrix_of(target), random.key, random.center,
-                                    random.half_width));
+void CudaBackend::fill_random(const FillRandom& op) {
+    CUDA_CHECK(kernels::fill_random(stream_, matrix_of(op.target), op.random.key, op.random.center,
+                                    op.random.half_width));
 }
 
 void CudaBackend::draw_uniform(const DrawUniform& op) {

@@ -10,35 +10,31 @@
 
 namespace loratrain {
 
-void CudaBackend::copy(const TensorView& target, const TensorView& source) {
-    LORATRAIN_CHECK(target.rows == source.rows && target.cols == source.cols, "copy of [",
-                    source.rows, ", ", source.cols, "] to [", target.rows, ", ", target.cols, "]");
-    CUDA_CHECK(kernels::copy(stream_, matrix_of(target), matrix_of(source)));
+void CudaBackend::copy(const Copy& op) {
+    check_shapes(op);
+    CUDA_CHECK(kernels::copy(stream_, matrix_of(op.target), matrix_of(op.source)));
 }
 
-void CudaBackend::add_bias(const TensorView& y, const void* bias) {
-    require_compute({&y});
-    CUDA_CHECK(kernels::add_bias(stream_, matrix_of(y), bias));
+void CudaBackend::add_bias(const AddBias& op) {
+    require_compute({&op.y});
+    CUDA_CHECK(kernels::add_bias(stream_, matrix_of(op.y), op.bias));
 }
 
-void CudaBackend::add(const TensorView& y, const TensorView& x) {
-    require_compute({&y, &x});
-    LORATRAIN_CHECK(y.rows == x.rows && y.cols == x.cols, "add of [", x.rows, ", ", x.cols,
-                    "] to [", y.rows, ", ", y.cols, "]");
-    CUDA_CHECK(kernels::add(stream_, matrix_of(y), matrix_of(x)));
+void CudaBackend::add(const Add& op) {
+    require_compute({&op.y, &op.x});
+    check_shapes(op);
+    CUDA_CHECK(kernels::add(stream_, matrix_of(op.y), matrix_of(op.x)));
 }
 
-void CudaBackend::gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
-                              float scale) {
-    LORATRAIN_CHECK(y.cols == table.cols, "gather_rows of ", table.cols, " columns into ", y.cols);
-    CUDA_CHECK(kernels::gather_rows(stream_, matrix_of(y), matrix_of(table), ids, scale));
+void CudaBackend::gather_rows(const GatherRows& op) {
+    check_shapes(op);
+    CUDA_CHECK(
+        kernels::gather_rows(stream_, matrix_of(op.y), matrix_of(op.table), op.ids, op.scale));
 }
 
-void CudaBackend::scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {
-    LORATRAIN_CHECK(y.cols == x.cols, "scatter_rows of ", x.cols, " columns into ", y.cols);
-    LORATRAIN_CHECK(y.dtype == x.dtype, "scatter_rows of ", to_string(x.dtype), " into ",
-                    to_string(y.dtype));
-    CUDA_CHECK(kernels::scatter_rows(stream_, matrix_of(y), matrix_of(x), ids));
+void CudaBackend::scatter_rows(const ScatterRows& op) {
+    check_shapes(op);
+    CUDA_CHECK(kernels::scatter_rows(stream_, matrix_of(op.y), matrix_of(op.x), op.ids));
 }
 
 void CudaBackend::move_doubles(const MoveDoubles& op) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "base/quantized.h"
 #include "base/tensor_view.h"
 
 namespace loratrain {
@@ -53,6 +54,19 @@ struct RowCodes {
     bool are_wanted() const { return to.codes != nullptr; }
 };
 
+/// to[j, i] = from[i, j]: codes alone.
+struct TransposeCodes {
+    Fp8Rows to;
+    Fp8Rows from;
+};
+
+/// target = the effective weights of base/quantized.h, rounded to its type: equal bits on every
+/// backend.
+struct Dequantize {
+    TensorView target;
+    QuantizedMatrix weights;
+};
+
 /// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
 ///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij.
 /// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA:
@@ -67,5 +81,10 @@ struct GemmFp8 {
     TensorView d = {};  ///< as Gemm's
     const TensorView& added() const { return d.data == nullptr ? c : d; }
 };
+
+/// The shapes of these ops must fit together.
+void check_shapes(const QuantizeRows& op);
+void check_shapes(const TransposeCodes& op);
+void check_shapes(const Dequantize& op);
 
 }  // namespace loratrain

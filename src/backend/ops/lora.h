@@ -78,6 +78,8 @@ struct LoraExpand {
 
 /// From one pass over dY: dS[t, own columns] = scale * dy_t B, other columns 0;
 /// grad_b += dYᵀ S per segment. dY: [T, N], S and dS: [T, R] (S already carries the scale).
+/// lora_backward_group: of at most 3 linears that read the same X, with the same `rows`; quicker
+/// than one by one where their dY lie side by side.
 struct LoraBackward {
     TensorView dy;
     LoraTarget target;  ///< .s = S of the forward pass
@@ -97,7 +99,7 @@ struct LoraGradA {
     float weight_offset = 0.0F;
 };
 
-/// h of `product`, and S of `down` from it (LoraShrink with `again`).
+/// h of `product`, and S of `down` from it (LoraShrink with `again`): as SwiGlu and LoraShrink.
 struct LoraGatedForward {
     SwiGlu product;
     LoraTarget down;
@@ -130,19 +132,22 @@ struct LoraExpandBackward {
 };
 
 /// Of LoRA on an embedding: A [rank, K] by columns, where row t has column ids[t].
-/// target.s: S [T, R] or dS [T, R].
+/// - lora_gather_a: S[t, column .. column + rank) = scale * A[:, ids[t]], or 0 where ids[t] is
+///   negative, for the slot that owns row t; other columns of rows in segments are set to 0.
+/// - lora_scatter_a: grad_a[:, ids[t]] += dS_t but for `still`, row by row: how rows are cut into
+///   calls changes no bit.
 struct LoraIds {
     const std::int32_t* ids = nullptr;  ///< [T]; negative: none, as of another lane's columns
     std::int64_t columns = 0;           ///< K
-    LoraTarget target;
+    LoraTarget target;                  ///< .s = S or dS [T, R]
     LoraRows rows;
     std::int32_t still = -1;  ///< an id whose column gets no gradient; negative: none
 };
 
-/// Pads of the augmented matrix: b_pad [N, R or more] gets B of each slot in its columns, counted
-/// from `first` on, a_pad [R, K] gets A of each slot in its rows, the rest 0. b_pad and a_pad:
-/// compute_dtype(). Source: BatchLoRA of mLoRA (design.md "One augmented matrix"). Factors that
-/// are not finite in that type are written as 0 (isolation: 0 x NaN = NaN).
+/// Pads of the augmented matrix, of many linears in one call: b_pad [N, R or more] gets B of each
+/// slot in its columns, counted from `first` on, a_pad [R, K] gets A of each slot in its rows, the
+/// rest 0. b_pad and a_pad: compute_dtype(). Source: BatchLoRA of mLoRA (design.md "One augmented
+/// matrix"). Factors that are not finite in that type are written as 0 (isolation: 0 x NaN = NaN).
 struct LoraPack {
     std::span<const LoraSlot> slots;  ///< [host]
     TensorView b_pad;

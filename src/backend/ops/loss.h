@@ -47,7 +47,8 @@ struct SoftCap {
 };
 
 /// CrossEntropy of a stage whose lanes have some columns of the logits each. Every lane first makes
-/// the statistics of its columns (shard_statistics), then, with those of all lanes, the rest
+/// the statistics of its columns (shard_statistics; with `of.gradient` the logits are of no other
+/// use then). When those of all lanes have been gathered, it makes the rest
 /// (sharded_cross_entropy): the numbers of CrossEntropy but for rounding, losses and counts with
 /// equal bits on all lanes.
 struct ShardedCrossEntropy {

@@ -5,6 +5,13 @@
 
 namespace loratrain {
 
+/// *result = sum of squares (fp64) of `count` floats.
+struct SumSquares {
+    const float* values = nullptr;
+    std::int64_t count = 0;
+    double* result = nullptr;
+};
+
 /// AdamW as torch, on the flat parameters of one adapter on this stage (Loshchilov & Hutter):
 ///   norm = sqrt(*grad_sumsq); not finite: nothing changes but *skipped_steps += 1. Else
 ///   g = grad * min(1, max_grad_norm / (norm + 1e-6))   (max_grad_norm 0: g = grad)

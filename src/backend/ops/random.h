@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "backend/ops/lora.h"
+#include "base/random_matrix.h"
 #include "base/tensor_view.h"
 
 namespace loratrain {
@@ -29,6 +30,12 @@ struct AddNoise {
     std::uint64_t key = 0;
     std::uint32_t step = 0;
     float amplitude = 0.0F;
+};
+
+/// The matrix of base/random_matrix.h: equal bits on every backend.
+struct FillRandom {
+    TensorView target;  ///< fp32 or bf16
+    RandomMatrix random;
 };
 
 /// values[i, j] = (2 u - 1) bound, u = uniform_float(key, first + i stride + j) of base/rng.h:

@@ -111,7 +111,7 @@ TEST(ThreadIndependence, LossNormsAndOptimizer) {
         backend.cross_entropy({logits.view(), targets.data(), scales.data(), bins.data(),
                                losses.data(), wrong.data(), true});
         const DeviceVector<double> sum(backend, {0.0});
-        backend.sum_squares(logits.view().f32(), logits.view().numel(), sum.data());
+        backend.sum_squares({logits.view().f32(), logits.view().numel(), sum.data()});
         const DeviceMatrix x(backend, random_matrix(300, 700, 2));
         const DeviceMatrix weight(backend, random_matrix(1, 700, 3));
         backend.rms_norm({x.view(), weight.data(), 1e-6F, 1, x.view()});

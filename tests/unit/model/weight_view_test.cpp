@@ -54,7 +54,7 @@ class Matrices {
         for (std::int64_t i = 0; i < shape.elements(); ++i) {
             values.push_back(to_bfloat16(uniform_float(2, static_cast<std::uint64_t>(i)) - 0.5F));
         }
-        backend_.copy(view.dense(), matrix(values.data(), DType::bf16, shape.rows, shape.cols));
+        backend_.copy({view.dense(), matrix(values.data(), DType::bf16, shape.rows, shape.cols)});
         return view;
     }
 
