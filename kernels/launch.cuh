@@ -128,6 +128,17 @@ cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim
     return launch_early(stream, kernel, LaunchShape{grid, threads, shared}, arguments...);
 }
 
+/// launch_early() of a kernel whose blocks have `shared` bytes, more than is allowed unasked: the
+/// first launch asks for it, by allow_shared().
+template <auto kernel, int shared, class... Arguments>
+cudaError_t launch_with_shared(cudaStream_t stream, int shared_limit, dim3 grid, unsigned threads,
+                               const Arguments&... arguments) {
+    static const cudaError_t allowed =
+        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
+    if (allowed != cudaSuccess) return allowed;
+    return launch_early(stream, kernel, grid, threads, shared, arguments...);
+}
+
 template <int N, class Body>
 __global__ void __launch_bounds__(block_threads)
     for_each_element(std::uint32_t count, std::uint32_t per_row, Body body) {

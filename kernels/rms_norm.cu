@@ -275,43 +275,36 @@ cudaError_t with_shares(std::int64_t width, const Launch& launch) {
     return launch(Shares<block_threads, 4>{});
 }
 
-template <class T>
-cudaError_t launch_held(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
+/// The kernels of a norm and of its gradient, told apart by their parameters.
+template <class T, int lanes, int passes>
+constexpr auto held_kernel(const RmsNormParams& /*p*/) {
+    return forward_held_kernel<T, lanes, passes>;
+}
+template <class T, int lanes, int passes>
+constexpr auto held_kernel(const RmsNormBackwardParams& /*p*/) {
+    return backward_held_kernel<T, lanes, passes>;
+}
+template <class T, int lanes>
+constexpr auto plain_kernel(const RmsNormParams& /*p*/) {
+    return forward_kernel<T, lanes>;
+}
+template <class T, int lanes>
+constexpr auto plain_kernel(const RmsNormBackwardParams& /*p*/) {
+    return backward_kernel<T, lanes>;
+}
+
+template <class T, class Params>
+cudaError_t launch_held(cudaStream_t stream, const Params& p, std::int64_t width) {
     return with_shares(width, [&](auto shares) {
         constexpr int lanes = decltype(shares)::lanes;
-        return launch_early(stream, forward_held_kernel<T, lanes, decltype(shares)::passes>,
+        return launch_early(stream, held_kernel<T, lanes, decltype(shares)::passes>(p),
                             blocks_for<lanes>(p.x.rows * p.groups), block_threads, 0, p, width);
     });
 }
 
-template <class T>
-cudaError_t launch_held(cudaStream_t stream, const RmsNormBackwardParams& p, std::int64_t width) {
-    return with_shares(width, [&](auto shares) {
-        constexpr int lanes = decltype(shares)::lanes;
-        return launch_early(stream, backward_held_kernel<T, lanes, decltype(shares)::passes>,
-                            blocks_for<lanes>(p.x.rows * p.groups), block_threads, 0, p, width);
-    });
-}
-
-template <class T>
-cudaError_t launch_plain(cudaStream_t stream, const RmsNormParams& p, std::int64_t width) {
-    const std::int64_t count = p.x.rows * p.groups;
-    if (width <= widest_of_a_warp) {
-        return launch_early(stream, forward_kernel<T, 32>, blocks_for<32>(count), block_threads, 0,
-                            p, width);
-    }
-    return launch_early(stream, forward_kernel<T, block_threads>, blocks_for<block_threads>(count),
-                        block_threads, 0, p, width);
-}
-
-template <class T>
-cudaError_t launch_plain(cudaStream_t stream, const RmsNormBackwardParams& p, std::int64_t width) {
-    const std::int64_t count = p.x.rows * p.groups;
-    if (width <= widest_of_a_warp) {
-        return launch_early(stream, backward_kernel<T, 32>, blocks_for<32>(count), block_threads, 0,
-                            p, width);
-    }
-    return launch_early(stream, backward_kernel<T, block_threads>, blocks_for<block_threads>(count),
+template <class T, int lanes, class Params>
+cudaError_t launch_plain(cudaStream_t stream, const Params& p, std::int64_t width) {
+    return launch_early(stream, plain_kernel<T, lanes>(p), blocks_for<lanes>(p.x.rows * p.groups),
                         block_threads, 0, p, width);
 }
 
@@ -324,8 +317,9 @@ bool is_held(const Params& p, bool is_wide) {
 template <class T, class Params>
 cudaError_t launch(cudaStream_t stream, const Params& p, bool is_wide) {
     const std::int64_t width = p.x.cols / p.groups;
-    return is_held(p, is_wide) ? launch_held<T>(stream, p, width)
-                               : launch_plain<T>(stream, p, width);
+    if (is_held(p, is_wide)) return launch_held<T>(stream, p, width);
+    return width <= widest_of_a_warp ? launch_plain<T, 32>(stream, p, width)
+                                     : launch_plain<T, block_threads>(stream, p, width);
 }
 
 /// Whether launch makes them beside y.

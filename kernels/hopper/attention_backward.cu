@@ -72,26 +72,19 @@ __global__ void __launch_bounds__(all_threads, 1)
 template <class Shape>
 cudaError_t launch_products(cudaStream_t stream, const AttentionBackwardParams& params,
                             const KvHeads& of) {
-    const auto kernel = product_kernel<Shape>;
-    static const cudaError_t raised = allow_shared(
-        reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
-    if (raised != cudaSuccess) return raised;
     const AttentionParams& forward = params.forward;
     const int blocks = params.query_tile_count * of.count *
                        Shape::blocks_of_tile(forward.heads / forward.kv_heads);
-    return launch_early(stream, kernel, static_cast<unsigned>(blocks), all_threads,
-                        Shape::shared_bytes, params, of);
+    return launch_with_shared<product_kernel<Shape>, Shape::shared_bytes>(
+        stream, forward.shared_limit, static_cast<unsigned>(blocks), all_threads, params, of);
 }
 
 template <class Shape>
 cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params, const KvHeads& of) {
-    const auto kernel = backward_kernel<Shape>;
-    static const cudaError_t raised = allow_shared(
-        reinterpret_cast<const void*>(kernel), Shape::shared_bytes, params.forward.shared_limit);
-    if (raised != cudaSuccess) return raised;
     const int tiles = params.key_tile_count + (of.keep_scores ? 0 : params.query_tile_count);
-    const cudaError_t error = launch_early(stream, kernel, static_cast<unsigned>(tiles * of.count),
-                                           all_threads, Shape::shared_bytes, params, of);
+    const cudaError_t error = launch_with_shared<backward_kernel<Shape>, Shape::shared_bytes>(
+        stream, params.forward.shared_limit, static_cast<unsigned>(tiles * of.count), all_threads,
+        params, of);
     if (error != cudaSuccess || !of.keep_scores) return error;
     return launch_products<ProductShape<Shape::dim>>(stream, params, of);
 }

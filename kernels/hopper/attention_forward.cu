@@ -40,14 +40,10 @@ __global__ void __launch_bounds__(Shape::threads, 1)
 
 template <class Shape>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
-    const auto kernel = forward_kernel<Shape>;
-    static const cudaError_t raised = allow_shared(reinterpret_cast<const void*>(kernel),
-                                                   Shape::shared_bytes, params.shared_limit);
-    if (raised != cudaSuccess) return raised;
     static const int processors = count_processors();
     const int blocks = std::min(processors, params.tile_count * params.heads);
-    return launch_early(stream, kernel, static_cast<unsigned>(blocks), Shape::threads,
-                        Shape::shared_bytes, params);
+    return launch_with_shared<forward_kernel<Shape>, Shape::shared_bytes>(
+        stream, params.shared_limit, static_cast<unsigned>(blocks), Shape::threads, params);
 }
 
 }  // namespace warpgroup

@@ -273,14 +273,10 @@ GatedPass gated_pass(const LoraGatedParams& p) {
 
 template <class Function, bool with_down>
 cudaError_t launch_gated(cudaStream_t stream, const GatedPass& p, int shared_limit) {
-    constexpr int shared = Gated<with_down>::bytes;
-    const auto kernel = gated_backward_kernel<Function, with_down>;
-    static const cudaError_t raised =
-        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
-    if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(pieces(p.gate.cols, block_columns)),
                     static_cast<unsigned>(p.b.tables.tile_count));
-    return launch_early(stream, kernel, grid, wide_threads, shared, p);
+    return launch_with_shared<gated_backward_kernel<Function, with_down>, Gated<with_down>::bytes>(
+        stream, shared_limit, grid, wide_threads, p);
 }
 
 }  // namespace

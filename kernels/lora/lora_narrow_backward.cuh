@@ -153,13 +153,7 @@ __device__ __forceinline__ void narrow_backward(const PassParams& p, const LoraT
     float ds[block_rows / 16][4][4] = {};
     float sums[2][4] = {};
     for (int line = 0; line < lines; ++line) {
-        uint4* factor = staging + Shape::factor_start + line % 2 * Shape::factor_pieces;
-        factors.store(part, factor);
-        wait_for_pieces<Shape::stages - 2>();
-        __syncthreads();
-        if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
-        commit_pieces();
-        if (line + 1 < lines) factors.load(part);
+        const uint4* factor = next_line<Shape>(factors, part, line, lines, staging, fetch);
         if (line > 0 && of_first_half) put_line<Shape>(to, line - 1, sums, half_at(line - 1));
         add_line<2>(stage_at(line) + warp * stage_pieces, factor, 1, ds);
 #pragma unroll
@@ -198,14 +192,10 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 
 template <int stages>
 cudaError_t launch_narrow_stages(cudaStream_t stream, const PassParams& p, int shared_limit) {
-    constexpr int shared = Narrow<stages>::bytes;
-    const auto kernel = narrow_backward_kernel<stages>;
-    static const cudaError_t raised =
-        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
-    if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(parts_before(p, p.tables.target_count)),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, kernel, grid, wide_threads, shared, p);
+    return launch_with_shared<narrow_backward_kernel<stages>, Narrow<stages>::bytes>(
+        stream, shared_limit, grid, wide_threads, p);
 }
 
 /// Tiles have at most ds_rows rows, slots at most block_ranks ranks.

@@ -331,14 +331,11 @@ __global__ void __launch_bounds__(threads, blocks_of_processor) pass_kernel(Pass
 template <int blocks, bool with_dropout, int stages>
 cudaError_t launch_stages(cudaStream_t stream, PassParams p, int shared_limit) {
     constexpr int shared = Split<blocks, with_dropout, stages>::bytes;
-    const auto kernel = pass_kernel<blocks, with_dropout, stages>;
-    static const cudaError_t raised =
-        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
-    if (raised != cudaSuccess) return raised;
     p.rank_groups = pieces(p.rank_blocks, blocks);
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, kernel, grid, threads, shared, p);
+    return launch_with_shared<pass_kernel<blocks, with_dropout, stages>, shared>(
+        stream, shared_limit, grid, threads, p);
 }
 
 template <int blocks, bool with_dropout, int stages>

@@ -75,14 +75,11 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 }
 
 cudaError_t launch_wide_grad_a(cudaStream_t stream, PassParams p, int shared_limit) {
-    constexpr int shared = Wide<wide_blocks>::bytes;
-    static const cudaError_t raised =
-        allow_shared(reinterpret_cast<const void*>(wide_grad_a_kernel), shared, shared_limit);
-    if (raised != cudaSuccess) return raised;
     p.rank_groups = pieces(p.rank_blocks, wide_blocks);
     const dim3 grid(static_cast<unsigned>(pieces(p.x.cols, block_columns) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, wide_grad_a_kernel, grid, wide_threads, shared, p);
+    return launch_with_shared<wide_grad_a_kernel, Wide<wide_blocks>::bytes>(stream, shared_limit,
+                                                                            grid, wide_threads, p);
 }
 
 template <bool with_dropout>

@@ -131,6 +131,22 @@ __device__ __forceinline__ void add_line(const uint4* line, const uint4* factor,
     }
 }
 
+/// Puts B of a line into its buffer, waits for dY of that line, and starts the copies of what comes
+/// next: dY of a later line, B of the next one. Returns the buffer.
+template <class Shape, int blocks, bool aligned, class Fetch>
+__device__ __forceinline__ const uint4* next_line(FactorFeeder<blocks, aligned>& factors,
+                                                  FactorPart<blocks>& part, int line, int lines,
+                                                  uint4* staging, const Fetch& fetch) {
+    uint4* factor = staging + Shape::factor_start + line % 2 * Shape::factor_pieces;
+    factors.store(part, factor);
+    wait_for_pieces<Shape::stages - 2>();
+    __syncthreads();
+    if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
+    commit_pieces();
+    if (line + 1 < lines) factors.load(part);
+    return factor;
+}
+
 /// `part`: of row 0 of the first rank block; `stride`: to the next rank block's.
 template <int blocks>
 __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int row, int end,
@@ -204,13 +220,7 @@ __device__ __forceinline__ void wide_ds(const PassParams& p, const LoraTile& til
     factors.load(part);
     float ds[block_rows / 16][blocks * 2][4] = {};
     for (int line = 0; line < lines; ++line) {
-        uint4* factor = staging + Shape::factor_start + line % 2 * Shape::factor_pieces;
-        factors.store(part, factor);
-        wait_for_pieces<Shape::stages - 2>();
-        __syncthreads();
-        if (line + Shape::stages - 1 < lines) fetch(line + Shape::stages - 1);
-        commit_pieces();
-        if (line + 1 < lines) factors.load(part);
+        const uint4* factor = next_line<Shape>(factors, part, line, lines, staging, fetch);
         if (warp_row < tile.end) add_line<blocks>(line_at(line), factor, block_count, ds);
     }
     wait_for_pieces<0>();
@@ -253,17 +263,14 @@ __global__ void __launch_bounds__(wide_threads, blocks_of_processor)
 template <int blocks>
 cudaError_t launch_wide_backward(cudaStream_t stream, PassParams p, int shared_limit) {
     constexpr int shared = std::max(Wide<blocks>::bytes, WideDs<blocks>::bytes);
-    const auto kernel = wide_backward_kernel<blocks>;
-    static const cudaError_t raised =
-        allow_shared(reinterpret_cast<const void*>(kernel), shared, shared_limit);
-    if (raised != cudaSuccess) return raised;
     p.rank_groups = pieces(p.rank_blocks, blocks);
     const int parts = parts_before(p, p.tables.target_count);
     const int ds_blocks = parts * pieces(p.tables.tile_rows, ds_rows);
     const int column_blocks = column_blocks_before(p, p.tables.target_count);
     const dim3 grid(static_cast<unsigned>((ds_blocks + column_blocks) * p.rank_groups),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, kernel, grid, wide_threads, shared, p, ds_blocks, parts);
+    return launch_with_shared<wide_backward_kernel<blocks>, shared>(
+        stream, shared_limit, grid, wide_threads, p, ds_blocks, parts);
 }
 
 }  // namespace loratrain::kernels::pass
