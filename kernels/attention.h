@@ -1,7 +1,7 @@
 #pragma once
 
 #include "matrix.h"
-#include "shared_memory.h"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 

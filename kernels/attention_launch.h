@@ -18,10 +18,7 @@ cudaError_t attention_row_stats(cudaStream_t stream, const AttentionBackwardPara
 /// Whether the device runs kernels/hopper, with that much shared memory for a block.
 bool runs_attention_hopper(int shared_limit);
 
-constexpr std::int32_t attention_forward_rows = 128;
-constexpr std::int32_t attention_backward_rows = 64;
-constexpr std::int32_t attention_plain_rows = 32;
-constexpr std::int32_t attention_hopper_rows = 128;  ///< of gradients' tiles
+/// The rows of the other tiles: sizes.h.
 std::int32_t attention_hopper_forward_rows(std::int32_t head_dim);
 
 #ifdef __CUDACC__

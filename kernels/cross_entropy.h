@@ -1,6 +1,7 @@
 #pragma once
 
 #include "matrix.h"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 
@@ -26,10 +27,11 @@ struct CrossEntropyParams {
     bool gradient = true;
     const float* weights = nullptr;  ///< of the losses in loss_sums; null: 1 each
     TokenLoss form = {};
-    float soft_cap =
-        0.0F;  ///< logits are c tanh(x / c): the gradient is that of x; 0: they are not
-    double* row_losses = nullptr;       ///< workspace [rows]
-    std::int32_t* row_wrong = nullptr;  ///< workspace [rows]
+    /// Logits are c tanh(x / c): the gradient is that of x. 0: they are not.
+    float soft_cap = 0.0F;
+    /// Workspace [rows] each: cross_entropy_row_bytes of a row.
+    double* row_losses = nullptr;
+    std::int32_t* row_wrong = nullptr;
 };
 cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& params);
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "matrix.h"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 
@@ -24,13 +25,9 @@ struct PartsToAdd {
     std::int32_t parts = 0;
     std::int64_t count = 0;
 };
-/// Parts that one sum can have.
-constexpr std::int32_t most_parts = 320;
-/// Doubles of workspace that add_parts needs.
-constexpr std::int64_t add_parts_workspace = 1024;
-
 /// Each part becomes the sum of all, added in their order in fp32; *squares += the sum of the sums'
-/// squares, in fp64, by blocks first. The same bits in every run.
+/// squares, in fp64, by blocks first. The same bits in every run. workspace: add_parts_workspace
+/// doubles.
 cudaError_t add_parts(cudaStream_t stream, const PartsToAdd* sums, std::size_t count,
                       double* squares, double* workspace);
 

@@ -11,8 +11,6 @@ constexpr unsigned warps = block_threads / warp_threads;
 constexpr unsigned order_threads = 1024;
 constexpr unsigned order_warps = order_threads / warp_threads;
 constexpr unsigned all_lanes = 0xffffffffU;
-constexpr std::int64_t most_experts = 1024;
-constexpr std::int64_t most_per_token = 32;
 constexpr int per_lane = most_experts / warp_threads;
 
 /// A blocks' warps to rows; false: no such row.
@@ -248,7 +246,7 @@ unsigned blocks_of(std::int64_t rows) {
 }  // namespace
 
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to, bool normalised) {
-    if (to.experts < 1 || to.experts > most_experts || to.per_token > most_per_token) {
+    if (to.experts < 1 || to.experts > most_experts || to.per_token > most_experts_per_token) {
         return cudaErrorInvalidValue;
     }
     if (to.tokens > 0) {

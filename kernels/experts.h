@@ -1,14 +1,15 @@
 #pragma once
 
 #include "matrix.h"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 
 /// ExpertRoutes of the program's backend/ops/experts.h, on the device.
 struct Routes {
     std::int64_t tokens = 0;
-    std::int64_t experts = 0;    ///< at most 1024
-    std::int64_t per_token = 0;  ///< at most 32
+    std::int64_t experts = 0;    ///< at most most_experts
+    std::int64_t per_token = 0;  ///< at most most_experts_per_token
     float* probabilities = nullptr;
     float* weights = nullptr;
     std::int32_t* chosen = nullptr;

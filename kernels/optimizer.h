@@ -1,13 +1,12 @@
 #pragma once
 
 #include "matrix.h"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 
-/// Doubles of workspace that sum_squares needs.
-constexpr std::int64_t sum_squares_parts = 1024;
-
 /// *result = sum of values² in fp64, parts first, the parts in their order.
+/// workspace: sum_squares_parts doubles.
 cudaError_t sum_squares(cudaStream_t stream, const float* values, std::int64_t count,
                         double* result, double* workspace);
 
@@ -36,7 +35,6 @@ struct AdamWParams {
     bool zeroes = true;
     void* workspace = nullptr;  ///< adamw_workspace_bytes
 };
-constexpr std::int64_t adamw_workspace_bytes = 64;
 cudaError_t adamw(cudaStream_t stream, const AdamWParams& params);
 
 /// The numbers that codes stand for (src/base/dynamic_map.h), of first and of second moments.

@@ -8,16 +8,20 @@
 
 namespace loratrain::kernels {
 
-std::int64_t lora_copy_ld(std::int64_t k) {
-    return lora_tensor_copy_ld(k);
+namespace {
+
+LoraOutputs outputs_of(const LoraBackwardParams& p) {
+    return {p.dy.rows, p.ends, p.tables.target_count};
 }
+
+}  // namespace
 
 std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& p, int processors) {
     return lora_tensor_fits(p.x) ? lora_tensor_shrink_rows(p.x.rows, processors) : lora_plain_rows;
 }
 
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& p) {
-    return lora_tensor_fits(p.x) ? p.copy_rows * lora_copy_ld(p.x.cols) * 2 : 0;
+    return lora_tensor_fits(p.x) ? lora_copy_bytes(p.copy_rows, p.x.cols) : 0;
 }
 
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& p) {
@@ -38,12 +42,18 @@ bool lora_backward_takes_together(const LoraBackwardParams& p, std::size_t targe
 
 LoraBackwardCut lora_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
                                   int processors) {
-    return lora_tensor_fits(p.dy) ? lora_tensor_backward_cut(p, cuts, processors)
-                                  : LoraBackwardCut{lora_plain_rows, 0};
+    return lora_tensor_fits(p.dy)
+               ? lora_backward_cut(outputs_of(p), p.tables.largest_rank, cuts, processors)
+               : LoraBackwardCut{lora_plain_rows, 0};
 }
 
 std::int64_t lora_backward_workspace(const LoraBackwardParams& p) {
-    return lora_tensor_fits(p.dy) ? lora_backward_tensor_workspace(p) : 0;
+    if (!lora_tensor_fits(p.dy)) return 0;
+    const LoraOutputs dy = outputs_of(p);
+    const int ranks =
+        pieces(p.tables.largest_rank, lora_pass_rank_multiple) * lora_pass_rank_multiple;
+    return lora_backward_bytes(p.tables.tile_count, dy.parts(p.part_columns), ranks, dy.columns(),
+                               dy.rows);
 }
 
 cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& p) {
@@ -55,12 +65,14 @@ cudaError_t lora_backward(cudaStream_t stream, const LoraBackwardParams& p) {
 std::int32_t lora_grad_a_tile_rows(const LoraGradAParams& p, const LoraRowCuts& cuts,
                                    int processors) {
     return lora_tensor_fits(p.x)
-               ? lora_tensor_gradient_rows(cuts, lora_grad_a_column_blocks(p), processors)
+               ? lora_gradient_tile_rows(cuts, pieces(p.x.cols, lora_pass_columns), processors)
                : lora_plain_rows;
 }
 
 std::int64_t lora_grad_a_workspace(const LoraGradAParams& p) {
-    return lora_tensor_fits(p.x) ? lora_grad_a_tensor_workspace(p) : 0;
+    return lora_tensor_fits(p.x)
+               ? lora_grad_a_bytes(p.tables.tile_count, p.tables.largest_rank_sum, p.x.cols)
+               : 0;
 }
 
 cudaError_t lora_grad_a(cudaStream_t stream, const LoraGradAParams& p) {

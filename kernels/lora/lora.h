@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/shared_memory.h"
+#include "lora_sizes.h"
 #include "lora_table.h"
 
 namespace loratrain::kernels {
@@ -22,35 +22,9 @@ struct LoraShrinkParams {
     std::int64_t copy_rows = 0;  ///< ranks rounded up to lora_copy_row_multiple, summed
     int shared_limit = least_shared_bytes;
 };
-constexpr std::int32_t lora_copy_row_multiple = 8;
-constexpr std::int32_t lora_copy_column_multiple = 64;  ///< of lora_copy_ld
-std::int64_t lora_copy_ld(std::int64_t k);
 std::int32_t lora_shrink_tile_rows(const LoraShrinkParams& params, int processors);
 std::int64_t lora_shrink_workspace(const LoraShrinkParams& params);
 cudaError_t lora_shrink(cudaStream_t stream, const LoraShrinkParams& params);
-
-/// The rows of a launch and the parts into which segments cut them, which tiles do not cross.
-struct LoraRowCuts {
-    std::int64_t rows = 0;
-    const std::int64_t* parts = nullptr;  ///< lengths
-    int count = 0;
-};
-
-/// What the passes of the two gradients go by on tensor cores: a thread block's features, and what
-/// the tokens of a tile and the ranks of a slot in one target are multiples of.
-constexpr std::int32_t lora_pass_columns = 256;
-constexpr std::int32_t lora_part_columns = 1024;  ///< whose dS one thread block adds up
-/// The same where dY has at most so many elements and columns.
-constexpr std::int32_t lora_small_part_columns = 512;
-constexpr std::int64_t lora_small_pass = std::int64_t{3} << 24;
-constexpr std::int64_t lora_small_columns = 8192;
-/// Tokens of a tile where no slot has more ranks than lora_pass_rank_multiple, and dY at least so
-/// many elements.
-constexpr std::int32_t lora_narrow_rows = 256;
-constexpr std::int64_t lora_narrow_pass = std::int64_t{10} << 20;
-constexpr std::int32_t lora_pass_row_multiple = 128;
-constexpr int lora_pass_blocks_of_processor = 2;
-constexpr std::int32_t lora_pass_rank_multiple = 16;
 
 /// dS = scale dY B in the slot's own columns, other columns 0, and grad_b += dYᵀ S, of targets
 /// whose outputs lie side by side.
@@ -63,10 +37,6 @@ struct LoraBackwardParams {
     std::int32_t part_columns = 0;  ///< LoraBackwardCut's
     void* workspace = nullptr;
     int shared_limit = least_shared_bytes;
-};
-struct LoraBackwardCut {
-    std::int32_t tile_rows;
-    std::int32_t part_columns;  ///< whose dS one thread block adds up
 };
 /// Several targets are taken by the tensor cores alone, which begin at multiples of 16 bytes.
 bool lora_backward_takes_together(const LoraBackwardParams& params, std::size_t targets);

@@ -14,8 +14,6 @@ struct LoraGatedForwardParams {
     LoraTables tables;  ///< down alone, tiles of lora_gated_forward_tile_rows()
     void* workspace = nullptr;
 };
-/// F that a thread block has, and whose S it adds up.
-constexpr std::int32_t lora_gated_forward_columns = 512;
 /// bf16 rows in multiples of 16 bytes, slots of at most 16 ranks.
 bool lora_gated_forward_takes(const Matrix& gate, const Matrix& up, const Matrix& h,
                               std::int32_t largest_rank);

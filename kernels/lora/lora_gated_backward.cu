@@ -294,14 +294,11 @@ bool lora_gated_backward_takes(const SwiGluBackwardParams& p, std::int32_t large
 
 std::int32_t lora_gated_backward_tile_rows(const LoraGatedParams& p, const LoraRowCuts& cuts,
                                            int processors) {
-    return lora_tensor_gradient_rows(cuts, pieces(p.product.gate.cols, block_columns), processors);
+    return lora_gradient_tile_rows(cuts, pieces(p.product.gate.cols, block_columns), processors);
 }
 
 std::int64_t lora_gated_backward_workspace(const LoraGatedParams& p) {
-    const std::int64_t f = p.product.gate.cols;
-    const std::int64_t parts = 2 * pieces(f, block_columns);
-    return (3 * p.tables.tile_count * f + parts * p.product.gate.rows) * block_ranks *
-           static_cast<std::int64_t>(sizeof(float));
+    return lora_gated_backward_bytes(p.tables.tile_count, p.product.gate.cols, p.product.gate.rows);
 }
 
 cudaError_t lora_gated_backward(cudaStream_t stream, const LoraGatedParams& p) {

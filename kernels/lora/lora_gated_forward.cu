@@ -273,8 +273,7 @@ std::int32_t lora_gated_forward_tile_rows(const LoraGatedForwardParams& p, const
 }
 
 std::int64_t lora_gated_forward_workspace(const LoraGatedForwardParams& p) {
-    return pieces(p.h.cols, forward_columns) * p.h.rows * block_ranks *
-           static_cast<std::int64_t>(sizeof(float));
+    return lora_gated_forward_bytes(p.h.cols, p.h.rows);
 }
 
 cudaError_t lora_gated_forward(cudaStream_t stream, const LoraGatedForwardParams& p) {

@@ -25,6 +25,7 @@ struct Narrow {
     static constexpr int bytes = halves_start * 16 + 2 * half_floats * 4;
     static_assert(row_halves == 2 && warp_columns == 16);
 };
+static_assert(ds_rows == lora_narrow_rows && line_columns == lora_line_columns);
 static_assert(Narrow<2>::bytes <= least_shared_bytes);
 static_assert(lora_pass_blocks_of_processor * Narrow<3>::bytes <= most_shared_bytes);
 

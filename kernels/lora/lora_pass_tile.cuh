@@ -26,17 +26,6 @@ constexpr int scratch_ld = block_columns + 4;
 /// lora_wide_pass.cuh; with a number that no rank exceeds all go by lora_pass.cuh.
 constexpr std::int32_t most_narrow_rank_sum = 3 * block_ranks;
 
-inline int pieces(std::int64_t count, std::int64_t size) {
-    return static_cast<int>((count + size - 1) / size);
-}
-
-/// Tiles of at most `rows` rows.
-inline std::int64_t count_tiles(const LoraRowCuts& cuts, std::int64_t rows) {
-    std::int64_t tiles = 0;
-    for (int i = 0; i < cuts.count; ++i) tiles += pieces(cuts.parts[i], rows);
-    return tiles;
-}
-
 /// 16 neighbouring ranks of one target.
 struct RankBlock {
     int target;

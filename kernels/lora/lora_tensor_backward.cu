@@ -180,26 +180,9 @@ PassParams backward_pass(const LoraBackwardParams& p) {
     return pass;
 }
 
-bool is_narrow(const Matrix& dy, std::int32_t largest_rank) {
-    return largest_rank <= block_ranks && dy.rows * dy.cols >= lora_narrow_pass;
-}
-
-/// Tiles of all the rows that a block can take, and parts of the columns as long as lets all
-/// blocks run at once.
-LoraBackwardCut narrow_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts, int processors) {
-    const std::int64_t tiles = count_tiles(cuts, ds_rows);
-    PassParams pass = backward_pass(p);
-    const int at_once = processors * blocks_of_processor;
-    pass.part_columns = line_columns;
-    while (pass.part_columns < p.dy.cols &&
-           parts_before(pass, p.tables.target_count) * tiles > at_once) {
-        pass.part_columns += line_columns;
-    }
-    return {ds_rows, pass.part_columns};
-}
-
 cudaError_t launch_backward(cudaStream_t stream, const PassParams& pass, int shared_limit) {
-    if (is_narrow(pass.x, pass.tables.largest_rank)) {
+    const LoraOutputs dy{pass.x.rows, pass.ends, pass.tables.target_count};
+    if (lora_backward_is_narrow(dy, pass.tables.largest_rank)) {
         return launch_narrow_backward(stream, pass, shared_limit);
     }
     return pass.rank_blocks <= 2 ? launch_wide_backward<2>(stream, pass, shared_limit)
@@ -221,26 +204,6 @@ cudaError_t pass::finish_backward(cudaStream_t stream, const PassParams& p, cons
     std::copy_n(ds, p.tables.target_count, to.of);
     to.again = again;
     return launch_early(stream, finish_backward_kernel, grid, threads, 0, p, to);
-}
-
-LoraBackwardCut lora_tensor_backward_cut(const LoraBackwardParams& p, const LoraRowCuts& cuts,
-                                         int processors) {
-    static_assert(ds_rows == block_columns && ds_rows == lora_narrow_rows);
-    if (is_narrow(p.dy, p.tables.largest_rank)) return narrow_cut(p, cuts, processors);
-    if (p.dy.cols <= lora_small_columns && p.dy.rows * p.dy.cols <= lora_small_pass) {
-        return {lora_small_part_columns, lora_small_part_columns};
-    }
-    return {lora_tensor_gradient_rows(
-                cuts, column_blocks_before(backward_pass(p), p.tables.target_count), processors),
-            lora_part_columns};
-}
-
-std::int64_t lora_backward_tensor_workspace(const LoraBackwardParams& p) {
-    const PassParams pass = backward_pass(p);
-    const std::int64_t ranks = static_cast<std::int64_t>(pass.rank_blocks) * block_ranks;
-    const std::int64_t gradients = p.tables.tile_count * ranks * p.dy.cols;
-    const std::int64_t ds = ranks * parts_before(pass, p.tables.target_count) * p.dy.rows;
-    return (gradients + ds) * static_cast<std::int64_t>(sizeof(float));
 }
 
 cudaError_t lora_backward_tensor(cudaStream_t stream, const LoraBackwardParams& p) {

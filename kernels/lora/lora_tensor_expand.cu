@@ -93,7 +93,7 @@ std::int32_t dropout_rows(const LoraRowCuts& cuts, int column_blocks, int proces
     std::int32_t best = 0;
     std::int64_t least = 0;
     for (std::int32_t rows = 128; rows <= most_tile_rows; rows *= 2) {
-        const std::int64_t blocks = pass::count_tiles(cuts, rows) * column_blocks;
+        const std::int64_t blocks = count_tiles(cuts, rows) * column_blocks;
         const std::int64_t time = (blocks + at_once - 1) / at_once * (rows + staging_rows);
         if (best == 0 || time < least) {
             best = rows;
@@ -152,7 +152,7 @@ std::int32_t lora_tensor_expand_rows(const LoraRowCuts& cuts, std::int64_t colum
                                      int processors) {
     const auto column_blocks = static_cast<int>((columns + block_columns - 1) / block_columns);
     if (dropout) return dropout_rows(cuts, column_blocks, processors);
-    return std::min(most_tile_rows, lora_tensor_pass_rows(cuts, column_blocks, processors));
+    return std::min(most_tile_rows, lora_pass_tile_rows(cuts, column_blocks, processors));
 }
 
 cudaError_t lora_expand_tensor(cudaStream_t stream, const LoraExpandParams& p) {

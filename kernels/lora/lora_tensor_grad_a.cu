@@ -122,37 +122,6 @@ cudaError_t pass::finish_grad_a(cudaStream_t stream, const PassParams& p) {
                                 : launch_finish<many_ranks>(stream, p);
 }
 
-std::int32_t lora_tensor_pass_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
-    constexpr int multiple = lora_pass_row_multiple;
-    const int at_once = processors * blocks_of_processor;
-    const int columns = std::max(1, column_blocks);
-    for (std::int64_t rows = multiple; rows < cuts.rows; rows += multiple) {
-        if (count_tiles(cuts, rows) * columns <= at_once) return static_cast<std::int32_t>(rows);
-    }
-    const int row_tiles = std::max(1, at_once / columns);
-    return std::max(1, pieces(pieces(cuts.rows, row_tiles), multiple)) * multiple;
-}
-
-std::int32_t lora_tensor_gradient_rows(const LoraRowCuts& cuts, int column_blocks, int processors) {
-    constexpr std::int32_t few_rows = 512;
-    const std::int32_t rows = lora_tensor_pass_rows(cuts, column_blocks, processors);
-    const auto blocks_of = [&](std::int64_t of_tile) {
-        return count_tiles(cuts, of_tile) * std::max(1, column_blocks);
-    };
-    const bool at_once = blocks_of(rows) <= std::int64_t{processors} * blocks_of_processor;
-    const bool fewer_fill = blocks_of(2 * rows) * 10 >= std::int64_t{processors} * 9;
-    return rows < few_rows && at_once && fewer_fill ? 2 * rows : rows;
-}
-
-int lora_grad_a_column_blocks(const LoraGradAParams& p) {
-    return pieces(p.x.cols, block_columns);
-}
-
-std::int64_t lora_grad_a_tensor_workspace(const LoraGradAParams& p) {
-    return static_cast<std::int64_t>(p.tables.tile_count) * p.tables.largest_rank_sum * p.x.cols *
-           static_cast<std::int64_t>(sizeof(float));
-}
-
 cudaError_t lora_grad_a_tensor(cudaStream_t stream, const LoraGradAParams& p) {
     const PassParams pass = grad_a_pass(p);
     if (pass.rank_blocks == 0 || p.tables.tile_count == 0 || p.x.cols == 0) return cudaSuccess;

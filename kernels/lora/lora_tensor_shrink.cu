@@ -129,7 +129,7 @@ cudaError_t launch(cudaStream_t stream, const LoraShrinkParams& p, int strips) {
     if (raised != cudaSuccess) return raised;
     const dim3 grid(static_cast<unsigned>(std::max(1, (strips + strip_count - 1) / strip_count)),
                     static_cast<unsigned>(p.tables.tile_count));
-    return launch_early(stream, kernel, grid, threads, shared, p, lora_tensor_copy_ld(p.x.cols));
+    return launch_early(stream, kernel, grid, threads, shared, p, lora_copy_ld(p.x.cols));
 }
 
 /// Whole lines where they fit, else chunks of as many strips, else of fewer, which read X again.
@@ -170,11 +170,6 @@ cudaError_t launch_for(cudaStream_t stream, const LoraShrinkParams& p, int strip
 
 }  // namespace
 
-std::int64_t lora_tensor_copy_ld(std::int64_t k) {
-    static_assert(line_columns == lora_copy_column_multiple);
-    return (k + line_columns - 1) / line_columns * line_columns;
-}
-
 std::int32_t lora_tensor_shrink_rows(std::int64_t rows, int processors) {
     return rows <= many_rows * processors / 2 ? few_rows : many_rows;
 }
@@ -185,7 +180,7 @@ bool lora_tensor_fits(const Matrix& x) {
 
 cudaError_t lora_shrink_tensor(cudaStream_t stream, const LoraShrinkParams& p) {
     if (p.tables.tile_count == 0 || p.tables.target_count == 0) return cudaSuccess;
-    const std::int64_t ld = lora_tensor_copy_ld(p.x.cols);
+    const std::int64_t ld = lora_copy_ld(p.x.cols);
     if (p.copy_rows > 0) {
         const dim3 grid(static_cast<unsigned>((ld / 4 + threads - 1) / threads),
                         static_cast<unsigned>((p.tables.largest_rank + strip_columns - 1) /

@@ -2,7 +2,7 @@
 
 add_library(loratrain_options INTERFACE)
 target_compile_features(loratrain_options INTERFACE cxx_std_20)
-target_include_directories(loratrain_options INTERFACE "${PROJECT_SOURCE_DIR}/src")
+target_include_directories(loratrain_options INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
 target_compile_options(loratrain_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
                             -Woverloaded-virtual -Wmissing-declarations>)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/readback.h"
+#include "kernels/sizes.h"
 
 namespace loratrain {
 
@@ -32,9 +33,9 @@ struct AddParts {
 /// knows that what it reads is there. Calls return when queued. Destroyed before its backend.
 class SideStream {
   public:
-    static constexpr std::size_t most_parts = 320;
+    static constexpr std::size_t most_parts = kernels::most_parts;
     /// Backend memory that add_parts needs for its own.
-    static constexpr std::size_t workspace_bytes = 1024 * sizeof(double);
+    static constexpr std::size_t workspace_bytes = kernels::add_parts_bytes;
 
     virtual ~SideStream() = default;
     virtual void* native_stream() const = 0;  ///< a cudaStream_t, for communicators

@@ -6,15 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/device_memory.h"
 #include "comm/device_exchange.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
 
 namespace {
-
-static_assert(device_memory::exchange_numbers == sizeof(double) + SideStream::workspace_bytes);
 
 /// Copies between a tensor and a unit's values one behind the other.
 CopyBlock cut_of(const UnitCopy& copy, float* gradients, float* values) {

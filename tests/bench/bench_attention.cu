@@ -11,7 +11,6 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/check.h"
 #include "backend/cuda/growing_memory.h"
-#include "base/attention_scores.h"
 #include "base/device_memory.h"
 
 // Attention alone, forward and backward: TFLOP/s where a causal score counts half, backward 2.5
@@ -114,7 +113,7 @@ double seconds_now() {
 void measure(const Operands& operands) {
     CudaAttention attention(nullptr, DType::bf16, kernels::most_shared_bytes);
     ScratchSizes sizes;
-    if (keeps_attention_scores(operands.op.head_dim)) {
+    if (kernels::keeps_attention_scores(operands.op.head_dim)) {
         sizes.attention_scores = device_memory::attention_most_scores;
     }
     attention.reserve(sizes);

@@ -55,6 +55,15 @@ class CheckLayers(unittest.TestCase):
         self.assertEqual([fault.split(": ")[0] for fault in faults],
                          ["src/model/m.cpp:1", "kernels/k.cu:1"])
 
+    def test_numbers_of_kernels_may_be_counted(self) -> None:
+        faults = self.faults({"kernels/sizes.h": '#include <cstdint>\n#include <cuda_runtime_api.h>\n',
+                              "kernels/lora/lora_sizes.h": '#include "kernels/sizes.h"\n',
+                              "src/plan/memory/m.cpp": '#include "kernels/lora/lora_sizes.h"\n',
+                              "src/backend/s.h": '#include "kernels/sizes.h"\n',
+                              "src/plan/p.cpp": '#include "kernels/sizes.h"\n'})
+        self.assertEqual([fault.split(": ")[0] for fault in faults],
+                         ["src/plan/p.cpp:1", "kernels/sizes.h:2"])
+
     def test_unknown_folder_and_header(self) -> None:
         faults = self.faults({"src/util/a.h": "", "src/base/b.cpp": '#include "base/none.h"\n'})
         self.assertEqual(len(faults), 2)

@@ -5,7 +5,6 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "base/attention_scores.h"
 #include "base/device_memory.h"
 #include "base/error.h"
 #include "kernels/attention.h"
@@ -18,8 +17,7 @@ namespace {
 
 constexpr std::size_t staging_sectors = 4;
 constexpr std::size_t staging_bytes = 256U << 10U;
-static_assert(sizeof(float2) == device_memory::attention_row_statistics);
-static_assert(kernels::attention_plain_rows == device_memory::attention_least_tile_rows);
+static_assert(sizeof(float2) == kernels::attention_row_bytes);
 constexpr const char* row_stats_name = "attention row statistics";
 
 void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& params) {
@@ -28,7 +26,7 @@ void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& 
         const std::int32_t length = rows.host_offsets[i + 1] - rows.host_offsets[i];
         const auto tiles = static_cast<std::int32_t>(ceil_div(length, tile_rows));
         params.longest_tiles = std::max(params.longest_tiles, tiles);
-        params.tile_pairs += attention_score_pairs(length);
+        params.tile_pairs += kernels::attention_score_pairs(length);
     }
 }
 
@@ -140,7 +138,7 @@ void CudaAttention::backward(const AttentionBackward& op) {
         static_cast<float2*>(row_stats_.reserve(stats * sizeof(float2), row_stats_name));
     params.scores = scores_.data();
     params.score_kv_heads =
-        kv_heads_at_once(params.forward, params.tile_pairs * device_memory::attention_score_pair,
+        kv_heads_at_once(params.forward, params.tile_pairs * kernels::attention_score_pair_bytes,
                          static_cast<std::int64_t>(scores_.bytes()));
     CUDA_CHECK(kernels::attention_backward(stream_, params));
 }

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-#include "base/attention_scores.h"
-#include "base/device_memory.h"
-
 namespace loratrain {
 
-static_assert(sizeof(kernels::AttentionTile) == device_memory::attention_tile);
+static_assert(sizeof(kernels::AttentionTile) == kernels::attention_tile_bytes);
 
 std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std::int64_t tile_rows,
                                                     TileOrder order) {
@@ -20,7 +17,7 @@ std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std:
              begin += static_cast<std::int32_t>(tile_rows)) {
             tiles.push_back({first, begin, length, pairs});
         }
-        pairs += static_cast<std::int32_t>(attention_score_pairs(length));
+        pairs += static_cast<std::int32_t>(kernels::attention_score_pairs(length));
     }
     const auto work = [order](const kernels::AttentionTile& tile) {
         return order == TileOrder::queries ? tile.begin : tile.length - tile.begin;

@@ -4,7 +4,6 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "base/device_memory.h"
 #include "base/error.h"
 #include "kernels/elementwise.h"
 
@@ -45,7 +44,7 @@ kernels::LaneLogits lane_logits(const ShardedCrossEntropy& op) {
 void CudaBackend::reserve_row_losses(kernels::CrossEntropyParams& params) {
     const auto rows = static_cast<std::size_t>(params.logits.rows);
     auto* workspace =
-        static_cast<char*>(reserve_workspace(rows * std::size_t{device_memory::cross_entropy_row}));
+        static_cast<char*>(reserve_workspace(rows * std::size_t{kernels::cross_entropy_row_bytes}));
     params.row_losses = reinterpret_cast<double*>(workspace);
     params.row_wrong = reinterpret_cast<std::int32_t*>(workspace + rows * sizeof(double));
 }

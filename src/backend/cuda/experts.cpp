@@ -4,10 +4,14 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/expert_limits.h"
 
 namespace loratrain {
 
 namespace {
+
+static_assert(kernels::most_experts == most_experts);
+static_assert(kernels::most_experts_per_token == most_experts_per_token);
 
 kernels::Routes routes_of(const ExpertRoutes& routes) {
     return {routes.tokens, routes.experts, routes.per_token, routes.probabilities, routes.weights,

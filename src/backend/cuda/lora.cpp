@@ -13,21 +13,6 @@ namespace loratrain {
 
 namespace {
 
-// kernels/ includes nothing of src/.
-static_assert(kernels::lora_pass_columns == device_memory::lora_pass_columns);
-static_assert(kernels::lora_part_columns == device_memory::lora_part_columns);
-static_assert(kernels::lora_small_part_columns == device_memory::lora_small_part_columns);
-static_assert(kernels::lora_small_pass == device_memory::lora_small_pass);
-static_assert(kernels::lora_small_columns == device_memory::lora_small_columns);
-static_assert(kernels::lora_narrow_rows == device_memory::lora_narrow_rows);
-static_assert(kernels::lora_narrow_pass == device_memory::lora_narrow_pass);
-static_assert(kernels::lora_gated_forward_columns == device_memory::lora_gated_columns);
-static_assert(kernels::lora_pass_row_multiple == device_memory::lora_pass_rows);
-static_assert(kernels::lora_pass_blocks_of_processor == device_memory::lora_pass_blocks);
-static_assert(kernels::lora_pass_rank_multiple == device_memory::lora_pass_ranks);
-static_assert(kernels::lora_copy_row_multiple == device_memory::lora_copy_ranks);
-static_assert(kernels::lora_copy_column_multiple == device_memory::lora_copy_columns);
-
 /// Parts are cut evenly, but for this.
 constexpr std::int64_t tile_row_multiple = 32;
 

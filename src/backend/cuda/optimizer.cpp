@@ -4,16 +4,14 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "base/device_memory.h"
 #include "base/dynamic_map.h"
 
 namespace loratrain {
 
 static_assert(kernels::adamw_8bit_block == dynamic_block);
-static_assert(kernels::sum_squares_parts * sizeof(double) == device_memory::sum_squares);
 
 void CudaBackend::sum_squares(const SumSquares& op) {
-    auto* parts = static_cast<double*>(reserve_workspace(device_memory::sum_squares));
+    auto* parts = static_cast<double*>(reserve_workspace(kernels::sum_squares_bytes));
     CUDA_CHECK(kernels::sum_squares(stream_, op.values, op.count, op.result, parts));
 }
 

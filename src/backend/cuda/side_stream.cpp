@@ -8,9 +8,6 @@
 
 namespace loratrain {
 
-static_assert(kernels::most_parts == SideStream::most_parts);
-static_assert(kernels::add_parts_workspace * sizeof(double) == SideStream::workspace_bytes);
-
 CudaSideStream::CudaSideStream() {
     int least = 0;
     int greatest = 0;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/alignment.h"
-#include "base/attention_scores.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
+#include "kernels/lora/lora_sizes.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -17,6 +17,12 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t most_processors = 192;  ///< multiprocessors; more on no GPU known in 2026
+/// Ranks of a slot up to which lora_backward goes by its narrow pass.
+constexpr std::int64_t narrow_ranks = kernels::lora_pass_rank_multiple;
+
+std::int64_t pass_ranks(std::int64_t ranks) {
+    return round_up(ranks, kernels::lora_pass_rank_multiple);
+}
 
 std::uint64_t grown(std::int64_t bytes) {
     return static_cast<std::uint64_t>(round_up(bytes, device_memory::growing_step));
@@ -46,9 +52,10 @@ ScratchUsers all_adapters(const Job& job) {
 
 std::int64_t most_tiles(std::int64_t tokens, std::int64_t columns, std::int64_t segments) {
     const std::int64_t row_tiles =
-        std::max<std::int64_t>(1, most_processors * device_memory::lora_pass_blocks /
-                                      ceil_div(columns, device_memory::lora_pass_columns));
-    return std::min(row_tiles, ceil_div(tokens, device_memory::lora_pass_rows)) + segments;
+        std::max<std::int64_t>(1, most_processors * kernels::lora_pass_blocks_of_processor /
+                                      ceil_div<std::int64_t>(columns, kernels::lora_pass_columns));
+    return std::min(row_tiles, ceil_div<std::int64_t>(tokens, kernels::lora_pass_row_multiple)) +
+           segments;
 }
 
 LinearGroupShape outer_shape(const ModelSpec& model, Linear linear) {
@@ -67,77 +74,66 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
             if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
         }
         copied.push_back(targets *
-                         round_up(adapter->largest_rank(), device_memory::lora_copy_ranks));
-        ranks = std::max(
-            ranks, targets * round_up(adapter->largest_rank(), device_memory::lora_pass_ranks));
+                         round_up(adapter->largest_rank(), kernels::lora_copy_row_multiple));
+        ranks = std::max(ranks, targets * pass_ranks(adapter->largest_rank()));
     }
     std::sort(copied.begin(), copied.end(), std::greater<>());
     copied.resize(users.at_once);
-    const std::int64_t columns = std::accumulate(copied.begin(), copied.end(), std::int64_t{0});
-    const std::int64_t copies = columns * round_up(shape.in, device_memory::lora_copy_columns) * 2;
-    const std::int64_t gradients = most_tiles(view.replica.microbatch_tokens, shape.in,
-                                              static_cast<std::int64_t>(users.at_once)) *
-                                   ranks * shape.in * 4;
-    return std::max(copies, gradients);
+    const std::int64_t copies = std::accumulate(copied.begin(), copied.end(), std::int64_t{0});
+    const std::int64_t tiles = most_tiles(view.replica.microbatch_tokens, shape.in,
+                                          static_cast<std::int64_t>(users.at_once));
+    return std::max(kernels::lora_copy_bytes(copies, shape.in),
+                    kernels::lora_grad_a_bytes(tiles, ranks, shape.in));
 }
 
-/// Numbers that lora_backward of linears with so many outputs takes in one launch for each rank:
-/// gradients of tiles, and dS of parts of the columns.
-std::int64_t pass_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
-                          std::int64_t segments) {
-    namespace sizes = device_memory;
-    const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+/// Bytes that lora_backward takes in one launch, with so many ranks of a slot.
+std::int64_t pass_bytes(const kernels::LoraOutputs& dy, std::int64_t segments, std::int64_t ranks) {
+    const std::int64_t columns = dy.columns();
     if (columns == 0) return 0;
-    const auto parts = [&](std::int64_t size) {
-        std::int64_t count = 0;
-        for (const std::int64_t out : outs) count += ceil_div(out, size);
-        return count;
+    const auto bytes = [&](std::int64_t tiles, std::int64_t part_columns, std::int64_t rows) {
+        return kernels::lora_backward_bytes(tiles, dy.parts(part_columns), ranks, columns, rows);
     };
     const std::int64_t usual =
-        most_tiles(tokens, columns, segments) * columns + parts(sizes::lora_part_columns) * tokens;
-    if (columns > sizes::lora_small_columns) return usual;
-    const std::int64_t rows = std::min(tokens, sizes::lora_small_pass / columns);
-    const std::int64_t tiles = ceil_div(rows, sizes::lora_small_part_columns) + segments;
-    return std::max(usual, tiles * columns + parts(sizes::lora_small_part_columns) * rows);
+        bytes(most_tiles(dy.rows, columns, segments), kernels::lora_part_columns, dy.rows);
+    if (columns > kernels::lora_small_columns) return usual;
+    const std::int64_t part = kernels::lora_small_part_columns;
+    const std::int64_t rows = std::min(dy.rows, kernels::lora_small_pass / columns);
+    return std::max(usual, bytes(ceil_div(rows, part) + segments, part, rows));
 }
 
-/// The same where no slot has more than lora_pass_ranks.
-std::int64_t narrow_numbers(std::int64_t tokens, std::span<const std::int64_t> outs,
-                            std::int64_t segments) {
-    namespace sizes = device_memory;
-    const std::int64_t columns = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+/// The same where no slot has more than narrow_ranks.
+std::int64_t narrow_bytes(const kernels::LoraOutputs& dy, std::int64_t segments) {
+    const std::int64_t columns = dy.columns();
     if (columns == 0) return 0;
-    const std::int64_t few_tokens = std::min(tokens, sizes::lora_narrow_pass / columns);
-    const std::int64_t of_few = pass_numbers(few_tokens, outs, segments);
-    if (few_tokens == tokens) return of_few;
-    const std::int64_t tiles = ceil_div(tokens, sizes::lora_narrow_rows) + segments;
-    const std::int64_t rows_at_once =
-        most_processors * sizes::lora_pass_blocks * sizes::lora_narrow_rows;
-    const auto targets = static_cast<std::int64_t>(outs.size());
-    return std::max(of_few, tiles * columns + std::max(rows_at_once, targets * tokens));
+    kernels::LoraOutputs few = dy;
+    few.rows = std::min(dy.rows, kernels::lora_narrow_pass / columns);
+    const std::int64_t of_few = pass_bytes(few, segments, narrow_ranks);
+    if (few.rows == dy.rows) return of_few;
+    constexpr std::int64_t tile_rows = kernels::lora_narrow_rows;
+    constexpr std::int64_t rows_at_once =
+        most_processors * kernels::lora_pass_blocks_of_processor * tile_rows;
+    const std::int64_t rows_of_parts = std::max(rows_at_once, dy.count * dy.rows);
+    return std::max(of_few, kernels::lora_backward_bytes(ceil_div(dy.rows, tile_rows) + segments, 1,
+                                                         narrow_ranks, columns, rows_of_parts));
 }
 
 /// Of adapters that have a linear.
 struct SweptRanks {
     std::int64_t largest = 0;
-    bool any_narrow = false;  ///< at most lora_pass_ranks, or perhaps so
+    bool any_narrow = false;  ///< at most narrow_ranks, or perhaps so
 
     void add(const AdapterJob& adapter) {
         largest = std::max<std::int64_t>(largest, adapter.largest_rank());
-        any_narrow = any_narrow || adapter.modules ||
-                     adapter.largest_rank() <= device_memory::lora_pass_ranks;
+        any_narrow = any_narrow || adapter.modules || adapter.largest_rank() <= narrow_ranks;
     }
 };
 
-/// Numbers that lora_backward of linears with so many outputs takes in one launch.
-std::int64_t numbers_of_ranks(std::int64_t tokens, std::span<const std::int64_t> outs,
-                              std::int64_t segments, const SweptRanks& ranks) {
-    constexpr std::int64_t narrow = device_memory::lora_pass_ranks;
-    std::int64_t numbers = 0;
-    if (ranks.any_narrow) numbers = narrow * narrow_numbers(tokens, outs, segments);
-    if (ranks.largest <= narrow) return numbers;
-    return std::max(numbers,
-                    round_up(ranks.largest, narrow) * pass_numbers(tokens, outs, segments));
+/// Bytes that lora_backward takes in one launch.
+std::int64_t bytes_of_ranks(const kernels::LoraOutputs& dy, std::int64_t segments,
+                            const SweptRanks& ranks) {
+    const std::int64_t bytes = ranks.any_narrow ? narrow_bytes(dy, segments) : 0;
+    if (ranks.largest <= narrow_ranks) return bytes;
+    return std::max(bytes, pass_bytes(dy, segments, pass_ranks(ranks.largest)));
 }
 
 /// lora_backward of the linears of `shape`, together or one by one.
@@ -146,25 +142,28 @@ std::int64_t pass_scratch(const ReplicaView& view, const LinearGroupShape& shape
     const auto segments = static_cast<std::int64_t>(users.at_once);
     const std::int64_t tokens = view.replica.microbatch_tokens;
     SweptRanks ranks;
-    std::vector<std::int64_t> outs;
+    std::vector<std::int64_t> ends;
+    std::int64_t most = 0;
+    std::int64_t columns = 0;
     for (int i = 0; i < shape.count; ++i) {
         const Linear linear = shape.linears[static_cast<std::size_t>(i)];
-        outs.push_back(linear_shape(view.lane_model, linear).out);
         for (const AdapterJob* adapter : users.adapters) {
             if (adapter->targets_linear(linear)) ranks.add(*adapter);
         }
+        columns += linear_shape(view.lane_model, linear).out;
+        ends.push_back(columns);
     }
-    std::int64_t most = numbers_of_ranks(tokens, outs, segments, ranks);
-    for (const std::int64_t& out : outs) {
-        most = std::max(most, numbers_of_ranks(tokens, {&out, 1}, segments, ranks));
+    for (int i = 0; i < shape.count; ++i) {
+        const std::int64_t out =
+            linear_shape(view.lane_model, shape.linears[static_cast<std::size_t>(i)]).out;
+        most = std::max(most, bytes_of_ranks({tokens, &out, 1}, segments, ranks));
     }
-    return most * 4;
+    return std::max(most, bytes_of_ranks({tokens, ends.data(), shape.count}, segments, ranks));
 }
 
 /// lora_gated_forward: S of down of blocks of the columns; lora_gated_backward: gradients of gate,
 /// up and down of tiles, and dS of gate and up of blocks of the columns.
 std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
-    namespace sizes = device_memory;
     const ModelSpec& model = view.lane_model;
     SweptRanks before;
     SweptRanks behind;
@@ -176,13 +175,9 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     if (!behind.any_narrow || !model.has_gate() || model.has_experts()) return 0;
     const std::int64_t f = model.intermediate_size;
     const std::int64_t tokens = view.replica.microbatch_tokens;
-    std::int64_t numbers = ceil_div(f, sizes::lora_gated_columns) * tokens;
-    if (before.any_narrow) {
-        const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
-        const std::int64_t parts = 2 * ceil_div(f, sizes::lora_pass_columns);
-        numbers = 3 * tiles * f + parts * tokens;
-    }
-    return numbers * sizes::lora_pass_ranks * 4;
+    if (!before.any_narrow) return kernels::lora_gated_forward_bytes(f, tokens);
+    const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
+    return kernels::lora_gated_backward_bytes(tiles, f, tokens);
 }
 
 }  // namespace
@@ -223,9 +218,9 @@ std::uint64_t table_ring_bytes(const ReplicaView& view) {
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage) {
     if (!on_cuda(view.plan)) return 0;
-    std::int64_t bytes = device_memory::sum_squares;
+    std::int64_t bytes = kernels::sum_squares_bytes;
     if (stage.has_head) {
-        bytes = std::max(bytes, logits_chunk(view).rows * device_memory::cross_entropy_row);
+        bytes = std::max(bytes, logits_chunk(view).rows * kernels::cross_entropy_row_bytes);
     }
     if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
     const ScratchUsers users = all_adapters(job);
@@ -254,34 +249,35 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 std::uint64_t attention_row_bytes(const ReplicaView& view) {
     if (!on_cuda(view.plan)) return 0;
     return grown(view.replica.microbatch_tokens * view.lane_model.heads *
-                 device_memory::attention_row_statistics);
+                 kernels::attention_row_bytes);
 }
 
 std::uint64_t attention_tile_bytes(const ReplicaView& view) {
     if (!on_cuda(view.plan)) return 0;
     const std::int64_t t = view.replica.microbatch_tokens;
     // Evaluation packs samples of any number, each of one token or more.
-    const std::int64_t tiles = t / device_memory::attention_least_tile_rows + t;
-    return device_memory::attention_tile_tables * grown(tiles * device_memory::attention_tile);
+    const std::int64_t tiles = t / kernels::attention_least_rows + t;
+    return device_memory::attention_tile_tables * grown(tiles * kernels::attention_tile_bytes);
 }
 
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const ModelSpec& model = view.lane_model;
     const std::string_view device = view.plan.device;
     if (!in_bf16(view.plan) || model.attention_soft_cap != 0.0 ||
-        !keeps_attention_scores(model.head_dim) || (device != "h100" && device != "h200")) {
+        !kernels::keeps_attention_scores(model.head_dim) ||
+        (device != "h100" && device != "h200")) {
         return 0;
     }
     using device_memory::attention_most_scores;
     const auto bytes = [](std::int64_t heads, std::int64_t pairs) {
-        return heads * pairs * device_memory::attention_score_pair;
+        return heads * pairs * kernels::attention_score_pair_bytes;
     };
     const std::int64_t tokens = view.replica.microbatch_tokens;
     const std::int64_t longest = std::clamp<std::int64_t>(view.plan.longest_sample, 1, tokens);
-    const std::int64_t of_longest = attention_score_pairs(longest);
+    const std::int64_t of_longest = kernels::attention_score_pairs(longest);
     if (bytes(model.heads / model.kv_heads, of_longest) > attention_most_scores) return 0;
     const std::int64_t pairs =
-        tokens / longest * of_longest + attention_score_pairs(tokens % longest);
+        tokens / longest * of_longest + kernels::attention_score_pairs(tokens % longest);
     return grown(std::min(bytes(model.heads, pairs), attention_most_scores));
 }
 

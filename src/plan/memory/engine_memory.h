@@ -9,8 +9,9 @@ namespace loratrain {
 /// What the CUDA backend allocates for itself, in bytes, as upper bounds over all microbatches the
 /// plan can lead to; all 0 on the CPU. A stage allocates all of it at its start: to allocate while
 /// it trains would wait for the whole device, messages included. T = microbatch_tokens, e = bytes
-/// of the compute type. The sizes it shares with backend/cuda are those of base/device_memory.h;
-/// most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt, NCCL's
+/// of the compute type. What kernels take is computed by kernels/sizes.h and lora_sizes.h, for
+/// their launchers and here; the rest that is shared with backend/cuda is in base/device_memory.h.
+/// Most parts come in its growing_step. Not in here: the CUDA context, code of cuBLASLt, NCCL's
 /// buffers for messages (session/cluster.cpp keeps room for those).
 
 /// What NCCL takes of a GPU where a job has several ranks: an upper bound.
@@ -27,17 +28,11 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
 /// Device side of the ring of small tables, and the cache of LoRA tables.
 std::uint64_t table_ring_bytes(const ReplicaView& view);
 
-/// CudaBackend::reserve_workspace, the largest of its uses:
-/// - lora_shrink: bf16 copies of the factors A of a group, [sum of ranks in 8s, K in 64s];
-/// - lora_backward of a group: per tile of rows a partial gradient [rank in 16s, sum of N], and
-///   partial dS [sum of ceil(N / 1024), rank in 16s, T], fp32;
-/// - lora_grad_a of a group: per tile a partial gradient [sum of ranks of a slot in 16s, K], fp32;
-///   tiles <= min(ceil(T / 256), processors / ceil(columns / 256)) + adapters of the group
-///   (kernels/lora_tensor_*.cu; the fp32 kernels use none);
-/// - lora_gated_forward, of adapters of at most 16 ranks on down: partial S [ceil(F / 512), 16, T];
-/// - lora_gated_backward, of adapters of at most 16 ranks: per tile three partial gradients
-///   [16, F], and partial dS of two linears [ceil(F / 256), 16, T], fp32;
-/// - cross_entropy: 12 bytes per row of a chunk; sum_squares: 1024 doubles; adamw: 64 bytes.
+/// CudaBackend::reserve_workspace, the largest of its uses: lora_shrink, lora_backward and
+/// lora_grad_a of a group of linears together or one by one, and the gated ones, by the formulas of
+/// kernels/lora/lora_sizes.h (the fp32 kernels use none); cross_entropy of a chunk's rows,
+/// sum_squares and adamw. A pass over rows has at most min(ceil(T / 128), processors x 2 /
+/// ceil(columns / 256)) tiles and one for each adapter of the group.
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage);
 
@@ -47,7 +42,7 @@ std::uint64_t attention_row_bytes(const ReplicaView& view);
 std::uint64_t attention_tile_bytes(const ReplicaView& view);
 
 /// Gradients of attention's scores on an h100 or h200, bf16 with 64 < head_dim <= 128, no soft cap:
-/// 8 KiB for each head and pair of tiles (base/attention_scores.h) of as many of the longest
+/// 8 KiB for each head and pair of tiles (kernels/sizes.h) of as many of the longest
 /// samples as T holds, at most 3 GiB: parts of the heads take turns. None where the longest sample
 /// needs more for the heads of one key-value head; its scores are then computed twice.
 std::uint64_t attention_score_bytes(const ReplicaView& view);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <span>
 
-#include "base/device_memory.h"
 #include "base/shape.h"
 #include "base/shard_statistics.h"
+#include "kernels/sizes.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
@@ -230,7 +230,8 @@ std::int64_t exchanged_at_once(const Plan& plan) {
 std::uint64_t exchange_bytes(const Plan& plan) {
     if (!plan.joint) return 0;
     const std::uint64_t both = aligned_array(2 * exchanged_at_once(plan), size_of(DType::f32));
-    return both + (plan.backend == BackendKind::cuda ? device_memory::exchange_numbers : 0);
+    if (plan.backend != BackendKind::cuda) return both;
+    return both + sizeof(double) + kernels::add_parts_bytes;  // of a batch, and of the blocks
 }
 
 LogitsChunk logits_chunk(const ReplicaView& view) {
