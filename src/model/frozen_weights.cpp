@@ -357,7 +357,7 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, GroupWeights& weights) {
         backend_.quantize_rows({dense, nullptr, fp8.codes.row_range(first_row, shape.out)});
         first_row += shape.out;
     }
-    if (!view_.plan.fp8_one_order) backend_.transpose_codes(fp8.transposed, fp8.codes);
+    if (!view_.plan.fp8_one_order) backend_.transpose_codes({fp8.transposed, fp8.codes});
 }
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {
@@ -458,7 +458,7 @@ void FrozenWeights::load_rows(const std::string& name, const Part& part, const T
     const bool whole = target.rows == part.whole.rows && target.cols == part.whole.cols;
     const auto random = source_.random_matrix(name);
     if (whole && random) {
-        backend_.fill_random(target, *random);
+        backend_.fill_random({target, *random});
         return;
     }
     const std::int64_t columns = part.whole.cols;
@@ -470,9 +470,9 @@ void FrozenWeights::load_rows(const std::string& name, const Part& part, const T
         source_.read_rows(name, part.first_row + row,
                           matrix(host.data(), target.dtype, count, columns));
         backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
-        backend_.copy(target.row_range(row, count),
-                      matrix(block.data(), target.dtype, count, columns)
-                          .col_range(part.first_col, target.cols));
+        backend_.copy(
+            {target.row_range(row, count), matrix(block.data(), target.dtype, count, columns)
+                                               .col_range(part.first_col, target.cols)});
     });
     backend_.synchronize();
 }

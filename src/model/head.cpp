@@ -68,7 +68,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
                 double* wrong_counts, const TensorView& dx) {
     const bool gradient = dx.data != nullptr;
     if (gradient && tables.label_chunks().empty()) {
-        backend_.scatter_rows(dx, workspace_.head_rows(0, 0), nullptr);
+        backend_.scatter_rows({dx, workspace_.head_rows(0, 0), nullptr});
     }
     for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
         const TensorView rows = workspace_.head_rows(0, chunk.labels);
@@ -83,7 +83,7 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         lora_.backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
         norm_backward(rows, d_rows);
-        backend_.scatter_rows(dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids);
+        backend_.scatter_rows({dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids});
     }
 }
 
@@ -93,7 +93,7 @@ TensorView Head::logits_of(const MicrobatchTables& tables,
     const TensorView normed = workspace_.head_rows(1, chunk.labels);
     const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(), chunk.labels,
                                      weights_.vocabulary().count);
-    backend_.gather_rows(rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids, 1.0F);
+    backend_.gather_rows({rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids});
     norm(rows, normed);
     project(normed, logits);
     lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
@@ -126,7 +126,7 @@ std::vector<float> Head::hidden_ends(const MicrobatchTables& tables, const Tenso
         const std::int64_t count = std::min(chunk, ends - first);
         const TensorView rows = workspace_.head_rows(0, count);
         const TensorView normed = workspace_.head_rows(1, count);
-        backend_.gather_rows(rows, x, tables.end_ids() + first, 1.0F);
+        backend_.gather_rows({rows, x, tables.end_ids() + first});
         norm(rows, normed);
         download_floats(normed, hidden.data() + first * x.cols);
     }
@@ -141,12 +141,12 @@ void Head::add_end_gradient(const MicrobatchTables& tables, const TensorView& x,
         const std::int64_t count = std::min(chunk, end - row);
         const TensorView rows = workspace_.head_rows(0, count);
         const TensorView d_rows = workspace_.head_rows(2, count);
-        backend_.gather_rows(rows, x, tables.end_ids() + row, 1.0F);
+        backend_.gather_rows({rows, x, tables.end_ids() + row});
         upload_floats(d_rows, gradient.data() + (row - first) * x.cols);
         norm_backward(rows, d_rows);
         for (std::int64_t i = 0; i < count; ++i) {
             const std::int32_t place = tables.ends()[static_cast<std::size_t>(row + i)];
-            backend_.copy(dx.row_range(place, 1), d_rows.row_range(i, 1));
+            backend_.copy({dx.row_range(place, 1), d_rows.row_range(i, 1)});
         }
     }
 }

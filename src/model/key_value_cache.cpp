@@ -46,8 +46,8 @@ void KeyValueCache::attend(std::int32_t layer, const Attention& op, Rows rows) {
         const std::int64_t begin = op.rows.host_offsets[text];
         const std::int64_t count = op.rows.host_offsets[text + 1] - begin;
         const std::int64_t place = first_[static_cast<std::size_t>(text)];
-        backend_.copy(keys.row_range(place, count), op.k.row_range(begin, count));
-        backend_.copy(values.row_range(place, count), op.v.row_range(begin, count));
+        backend_.copy({keys.row_range(place, count), op.k.row_range(begin, count)});
+        backend_.copy({values.row_range(place, count), op.v.row_range(begin, count)});
     }
     backend_.attention(op);
 }

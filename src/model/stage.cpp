@@ -197,7 +197,7 @@ void Stage::expect_layers(const MicrobatchTables& tables, Pass now, Pass usually
 void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
-    backend_.gather_rows(x, weights_.embedding().dense(), tables.token_ids(), embedding_scale());
+    backend_.gather_rows({x, weights_.embedding().dense(), tables.token_ids(), embedding_scale()});
     embedding_lora_.forward(tables.all_rows(), tables.token_ids(), x);
     lanes_.all->all_reduce(x);
     add_noise(tables.all_rows(), x);
@@ -242,8 +242,8 @@ void Stage::pass_others(const ActivationSlot& slot, std::int32_t l) {
     for (const auto& [first, count] :
          {std::pair(std::int64_t{0}, computed.first_row), std::pair(end, t - end)}) {
         if (count == 0) continue;
-        backend_.copy(slot.boundary(l + 1, t).row_range(first, count),
-                      slot.boundary(l, t).row_range(first, count));
+        backend_.copy({slot.boundary(l + 1, t).row_range(first, count),
+                       slot.boundary(l, t).row_range(first, count)});
     }
 }
 
@@ -257,7 +257,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     const MicrobatchTables& tables = slot.tables();
     const TensorView gradient = workspace_.residual(0, tables.tokens());
-    backend_.copy(gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output);
+    backend_.copy({gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output});
     expect_layers(tables, Pass::backward, Pass::forward);
     if (offload_) offload_->begin_backward(slot_index, tables);
     pack_factors(tables);
@@ -282,7 +282,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     resident_slot_ = -1;
     for (const AdapterId adapter : tables.all_rows().adapters) bank_.added_gradients(adapter);
     if (to_embedding) embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);
-    if (!stage_.has_embedding) backend_.copy(d_input, gradient);
+    if (!stage_.has_embedding) backend_.copy({d_input, gradient});
 }
 
 void Stage::finish_batch(AdapterId adapter, bool add_received) {

@@ -53,9 +53,9 @@ TensorView gemm_matrix(const WeightView& weights, const MatrixShape& shape, void
     const TensorView wide = matrix(scratch, backend.compute_dtype(), shape.rows, shape.cols);
     const TensorView target = wide.row_range(0, weights.rows).col_range(0, weights.cols);
     if (traits_of(weights.format).dense) {
-        backend.copy(target, weights.dense());
+        backend.copy({target, weights.dense()});
     } else {
-        backend.dequantize(target, weights.quantized());
+        backend.dequantize({target, weights.quantized()});
     }
     return wide;
 }

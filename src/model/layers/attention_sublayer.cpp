@@ -122,7 +122,7 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
     if (i == 0 && model.rope_of(spec).query_beta != 0.0) return {};
     if (model.rope_of(spec).rotated < 1.0) return {};
     const TensorView y = tools_.workspace.inner(rotated.rows, rotated.cols);
-    tools_.backend.copy(y, rotated);
+    tools_.backend.copy({y, rotated});
     rope(y, at, true, 0);
     return y;
 }

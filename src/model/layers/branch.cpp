@@ -32,7 +32,7 @@ TensorView Branch::make_input() const {
 }
 
 void Branch::make_input(const TensorView& y, const RowCodes& codes) const {
-    if (!tools_.model().has_norms_before()) return tools_.backend.copy(y, x());
+    if (!tools_.model().has_norms_before()) return tools_.backend.copy({y, x()});
     const auto eps = static_cast<float>(tools_.model().stream_eps());
     tools_.backend.rms_norm(
         {x(), stream_.norm_before.data(), eps, 1, y, codes, tools_.norm_offset()});
@@ -119,7 +119,7 @@ void Branch::project_backward(const GroupSite& at, const TensorView& dy, const T
         tools_.lanes.all->all_reduce(dh);
     }
     if (!tools_.model().has_norms_before()) {
-        if (need_dx) tools_.backend.add(gradient(), dh);
+        if (need_dx) tools_.backend.add({gradient(), dh});
         return linear.backward_a(at, x(), dy);
     }
     const bool lora = linear.has_lora(at);

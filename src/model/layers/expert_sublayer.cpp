@@ -42,7 +42,7 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
     const TensorView rows = tools_.workspace.expert_rows(routes.copies());
-    tools_.backend.gather_rows(rows, h, routes.rows, 1.0F);
+    tools_.backend.gather_rows({rows, h, routes.rows});
     multiply(at, weights.gate_up, rows, gate_up, ExpertProduct::Way::forward);
     add_lora(at, Linear::gate, 0, rows, gate_up.col_range(0, experts.size));
     add_lora(at, Linear::up, 1, rows, gate_up.col_range(experts.size, experts.size));
@@ -99,7 +99,7 @@ void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
     const std::int64_t f = tools_.model().experts.size;
     const ExpertLoraLinear::Site site = lora_site(at);
     const TensorView x = tools_.workspace.expert_input(rows.rows);
-    tools_.backend.gather_rows(x, h, at.saved.routes.rows, 1.0F);
+    tools_.backend.gather_rows({x, h, at.saved.routes.rows});
     constexpr std::array linears{Linear::gate, Linear::up};
     for (int i = 0; i < 2; ++i) {
         const Linear linear = linears[static_cast<std::size_t>(i)];
@@ -126,7 +126,7 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     const TensorView inner = tools_.workspace.expert_inner(routes.copies());
     const TensorView d_gate_up = tools_.workspace.expert_gradient(routes.copies());
     float* d_weights = tools_.workspace.expert_weights();
-    tools_.backend.gather_rows(rows, dy, routes.rows, 1.0F);
+    tools_.backend.gather_rows({rows, dy, routes.rows});
     backward_down(at, rows, inner, d_weights);
     tools_.backend.swiglu_backward({gate_up.col_range(0, f),
                                     gate_up.col_range(f, f),
