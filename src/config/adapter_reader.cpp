@@ -8,14 +8,14 @@
 #include <map>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/rng.h"
+#include "config/adapter_keys.h"
 #include "config/adapter_name.h"
-#include "config/job_words.h"
-#include "config/lr_schedule_reader.h"
-#include "config/module_reader.h"
+#include "config/job_keys.h"
+#include "config/key_reader.h"
+#include "config/key_writer.h"
 
 namespace loratrain {
 
@@ -23,57 +23,38 @@ namespace {
 
 constexpr const char* steps_not_given = "-1";  // of Hugging Face
 
-/// The context, and what is looked up for every adapter.
-struct Lookup {
-    const AdapterContext& context;
-    ProblemLog& log;
-    std::vector<std::string> datasets;
-    std::unordered_map<std::string, DatasetId> ids;
-
-    Lookup(const AdapterContext& the_context, ProblemLog& the_log)
-        : context(the_context), log(the_log) {
-        for (const DatasetJob& dataset : context.datasets) {
-            ids.emplace(dataset.name, static_cast<DatasetId>(datasets.size()));
-            datasets.push_back(dataset.name);
-        }
-    }
-};
-
-void read_dataset_name(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
+void read_dataset_name(SectionReader& section, AdapterJob& job) {
     const YamlNode* node = section.find("dataset");
     if (node == nullptr) return;
-    draft.has_dataset = true;
     if (node->kind == YamlNode::Kind::list) {
         section.problem(node->place, "dataset", "is a list, an adapter has one dataset",
                         "make a dataset of several files: datasets: {both: {path: [a.jsonl, "
                         "b.jsonl]}}");
         return;
     }
+    const ReadContext& context = section.context();
     std::string name;
     section.read("dataset", name);
-    if (node->kind != YamlNode::Kind::scalar || lookup.datasets.empty()) return;
-    const auto found = lookup.ids.find(name);
-    if (found == lookup.ids.end()) {
+    if (node->kind != YamlNode::Kind::scalar || context.datasets.empty()) return;
+    const auto found = context.ids.find(name);
+    if (found == context.ids.end()) {
         section.problem(node->place, "dataset", "'" + name + "' is not in datasets",
-                        lookup.log.hint_among(name, lookup.datasets));
+                        context.log.hint_among(name, context.datasets));
         return;
     }
-    draft.adapter.dataset = found->second;
+    job.dataset = found->second;
 }
 
-void read_dropout(SectionReader& section, AdapterJob& job) {
-    double value = job.lora_dropout;
-    section.read("lora_dropout", value, from_to_below(0.0, 1.0));
-    if (value <= largest_dropout) {
-        job.lora_dropout = value;
-    } else {
-        section.problem(section.find("lora_dropout")->place, "lora_dropout",
-                        format_exact(value) + " drops nearly everything",
-                        cat("give at most ", largest_dropout));
-    }
+/// Beyond what a key accepts, given here.
+void check_dropout(SectionReader& section, AdapterJob& job) {
+    const YamlNode* node = section.find("lora_dropout");
+    if (node == nullptr || job.lora_dropout <= largest_dropout) return;
+    section.problem(node->place, "lora_dropout",
+                    format_exact(job.lora_dropout) + " drops nearly everything",
+                    cat("give at most ", largest_dropout));
+    job.lora_dropout = 0.0;
 }
 
-/// One of the two given here replaces whatever the defaults say; both here is a contradiction.
 void read_length(SectionReader& section, AdapterJob& job) {
     const YamlNode* steps = section.find("max_steps");
     if (steps != nullptr && steps->text == steps_not_given) steps = nullptr;
@@ -91,10 +72,15 @@ void read_length(SectionReader& section, AdapterJob& job) {
     }
     if (steps != nullptr) {
         int value = 1;
-        section.read("max_steps", value, {1, most_steps_of_job});
+        section.read("max_steps", value, from_to(1, most_steps_of_job));
         job.max_steps = value;
         job.num_train_epochs = AdapterJob{}.num_train_epochs;
     }
+}
+
+void write_length(KeyWriter& out, const AdapterJob& job) {
+    if (job.max_steps) return out.put("max_steps", value_text(*job.max_steps));
+    out.put("num_train_epochs", value_text(job.num_train_epochs));
 }
 
 /// PEFT's null.
@@ -147,6 +133,12 @@ void read_start(SectionReader& section, AdapterJob& job) {
     }
 }
 
+void write_start(KeyWriter& out, const AdapterJob& job) {
+    if (job.init_lora_weights == Initial::uniform) return;
+    out.put("init_lora_weights", job.pissa_niter ? cat(pissa_niter_word, *job.pissa_niter)
+                                                 : word_of(initial_words, job.init_lora_weights));
+}
+
 /// Keys that contradict a start which is taken from W.
 void check_start(SectionReader& section, const AdapterJob& job) {
     if (job.is_vera()) return;
@@ -164,15 +156,6 @@ void check_start(SectionReader& section, const AdapterJob& job) {
                         "leave one of the two out; what a run with it has exported continues as "
                         "init_lora_weights: true with twice the r");
     }
-}
-
-void read_form(SectionReader& section, AdapterJob& job) {
-    if (!is_not_given(section, "peft_type")) {
-        section.read_word("peft_type", job.peft_type, peft_type_words);
-    }
-    section.read("d_initial", job.d_initial, above(0.0));
-    section.read("projection_prng_key", job.projection_prng_key);
-    section.read("save_projection", job.save_projection);
 }
 
 /// Keys of LoRA that VeRA has no place for, wherever they come from, and of VeRA in an adapter that
@@ -210,7 +193,6 @@ void check_form(SectionReader& section, const AdapterJob& job) {
     }
 }
 
-/// transformers has more names than there are optimizers here.
 void read_optim(SectionReader& section, AdapterJob& job) {
     const YamlNode* node = section.find("optim");
     if (node == nullptr || node->kind == YamlNode::Kind::null) return;
@@ -228,32 +210,12 @@ void read_optim(SectionReader& section, AdapterJob& job) {
               : "write adamw_torch, which is AdamW with moments in fp32, or adamw_8bit");
 }
 
-void read_loss(SectionReader& section, LossJob& loss) {
-    section.read_word("loss", loss.loss, loss_words);
-    section.read_word("loss_type", loss.type, loss_type_words);
-    section.read("beta", loss.beta, above(0.0));
-    section.read("label_smoothing", loss.label_smoothing, from_to_below(0.0, 0.5));
-    section.read("simpo_gamma", loss.simpo_gamma, at_least(0.0));
-    if (section.find("cpo_alpha") != nullptr) {
-        double alpha = 0.0;
-        section.read("cpo_alpha", alpha, at_least(0.0));
-        loss.cpo_alpha = alpha;
-    }
-    section.read("desirable_weight", loss.desirable_weight, at_least(0.0));
-    section.read("undesirable_weight", loss.undesirable_weight, at_least(0.0));
-    section.read("label_smoothing_factor", loss.label_smoothing_factor, from_to_below(0.0, 1.0));
-    section.read("z_loss", loss.z_loss, at_least(0.0));
-    section.read("temperature", loss.temperature, above(0.0));
-    section.read("lambda", loss.lambda, at_least(0.0));
-}
-
-/// A PEFT directory, or the word for the adapter's start, which check_reference() replaces.
-void read_reference(SectionReader& section, AdapterJob& job, const std::string& folder) {
+void read_reference(SectionReader& section, AdapterJob& job) {
     const YamlNode* node = section.find("ref_adapter");
     if (node != nullptr && node->text == ref_is_start) {
         job.ref_adapter = ref_is_start;
     } else if (!is_not_given(section, "ref_adapter")) {
-        section.read_path("ref_adapter", job.ref_adapter, folder);
+        section.read_path("ref_adapter", job.ref_adapter);
     } else if (node != nullptr) {
         job.ref_adapter.clear();
     }
@@ -286,85 +248,53 @@ void check_loss_type(SectionReader& section, const LossJob& loss) {
                     loss.has_types() ? "write sigmoid, hinge or ipo" : "write nll or dft");
 }
 
-/// What an adapter gives and its loss does not use; defaults may have it for some of the adapters.
-void check_loss(SectionReader& section, const LossJob& loss) {
-    const struct {
-        const char* key;
-        bool used;
-        const char* users;
-    } keys[] = {
-        {"loss_type", loss.has_types() || loss.loss == Loss::sft, "dpo, cpo or sft"},
-        {"beta", loss.has_rewards(), "dpo, cpo, simpo, orpo or kto"},
-        {"label_smoothing", loss.has_label_smoothing() || loss.label_smoothing == 0,
-         "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)"},
-        {"simpo_gamma", loss.loss == Loss::simpo, "simpo"},
-        {"cpo_alpha", loss.has_cpo_alpha(), "cpo or simpo"},
-        {"desirable_weight", loss.loss == Loss::kto, "kto"},
-        {"undesirable_weight", loss.loss == Loss::kto, "kto"},
-        {"label_smoothing_factor",
-         loss.label_smoothing_factor == 0 || (loss.loss == Loss::sft && !loss.is_dft()),
-         "sft with loss_type: nll"},
-        {"z_loss", loss.loss == Loss::sft || loss.z_loss == 0, "sft"},
-        {"ref_adapter", loss.has_reference(), "dpo or kto"},
-        {"temperature", loss.is_contrastive(), "cit"},
-        {"lambda", loss.is_contrastive(), "cit"},
-    };
-    for (const auto& [key, used, users] : keys) {
-        const YamlNode* node = section.find(key);
-        if (used || node == nullptr) continue;
-        section.problem(node->key_place, key,
-                        cat("has no meaning with loss: ", word_of(loss_words, loss.loss),
-                            loss.has_types() || loss.is_dft()
-                                ? cat(", loss_type: ", word_of(loss_type_words, loss.type))
-                                : ""),
-                        cat("leave it out; it is of loss: ", users));
+/// Finds what an adapter gives and its loss does not use; defaults may have it for some of the
+/// adapters.
+class LossCheck : public KeyTexts {
+  public:
+    LossCheck(SectionReader& section, const LossJob& loss) : section_(section), loss_(loss) {}
+
+  private:
+    void see(const SeenKey& key) override {
+        if (key.info.used) return;
+        const YamlNode* node = section_.find(key.name);
+        if (node == nullptr) return;
+        section_.problem(node->key_place, key.name,
+                         cat("has no meaning with loss: ", word_of(loss_words, loss_.loss),
+                             loss_.has_types() || loss_.is_dft()
+                                 ? cat(", loss_type: ", word_of(loss_type_words, loss_.type))
+                                 : ""),
+                         cat("leave it out; it is of loss: ", key.info.of));
     }
-    if (loss.has_types() || loss.loss == Loss::sft) check_loss_type(section, loss);
+
+    SectionReader& section_;
+    const LossJob& loss_;
+};
+
+void check_loss(SectionReader& section, AdapterJob& job) {
+    LossCheck check(section, job.loss);
+    keys(check, job);
+    if (job.loss.has_types() || job.loss.loss == Loss::sft) check_loss_type(section, job.loss);
 }
 
-/// The keys that `defaults` and every adapter share.
-void read_keys(SectionReader& section, Lookup& lookup, AdapterDefaults& draft) {
-    AdapterJob& job = draft.adapter;
-    read_dataset_name(section, lookup, draft);
-    section.read("r", job.r, {1, most_rank});
-    section.read("lora_alpha", job.lora_alpha, above(0.0));
-    read_dropout(section, job);
-    read_modules(section, job);
-    read_form(section, job);
-    section.read("use_rslora", job.use_rslora);
-    section.read("use_dora", job.use_dora);
-    read_start(section, job);
-    if (!is_not_given(section, "loraplus_lr_ratio")) {
-        section.read("loraplus_lr_ratio", job.loraplus_lr_ratio, above(0.0));
-    }
-    section.read_path("init_from", job.init_from, lookup.context.folder);
-    read_loss(section, job.loss);
-    read_reference(section, job, lookup.context.folder);
-    section.read("neftune_noise_alpha", job.neftune_noise_alpha, at_least(0.0));
-    section.read("learning_rate", job.learning_rate, at_least(0.0));
-    read_lr_schedule(section, job);
-    read_optim(section, job);
-    section.read("weight_decay", job.weight_decay, at_least(0.0));
-    section.read("adam_beta1", job.adam_beta1, from_to_below(0.0, 1.0));
-    section.read("adam_beta2", job.adam_beta2, from_to_below(0.0, 1.0));
-    section.read("adam_epsilon", job.adam_epsilon, above(0.0));
-    section.read("max_grad_norm", job.max_grad_norm, at_least(0.0));
-    section.read("global_batch_size", job.global_batch_size, 1);
-    read_length(section, job);
-    section.read("seed", job.seed);
-    section.read("priority", job.priority, std::numeric_limits<int>::min());
+/// The keys of an adapter, or those that `defaults` has for every one.
+void read_keys(SectionReader& section, AdapterDefaults& draft, bool shared) {
+    KeyReader reader(section, shared);
+    keys(reader, draft.adapter);
+    draft.has_dataset = draft.has_dataset || section.has("dataset");
+    check_dropout(section, draft.adapter);
 }
 
-AdapterDefaults read_defaults(SectionReader& top, Lookup& lookup) {
+AdapterDefaults read_defaults(SectionReader& top, const AdapterContext& context) {
     AdapterDefaults defaults;
-    defaults.adapter.seed = lookup.context.seed;
-    if (lookup.context.defaults != nullptr) defaults = *lookup.context.defaults;
-    SectionReader section = top.section("defaults");
+    defaults.adapter.seed = context.seed;
+    if (context.defaults != nullptr) defaults = *context.defaults;
+    SectionReader section = top.section("defaults", adapter_section);
     if (const YamlNode* name = section.find("name")) {
         section.problem(name->key_place, "name", "cannot be shared by adapters",
                         "name each adapter in the list 'adapters'");
     }
-    read_keys(section, lookup, defaults);
+    read_keys(section, defaults, true);
     section.finish();
     return defaults;
 }
@@ -401,10 +331,11 @@ class NameCheck {
     std::map<std::string, std::string> seen_;  ///< where
 };
 
-void check_has_dataset(SectionReader& section, Lookup& lookup, const AdapterDefaults& draft) {
-    if (draft.has_dataset || lookup.datasets.size() <= 1) return;
+void check_has_dataset(SectionReader& section, const AdapterDefaults& draft) {
+    const ReadContext& context = section.context();
+    if (draft.has_dataset || context.datasets.size() <= 1) return;
     section.problem(section.place(), "dataset", "is missing",
-                    "name " + lookup.log.hint_among("", lookup.datasets));
+                    "name " + context.log.hint_among("", context.datasets));
 }
 
 std::string adapter_path(const YamlNode& item, std::size_t i) {
@@ -413,16 +344,12 @@ std::string adapter_path(const YamlNode& item, std::size_t i) {
                                                   : cat("adapters[", i, "]");
 }
 
-AdapterJob read_adapter(SectionReader& section, Lookup& lookup, const AdapterDefaults& defaults,
-                        NameCheck& names) {
+AdapterJob read_adapter(SectionReader& section, const AdapterDefaults& defaults, NameCheck& names) {
     AdapterDefaults draft = defaults;
-    section.require("name", "give each adapter a name of its own");
-    section.read("name", draft.adapter.name);
+    read_keys(section, draft, false);
     names.check(section, draft.adapter.name);
-    read_keys(section, lookup, draft);
-    check_loss(section, draft.adapter.loss);
-    section.read("trial", draft.adapter.trial);
-    check_has_dataset(section, lookup, draft);
+    check_loss(section, draft.adapter);
+    check_has_dataset(section, draft);
     check_modules(section, draft.adapter);
     check_form(section, draft.adapter);
     check_start(section, draft.adapter);
@@ -449,14 +376,28 @@ bool has_adapters(SectionReader& top, const YamlNode* list, bool sweep, ProblemL
 
 }  // namespace
 
-AdapterList read_adapters(SectionReader& top, const AdapterContext& context, ProblemLog& log) {
+const OwnKey<AdapterJob> dataset_key{read_dataset_name, [](KeyWriter& out, const AdapterJob& job) {
+                                         out.put("dataset", out.job().dataset(job.dataset).name);
+                                     }};
+const OwnKey<AdapterJob> start_key{read_start, write_start};
+const OwnKey<AdapterJob> reference_key{read_reference, [](KeyWriter& out, const AdapterJob& job) {
+                                           if (!job.ref_adapter.empty())
+                                               out.put("ref_adapter",
+                                                       written_path(job.ref_adapter));
+                                       }};
+const OwnKey<AdapterJob> optim_key{read_optim, [](KeyWriter& out, const AdapterJob& job) {
+                                       out.put("optim", word_of(optim_words, job.optim));
+                                   }};
+const OwnKey<AdapterJob> length_key{read_length, write_length};
+
+AdapterList read_adapters(SectionReader& top, const AdapterContext& context) {
     AdapterList result;
-    Lookup lookup(context, log);
-    result.defaults = read_defaults(top, lookup);
+    ProblemLog& log = top.context().log;
+    result.defaults = read_defaults(top, context);
     NameCheck names(context.others);
     const auto read = [&](const YamlNode& item, const std::string& path) {
-        SectionReader section(&item, item.place, path, log);
-        result.adapters.push_back(read_adapter(section, lookup, result.defaults, names));
+        SectionReader section(&item, item.place, path, top.context(), adapter_section);
+        result.adapters.push_back(read_adapter(section, result.defaults, names));
     };
     const YamlNode* list = top.find("adapters");
     if (has_adapters(top, list, context.space != nullptr, log)) {

@@ -51,12 +51,9 @@ std::map<std::string, std::set<std::string>> choices_of_options() {
 Words keys_to_set() {
     Words keys;
     for (const JobKey& key : job_keys()) {
-        const std::string section = key.section;
-        if (section == "adapters") keys.push_back(cat("defaults.", key.key, "="));
-        for (const char* name : {"model", "run", "parallel", "schedule", "checkpoint", "eval",
-                                 "export", "logging", "sweep"}) {
-            if (section == name) keys.push_back(cat(section, ".", key.key, "="));
-        }
+        const bool of_section = !key.section.empty() && find_job_key("", key.section) != nullptr;
+        if (key.section == adapter_section) keys.push_back(cat("defaults.", key.key, "="));
+        if (of_section) keys.push_back(cat(key.section, ".", key.key, "="));
     }
     return keys;
 }

@@ -9,23 +9,23 @@ namespace loratrain {
 
 /// A key that PEFT, Hugging Face's trainers, axolotl, LLaMA-Factory or others have and jobs do not.
 struct ForeignKey {
-    const char* key;
-    const char* section;   ///< of the key that takes its place; "" = the top level or none does
-    const char* ours;      ///< "" = none does
-    const char* answer;    ///< what it is here, beyond that; may be ""
+    const char* keys;      ///< "a b c": one or several that mean the same
+    const char* section;   ///< JobKey::section of the key that takes their place
+    const char* ours;      ///< that key; "" = none does
+    const char* answer;    ///< what they are here, beyond that; may be ""
     const char* harmless;  ///< values that ask for what is done anyway, "a b c"; "*" = every value
 };
 
-/// nullptr = nobody's; the one that a key of `section` (job_keys.h) replaces goes first.
+/// nullptr = nobody's; the one that a key of `section` (JobKey) replaces goes first.
 const ForeignKey* foreign_key(const std::string& key, const std::string& section);
 
 /// The value asks for what is done anyway. A null, an empty list or mapping is "null".
 bool is_harmless(const ForeignKey& foreign, const YamlNode& value);
 
-/// What to do instead; `section`: where the key was found (job_keys.h).
+/// What to do instead; `section`: where the key was found (JobKey).
 std::string answer_to(const ForeignKey& foreign, const std::string& section);
 
-/// Names that others have for a key, in the order of their table.
+/// Names that others have for a key, sorted.
 std::vector<std::string> names_elsewhere(const std::string& section, const std::string& key);
 
 }  // namespace loratrain

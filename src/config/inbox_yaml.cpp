@@ -7,14 +7,14 @@ namespace loratrain {
 
 namespace {
 
-std::optional<SweepSpace> read_added_space(SectionReader& top, const Job& job, ProblemLog& log) {
+std::optional<SweepSpace> read_added_space(SectionReader& top, const Job& job) {
     if (!top.has("sweep")) return std::nullopt;
     SectionReader sweep = top.section("sweep");
-    std::optional<SweepSpace> space = read_sweep_space(sweep, job.run.seed, false, log);
+    std::optional<SweepSpace> space = read_sweep_space(sweep, job.run.seed, false);
     sweep.finish();
     if (job.sweep) return space;
-    log.add(sweep.place(), "sweep: this run has none",
-            "give adapters, or start a run whose job has a sweep");
+    top.context().log.add(sweep.place(), "sweep: this run has none",
+                          "give adapters, or start a run whose job has a sweep");
     return std::nullopt;
 }
 
@@ -37,19 +37,18 @@ JobAdditions read_inbox(const std::string& text, const std::string& source, cons
         root.reset();
     }
     if (!root) log.throw_if_any();
-    const std::string folder = folder_of(job.path);
-    SectionReader top(&*root, root->place, "", log);
+    ReadContext context{log, folder_of(job.path)};
+    SectionReader top(&*root, root->place, "", context);
     JobAdditions additions;
-    additions.datasets = read_added_datasets(top, folder, job.datasets, log);
+    additions.datasets = read_added_datasets(top, job.datasets);
     split_by_default(job.eval.split, additions.datasets);
     std::vector<DatasetJob> datasets = job.datasets;
     datasets.insert(datasets.end(), additions.datasets.begin(), additions.datasets.end());
-    const std::optional<SweepSpace> space = read_added_space(top, job, log);
-    additions.adapters = read_adapters(top,
-                                       {folder, job.run.seed, datasets, &job.defaults, job.adapters,
-                                        space ? &*space : nullptr},
-                                       log)
-                             .adapters;
+    context.set_datasets(datasets);
+    const std::optional<SweepSpace> space = read_added_space(top, job);
+    additions.adapters =
+        read_adapters(top, {job.run.seed, &job.defaults, job.adapters, space ? &*space : nullptr})
+            .adapters;
     check_added_trials(additions.adapters, datasets, root->place, log);
     top.finish();
     log.throw_if_any();

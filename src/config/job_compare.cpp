@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "config/job_keys.h"
 #include "config/job_yaml.h"
 #include "config/yaml_tree.h"
 
@@ -44,12 +45,12 @@ struct FlatJob {
     std::set<std::string> items;  ///< "datasets.math", "adapters.math-r8"
 };
 
-std::string value_text(const YamlNode& node) {
+std::string flat_text(const YamlNode& node) {
     const bool map = node.kind == YamlNode::Kind::map;
     if (!map && node.kind != YamlNode::Kind::list) return node.text.empty() ? "''" : node.text;
     std::vector<std::string> words;
     for (const YamlNode& child : node.children) {
-        words.push_back(map ? cat(child.key, ": ", value_text(child)) : value_text(child));
+        words.push_back(map ? cat(child.key, ": ", flat_text(child)) : flat_text(child));
     }
     return cat(map ? "{" : "[", join(words, ", "), map ? "}" : "]");
 }
@@ -58,7 +59,7 @@ void flatten(const YamlNode& map, const std::string& section, const std::string&
              FlatJob& job) {
     if (!item.empty()) job.items.insert(section + "." + item);
     for (const YamlNode& child : map.children) {
-        job.settings.push_back({section, item, child.key, value_text(child)});
+        job.settings.push_back({section, item, child.key, flat_text(child)});
         job.values.emplace(job.settings.back().name(), job.settings.back().value);
     }
 }
@@ -101,29 +102,18 @@ bool grows(const std::string& before, const std::string& now) {
     return number(now) > number(before);
 }
 
-bool all_keys_harmless(const std::string& section) {
-    return section == "logging" || section == "checkpoint" || section == "parallel" ||
-           section == "cluster" || section == "schedule" || section == "eval" ||
-           section == "export";
+/// Of a section of the job file.
+const JobKey* known_key(const std::string& section, const std::string& key) {
+    const bool adapter = section == "adapters";
+    const bool dataset = section == "datasets";
+    return find_job_key(adapter ? adapter_section : dataset ? dataset_section : section, key);
 }
 
-bool is_length(const std::string& key) {
-    return key == "max_steps" || key == "num_train_epochs";
-}
-
-bool may_change(const Setting& before, const std::string& now) {
-    const std::string& section = before.section;
-    const std::string& key = before.key;
-    if (all_keys_harmless(section)) return true;
-    if (section == "model") return key == "base_model_name_or_path" || key == "residency";
-    if (section == "sweep") {
-        return key == "top_k" || key == "export" || key == "budget_hours" ||
-               key == "wait_minutes" || key == "speculate";
-    }
-    if (section == "run") return key == "dir" || key == "max_hours" || key == "peer_timeout";
-    if (section != "adapters") return false;
-    if (is_length(key)) return grows(before.value, now);
-    return key == "priority";
+/// Of a key that only older versions have, what its section says.
+Resume resume_of(const Setting& setting) {
+    const JobKey* key = known_key(setting.section, setting.key);
+    if (key == nullptr) key = find_job_key("", setting.section);
+    return key == nullptr ? Resume::refused : key->resume;
 }
 
 bool is_same_backend(const std::string& before, const std::string& now,
@@ -172,6 +162,22 @@ void compare_order(const char* section, const std::vector<std::string>& before,
     lines.push_back(cat(section, ": order ", join(old_order, ", "), " -> ", join(new_order, ", ")));
 }
 
+/// `now`: a value, or "" where the key is not set before or now.
+bool may_change(const Setting& setting, const std::string& now, const FlatJob& job,
+                const BackendsOfAuto& backends) {
+    switch (resume_of(setting)) {
+        case Resume::refused:
+            return false;
+        case Resume::allowed:
+            return true;
+        case Resume::longer:
+            return grows(setting.value, now) && !job.is_trial(setting) && !job.is_by_workers();
+        case Resume::same_backend:
+            return !now.empty() && is_same_backend(setting.value, now, backends);
+    }
+    return false;
+}
+
 }  // namespace
 
 JobDifference compare_jobs(const std::string& before, const std::string& now,
@@ -182,21 +188,19 @@ JobDifference compare_jobs(const std::string& before, const std::string& now,
     for (const Setting& setting : old_job.settings) {
         const auto found = new_job.values.find(setting.name());
         if (found != new_job.values.end() && found->second != setting.value) {
-            const bool ends_for_good = new_job.is_trial(setting) || new_job.is_by_workers();
-            const bool harmless = (may_change(setting, found->second) &&
-                                   !(is_length(setting.key) && ends_for_good)) ||
-                                  (setting.name() == "run.backend" &&
-                                   is_same_backend(setting.value, found->second, backends));
+            const bool harmless = may_change(setting, found->second, new_job, backends);
             auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> " + found->second);
         } else if (found == new_job.values.end() && new_job.has_item(setting)) {
-            auto& lines = may_change(setting, "") ? difference.harmless : difference.harmful;
+            const bool harmless = may_change(setting, "", new_job, {});
+            auto& lines = harmless ? difference.harmless : difference.harmful;
             lines.push_back(setting.name() + ": " + setting.value + " -> not set");
         }
     }
     for (const Setting& setting : new_job.settings) {
         if (!old_job.has_item(setting) || old_job.values.contains(setting.name())) continue;
-        const bool harmless = may_change({setting.section, setting.item, setting.key, ""}, "");
+        const bool harmless =
+            may_change({setting.section, setting.item, setting.key, ""}, "", new_job, {});
         auto& lines = harmless ? difference.harmless : difference.harmful;
         lines.push_back(setting.name() + ": not set -> " + setting.value);
     }

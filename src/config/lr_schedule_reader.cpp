@@ -4,8 +4,9 @@
 #include <limits>
 
 #include "base/text.h"
-#include "config/job_words.h"
-#include "config/lr_numbers.h"
+#include "config/adapter_keys.h"
+#include "config/key_reader.h"
+#include "config/key_writer.h"
 
 namespace loratrain {
 
@@ -18,33 +19,11 @@ const Place& place_of_kwargs(SectionReader& section) {
     return node != nullptr ? node->place : section.place();
 }
 
-bool is_whole(double value) {
-    return value == std::floor(value) && value <= std::numeric_limits<int>::max();
-}
-
-void read_number(SectionReader& kwargs, const LrNumber& number, LrSchedulerKwargs& result) {
-    const YamlNode* node = kwargs.find(number.key);
-    if (node == nullptr || node->kind == YamlNode::Kind::null) return;
-    double value = number.least;
-    kwargs.read(number.key, value, at_least(number.least));
-    if (number.whole && !is_whole(value)) {
-        kwargs.problem(node->place, number.key, format_exact(value) + " is no whole number",
-                       "give a number of steps");
-        return;
-    }
-    result.*number.field = value;
-}
-
-void read_kwargs(SectionReader& section, AdapterJob& job) {
-    if (section.find(kwargs_key) == nullptr) return;
-    job.lr_scheduler_kwargs = {};
-    SectionReader kwargs = section.section(kwargs_key);
-    for (const LrNumber& number : lr_numbers) {
-        read_number(kwargs, number, job.lr_scheduler_kwargs);
-    }
-    kwargs.read_word("warmup_type", job.lr_scheduler_kwargs.warmup_type, lr_ramp_words);
-    kwargs.read_word("decay_type", job.lr_scheduler_kwargs.decay_type, lr_ramp_words);
-    kwargs.finish();
+/// Another type than the one before goes without the kwargs of that.
+void read_type(SectionReader& section, AdapterJob& job) {
+    const LrSchedule before = job.lr_scheduler_type;
+    section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
+    if (job.lr_scheduler_type != before) job.lr_scheduler_kwargs = {};
 }
 
 void read_warmup_steps(SectionReader& section, AdapterJob& job) {
@@ -79,44 +58,39 @@ void read_warmup(SectionReader& section, AdapterJob& job) {
     read_warmup_steps(section, job);
 }
 
-void check_whose(SectionReader& section, const AdapterJob& job) {
-    const LrSchedule type = job.lr_scheduler_type;
-    const auto check = [&](const char* key, bool given, LrSchedules takers) {
-        if (!given || takers.contain(type)) return;
-        section.problem(place_of_kwargs(section), cat(kwargs_key, ".", key),
-                        cat("is not for lr_scheduler_type: ", word_of(lr_scheduler_words, type)),
-                        cat("it goes with ", takers.words()));
-    };
-    const LrSchedulerKwargs& kwargs = job.lr_scheduler_kwargs;
-    for (const LrNumber& number : lr_numbers) {
-        check(number.key, (kwargs.*number.field).has_value(), number.takers);
+/// Finds what is given of the kwargs and is not for the adapter's schedule.
+class KwargsCheck : public KeyTexts {
+  public:
+    KwargsCheck(SectionReader& section, LrSchedule type)
+        : section_(section), type_(word_of(lr_scheduler_words, type)) {}
+
+  private:
+    void see(const SeenKey& key) override {
+        if (!key.text || !key.info.written) return;
+        if (cat(key.info.of, ",").find(type_ + ",") != std::string::npos) return;
+        section_.problem(place_of_kwargs(section_), cat(kwargs_key, ".", key.name),
+                         cat("is not for lr_scheduler_type: ", type_),
+                         cat("it goes with ", key.info.of));
     }
-    const LrSchedules stable{{LrSchedule::warmup_stable_decay}};
-    check("warmup_type", kwargs.warmup_type != LrSchedulerKwargs{}.warmup_type, stable);
-    check("decay_type", kwargs.decay_type != LrSchedulerKwargs{}.decay_type, stable);
-}
+
+    SectionReader& section_;
+    std::string type_;
+};
 
 }  // namespace
 
-std::string LrSchedules::words() const {
-    std::vector<std::string> names;
-    for (const auto& type : types) {
-        if (type) names.emplace_back(word_of(lr_scheduler_words, *type));
-    }
-    return join(names, ", ");
-}
-
-void read_lr_schedule(SectionReader& section, AdapterJob& job) {
-    const LrSchedule before = job.lr_scheduler_type;
-    section.read_word("lr_scheduler_type", job.lr_scheduler_type, lr_scheduler_words);
-    if (job.lr_scheduler_type != before) job.lr_scheduler_kwargs = {};
-    read_kwargs(section, job);
-    read_warmup(section, job);
-}
+const OwnKey<AdapterJob> lr_schedule_key{
+    read_type, [](KeyWriter& out, const AdapterJob& job) {
+        out.put("lr_scheduler_type", word_of(lr_scheduler_words, job.lr_scheduler_type));
+    }};
+const OwnKey<AdapterJob> warmup_key{read_warmup, [](KeyWriter& out, const AdapterJob& job) {
+                                        out.put("warmup_steps", value_text(job.warmup_steps));
+                                    }};
 
 void check_lr_schedule(SectionReader& section, const AdapterJob& job) {
-    check_whose(section, job);
-    const LrSchedulerKwargs& kwargs = job.lr_scheduler_kwargs;
+    LrSchedulerKwargs kwargs = job.lr_scheduler_kwargs;
+    KwargsCheck check(section, job.lr_scheduler_type);
+    keys(check, kwargs);
     const auto problem = [&](const std::string& what, const std::string& hint) {
         section.problem(place_of_kwargs(section), kwargs_key, what, hint);
     };

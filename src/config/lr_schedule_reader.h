@@ -1,13 +1,15 @@
 #pragma once
 
 #include "config/job.h"
+#include "config/job_key.h"
 #include "config/yaml_reader.h"
 
 namespace loratrain {
 
-/// Reads lr_scheduler_type, lr_scheduler_kwargs, warmup_steps and warmup_ratio over what the
-/// adapter has of them. Another type than the one before goes without the kwargs of that.
-void read_lr_schedule(SectionReader& section, AdapterJob& job);
+/// lr_scheduler_type
+extern const OwnKey<AdapterJob> lr_schedule_key;
+/// warmup_steps, and warmup_ratio where that is given.
+extern const OwnKey<AdapterJob> warmup_key;
 
 /// What the keys of an adapter and of its defaults must be together.
 void check_lr_schedule(SectionReader& section, const AdapterJob& job);

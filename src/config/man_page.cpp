@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "config/command_line.h"
+#include "config/foreign_keys.h"
 #include "config/job_keys.h"
 
 namespace loratrain {
@@ -122,7 +123,7 @@ std::vector<Section> help_sections(std::istringstream& help) {
 void write_keys(std::ostringstream& out) {
     out << ".SH JOB FILE\nA job file is YAML. Its keys, with their defaults:\n";
     std::string section = "-";
-    for (const KeyRow& row : key_rows()) {
+    for (const JobKey& row : job_keys()) {
         if (row.section != section) {
             section = row.section;
             out << ".SS " << (section.empty() ? "sections" : roff(section)) << '\n';
@@ -130,7 +131,8 @@ void write_keys(std::ostringstream& out) {
         const std::string value =
             row.default_value.empty() ? "" : " (" + bold_code(row.default_value) + ")";
         out << ".TP\n\\fB" << roff(row.key) << "\\fR" << value << '\n' << bold_code(row.meaning);
-        if (!row.elsewhere.empty()) out << "; elsewhere: " << roff(join(row.elsewhere, ", "));
+        const std::vector<std::string> elsewhere = names_elsewhere(row.section, row.key);
+        if (!elsewhere.empty()) out << "; elsewhere: " << roff(join(elsewhere, ", "));
         out << '\n';
     }
 }

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "config/dead_rules.h"
+#include "config/key_writer.h"
 
 namespace loratrain {
 
@@ -303,8 +304,6 @@ void check_dead_rules(SectionReader& section, const AdapterJob& job) {
     }
 }
 
-}  // namespace
-
 void read_modules(SectionReader& section, AdapterJob& job) {
     Draft draft{job.modules ? job.modules->keys() : ModuleKeys{}, job.targets, {}};
     for (std::size_t i = 0; i < outer_linears.size(); ++i) {
@@ -324,6 +323,53 @@ void read_modules(SectionReader& section, AdapterJob& job) {
     }
     settle_outer(draft, job);
 }
+
+void write_targets(KeyWriter& out, const AdapterJob& job, const ModuleKeys& keys) {
+    std::vector<std::string> words = keys.target_modules;
+    for (int i = 0; i < linear_count && keys.target_modules.empty(); ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (job.targets_linear(linear)) words.emplace_back(module_name(linear));
+    }
+    const bool all = words.size() == linear_count;
+    for (const Linear linear : outer_linears) {
+        if (!job.targets_linear(linear) || !keys.target_modules.empty()) continue;
+        words.emplace_back(module_name(linear));
+    }
+    if (!keys.target_regex.empty()) {
+        out.put("target_modules", keys.target_regex);
+    } else if (all && !job.targets_outer() && keys.target_modules.empty()) {
+        out.put("target_modules", all_linear_word);
+    } else {
+        out.put_list("target_modules", words);
+    }
+}
+
+/// {pattern: value}
+template <class T>
+void write_patterns(KeyWriter& out, const char* key,
+                    const std::vector<std::pair<std::string, T>>& patterns) {
+    if (patterns.empty()) return;
+    out.put_map(key, true, [&] {
+        for (const auto& [pattern, value] : patterns) out.put(pattern, value_text(value));
+    });
+}
+
+void write_modules(KeyWriter& out, const AdapterJob& job) {
+    const ModuleKeys keys = job.modules ? job.modules->keys() : ModuleKeys{};
+    write_targets(out, job, keys);
+    if (!keys.exclude_regex.empty()) out.put("exclude_modules", keys.exclude_regex);
+    if (!keys.exclude_modules.empty()) out.put_list("exclude_modules", keys.exclude_modules);
+    std::vector<std::string> layers;
+    for (const std::int64_t layer : keys.layers_to_transform) layers.push_back(value_text(layer));
+    if (!layers.empty()) out.put_list("layers_to_transform", layers);
+    if (!keys.layers_pattern.empty()) out.put_list("layers_pattern", keys.layers_pattern);
+    write_patterns(out, "rank_pattern", keys.rank_pattern);
+    write_patterns(out, "alpha_pattern", keys.alpha_pattern);
+}
+
+}  // namespace
+
+const OwnKey<AdapterJob> modules_key{read_modules, write_modules};
 
 void check_outer(SectionReader& section, const AdapterJob& job) {
     if (!job.targets_outer()) return;

@@ -1,13 +1,14 @@
 #pragma once
 
 #include "config/job.h"
+#include "config/job_key.h"
 #include "config/yaml_reader.h"
 
 namespace loratrain {
 
-/// Reads target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
-/// alpha_pattern over what the adapter has of them. A null gives what is meant without the key.
-void read_modules(SectionReader& section, AdapterJob& job);
+/// target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
+/// alpha_pattern, over what the adapter has of them. A null gives what is meant without the key.
+extern const OwnKey<AdapterJob> modules_key;
 
 /// What the keys of an adapter and of its defaults must be together.
 void check_modules(SectionReader& section, const AdapterJob& job);

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "config/job_sections.h"
+#include "config/key_reader.h"
 
 namespace loratrain {
 
@@ -19,29 +21,6 @@ using Kind = YamlNode::Kind;
 constexpr int digits_of_draws = 4;
 constexpr const char* together_key = "together";
 constexpr const char* times_key = "times_r";
-
-struct ShortKey {
-    const char* key;
-    const char* word;
-};
-constexpr std::array short_keys{
-    ShortKey{"r", "r"},
-    ShortKey{"learning_rate", "lr"},
-    ShortKey{"global_batch_size", "b"},
-    ShortKey{"lora_alpha", "a"},
-    ShortKey{"lora_dropout", "do"},
-    ShortKey{"num_train_epochs", "ep"},
-    ShortKey{"max_steps", "st"},
-    ShortKey{"warmup_steps", "wu"},
-    ShortKey{"weight_decay", "wd"},
-    ShortKey{"max_grad_norm", "gn"},
-    ShortKey{"seed", "s"},
-    ShortKey{"use_rslora", "rs-"},
-    ShortKey{"dataset", ""},
-    ShortKey{"target_modules", ""},
-    ShortKey{"lr_scheduler_type", ""},
-};
-constexpr std::array whole_keys{"r", "global_batch_size", "max_steps", "seed", "priority"};
 
 std::string path_of(const std::string& key) {
     return "sweep.space." + key;
@@ -124,24 +103,15 @@ void read_values(const YamlNode& node, const YamlNode& values, bool multiples, S
 }
 
 void read_range(const YamlNode& node, bool allowed, SweepAxis& axis, ProblemLog& log) {
-    SectionReader section(&node, node.place, path_of(node.key), log);
+    const ReadContext context{log};
+    SectionReader section(&node, node.place, path_of(node.key), context, "sweep.space.KEY");
     SweepRange range;
-    std::string scale = "linear";
-    constexpr Limits any{-std::numeric_limits<double>::infinity()};
-    section.require("min", "give the smallest value");
-    section.require("max", "give the largest value");
-    section.read("min", range.min, any);
-    section.read("max", range.max, any);
-    section.read("scale", scale);
-    section.find(times_key);
+    KeyReader reader(section);
+    keys(reader, range);
     section.finish();
-    range.logarithm = scale == "log";
-    range.whole = std::find(whole_keys.begin(), whole_keys.end(), node.key) != whole_keys.end();
+    const JobKey* key = find_job_key(adapter_section, node.key);
+    range.whole = key != nullptr && key->whole;
     axis.range = range;
-    if (scale != "log" && scale != "linear") {
-        section.problem(section.find("scale")->place, "scale", "'" + scale + "' is not known here",
-                        "give one of: linear, log");
-    }
     if (!allowed) {
         section.problem(node.place, "min", "a range has no grid",
                         "give a list of values, or choose method: random");
@@ -165,7 +135,8 @@ SweepAxis read_axis(const YamlNode& node, bool ranges_allowed, ProblemLog& log) 
     axis.place = node.key_place;
     if (node.key == together_key) {
         read_together(node, axis, log);
-    } else if (node.key == "name" || node.key == "trial") {
+    } else if (const JobKey* key = find_job_key(adapter_section, node.key);
+               key != nullptr && !key->varies) {
         log.add(node.key_place, path_of(node.key) + ": cannot vary",
                 "trials are named after what varies; sweep.name is what all names begin with");
     } else if (node.kind != Kind::map) {
@@ -263,8 +234,6 @@ void resolve_multiple(YamlNode& value, const std::string& r, ProblemLog& log) {
 }
 
 std::string word_in_name(const std::string& key, const YamlNode& value) {
-    const auto found = std::find_if(short_keys.begin(), short_keys.end(),
-                                    [&](const ShortKey& word) { return key == word.key; });
     std::string text = value.kind == Kind::list ? modules_word(value) : value.text;
     if (const std::optional<double> number = number_in(text)) text = format_exact(*number);
     std::erase(text, '+');
@@ -273,7 +242,8 @@ std::string word_in_name(const std::string& key, const YamlNode& value) {
             std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
         if (!fits) c = '_';
     }
-    return (found == short_keys.end() ? key + "-" : std::string(found->word)) + text;
+    const JobKey* known = find_job_key(adapter_section, key);
+    return (known == nullptr ? key + "-" : known->in_names) + text;
 }
 
 }  // namespace loratrain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ struct SweepRange {
     bool logarithm = false;
     bool whole = false;  ///< values are whole numbers
 };
+
+inline constexpr std::array<Word<bool>, 2> range_scale_words{{{"linear", false}, {"log", true}}};
 
 /// What varies on its own in a sweep: a key, or what goes `together`.
 struct SweepAxis {

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "config/job_sections.h"
+#include "config/key_reader.h"
 #include "config/sweep_axis.h"
 
 namespace loratrain {
@@ -181,7 +183,6 @@ std::vector<YamlNode> listed_trials(const SweepSpace& space, const AdapterJob& d
     return trials;
 }
 
-/// "1/4": the second of four.
 void read_shard(SectionReader& sweep, SweepSpace& space) {
     std::string text;
     sweep.read("shard", text);
@@ -233,22 +234,22 @@ bool read_map(SectionReader& sweep, SweepSpace& space) {
     }
     std::int64_t wanted = 0;
     sweep.require("configurations", "say how many to draw, as in configurations: 20");
-    sweep.read("configurations", wanted, 1);
+    sweep.read("configurations", wanted, at_least(1));
     space.count = static_cast<std::size_t>(wanted);
     return wanted > 0;
 }
 
 }  // namespace
 
-std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t seed, bool may_lack,
-                                           ProblemLog& log) {
+const OwnKey<SweepSpace> shard_key{read_shard, nullptr};
+
+std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t seed,
+                                           bool may_lack) {
     SweepSpace space;
     space.seed = seed;
     space.place = sweep.place();
-    sweep.read_word("method", space.method, sweep_method_words);
-    sweep.read("name", space.name);
-    sweep.read("seed", space.seed);
-    read_shard(sweep, space);
+    KeyReader reader(sweep);
+    keys(reader, space);
     const bool lacks = !sweep.has("space") && !sweep.has("configurations");
     if (lacks && may_lack) return std::nullopt;
     if (space.method == SweepMethod::list) {
@@ -256,25 +257,8 @@ std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t s
     }
     sweep.require("space", "say what to try, as in space: {r: [8, 16], learning_rate: [1.0e-4]}");
     if (!sweep.has("space") || !read_map(sweep, space)) return std::nullopt;
-    if (too_many(static_cast<double>(space.count), space, log)) return std::nullopt;
+    if (too_many(static_cast<double>(space.count), space, sweep.context().log)) return std::nullopt;
     return space;
-}
-
-SweepJob read_sweep(SectionReader& sweep) {
-    SweepJob job;
-    sweep.read_word("objective", job.objective, sweep_objective_words);
-    sweep.read("top_k", job.top_k, 1);
-    sweep.read_word("export", job.exports, sweep_export_words);
-    sweep.read("reference", job.reference);
-    sweep.read_word("scheduler", job.scheduler, trial_scheduler_words);
-    // Beyond these all rungs but the last are at the first step.
-    sweep.read("rungs", job.rungs, {1, 30});
-    sweep.read("reduction_factor", job.reduction_factor, {2, 1000});
-    sweep.read("rung_eval_samples", job.rung_eval_samples, 0);
-    sweep.read_word("speculate", job.speculate, speculation_words);
-    sweep.read("budget_hours", job.budget_hours, at_least(0.0));
-    sweep.read("wait_minutes", job.wait_minutes, at_least(0.0));
-    return job;
 }
 
 std::vector<YamlNode> expand_space(const SweepSpace& space, const AdapterJob& defaults,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "config/job_key.h"
 #include "config/yaml_reader.h"
 
 namespace loratrain {
@@ -28,11 +29,9 @@ inline constexpr std::size_t most_trials = 10000;
 /// Reads the keys of `sweep` that make its trials; none where they are wrong, or where the section
 /// has no space because its trials are among the adapters or come later (`may_lack`). `seed`:
 /// unless it says one.
-std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t seed, bool may_lack,
-                                           ProblemLog& log);
-
-/// The other keys. Does not finish the section.
-SweepJob read_sweep(SectionReader& sweep);
+std::optional<SweepSpace> read_sweep_space(SectionReader& sweep, std::uint64_t seed, bool may_lack);
+/// "1/4": the second of four.
+extern const OwnKey<SweepSpace> shard_key;
 
 /// One mapping per trial, with the keys of an adapter, its name and `trial: true`; values keep the
 /// places where they were written. Grid: every combination, the last key changing fastest. Random:

@@ -29,9 +29,20 @@ std::string misplaced_hint(const std::string& key, const std::string& section) {
     return places.empty() ? "" : "it belongs elsewhere: " + join(places, ", ");
 }
 
-std::string whole_number_words(const WholeLimits& limits) {
-    if (limits.least == std::numeric_limits<int>::min()) return "a whole number";
-    return cat("a whole number, at least ", limits.least);
+constexpr std::int64_t smallest_int = std::numeric_limits<int>::min();
+constexpr std::int64_t largest_int = std::numeric_limits<int>::max();
+
+std::int64_t least_of(const Range& range) {
+    return std::isfinite(range.low) ? static_cast<std::int64_t>(range.low) : smallest_int;
+}
+
+std::int64_t most_of(const Range& range) {
+    return std::isfinite(range.high) ? static_cast<std::int64_t>(range.high) : largest_int;
+}
+
+std::string whole_number_words(const Range& range) {
+    if (!std::isfinite(range.low)) return "a whole number";
+    return cat("a whole number, at least ", least_of(range));
 }
 
 std::string quote(const std::string& text) {
@@ -40,12 +51,12 @@ std::string quote(const std::string& text) {
 
 }  // namespace
 
-bool Limits::contain(double value) const {
+bool Range::contain(double value) const {
     const bool low_ok = low_excluded ? value > low : value >= low;
     return low_ok && (high_excluded ? value < high : value <= high);
 }
 
-std::string Limits::words() const {
+std::string Range::words() const {
     std::string text = (low_excluded ? "greater than " : "at least ") + format_exact(low);
     if (std::isfinite(high)) {
         text += (high_excluded ? " and less than " : " and at most ") + format_exact(high);
@@ -65,21 +76,31 @@ std::string folder_of(const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path).parent_path());
 }
 
+void ReadContext::set_datasets(const std::vector<DatasetJob>& all) {
+    datasets.clear();
+    ids.clear();
+    for (const DatasetJob& dataset : all) {
+        ids.emplace(dataset.name, static_cast<DatasetId>(datasets.size()));
+        datasets.push_back(dataset.name);
+    }
+}
+
 SectionReader::SectionReader(const YamlNode* node, const Place& parent, std::string path,
-                             ProblemLog& log)
+                             const ReadContext& context, const char* heading)
     : node_(node),
       place_(node != nullptr ? node->place : parent),
       path_(std::move(path)),
-      section_(key_section(path_)),
-      log_(log) {
+      heading_(heading != nullptr ? heading : path_),
+      context_(context) {
     if (node_ == nullptr || node_->kind == YamlNode::Kind::null ||
         node_->kind == YamlNode::Kind::map) {
         return;
     }
     usable_ = false;
-    log_.add(place_, (path_.empty() ? "the job file" : path_) + " must be a mapping",
-             path_ == "datasets" ? "name each dataset, as in datasets: {math: {path: math.jsonl}}"
-                                 : "write keys and values, as in {key: value}");
+    context_.log.add(place_, (path_.empty() ? "the job file" : path_) + " must be a mapping",
+                     path_ == "datasets"
+                         ? "name each dataset, as in datasets: {math: {path: math.jsonl}}"
+                         : "write keys and values, as in {key: value}");
 }
 
 std::string SectionReader::full_name(const std::string& key) const {
@@ -88,17 +109,16 @@ std::string SectionReader::full_name(const std::string& key) const {
 
 void SectionReader::problem(const Place& place, const std::string& key, const std::string& what,
                             const std::string& hint) {
-    log_.add(place, full_name(key) + ": " + what, hint);
+    context_.log.add(place, full_name(key) + ": " + what, hint);
 }
 
 const YamlNode* SectionReader::find(const std::string& key) {
     if (!contains(known_, key)) known_.push_back(key);
-    LORATRAIN_CHECK(is_job_key(section_, key), full_name(key), " is missing in job_keys.cpp");
     return node_ == nullptr ? nullptr : node_->find(key);
 }
 
-SectionReader SectionReader::section(const std::string& key) {
-    return {find(key), place_, full_name(key), log_};
+SectionReader SectionReader::section(const std::string& key, const char* heading) {
+    return {find(key), place_, full_name(key), context_, heading};
 }
 
 const YamlNode* SectionReader::scalar(const std::string& key, const std::string& expected) {
@@ -113,11 +133,11 @@ const YamlNode* SectionReader::scalar(const std::string& key, const std::string&
     return nullptr;
 }
 
-void SectionReader::read(const std::string& key, std::string& value) {
+void SectionReader::read(const std::string& key, std::string& value, const Range& /*range*/) {
     if (const YamlNode* node = scalar(key, "a text")) value = node->text;
 }
 
-void SectionReader::read(const std::string& key, bool& value) {
+void SectionReader::read(const std::string& key, bool& value, const Range& /*range*/) {
     const YamlNode* node = scalar(key, "true or false");
     if (node == nullptr) return;
     const std::string& text = node->text;
@@ -131,8 +151,8 @@ void SectionReader::read(const std::string& key, bool& value) {
     value = is_true;
 }
 
-void SectionReader::read(const std::string& key, double& value, const Limits& limits) {
-    const std::string expected = "a number, " + limits.words();
+void SectionReader::read(const std::string& key, double& value, const Range& range) {
+    const std::string expected = "a number, " + range.words();
     const YamlNode* node = scalar(key, expected);
     if (node == nullptr) return;
     const char* end = node->text.data() + node->text.size();
@@ -140,7 +160,7 @@ void SectionReader::read(const std::string& key, double& value, const Limits& li
     const auto result = std::from_chars(node->text.data(), end, number);
     if (result.ec == std::errc::invalid_argument || result.ptr != end) {
         problem(node->place, key, quote(node->text) + " is not a number", "give " + expected);
-    } else if (result.ec != std::errc{} || !std::isfinite(number) || !limits.contain(number)) {
+    } else if (result.ec != std::errc{} || !std::isfinite(number) || !range.contain(number)) {
         problem(node->place, key, node->text + " is out of range", "give " + expected);
     } else {
         value = number;
@@ -170,24 +190,49 @@ std::optional<Int> SectionReader::whole_number(const std::string& key, Int least
     return std::nullopt;
 }
 
-void SectionReader::read(const std::string& key, int& value, WholeLimits limits) {
-    std::int64_t number = value;
-    read(key, number, limits);
-    value = static_cast<int>(number);
+std::optional<std::int64_t> SectionReader::whole_number(const std::string& key, const Range& range,
+                                                        const std::string& or_else) {
+    return whole_number(key, least_of(range), most_of(range), or_else + whole_number_words(range));
 }
 
-void SectionReader::read(const std::string& key, std::int64_t& value, WholeLimits limits) {
-    value =
-        whole_number(key, limits.least, limits.most, whole_number_words(limits)).value_or(value);
+void SectionReader::read(const std::string& key, int& value, const Range& range) {
+    if (const auto number = whole_number(key, range, "")) value = static_cast<int>(*number);
 }
 
-void SectionReader::read(const std::string& key, std::uint64_t& value) {
+void SectionReader::read(const std::string& key, std::int64_t& value, const Range& range) {
+    value = whole_number(key, range, "").value_or(value);
+}
+
+void SectionReader::read(const std::string& key, std::uint64_t& value, const Range& /*range*/) {
     const std::uint64_t least = 0;
     const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-    value = whole_number(key, least, most, whole_number_words(0)).value_or(value);
+    value = whole_number(key, least, most, whole_number_words(at_least(0))).value_or(value);
 }
 
-void SectionReader::read(const std::string& key, EvalSplit& value) {
+void SectionReader::read(const std::string& key, std::optional<double>& value, const Range& range) {
+    if (find(key) == nullptr) return;
+    double number = range.low;
+    read(key, number, range);
+    value = number;
+}
+
+void SectionReader::read(const std::string& key, std::optional<std::int64_t>& value,
+                         const Range& range) {
+    const YamlNode* node = find(key);
+    if (node != nullptr && node->text == auto_word) {
+        value.reset();
+    } else if (const auto number = whole_number(key, range, "auto, or ")) {
+        value = number;
+    }
+}
+
+void SectionReader::read(const std::string& key, std::optional<int>& value, const Range& range) {
+    std::optional<std::int64_t> number = value;
+    read(key, number, range);
+    value = number;
+}
+
+void SectionReader::read(const std::string& key, EvalSplit& value, const Range& /*range*/) {
     const std::string expected =
         "a fraction, greater than 0 and less than 1, or a number of samples, at least 1";
     const YamlNode* node = scalar(key, expected);
@@ -211,19 +256,7 @@ void SectionReader::read(const std::string& key, EvalSplit& value) {
     }
 }
 
-void SectionReader::read_auto(const std::string& key, std::optional<int>& value,
-                              WholeLimits limits) {
-    const YamlNode* node = find(key);
-    if (node != nullptr && node->text == auto_word) {
-        value.reset();
-    } else if (const auto number = whole_number(key, limits.least, limits.most,
-                                                "auto, or " + whole_number_words(limits))) {
-        value = static_cast<int>(*number);
-    }
-}
-
-void SectionReader::read_path(const std::string& key, std::string& value,
-                              const std::string& folder) {
+void SectionReader::read_path(const std::string& key, std::string& value) {
     const YamlNode* node = find(key);
     if (node != nullptr && node->kind == YamlNode::Kind::list) {
         problem(node->place, key, "is a list", "give one path");
@@ -235,7 +268,7 @@ void SectionReader::read_path(const std::string& key, std::string& value,
         value.clear();
         return;
     }
-    std::filesystem::path base(folder);
+    std::filesystem::path base(context_.folder);
     std::string path = node->text;
     if (path == "~" || path.starts_with("~/")) {
         base = environment("HOME");
@@ -278,14 +311,14 @@ void SectionReader::finish() {
 }
 
 void SectionReader::judge_unknown(const YamlNode& child) {
-    const ForeignKey* foreign = foreign_key(child.key, section_);
+    const ForeignKey* foreign = foreign_key(child.key, heading_);
     if (foreign != nullptr && is_harmless(*foreign, child)) return;
     std::string hint =
-        foreign == nullptr ? misplaced_hint(child.key, section_) : answer_to(*foreign, section_);
+        foreign == nullptr ? misplaced_hint(child.key, heading_) : answer_to(*foreign, heading_);
     if (child.key == "<<")
         hint = "merge keys are not supported; put shared adapter keys into defaults";
-    if (hint.empty()) hint = log_.hint_among(child.key, known_);
-    log_.add(child.key_place, "unknown key " + quote(full_name(child.key)), hint);
+    if (hint.empty()) hint = context_.log.hint_among(child.key, known_);
+    context_.log.add(child.key_place, "unknown key " + quote(full_name(child.key)), hint);
 }
 
 }  // namespace loratrain

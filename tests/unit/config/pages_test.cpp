@@ -19,7 +19,7 @@ TEST(ManPage, HasEverySectionOfTheHelpAndEveryKey) {
         EXPECT_NE(page.find(title), std::string::npos) << title;
     }
     for (const JobKey& key : job_keys()) {
-        EXPECT_NE(page.find(std::string("\\fB") + key.key + "\\fR"), std::string::npos) << key.key;
+        EXPECT_NE(page.find("\\fB" + key.key + "\\fR"), std::string::npos) << key.key;
     }
 }
 

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "config/job_key.h"
+#include "config/yaml_reader.h"
+
+namespace loratrain {
+
+/// 3.0, not 3.5, and no more than an int holds.
+bool is_whole(double value);
+
+/// Visits keys and reads each that the section has into its field; what cannot be used is logged.
+class KeyReader {
+  public:
+    /// `shared`: of `defaults`, without the keys that adapters do not share.
+    explicit KeyReader(SectionReader& section, bool shared = false)
+        : section_(section), shared_(shared) {}
+
+    template <class T>
+    void key(const char* name, T& value, const char* /*help*/, const KeyInfo& info = {}) {
+        if (begin(name, info)) section_.read(name, value, info.range);
+    }
+    void key(const char* name, std::optional<double>& value, const char* help,
+             const KeyInfo& info = {});
+    template <class E, std::size_t N>
+    void key(const char* name, E& value, const std::array<Word<E>, N>& words, const char* /*help*/,
+             const KeyInfo& info = {}) {
+        if (begin(name, info)) section_.read_word(name, value, words);
+    }
+    template <class E, class Int, std::size_t N>
+    void key(const char* name, const WordOrNumber<E, Int>& value,
+             const std::array<Word<E>, N>& words, const char* /*help*/, const KeyInfo& info = {}) {
+        const YamlNode* node = section_.find(name);
+        if (node == nullptr || node->kind != YamlNode::Kind::map) {
+            return section_.read_word(name, value.word, words);
+        }
+        SectionReader map = section_.section(name, info.inside);
+        int number = 0;
+        map.require(value.key, value.hint);
+        map.read(value.key, number, at_least(0));
+        map.finish();
+        value.word = value.numbered;
+        value.number = number;
+    }
+    void path(const char* name, std::string& value, const char* /*help*/,
+              const KeyInfo& info = {}) {
+        if (begin(name, info)) section_.read_path(name, value);
+    }
+    template <class T>
+    void own(const char* name, T& object, const OwnKey<T>& ways, const char* /*help*/,
+             const KeyInfo& info = {}) {
+        if (begin(name, info) && ways.read != nullptr) ways.read(section_, object);
+    }
+    /// A list of mappings with the keys of Item.
+    template <class T, class Item>
+    void items(const char* name, T& object, const OwnKey<T>& ways, const Item& /*item*/,
+               const char* help, const KeyInfo& info = {}) {
+        own(name, object, ways, help, info);
+    }
+    /// A mapping with keys of its own.
+    template <class T>
+    void section(const char* name, T& object, const char* /*help*/, const KeyInfo& info = {}) {
+        if (!section_.has(name)) return;
+        object = T{};
+        SectionReader map = section_.section(name, info.inside);
+        KeyReader reader(map);
+        keys(reader, object);
+        map.finish();
+    }
+    void mention(const char* name, const char* /*help*/, const KeyInfo& info = {}) {
+        begin(name, info);
+    }
+
+  private:
+    /// There may be something to read.
+    bool begin(const char* name, const KeyInfo& info);
+
+    SectionReader& section_;
+    bool shared_;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "config/job_key.h"
+#include "config/job_words.h"
+
+namespace loratrain {
+
+std::string value_text(const std::string& value);
+std::string value_text(bool value);
+/// With a point in front of the exponent, so that YAML 1.1 readers see a number too.
+std::string value_text(double value);
+std::string value_text(int value);
+std::string value_text(std::int64_t value);
+std::string value_text(std::uint64_t value);
+std::string value_text(const std::optional<int>& value);           ///< none = auto
+std::string value_text(const std::optional<std::int64_t>& value);  ///< none = auto
+std::optional<std::string> value_text(const EvalSplit& value);
+std::optional<std::string> value_text(const std::optional<double>& value);
+std::string written_path(const std::string& path);  ///< absolute; "" stays
+
+/// A key as a visitor sees it.
+struct SeenKey {
+    const char* name;
+    const char* help;
+    const KeyInfo& info;
+    std::optional<std::string> text;  ///< as the job file has it; none: not given, or no one text
+    bool whole = false;               ///< its values are whole numbers
+};
+
+/// Visits keys and sees every value as a text. Visitors of structured values hide `own`, `items`
+/// and `section`.
+class KeyTexts {
+  public:
+    virtual ~KeyTexts() = default;
+
+    template <class T>
+    void key(const char* name, const T& value, const char* help, const KeyInfo& info = {}) {
+        constexpr bool whole = (std::integral<T> && !std::same_as<T, bool>) ||
+                               std::same_as<T, std::optional<int>> ||
+                               std::same_as<T, std::optional<std::int64_t>>;
+        see({name, help, info, value_text(value), whole || info.whole});
+    }
+    template <class E, std::size_t N>
+    void key(const char* name, const E& value, const std::array<Word<E>, N>& words,
+             const char* help, const KeyInfo& info = {}) {
+        see({name, help, info, word_of(words, value)});
+    }
+    void path(const char* name, const std::string& value, const char* help,
+              const KeyInfo& info = {}) {
+        see({name, help, info, written_path(value)});
+    }
+    template <class T>
+    void own(const char* name, const T& /*object*/, const OwnKey<T>& /*ways*/, const char* help,
+             const KeyInfo& info = {}) {
+        mention(name, help, info);
+    }
+    template <class T>
+    void section(const char* name, const T& /*object*/, const char* help,
+                 const KeyInfo& info = {}) {
+        mention(name, help, info);
+    }
+    /// Of what is read elsewhere.
+    void mention(const char* name, const char* help, const KeyInfo& info = {}) {
+        see({name, help, info, std::nullopt, info.whole});
+    }
+
+  private:
+    virtual void see(const SeenKey& key) = 0;
+};
+
+}  // namespace loratrain

@@ -1,0 +1,206 @@
+#include "config/section_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "config/job_sections.h"
+#include "config/key_reader.h"
+#include "config/key_writer.h"
+#include "config/model_presets.h"
+
+namespace loratrain {
+
+namespace {
+
+void read_deployment(SectionReader& section, ParallelJob& parallel) {
+    const std::string key = "deployment";
+    const YamlNode* node = section.find(key);
+    const auto is_word = [&](const char* word) {
+        return node->kind == YamlNode::Kind::scalar && node->text == word;
+    };
+    parallel.deployment_open = node == nullptr && !parallel.pipeline_stages;
+    if (node == nullptr || is_word(pipeline_word)) return;
+    parallel.find_deployment = is_word(auto_word);
+    const bool has_entries = node->kind == YamlNode::Kind::list && !node->children.empty();
+    if (!parallel.find_deployment && !has_entries) {
+        section.problem(node->place, key, "is none of pipeline, auto and a list of replicas",
+                        "write pipeline, auto, or as in [{tp: 2, pp: 2}]");
+        return;
+    }
+    for (std::size_t i = 0; i < node->children.size(); ++i) {
+        SectionReader entry(&node->children[i], node->place,
+                            cat(section.path(), ".", key, "[", i, "]"), section.context(),
+                            "parallel.deployment[0]");
+        KeyReader reader(entry);
+        keys(reader, parallel.deployment.emplace_back());
+        entry.finish();
+    }
+    if (parallel.pipeline_stages) {
+        section.problem(node->place, key, "is given together with pipeline_stages",
+                        "keep one of the two");
+    }
+}
+
+/// [{tp: 2, pp: 1, count: 1, microbatch_tokens: auto, recompute: auto}]
+void write_deployment(KeyWriter& out, const ParallelJob& parallel) {
+    if (parallel.find_deployment) return out.put("deployment", auto_word);
+    if (parallel.deployment.empty()) return out.put("deployment", pipeline_word);
+    std::vector<ReplicaJob> replicas = parallel.deployment;
+    out.put_maps("deployment", true, replicas, [&](ReplicaJob& replica) { keys(out, replica); });
+}
+
+void read_stop_tokens(SectionReader& section, GenerateJob& generate) {
+    const YamlNode* node = section.find("stop_tokens");
+    if (node == nullptr) return;
+    constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
+    if (node->kind == YamlNode::Kind::map) {
+        return section.problem(node->place, "stop_tokens", "is a mapping", hint);
+    }
+    std::vector<YamlNode> items = node->children;
+    if (node->kind == YamlNode::Kind::scalar) items = {*node};
+    for (const YamlNode& item : items) {
+        const std::optional<double> token =
+            item.kind == YamlNode::Kind::scalar ? number_in(item.text) : std::nullopt;
+        constexpr double most = std::numeric_limits<std::int32_t>::max();
+        if (token && *token >= 0 && *token <= most && *token == std::floor(*token)) {
+            generate.stop_tokens.push_back(static_cast<std::int32_t>(*token));
+            continue;
+        }
+        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is no token id"), hint);
+    }
+}
+
+void write_stop_tokens(KeyWriter& out, const GenerateJob& generate) {
+    std::vector<std::string> tokens;
+    for (const std::int32_t token : generate.stop_tokens) tokens.push_back(value_text(token));
+    if (!tokens.empty()) out.put_list("stop_tokens", tokens);
+}
+
+void check(SectionReader& section, const ModelJob& model) {
+    const YamlNode* node = section.find("synthetic");
+    if (node == nullptr) {
+        section.require("weights", "give the HDF5 file made by: loratrain import-hf HF_DIR OUT.h5");
+        return;
+    }
+    ProblemLog& log = section.context().log;
+    if (section.has("weights")) {
+        log.add(section.place(), "model: has both weights and synthetic", "give one of them");
+    }
+    if (node->kind == YamlNode::Kind::scalar && !model_preset(model.synthetic)) {
+        log.add(section.place(), "model.synthetic: '" + model.synthetic + "' is not known",
+                "must be one of: " + join(model_preset_names(), ", "));
+    }
+}
+
+void check(SectionReader& section, const RunJob& run) {
+    if (run.dir.empty() || !std::filesystem::path(run.dir).relative_path().empty()) return;
+    section.problem(section.find("dir")->place, "dir", "is the root of the file system",
+                    "give a folder for this run, as in run: {dir: runs/first}");
+}
+
+/// Settles what is open, too.
+void check(SectionReader& section, ParallelJob& parallel) {
+    parallel.deployment_open = !section.has("deployment") && !parallel.pipeline_stages;
+    parallel.assignment_open = parallel.deployment_open && !section.has("assignment");
+    if (!parallel.by_workers()) return;
+    parallel.deployment_open = false;
+    const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();
+    if (parallel.assignment == Assignment::automatic && cut) {
+        section.problem(section.find("assignment")->place, "assignment",
+                        "is auto, but how ranks are cut is given too",
+                        "write each, or leave out pipeline_stages and deployment");
+    }
+    if (parallel.find_deployment || parallel.deployment.size() > 1) {
+        section.problem(
+            section.find("deployment")->place, "deployment",
+            "says nothing of one kind of replica, as workers are",
+            "give one entry, as in [{tp: 1, pp: 2, count: 4}], or leave it out and write "
+            "assignment: auto");
+    }
+}
+
+template <class T>
+void check(SectionReader& /*section*/, const T& /*job*/) {}
+
+template <class T>
+void read_section(SectionReader& top, const char* name, T& job) {
+    SectionReader section = top.section(name);
+    KeyReader reader(section);
+    keys(reader, job);
+    check(section, job);
+    section.finish();
+}
+
+/// What layers keep and where, together.
+void check_offload(SectionReader& top, const Job& job) {
+    if (job.parallel.offload.kind == Offload::Kind::none) return;
+    SectionReader section = top.section("parallel");
+    const Place place = section.find("offload")->place;
+    if (job.parallel.recompute == Recompute::none) {
+        section.problem(place, "offload",
+                        "is given together with recompute: none, which keeps all activations",
+                        "use recompute: auto or layer, of whose layers these are, or offload: "
+                        "none");
+    }
+    using Kind = Residency::Kind;
+    const Kind residency = job.model.residency.kind;
+    if (residency == Kind::stream || residency == Kind::some) {
+        section.problem(place, "offload",
+                        "is given together with a model.residency whose layers come over the "
+                        "same link",
+                        "use residency: all or shared, or offload: none");
+    }
+}
+
+/// What is done with evaluations needs some.
+void check_eval(SectionReader& top, const Job& job) {
+    const EvalJob& eval = job.eval;
+    const bool looks_at_loss = eval.keep_best || eval.early_stopping_patience > 0;
+    if (!looks_at_loss && !eval.generate.wanted()) return;
+    std::string key = "eval.generate";
+    if (looks_at_loss) key = eval.keep_best ? "eval.keep_best" : "eval.early_stopping_patience";
+    const SectionReader section = top.section("eval");
+    ProblemLog& log = top.context().log;
+    if (looks_at_loss && eval.every_steps == 0) {
+        log.add(section.place(), key + ": needs evaluations during training",
+                "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
+    }
+    if (std::none_of(job.datasets.begin(), job.datasets.end(),
+                     [](const DatasetJob& dataset) { return dataset.has_eval(); })) {
+        log.add(section.place(), key + ": no dataset has data to evaluate on",
+                "give a dataset an eval_path or an eval_split");
+    }
+}
+
+}  // namespace
+
+const OwnKey<ParallelJob> deployment_key{read_deployment, write_deployment};
+const OwnKey<GenerateJob> stop_tokens_key{read_stop_tokens, write_stop_tokens};
+
+void read_first_sections(SectionReader& top, Job& job) {
+    read_section(top, "model", job.model);
+    read_section(top, "run", job.run);
+    read_section(top, "parallel", job.parallel);
+    check_offload(top, job);
+    read_section(top, "cluster", job.cluster);
+    read_section(top, "schedule", job.schedule);
+}
+
+void read_last_sections(SectionReader& top, Job& job) {
+    read_section(top, "checkpoint", job.checkpoint);
+    read_section(top, "eval", job.eval);
+    split_by_default(job.eval.split, job.datasets);
+    check_eval(top, job);
+    read_section(top, "export", job.exports);
+    const auto set = [&](AdapterJob& adapter) {
+        adapter.plain_export = job.exports.scaling == ExportScaling::plain;
+        adapter.export_dtype = job.exports.dtype;
+    };
+    set(job.defaults.adapter);
+    for (AdapterJob& adapter : job.adapters) set(adapter);
+    read_section(top, "logging", job.logging);
+}
+
+}  // namespace loratrain
