@@ -87,7 +87,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
 CommandLine parse_bench_line(const Words& words) {
     CommandLine line;
     line.command = Command::bench;
-    const Parsed parsed = parse_words(words, bench_options(line.bench));
+    const Parsed parsed = parse_words(words, bench_options(line));
     Problems problems;
     for (const std::string& argument : parsed.arguments) {
         problems.add("bench", "unexpected argument '" + argument + "'", see_help);

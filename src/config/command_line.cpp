@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "config/bench_line.h"
@@ -13,6 +15,7 @@
 
 namespace loratrain {
 
+namespace po = boost::program_options;
 using namespace command_options;
 
 namespace {
@@ -145,10 +148,23 @@ void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
     }
 }
 
-CommandLine parse_train(const Words& words) {
+/// What may follow `loratrain`.
+struct CommandRow {
+    const char* word;  ///< "" = a job file
+    Command command;
+    po::options_description (*options)(CommandLine& line);
+    CommandLine (*parse)(const CommandRow& row, const Words& words);
+    /// Of parse_folders: what to write, a second argument beside run_dir, and whether it takes
+    /// --base.
+    const char* usage = "";
+    std::string CommandLine::*second = nullptr;
+    bool needs_base = false;
+};
+
+CommandLine parse_train(const CommandRow& row, const Words& words) {
     CommandLine line;
-    line.command = Command::train;
-    const Parsed parsed = parse_words(words, train_options(line));
+    line.arguments = words;
+    const Parsed parsed = parse_words(words, row.options(line));
     Problems problems;
     read_job_path(parsed.arguments, line, problems);
     read_overrides(parsed, line, problems);
@@ -160,10 +176,10 @@ CommandLine parse_train(const Words& words) {
     return line;
 }
 
-CommandLine parse_import(const Words& words) {
+CommandLine parse_import(const CommandRow& row, const Words& words) {
     CommandLine line;
-    line.command = Command::import_hf;
-    const Parsed parsed = parse_words(words, import_options(line));
+    line.command = row.command;
+    const Parsed parsed = parse_words(words, row.options(line));
     Problems problems;
     check_arguments("import-hf", parsed.arguments, 2, "write loratrain import-hf HF_DIR OUT.h5",
                     problems);
@@ -191,112 +207,100 @@ CommandLine parse_import(const Words& words) {
     return line;
 }
 
-CommandLine parse_about_run(Command command, const Words& words) {
+/// A command about one folder, or about several.
+CommandLine parse_folders(const CommandRow& row, const Words& words) {
     CommandLine line;
-    line.command = command;
-    const bool report = command == Command::report;
-    const Parsed parsed = parse_words(words, report ? report_options(line) : status_options(line));
-    if (parsed.arguments.empty() || !report) {
+    line.command = row.command;
+    const Parsed parsed = parse_words(words, row.options(line));
+    const std::string usage = cat("write loratrain ", row.word, " ", row.usage);
+    const Words& folders = parsed.arguments;
+    if (row.command != Command::report || folders.empty()) {
         Problems problems;
-        check_arguments(report ? "report" : "status", parsed.arguments, 1,
-                        report ? "write loratrain report RUN_DIR [RUN_DIR ...] [--out FILE]"
-                               : "write loratrain status RUN_DIR [--follow]",
-                        problems);
+        check_arguments(row.word, folders, row.second != nullptr ? 2 : 1, usage.c_str(), problems);
         problems.throw_if_any();
     }
-    line.run_dir = parsed.arguments.front();
-    line.other_runs.assign(parsed.arguments.begin() + 1, parsed.arguments.end());
-    return line;
-}
-
-/// `count` arguments of a command that takes `options`.
-Parsed parse_arguments(const char* command, const Words& words, std::size_t count,
-                       const boost::program_options::options_description& options,
-                       const char* usage) {
-    Parsed parsed = parse_words(words, options);
-    Problems problems;
-    check_arguments(command, parsed.arguments, count, usage, problems);
-    problems.throw_if_any();
-    return parsed;
-}
-
-CommandLine parse_stop(const Words& words) {
-    CommandLine line;
-    line.command = Command::stop;
-    const Parsed parsed =
-        parse_arguments("stop", words, 2, {}, "write loratrain stop RUN_DIR ADAPTER");
-    line.run_dir = parsed.arguments[0];
-    line.adapter = parsed.arguments[1];
-    return line;
-}
-
-CommandLine parse_check_export(const Words& words) {
-    CommandLine line;
-    line.command = Command::check_export;
-    constexpr const char* usage = "write loratrain check-export ADAPTER_DIR --base BASE.h5";
-    const Parsed parsed = parse_arguments("check-export", words, 1, base_options(line), usage);
-    if (line.base.empty()) throw InputError("--base", "is missing", usage);
-    line.run_dir = parsed.arguments.front();
-    return line;
-}
-
-CommandLine parse_merge(const Words& words) {
-    CommandLine line;
-    line.command = Command::merge;
-    constexpr const char* usage = "write loratrain merge ADAPTER_DIR OUT_DIR --base BASE.h5";
-    const Parsed parsed = parse_arguments("merge", words, 2, base_options(line), usage);
-    if (line.base.empty()) throw InputError("--base", "is missing", usage);
-    line.run_dir = parsed.arguments[0];
-    line.output = parsed.arguments[1];
-    return line;
-}
-
-CommandLine parse_selftest(const Words& words) {
-    CommandLine line;
-    line.command = Command::selftest;
-    const Parsed parsed = parse_words(words, boost::program_options::options_description());
-    if (!parsed.arguments.empty()) {
-        throw InputError("selftest", "unexpected argument '" + parsed.arguments.front() + "'",
-                         "write loratrain selftest");
+    if (row.needs_base && line.base.empty()) throw InputError("--base", "is missing", usage);
+    line.run_dir = folders.front();
+    if (row.second != nullptr) {
+        line.*row.second = folders.back();
+    } else {
+        line.other_runs.assign(folders.begin() + 1, folders.end());
     }
     return line;
 }
 
-bool has_word(const Words& words, const char* word) {
-    return std::find(words.begin(), words.end(), word) != words.end();
+CommandLine parse_bench(const CommandRow& /*row*/, const Words& words) {
+    return parse_bench_line(words);
 }
+
+CommandLine parse_selftest(const CommandRow& row, const Words& words) {
+    CommandLine line;
+    line.command = row.command;
+    const Parsed parsed = parse_words(words, row.options(line));
+    if (parsed.arguments.empty()) return line;
+    throw InputError("selftest", "unexpected argument '" + parsed.arguments.front() + "'",
+                     "write loratrain selftest");
+}
+
+po::options_description no_options(CommandLine& /*line*/) {
+    return po::options_description();
+}
+
+constexpr CommandRow train_row{"", Command::train, train_options, parse_train};
+constexpr CommandRow command_rows[] = {
+    {"status", Command::status, status_options, parse_folders, "RUN_DIR [--follow]"},
+    {"report", Command::report, report_options, parse_folders,
+     "RUN_DIR [RUN_DIR ...] [--out FILE]"},
+    train_row,
+    {"import-hf", Command::import_hf, import_options, parse_import},
+    {"check-export", Command::check_export, base_options, parse_folders,
+     "ADAPTER_DIR --base BASE.h5", nullptr, true},
+    {"merge", Command::merge, base_options, parse_folders, "ADAPTER_DIR OUT_DIR --base BASE.h5",
+     &CommandLine::output, true},
+    {"bench", Command::bench, bench_options, parse_bench},
+    {"stop", Command::stop, no_options, parse_folders, "RUN_DIR ADAPTER", &CommandLine::adapter},
+    {"selftest", Command::selftest, no_options, parse_selftest},
+};
+
+/// Of `loratrain` without a command: it asks for a text.
+constexpr std::pair<const char*, Command> texts[] = {
+    {"--help", Command::help},
+    {"-h", Command::help},
+    {"--keys", Command::keys},
+    {"--version", Command::version},
+};
 
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
     const Words words(argv + std::min(argc, 1), argv + argc);
-    CommandLine line;
-    if (has_word(words, "--help") || has_word(words, "-h")) {
-        line.command = Command::help;
+    for (const auto& [word, command] : texts) {
+        if (std::find(words.begin(), words.end(), word) == words.end()) continue;
+        CommandLine line;
+        line.command = command;
         return line;
     }
-    if (has_word(words, "--keys")) {
-        line.command = Command::keys;
-        return line;
+    const std::string first = words.empty() ? "" : words.front();
+    const auto* const row = std::ranges::find_if(
+        command_rows, [&](const CommandRow& each) { return !first.empty() && first == each.word; });
+    if (row == std::end(command_rows)) return train_row.parse(train_row, words);
+    return row->parse(*row, {words.begin() + 1, words.end()});
+}
+
+std::vector<CommandWords> command_words() {
+    std::vector<CommandWords> all;
+    for (const CommandRow& row : command_rows) {
+        CommandLine line;
+        const po::options_description options = row.options(line);
+        CommandWords& command = all.emplace_back(CommandWords{row.word, {}});
+        for (const auto& option : options.options()) {
+            command.options.push_back(
+                {"--" + option->long_name(), option->semantic()->max_tokens() > 0});
+        }
+        if (!command.word.empty()) continue;
+        for (const char* option : general_options) command.options.push_back({option, false});
     }
-    if (has_word(words, "--version")) {
-        line.command = Command::version;
-        return line;
-    }
-    const std::string command = words.empty() ? "" : words.front();
-    if (command == "import-hf") return parse_import({words.begin() + 1, words.end()});
-    if (command == "bench") return parse_bench_line({words.begin() + 1, words.end()});
-    if (command == "status")
-        return parse_about_run(Command::status, {words.begin() + 1, words.end()});
-    if (command == "report")
-        return parse_about_run(Command::report, {words.begin() + 1, words.end()});
-    if (command == "stop") return parse_stop({words.begin() + 1, words.end()});
-    if (command == "check-export") return parse_check_export({words.begin() + 1, words.end()});
-    if (command == "merge") return parse_merge({words.begin() + 1, words.end()});
-    if (command == "selftest") return parse_selftest({words.begin() + 1, words.end()});
-    line = parse_train(words);
-    line.arguments = words;
-    return line;
+    return all;
 }
 
 }  // namespace loratrain

@@ -82,7 +82,8 @@ po::options_description base_options(CommandLine& line) {
     return options;
 }
 
-po::options_description bench_options(CommandLine::Bench& bench) {
+po::options_description bench_options(CommandLine& line) {
+    CommandLine::Bench& bench = line.bench;
     po::options_description options;
     auto add = options.add_options();
     add("steps", po::value(&bench.steps));
@@ -161,33 +162,5 @@ void check_word(const char* option, const std::string& word, const Words& known,
 }
 
 }  // namespace command_options
-
-std::vector<CommandWords> command_words() {
-    using namespace command_options;
-    CommandLine line;
-    const auto words_of = [](const char* word, const po::options_description& options) {
-        CommandWords command{word, {}};
-        for (const auto& option : options.options()) {
-            command.options.push_back(
-                {"--" + option->long_name(), option->semantic()->max_tokens() > 0});
-        }
-        return command;
-    };
-    std::vector<CommandWords> all{
-        words_of("status", status_options(line)),
-        words_of("report", report_options(line)),
-        words_of("", train_options(line)),
-        words_of("import-hf", import_options(line)),
-        words_of("check-export", base_options(line)),
-        words_of("merge", base_options(line)),
-        words_of("bench", bench_options(line.bench)),
-        words_of("stop", po::options_description()),
-        words_of("selftest", po::options_description()),
-    };
-    const auto no_command = std::find_if(
-        all.begin(), all.end(), [](const CommandWords& command) { return command.word.empty(); });
-    for (const char* option : general_options) no_command->options.push_back({option, false});
-    return all;
-}
 
 }  // namespace loratrain

@@ -24,7 +24,7 @@ boost::program_options::options_description status_options(CommandLine& line);
 boost::program_options::options_description report_options(CommandLine& line);
 /// Of check-export and merge.
 boost::program_options::options_description base_options(CommandLine& line);
-boost::program_options::options_description bench_options(CommandLine::Bench& bench);
+boost::program_options::options_description bench_options(CommandLine& line);
 
 struct Parsed {
     boost::program_options::variables_map values;
