@@ -47,7 +47,8 @@ struct FlatJob {
 
 std::string flat_text(const YamlNode& node) {
     const bool map = node.kind == YamlNode::Kind::map;
-    if (!map && node.kind != YamlNode::Kind::list) return node.text.empty() ? "''" : node.text;
+    if (!map && node.kind != YamlNode::Kind::list)
+        return node.text.empty() ? empty_value : node.text;
     std::vector<std::string> words;
     for (const YamlNode& child : node.children) {
         words.push_back(map ? cat(child.key, ": ", flat_text(child)) : flat_text(child));
@@ -179,6 +180,16 @@ bool may_change(const Setting& setting, const std::string& now, const FlatJob& j
 }
 
 }  // namespace
+
+std::vector<KeyValues> adapter_values(const Job& job) {
+    std::vector<KeyValues> values;
+    for (const Setting& setting : flatten_job(to_yaml(job), "job").settings) {
+        if (setting.section != "adapters") continue;
+        if (setting.key == "name") values.emplace_back();
+        values.back().emplace(setting.key, setting.value);
+    }
+    return values;
+}
 
 JobDifference compare_jobs(const std::string& before, const std::string& now,
                            const std::string& path, const BackendsOfAuto& backends) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ int read_peer_timeout(const std::string& path, const std::vector<Override>& over
 /// The effective job as YAML with every key written out and `defaults` merged into each adapter;
 /// read_job reads it back to the same Job. Written to <run.dir>/resolved.yaml.
 std::string to_yaml(const Job& job);
+
+/// The keys that to_yaml writes of an adapter, each value in one line.
+using KeyValues = std::map<std::string, std::string>;
+inline constexpr const char* empty_value = "''";
+/// Those of all adapters.
+std::vector<KeyValues> adapter_values(const Job& job);
 
 /// What differs between two resolved jobs, as "key: old -> new" lines; `harmless` keys are those
 /// that may change between a checkpoint and its continuation (logging, checkpoint, eval cadence,

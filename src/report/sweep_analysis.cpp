@@ -2,52 +2,55 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 #include <map>
+#include <utility>
 
 #include "base/text.h"
-#include "config/job_words.h"
+#include "config/job_keys.h"
+#include "config/job_yaml.h"
 #include "config/targets_text.h"
+#include "config/yaml_reader.h"
 
 namespace loratrain {
 
 namespace {
 
-using ValueOf = std::function<std::string(const AdapterJob&)>;
+/// How a key is called here where its value is shown in another form; "" = it is not compared.
+std::string shown_name(const std::string& key) {
+    if (key == "lora_alpha") return "lora_alpha / r";
+    if (key == "num_train_epochs") return "length";
+    for (const char* other : {"name", "dataset", "max_steps", "priority", "trial"}) {
+        if (key == other) return "";
+    }
+    return key;
+}
 
-std::vector<std::pair<std::string, ValueOf>> key_values() {
-    const auto number = [](double AdapterJob::*field) {
-        return [field](const AdapterJob& a) { return format_exact(a.*field); };
-    };
-    const auto whole = [](int AdapterJob::*field) {
-        return [field](const AdapterJob& a) { return std::to_string(a.*field); };
-    };
-    return {
-        {"r", whole(&AdapterJob::r)},
-        {"learning_rate", number(&AdapterJob::learning_rate)},
-        {"global_batch_size", whole(&AdapterJob::global_batch_size)},
-        {"lora_alpha / r", [](const AdapterJob& a) { return format_exact(a.lora_alpha / a.r); }},
-        {"lora_dropout", number(&AdapterJob::lora_dropout)},
-        {"target_modules", targets_text},
-        {"use_rslora", [](const AdapterJob& a) { return a.use_rslora ? "true" : "false"; }},
-        {"init_from", [](const AdapterJob& a) { return a.init_from; }},
-        {"ref_adapter", [](const AdapterJob& a) { return a.ref_adapter; }},
-        {"lr_scheduler_type",
-         [](const AdapterJob& a) { return word_of(lr_scheduler_words, a.lr_scheduler_type); }},
-        {"warmup_steps", number(&AdapterJob::warmup_steps)},
-        {"optim", [](const AdapterJob& a) { return word_of(optim_words, a.optim); }},
-        {"weight_decay", number(&AdapterJob::weight_decay)},
-        {"adam_beta1", number(&AdapterJob::adam_beta1)},
-        {"adam_beta2", number(&AdapterJob::adam_beta2)},
-        {"adam_epsilon", number(&AdapterJob::adam_epsilon)},
-        {"max_grad_norm", number(&AdapterJob::max_grad_norm)},
-        {"length",
-         [](const AdapterJob& a) {
-             return a.max_steps ? cat(*a.max_steps, " steps")
-                                : format_exact(a.num_train_epochs) + " epochs";
-         }},
-        {"seed", [](const AdapterJob& a) { return std::to_string(a.seed); }},
-    };
+/// `given`: the adapter's keys that the resolved job has.
+std::string shown_value(const JobKey& key, const AdapterJob& adapter, const KeyValues& given) {
+    if (key.key == "lora_alpha") return format_exact(adapter.lora_alpha / adapter.r);
+    if (key.key == "target_modules") return targets_text(adapter);
+    if (key.key == "num_train_epochs") {
+        return adapter.max_steps ? cat(*adapter.max_steps, " steps")
+                                 : format_exact(adapter.num_train_epochs) + " epochs";
+    }
+    const auto found = given.find(key.key);
+    if (found == given.end()) return key.default_value;
+    if (found->second == empty_value) return "";
+    const std::optional<double> number = number_in(found->second);
+    return number ? format_exact(*number) : found->second;
+}
+
+/// Keys of adapters, those first that sweeps vary most.
+std::vector<const JobKey*> compared_keys() {
+    std::vector<const JobKey*> keys;
+    for (const char* first : {"r", "learning_rate", "global_batch_size"}) {
+        keys.push_back(find_job_key(adapter_section, first));
+    }
+    for (const JobKey& key : job_keys()) {
+        const bool known = std::find(keys.begin(), keys.end(), &key) != keys.end();
+        if (key.section == adapter_section && !known) keys.push_back(&key);
+    }
+    return keys;
 }
 
 double leading_number(const std::string& text) {
@@ -56,14 +59,8 @@ double leading_number(const std::string& text) {
     return value;
 }
 
-SweptKey swept_key(const std::string& name, const ValueOf& value_of, const Job& job,
-                   const std::vector<const AdapterResult*>& trials) {
+SweptKey swept_key(const std::string& name, const std::vector<std::string>& of_trial) {
     SweptKey key{name, {}, {}, 0.0, std::nullopt};
-    std::vector<std::string> of_trial;
-    of_trial.reserve(trials.size());
-    for (const AdapterResult* trial : trials) {
-        of_trial.push_back(value_of(job.adapter(trial->adapter)));
-    }
     key.values = of_trial;
     std::sort(key.values.begin(), key.values.end(), [](const auto& a, const auto& b) {
         return std::pair(leading_number(a), a) < std::pair(leading_number(b), b);
@@ -142,9 +139,18 @@ SweptTrials analyse_sweep(const RunRecord& run, DatasetId dataset) {
         const bool here = run.job.adapter(result.adapter).dataset == dataset;
         if (here && result.trial) sweep.trials.push_back(&result);
     }
-    for (const auto& [name, value_of] : key_values()) {
-        SweptKey key = swept_key(name, value_of, run.job, sweep.trials);
-        if (key.values.size() > 1) sweep.keys.push_back(std::move(key));
+    const std::vector<KeyValues> given = adapter_values(run.job);
+    for (const JobKey* key : compared_keys()) {
+        const std::string name = shown_name(key->key);
+        if (name.empty()) continue;
+        std::vector<std::string> of_trial;
+        of_trial.reserve(sweep.trials.size());
+        for (const AdapterResult* trial : sweep.trials) {
+            of_trial.push_back(
+                shown_value(*key, run.job.adapter(trial->adapter), given[index(trial->adapter)]));
+        }
+        SweptKey swept = swept_key(name, of_trial);
+        if (swept.values.size() > 1) sweep.keys.push_back(std::move(swept));
     }
     sweep.complete = compared_trials(sweep).size();
     for (SweptKey& key : sweep.keys) {

@@ -44,6 +44,19 @@ TEST(SweepAnalysis, KeysThatVaryAndWhatTheyMatter) {
     EXPECT_NEAR(sweep.keys[1].spread_through_best.value(), 0.1, 1e-12);
 }
 
+/// Also where the job that is written leaves out the usual value.
+TEST(SweepAnalysis, EveryKeyThatDiffersIsCompared) {
+    RunRecord run = swept_run();
+    run.job.adapters[1].loraplus_lr_ratio = 16.0;
+    run.job.adapters[2].max_steps = 7;
+    const SweptTrials sweep = analyse_sweep(run, DatasetId{0});
+    ASSERT_EQ(sweep.keys.size(), 4U);
+    EXPECT_EQ(sweep.keys[2].name, "loraplus_lr_ratio");
+    EXPECT_EQ(sweep.keys[2].values, (std::vector<std::string>{"1", "16"}));
+    EXPECT_EQ(sweep.keys[3].name, "length");
+    EXPECT_EQ(sweep.keys[3].values, (std::vector<std::string>{"1 epochs", "7 steps"}));
+}
+
 TEST(SweepAnalysis, TrialsEndedEarlyDoNotCompare) {
     RunRecord run = swept_run();
     for (std::size_t t = 2; t < 4; ++t) run.results[t].status = "PRUNED";
