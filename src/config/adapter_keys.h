@@ -22,34 +22,25 @@ void keys(V& v, LrSchedulerKwargs& kwargs) {
         "num_cycles", kwargs.num_cycles,
         "waves of a cosine; restarts of cosine_with_restarts, also of warmup_stable_decay's decay",
         {.usual = "0.5; 1 of restarts",
-         .null_is_none = true,
          .of = "cosine, cosine_with_restarts, cosine_with_min_lr, warmup_stable_decay"});
     v.key("min_lr", kwargs.min_lr, "rate that cosine_with_min_lr ends with",
-          {.usual = "none", .null_is_none = true, .of = "cosine_with_min_lr"});
+          {.usual = "none", .of = "cosine_with_min_lr"});
     v.key("min_lr_rate", kwargs.min_lr_rate, "the same, of the learning rate",
-          {.usual = "none", .null_is_none = true, .of = "cosine_with_min_lr"});
+          {.usual = "none", .of = "cosine_with_min_lr"});
     v.key("lr_end", kwargs.lr_end, "rate that polynomial ends with",
-          {.usual = "1.0e-07", .null_is_none = true, .of = "polynomial"});
-    v.key("power", kwargs.power, "of polynomial",
-          {.usual = "1", .null_is_none = true, .of = "polynomial"});
+          {.usual = "1.0e-07", .of = "polynomial"});
+    v.key("power", kwargs.power, "of polynomial", {.usual = "1", .of = "polynomial"});
     v.key("timescale", kwargs.timescale, "steps of inverse_sqrt",
           {.range = at_least(1),
            .usual = "the warm-up's, or 10000",
-           .null_is_none = true,
            .whole = true,
            .of = "inverse_sqrt"});
     v.key("num_decay_steps", kwargs.num_decay_steps, "of warmup_stable_decay",
-          {.usual = "required there",
-           .null_is_none = true,
-           .whole = true,
-           .of = "warmup_stable_decay"});
+          {.usual = "required there", .whole = true, .of = "warmup_stable_decay"});
     v.key("num_stable_steps", kwargs.num_stable_steps, "of warmup_stable_decay",
-          {.usual = "what is left",
-           .null_is_none = true,
-           .whole = true,
-           .of = "warmup_stable_decay"});
+          {.usual = "what is left", .whole = true, .of = "warmup_stable_decay"});
     v.key("min_lr_ratio", kwargs.min_lr_ratio, "what warmup_stable_decay begins and ends with",
-          {.usual = "0", .null_is_none = true, .of = "warmup_stable_decay"});
+          {.usual = "0", .of = "warmup_stable_decay"});
     v.key("warmup_type", kwargs.warmup_type, lr_ramp_words,
           "of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`",
           {.written = kwargs.warmup_type != usual.warmup_type, .of = "warmup_stable_decay"});
@@ -71,14 +62,11 @@ void keys(V& v, LossJob& loss) {
     v.key("loss_type", loss.type, loss_type_words,
           "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`; of `sft`: `nll`, `dft`",
           {.usual = "sigmoid; nll",
-           .written = loss.has_types() || loss.is_dft(),
+           .written = !sft || loss.is_dft(),
            .of = "dpo, cpo or sft",
            .used = loss.has_types() || sft});
     v.key("beta", loss.beta, "scale of rewards; of `orpo` weight of the odds ratio",
-          {.range = above(0.0),
-           .written = loss.has_rewards(),
-           .of = "dpo, cpo, simpo, orpo or kto",
-           .used = loss.has_rewards()});
+          {.range = above(0.0), .of = "dpo, cpo, simpo, orpo or kto", .used = loss.has_rewards()});
     v.key("label_smoothing", loss.label_smoothing,
           "of `simpo`, and of `sigmoid`: share of pairs that are wrong; of `dpo` that is cDPO (TRL "
           "1.16 takes the key there and does nothing with it)",
@@ -87,29 +75,26 @@ void keys(V& v, LossJob& loss) {
            .of = "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)",
            .used = loss.has_label_smoothing() || loss.label_smoothing == 0});
     v.key("simpo_gamma", loss.simpo_gamma, "of `simpo`: the margin of rewards that it aims at",
-          {.written = loss.loss == Loss::simpo, .of = "simpo", .used = loss.loss == Loss::simpo});
+          {.of = "simpo", .used = loss.loss == Loss::simpo});
     v.key("cpo_alpha", loss.cpo_alpha,
           "of `cpo`, `simpo`: weight of the chosen samples' cross-entropy",
-          {.usual = "`cpo` 1, `simpo` 0",
-           .written = loss.has_cpo_alpha(),
-           .of = "cpo or simpo",
-           .used = loss.has_cpo_alpha()});
+          {.usual = "`cpo` 1, `simpo` 0", .of = "cpo or simpo", .used = loss.has_cpo_alpha()});
     v.key("desirable_weight", loss.desirable_weight, "of `kto`: of the losses of desirable samples",
-          {.written = kto, .of = "kto", .used = kto});
+          {.of = "kto", .used = kto});
     v.key("undesirable_weight", loss.undesirable_weight, "of `kto`: of the others",
-          {.written = kto, .of = "kto", .used = kto});
+          {.of = "kto", .used = kto});
     v.key("temperature", loss.temperature, "of `cit`: what similarities are divided by",
-          {.range = above(0.0), .written = cit, .of = "cit", .used = cit});
+          {.range = above(0.0), .of = "cit", .used = cit});
     v.key("lambda", loss.lambda, "of `cit`: largest weight of the contrastive loss",
-          {.written = cit, .of = "cit", .used = cit});
+          {.of = "cit", .used = cit});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
           "of `sft`: share of the target that all tokens have",
           {.range = from_to_below(0.0, 1.0),
-           .written = sft && loss.label_smoothing_factor != 0,
+           .written = loss.label_smoothing_factor != 0,
            .of = "sft with loss_type: nll",
            .used = (sft && !loss.is_dft()) || loss.label_smoothing_factor == 0});
     v.key("z_loss", loss.z_loss, "of `sft`: weight of the squared log of the sum of exp(logits)",
-          {.written = sft && loss.z_loss != 0, .of = "sft", .used = sft || loss.z_loss == 0});
+          {.written = loss.z_loss != 0, .of = "sft", .used = sft || loss.z_loss == 0});
 }
 
 /// Rank, form and modules.
@@ -168,6 +153,7 @@ void optimizer_keys(V& v, AdapterJob& job) {
               "what the schedule takes beside: below",
               {.usual = "none",
                .written = job.lr_scheduler_kwargs != LrSchedulerKwargs{},
+               .null_is_none = true,
                .in_line = true,
                .inside = "lr_scheduler_kwargs"});
     v.own("warmup_steps", job, warmup_key, "whole, or below 1 a fraction of the steps",

@@ -9,11 +9,11 @@ namespace loratrain {
 
 /// A key that PEFT, Hugging Face's trainers, axolotl, LLaMA-Factory or others have and jobs do not.
 struct ForeignKey {
-    const char* keys;      ///< "a b c": one or several that mean the same
-    const char* section;   ///< JobKey::section of the key that takes their place
-    const char* ours;      ///< that key; "" = none does
-    const char* answer;    ///< what they are here, beyond that; may be ""
-    const char* harmless;  ///< values that ask for what is done anyway, "a b c"; "*" = every value
+    const char* keys;       ///< "a b c": one or several that mean the same
+    const char* harmless;   ///< values that ask for what is done anyway, "a b c"; "*" = every value
+    const char* answer;     ///< what they are here; may be "" where a key takes their place
+    const char* ours = "";  ///< that key; "" = none does
+    const char* section = "";  ///< its JobKey::section
 };
 
 /// nullptr = nobody's; the one that a key of `section` (JobKey) replaces goes first.

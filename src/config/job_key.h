@@ -47,14 +47,14 @@ struct KeyInfo {
     const char* usual = nullptr;
     const char* required = nullptr;  ///< what to do where it is missing; nullptr = it may be
     bool written = true;             ///< to the resolved job, where it has a value
-    bool null_is_none = false;       ///< a null is as no key, as with PEFT
+    bool null_is_none = false;       ///< a null is as no key; of a section: of its keys
     bool in_line = false;            ///< written as {a: 1}
     bool whole = false;              ///< of a field that holds fractions too
     Resume resume = Resume::refused;
     bool shared = true;              ///< of adapters: `defaults` may have it, and a sweep vary it
     const char* in_names = nullptr;  ///< what stands for it in names of trials; nullptr = "key-"
     /// Of keys that have no meaning with every loss or schedule: whose they are, for people, and
-    /// that the job's is among them.
+    /// that the job's is among them, or that the value does nothing. Others are not written.
     const char* of = nullptr;
     bool used = true;
     /// Of values with keys of their own: the heading that these have (JobKey::section).
@@ -65,7 +65,8 @@ class SectionReader;
 class KeyWriter;
 
 /// How a structured value is read over `T` and written; nullptr: with another key, or not at all.
-template <class T>
+/// `Item`: what has keys of its own in it.
+template <class T, class Item = void>
 struct OwnKey {
     void (*read)(SectionReader& section, T& object) = nullptr;
     void (*write)(KeyWriter& out, const T& object) = nullptr;
@@ -87,7 +88,7 @@ struct WordOrNumber {
         return true;
     }
     int given() const {
-        if constexpr (requires { number.has_value(); })
+        if constexpr (requires { number.value_or(0); })
             return number.value_or(0);
         else
             return number;

@@ -31,9 +31,14 @@ class KeyList : public KeyTexts {
         add_inside(std::move(list));
     }
     template <class T, class Item>
-    void items(const char* name, const T& /*object*/, const OwnKey<T>& /*ways*/, Item item,
-               const char* help, const KeyInfo& info = {}) {
-        section(name, item, help, info);
+    void own(const char* name, const T& /*object*/, const OwnKey<T, Item>& /*ways*/,
+             const char* help, const KeyInfo& info = {}) {
+        if constexpr (std::is_void_v<Item>) {
+            mention(name, help, info);
+        } else {
+            Item item;
+            section(name, item, help, info);
+        }
     }
     template <class T>
     void section(const char* name, T& object, const char* help, const KeyInfo& info = {}) {

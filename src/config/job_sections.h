@@ -83,13 +83,13 @@ template <class V>
 void keys(V& v, ParallelJob& parallel) {
     v.key("pipeline_stages", parallel.pipeline_stages, "of one pipeline; `auto`: all ranks",
           {.range = at_least(1)});
-    v.items("deployment", parallel, deployment_key, ReplicaJob{},
-            "`pipeline`: one, as above; `auto`: what is found to be fastest; or replicas and how "
-            "they are cut over ranks: `[{tp: 2, pp: 2}]`; without the key `auto` where that gains "
-            "3% on GPUs",
-            {.usual = "auto",
-             .written = !parallel.deployment_open || !parallel.deployment.empty(),
-             .inside = "parallel.deployment[0]"});
+    v.own("deployment", parallel, deployment_key,
+          "`pipeline`: one, as above; `auto`: what is found to be fastest; or replicas and how "
+          "they are cut over ranks: `[{tp: 2, pp: 2}]`; without the key `auto` where that gains "
+          "3% on GPUs",
+          {.usual = "auto",
+           .written = !parallel.deployment_open || !parallel.deployment.empty(),
+           .inside = "parallel.deployment[0]"});
     v.key("microbatch_tokens", parallel.microbatch_tokens,
           "tokens of a microbatch; `auto`: the fastest that fits", {.range = at_least(1)});
     recompute_key(v, parallel,
@@ -163,10 +163,10 @@ template <class V>
 void keys(V& v, DatasetJob& dataset) {
     v.own("path", dataset, train_files_key, "`.jsonl` or `.h5`; a list of several is mixed",
           {.usual = "required"});
-    v.items("files", dataset, OwnKey<DatasetJob>{}, DataFile{},
-            "in place of `path` a list, as in [{path: a.jsonl, weight: 2}, b.jsonl]; metrics have "
-            "their losses as loss/NAME and eval_loss/NAME",
-            {.usual = "none", .inside = "datasets.NAME.files[0]"});
+    v.own("files", dataset, OwnKey<DatasetJob, DataFile>{},
+          "in place of `path` a list, as in [{path: a.jsonl, weight: 2}, b.jsonl]; metrics have "
+          "their losses as loss/NAME and eval_loss/NAME",
+          {.usual = "none", .inside = "datasets.NAME.files[0]"});
     v.own("eval_path", dataset, eval_files_key, "data for evaluation, or a list of files",
           {.usual = "none"});
     v.key("tokenizer", dataset.tokenizer, tokenizer_words,
@@ -255,10 +255,10 @@ template <class V>
 void keys(V& v, SweepSpace& space) {
     v.key("method", space.method, sweep_method_words,
           "`grid`: every combination; `random`; `list`");
-    v.items("space", space, OwnKey<SweepSpace>{}, SweepRange{},
-            "keys of an adapter with lists of values, `{min, max, scale}` or `{times_r: [...]}`; "
-            "`together`: a list of what goes together",
-            {.usual = "required, but with list", .inside = "sweep.space.KEY"});
+    v.own("space", space, OwnKey<SweepSpace, SweepRange>{},
+          "keys of an adapter with lists of values, `{min, max, scale}` or `{times_r: [...]}`; "
+          "`together`: a list of what goes together",
+          {.usual = "required, but with list", .inside = "sweep.space.KEY"});
     v.mention("configurations", "random: how many; list: the trials, each as its keys",
               {.usual = "none"});
     v.key("name", space.name, "what the names of trials begin with", {.usual = "none"});

@@ -35,7 +35,7 @@ void KeyWriter::put_list(const char* key, const std::vector<std::string>& words)
 }
 
 void KeyWriter::see(const SeenKey& key) {
-    if (key.info.written && key.text) put(key.name, *key.text);
+    if (key.info.written && key.info.used && key.text) put(key.name, *key.text);
 }
 
 void KeyWriter::section(const char* name, std::vector<DatasetJob>& datasets, const char* /*help*/,

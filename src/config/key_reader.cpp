@@ -26,7 +26,7 @@ bool KeyReader::begin(const char* name, const KeyInfo& info) {
     if (info.required != nullptr) section_.require(name, info.required);
     const YamlNode* node = section_.find(name);
     const bool null = node != nullptr && node->kind == YamlNode::Kind::null;
-    return !(null && info.null_is_none);
+    return !(null && (info.null_is_none || null_is_none_));
 }
 
 }  // namespace loratrain

@@ -15,9 +15,10 @@ bool is_whole(double value);
 /// Visits keys and reads each that the section has into its field; what cannot be used is logged.
 class KeyReader {
   public:
-    /// `shared`: of `defaults`, without the keys that adapters do not share.
-    explicit KeyReader(SectionReader& section, bool shared = false)
-        : section_(section), shared_(shared) {}
+    /// `shared`: of `defaults`, without the keys that adapters do not share. `null_is_none`: as
+    /// KeyInfo's, of every key.
+    explicit KeyReader(SectionReader& section, bool shared = false, bool null_is_none = false)
+        : section_(section), shared_(shared), null_is_none_(null_is_none) {}
 
     template <class T>
     void key(const char* name, T& value, const char* /*help*/, const KeyInfo& info = {}) {
@@ -49,16 +50,10 @@ class KeyReader {
               const KeyInfo& info = {}) {
         if (begin(name, info)) section_.read_path(name, value);
     }
-    template <class T>
-    void own(const char* name, T& object, const OwnKey<T>& ways, const char* /*help*/,
+    template <class T, class Item>
+    void own(const char* name, T& object, const OwnKey<T, Item>& ways, const char* /*help*/,
              const KeyInfo& info = {}) {
         if (begin(name, info) && ways.read != nullptr) ways.read(section_, object);
-    }
-    /// A list of mappings with the keys of Item.
-    template <class T, class Item>
-    void items(const char* name, T& object, const OwnKey<T>& ways, const Item& /*item*/,
-               const char* help, const KeyInfo& info = {}) {
-        own(name, object, ways, help, info);
     }
     /// A mapping with keys of its own.
     template <class T>
@@ -66,7 +61,7 @@ class KeyReader {
         if (!section_.has(name)) return;
         object = T{};
         SectionReader map = section_.section(name, info.inside);
-        KeyReader reader(map);
+        KeyReader reader(map, false, info.null_is_none);
         keys(reader, object);
         map.finish();
     }
@@ -80,6 +75,7 @@ class KeyReader {
 
     SectionReader& section_;
     bool shared_;
+    bool null_is_none_;
 };
 
 }  // namespace loratrain

@@ -6,14 +6,6 @@
 
 namespace loratrain {
 
-std::string value_text(const std::string& value) {
-    return value;
-}
-
-std::string value_text(bool value) {
-    return value ? "true" : "false";
-}
-
 std::string value_text(double value) {
     std::string text = format_exact(value);
     const std::size_t exponent = text.find('e');
@@ -21,26 +13,6 @@ std::string value_text(double value) {
         text.insert(exponent, ".0");
     }
     return text;
-}
-
-std::string value_text(int value) {
-    return std::to_string(value);
-}
-
-std::string value_text(std::int64_t value) {
-    return std::to_string(value);
-}
-
-std::string value_text(std::uint64_t value) {
-    return std::to_string(value);
-}
-
-std::string value_text(const std::optional<int>& value) {
-    return value ? std::to_string(*value) : auto_word;
-}
-
-std::string value_text(const std::optional<std::int64_t>& value) {
-    return value ? std::to_string(*value) : auto_word;
 }
 
 std::optional<std::string> value_text(const EvalSplit& value) {

@@ -11,17 +11,24 @@
 
 namespace loratrain {
 
-std::string value_text(const std::string& value);
-std::string value_text(bool value);
+/// The value as the job file has it; none where it is not given.
+inline std::string value_text(const std::string& value) {
+    return value;
+}
 /// With a point in front of the exponent, so that YAML 1.1 readers see a number too.
 std::string value_text(double value);
-std::string value_text(int value);
-std::string value_text(std::int64_t value);
-std::string value_text(std::uint64_t value);
-std::string value_text(const std::optional<int>& value);           ///< none = auto
-std::string value_text(const std::optional<std::int64_t>& value);  ///< none = auto
-std::optional<std::string> value_text(const EvalSplit& value);
 std::optional<std::string> value_text(const std::optional<double>& value);
+std::optional<std::string> value_text(const EvalSplit& value);
+template <std::integral Int>
+std::string value_text(Int value) {
+    if constexpr (std::same_as<Int, bool>) return value ? "true" : "false";
+    return std::to_string(value);
+}
+/// None = auto.
+template <std::integral Int>
+std::string value_text(const std::optional<Int>& value) {
+    return value ? value_text(*value) : auto_word;
+}
 std::string written_path(const std::string& path);  ///< absolute; "" stays
 
 /// A key as a visitor sees it.
@@ -33,8 +40,8 @@ struct SeenKey {
     bool whole = false;               ///< its values are whole numbers
 };
 
-/// Visits keys and sees every value as a text. Visitors of structured values hide `own`, `items`
-/// and `section`.
+/// Visits keys and sees every value as a text. Visitors of structured values hide `own` and
+/// `section`.
 class KeyTexts {
   public:
     virtual ~KeyTexts() = default;
@@ -55,9 +62,9 @@ class KeyTexts {
               const KeyInfo& info = {}) {
         see({name, help, info, written_path(value)});
     }
-    template <class T>
-    void own(const char* name, const T& /*object*/, const OwnKey<T>& /*ways*/, const char* help,
-             const KeyInfo& info = {}) {
+    template <class T, class Item>
+    void own(const char* name, const T& /*object*/, const OwnKey<T, Item>& /*ways*/,
+             const char* help, const KeyInfo& info = {}) {
         mention(name, help, info);
     }
     template <class T>

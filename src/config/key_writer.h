@@ -24,15 +24,10 @@ class KeyWriter : public KeyTexts {
         if (!value.has_number()) return put(name, word_of(words, value.word));
         put_map(name, true, [&] { put(value.key, value_text(value.given())); });
     }
-    template <class T>
-    void own(const char* /*name*/, const T& object, const OwnKey<T>& ways, const char* /*help*/,
-             const KeyInfo& info = {}) {
-        if (info.written && ways.write != nullptr) ways.write(*this, object);
-    }
     template <class T, class Item>
-    void items(const char* name, const T& object, const OwnKey<T>& ways, const Item& /*item*/,
-               const char* help, const KeyInfo& info = {}) {
-        own(name, object, ways, help, info);
+    void own(const char* /*name*/, const T& object, const OwnKey<T, Item>& ways,
+             const char* /*help*/, const KeyInfo& info = {}) {
+        if (info.written && info.used && ways.write != nullptr) ways.write(*this, object);
     }
     /// lr_scheduler_kwargs, a part of an adapter, stands in one line.
     template <class T>

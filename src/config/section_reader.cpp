@@ -176,7 +176,7 @@ void check_eval(SectionReader& top, const Job& job) {
 
 }  // namespace
 
-const OwnKey<ParallelJob> deployment_key{read_deployment, write_deployment};
+const OwnKey<ParallelJob, ReplicaJob> deployment_key{read_deployment, write_deployment};
 const OwnKey<GenerateJob> stop_tokens_key{read_stop_tokens, write_stop_tokens};
 
 void read_first_sections(SectionReader& top, Job& job) {

@@ -13,7 +13,7 @@ void read_first_sections(SectionReader& top, Job& job);
 void read_last_sections(SectionReader& top, Job& job);
 
 /// pipeline, auto, or replicas.
-extern const OwnKey<ParallelJob> deployment_key;
+extern const OwnKey<ParallelJob, ReplicaJob> deployment_key;
 extern const OwnKey<GenerateJob> stop_tokens_key;
 
 }  // namespace loratrain
