@@ -95,4 +95,7 @@ struct WordOrNumber {
     }
 };
 
+template <class E, class Int>
+WordOrNumber(E&, E, Int&, const char*, const char*, const char*) -> WordOrNumber<E, Int>;
+
 }  // namespace loratrain
