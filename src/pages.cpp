@@ -2,8 +2,7 @@
 #include <iostream>
 #include <string>
 
-#include "config/bash_completion.h"
-#include "config/man_page.h"
+#include "config/pages.h"
 
 /// Writes what the build installs beside the program: `pages DIR` makes DIR/loratrain.1 and
 /// DIR/loratrain.bash. Needs no MPI, as the program itself does.

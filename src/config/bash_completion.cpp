@@ -1,4 +1,4 @@
-#include "config/bash_completion.h"
+#include "config/pages.h"
 
 #include <algorithm>
 #include <map>

@@ -1,11 +1,10 @@
-#include "config/bench_line.h"
+#include "config/command_options.h"
 
 #include <array>
 #include <utility>
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "config/command_options.h"
 #include "config/job_words.h"
 #include "config/model_presets.h"
 
@@ -84,7 +83,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
 
 }  // namespace
 
-CommandLine parse_bench_line(const Words& words) {
+CommandLine command_options::parse_bench_line(const Words& words) {
     CommandLine line;
     line.command = Command::bench;
     const Parsed parsed = parse_words(words, bench_options(line));

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "config/bench_line.h"
 #include "config/command_options.h"
 #include "config/job_words.h"
 

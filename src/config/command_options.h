@@ -40,4 +40,7 @@ void check_arguments(const char* command, const Words& arguments, std::size_t ne
 void check_word(const char* option, const std::string& word, const Words& known,
                 Problems& problems);
 
+/// What follows `loratrain bench`. Throws InputError on bad usage.
+CommandLine parse_bench_line(const Words& words);
+
 }  // namespace loratrain::command_options

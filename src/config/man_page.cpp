@@ -1,4 +1,4 @@
-#include "config/man_page.h"
+#include "config/pages.h"
 
 #include <algorithm>
 #include <cctype>

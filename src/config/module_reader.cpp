@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/dead_rules.h"
 #include "config/key_writer.h"
+#include "config/targets_text.h"
 
 namespace loratrain {
 
@@ -324,26 +325,6 @@ void read_modules(SectionReader& section, AdapterJob& job) {
     settle_outer(draft, job);
 }
 
-void write_targets(KeyWriter& out, const AdapterJob& job, const ModuleKeys& keys) {
-    std::vector<std::string> words = keys.target_modules;
-    for (int i = 0; i < linear_count && keys.target_modules.empty(); ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (job.targets_linear(linear)) words.emplace_back(module_name(linear));
-    }
-    const bool all = words.size() == linear_count;
-    for (const Linear linear : outer_linears) {
-        if (!job.targets_linear(linear) || !keys.target_modules.empty()) continue;
-        words.emplace_back(module_name(linear));
-    }
-    if (!keys.target_regex.empty()) {
-        out.put("target_modules", keys.target_regex);
-    } else if (all && !job.targets_outer() && keys.target_modules.empty()) {
-        out.put("target_modules", all_linear_word);
-    } else {
-        out.put_list("target_modules", words);
-    }
-}
-
 /// {pattern: value}
 template <class T>
 void write_patterns(KeyWriter& out, const char* key,
@@ -356,7 +337,9 @@ void write_patterns(KeyWriter& out, const char* key,
 
 void write_modules(KeyWriter& out, const AdapterJob& job) {
     const ModuleKeys keys = job.modules ? job.modules->keys() : ModuleKeys{};
-    write_targets(out, job, keys);
+    const std::vector<std::string> targets = listed_targets(job);
+    if (targets.empty()) out.put("target_modules", targets_text(job));
+    if (!targets.empty()) out.put_list("target_modules", targets);
     if (!keys.exclude_regex.empty()) out.put("exclude_modules", keys.exclude_regex);
     if (!keys.exclude_modules.empty()) out.put_list("exclude_modules", keys.exclude_modules);
     std::vector<std::string> layers;

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/job.h"
 
 namespace loratrain {
 
+/// {"q_proj", "v_proj"}; none: a regular expression, or all-linear.
+std::vector<std::string> listed_targets(const AdapterJob& adapter);
 /// "q_proj v_proj", or "all-linear".
 std::string targets_text(const AdapterJob& adapter);
 

@@ -2,10 +2,9 @@
 
 #include <sstream>
 
-#include "config/bash_completion.h"
 #include "config/command_line.h"
 #include "config/job_keys.h"
-#include "config/man_page.h"
+#include "config/pages.h"
 
 namespace loratrain {
 namespace {
