@@ -262,10 +262,6 @@ Operands operands(const Matrix& x, const LoraTables& tables, bool of_a, const Ma
     return op;
 }
 
-unsigned pieces(std::int64_t count, std::int64_t size) {
-    return static_cast<unsigned>((count + size - 1) / size);
-}
-
 cudaError_t clear(cudaStream_t stream, const Matrix& x) {
     if (x.rows == 0 || x.cols == 0) return cudaSuccess;
     const std::size_t size = x.type == Element::f32 ? 4 : 2;

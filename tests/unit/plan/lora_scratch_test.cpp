@@ -32,9 +32,9 @@ const std::vector<std::vector<Linear>>& groups() {
 }
 
 /// What the launchers ask for in a microbatch, by the kernels' own cuts.
-class Microbatch {
+class AskedScratch {
   public:
-    Microbatch(const Case& test, const Plan& plan, Draw& draw) : test_(test), plan_(plan) {
+    AskedScratch(const Case& test, const Plan& plan, Draw& draw) : test_(test), plan_(plan) {
         const std::int64_t most = plan.replicas[0].microbatch_tokens;
         std::int64_t rows =
             draw.between(0, 3) == 0 ? most : draw.between(1, static_cast<int>(most));
@@ -169,7 +169,7 @@ TEST(LoraScratch, WhatLaunchersAskForWasPlanned) {
             engine_layout(test.job, only_replica(plan), plan.replicas[0].stages[0])
                 .operator_scratch;
         for (int i = 0; i < microbatches_of_a_case; ++i) {
-            const Microbatch microbatch(test, plan, draw);
+            const AskedScratch microbatch(test, plan, draw);
             EXPECT_LE(static_cast<std::uint64_t>(microbatch.bytes()), planned)
                 << "case " << seed << ", microbatch " << i;
         }
