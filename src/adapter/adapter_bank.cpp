@@ -61,7 +61,7 @@ void AdapterBank::add_adapters() {
 }
 
 std::int64_t AdapterBank::planned_count(const PlacedTensor& tensor) const {
-    const bool outer = tensor.linear == Linear::head || tensor.linear == Linear::embedding;
+    const bool outer = is_outer(tensor.linear);
     if (!outer || tensor.cut.is_whole()) return tensor.range.count;
     return tensor.range.count / vocabulary().count * most_vocabulary_;
 }
@@ -87,7 +87,7 @@ void AdapterBank::lay_out(AdapterId adapter) {
         return lanes_.count() > 1 && tensor.cut.is_whole();
     };
     const auto is_shared = [&](const PlacedTensor& tensor) {
-        const bool key_value = tensor.linear == Linear::k || tensor.linear == Linear::v;
+        const bool key_value = lane_cut(tensor.linear) == LaneCut::key_value_heads;
         return lanes_.key_value_sharers->size() > 1 && key_value && !tensor.cut.is_whole();
     };
     const std::span<const PlacedTensor> tensors = state.layout.tensors(Part::gradients);
@@ -107,7 +107,7 @@ void AdapterBank::lay_out(AdapterId adapter) {
 bool AdapterBank::is_written_by_every_backward(const AdapterJob& job,
                                                const PlacedTensor& tensor) const {
     const TensorRole role = job.form.tensors[tensor.of_form].role;
-    const bool outer = tensor.linear == Linear::head || tensor.linear == Linear::embedding;
+    const bool outer = is_outer(tensor.linear);
     return (role == TensorRole::a || role == TensorRole::b) && !job.form.projects && !outer &&
            tensor.expert == no_expert;
 }

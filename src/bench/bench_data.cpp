@@ -67,11 +67,11 @@ ModelSpec bench_sizes(const CommandLine::Bench& bench) {
     model.family = "llama";
     model.vocab_size = bench.vocab;
     model.hidden_size = bench.hidden;
-    model.intermediate_size = bench.intermediate;
     model.layers = bench.layers;
-    model.heads = bench.heads;
-    model.kv_heads = bench.heads;
-    model.head_dim = bench.hidden / bench.heads;
+    model.dense().size = bench.intermediate;
+    AttentionSpec& attention = model.attention();
+    attention.heads = attention.kv_heads = bench.heads;
+    attention.head_dim = bench.hidden / bench.heads;
     model.rms_norm_eps = 1e-5;
     return model;
 }

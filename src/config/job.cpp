@@ -7,14 +7,6 @@
 
 namespace loratrain {
 
-namespace {
-
-bool is_outer(Linear linear) {
-    return std::count(outer_linears.begin(), outer_linears.end(), linear) > 0;
-}
-
-}  // namespace
-
 ModuleChoice AdapterJob::choice(std::int64_t layer, Linear linear) const {
     return is_outer(linear) ? modules->of_outer(linear) : modules->at(layer, linear);
 }

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
+#include "config/model_limits.h"
 
 namespace loratrain {
 
@@ -23,7 +24,7 @@ struct Preset {
     bool tied;                  ///< tie_word_embeddings
     std::int64_t head_dim = 0;  ///< 0: hidden / heads
     bool qk_norm = false;
-    ExpertSpec experts{};
+    ExpertSpec experts{};  ///< of no count: a dense MLP
 };
 
 constexpr std::array presets{
@@ -62,7 +63,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         const std::string suffix = cat("-", word);
         if (!name.ends_with(suffix)) continue;
         auto model = model_preset(name.substr(0, name.size() - suffix.size()));
-        if (!model || model->has_experts()) return std::nullopt;
+        if (!model || !can(*model, Ability::quantized)) return std::nullopt;
         model->quantization = {format, SourceType::bf16};
         return model;
     }
@@ -72,16 +73,17 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         model.family = preset.family;
         model.vocab_size = preset.vocab;
         model.hidden_size = preset.hidden;
-        model.intermediate_size = preset.intermediate;
         model.layers = preset.layers;
-        model.heads = preset.heads;
-        model.kv_heads = preset.kv_heads;
-        model.head_dim = preset.head_dim > 0 ? preset.head_dim : preset.hidden / preset.heads;
-        model.qk_norm = preset.qk_norm;
-        model.experts = preset.experts;
         model.rms_norm_eps = 1e-5;
-        model.rope.theta = preset.theta;
-        model.qkv_bias = preset.qkv_bias;
+        AttentionSpec& attention = model.attention();
+        attention.heads = preset.heads;
+        attention.kv_heads = preset.kv_heads;
+        attention.head_dim = preset.head_dim > 0 ? preset.head_dim : preset.hidden / preset.heads;
+        attention.qk_norm = preset.qk_norm;
+        attention.rope->theta = preset.theta;
+        attention.qkv_bias = preset.qkv_bias;
+        model.dense().size = preset.intermediate;
+        if (preset.experts.count > 0) model.descriptions.front().mlp = preset.experts;
         model.tie_word_embeddings = preset.tied;
         return model;
     }

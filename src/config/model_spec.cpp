@@ -1,166 +1,81 @@
 #include "config/model_spec.h"
 
-#include "base/text.h"
-
-#include <array>
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace loratrain {
 
-double ModelSpec::attention_scale(const LayerSpec& layer) const {
+double AttentionSpec::scale() const {
     const double usual = 1.0 / std::sqrt(static_cast<double>(head_dim));
-    const RopeSpec& rotation = rope_of(layer);
-    const bool whole = layer.rope && rotation.rotated == 1.0;
-    const double length = whole ? rotation.attention_factor : 1.0;
-    return (attention_multiplier > 0.0 ? attention_multiplier : usual) * length * length;
+    const bool whole = rope && rope->rotated == 1.0;
+    const double length = whole ? rope->attention_factor : 1.0;
+    return (multiplier > 0.0 ? multiplier : usual) * length * length;
 }
 
-std::int64_t outer_layer(const ModelSpec& spec, Linear linear) {
-    return linear == Linear::embedding ? embedding_layer : spec.layers;
+std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope) {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.rotated);
 }
 
-const char* module_name(Linear linear) {
-    static constexpr std::array<const char*, linear_count + outer_linears.size()> names{
-        "q_proj",    "k_proj",   "v_proj",       "o_proj",  "gate_proj",   "up_proj",
-        "down_proj", "qkv_proj", "gate_up_proj", "lm_head", "embed_tokens"};
-    return names[static_cast<std::size_t>(linear)];
-}
-
-std::string module_path(std::int64_t layer, Linear linear) {
-    if (linear == Linear::head) return module_name(linear);
-    if (linear == Linear::embedding) return cat("model.", module_name(linear));
-    const bool in_attention = linear == Linear::q || linear == Linear::k || linear == Linear::v ||
-                              linear == Linear::o || linear == Linear::qkv;
-    return cat("model.layers.", layer, in_attention ? ".self_attn." : ".mlp.", module_name(linear));
-}
-
-std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert) {
-    if (expert == no_expert) return module_path(layer, linear);
-    return cat("model.layers.", layer, ".mlp.experts.", expert, ".", module_name(linear));
-}
-
-LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
-    if (!has_linear(spec, linear)) return {};
-    switch (linear) {
-        case Linear::q:
-            return {spec.hidden_size, spec.q_size()};
-        case Linear::k:
-        case Linear::v:
-            return {spec.hidden_size, spec.kv_size()};
-        case Linear::qkv:
-            return {spec.hidden_size, spec.q_size() + 2 * spec.kv_size()};
-        case Linear::o:
-            return {spec.q_size(), spec.hidden_size};
-        case Linear::gate:
-        case Linear::up:
-            return {spec.hidden_size, spec.intermediate_size};
-        case Linear::gate_up:
-            return {spec.hidden_size, 2 * spec.intermediate_size};
-        case Linear::down:
-            return {spec.intermediate_size, spec.hidden_size};
-        case Linear::head:
-            return {spec.hidden_size, spec.vocab_size};
-        case Linear::embedding:
-            return {spec.vocab_size, spec.hidden_size};
+std::int64_t norm_size(const LayerSpec& layer, std::int64_t hidden_size, LayerNorm norm) {
+    const AttentionSpec& attention = layer.attention();
+    switch (norm) {
+        case LayerNorm::before_attention:
+        case LayerNorm::before_mlp:
+            return layer.norms.has_before() ? hidden_size : 0;
+        case LayerNorm::after_attention:
+        case LayerNorm::after_mlp:
+            return layer.norms.has_after() ? hidden_size : 0;
+        case LayerNorm::q:
+            return attention.qk_norm ? attention.q_norm_size() : 0;
+        case LayerNorm::k:
+            return attention.qk_norm ? attention.k_norm_size() : 0;
     }
-    return {};
+    return 0;
 }
 
-bool has_linear(const ModelSpec& spec, Linear linear) {
-    switch (linear) {
-        case Linear::q:
-        case Linear::k:
-        case Linear::v:
-            return !spec.fused_qkv;
-        case Linear::qkv:
-            return spec.fused_qkv;
-        case Linear::gate:
-            return !spec.fused_gate_up && spec.has_gate() && !spec.has_experts();
-        case Linear::up:
-            return !spec.fused_gate_up && !spec.has_experts();
-        case Linear::gate_up:
-            return spec.fused_gate_up && !spec.has_experts();
-        case Linear::down:
-            return !spec.has_experts();
-        default:
-            return true;
+void ModelSpec::set_layers(const std::vector<LayerSpec>& each) {
+    descriptions.clear();
+    description_of.clear();
+    layers = std::ssize(each);
+    for (const LayerSpec& layer : each) {
+        const auto same = std::find(descriptions.begin(), descriptions.end(), layer);
+        description_of.push_back(static_cast<std::uint16_t>(same - descriptions.begin()));
+        if (same == descriptions.end()) descriptions.push_back(layer);
     }
+    if (descriptions.size() < 2) description_of.clear();
+    if (descriptions.empty()) descriptions.emplace_back();
 }
 
-std::vector<std::string> linear_names(const ModelSpec& spec) {
-    std::vector<std::string> names;
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (has_linear(spec, linear)) names.emplace_back(module_name(linear));
+const char* description_problem(const ModelSpec& spec) {
+    const std::size_t count = spec.descriptions.size();
+    if (count == 0) return "a model has no description of a layer";
+    if (spec.description_of.empty()) return nullptr;
+    if (std::ssize(spec.description_of) != spec.layers) return "descriptions are not of each layer";
+    const bool known = std::all_of(spec.description_of.begin(), spec.description_of.end(),
+                                   [&](std::uint16_t of) { return of < count; });
+    return known ? nullptr : "a layer has no description";
+}
+
+std::vector<const RopeSpec*> ropes_of(const ModelSpec& spec) {
+    std::vector<const RopeSpec*> ropes;
+    for (const LayerSpec& layer : spec.descriptions) {
+        const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+        if (attention == nullptr || !attention->rope) continue;
+        const bool known = std::any_of(ropes.begin(), ropes.end(), [&](const RopeSpec* rope) {
+            return *rope == *attention->rope;
+        });
+        if (!known) ropes.push_back(&*attention->rope);
     }
-    return names;
+    return ropes;
 }
 
-std::vector<std::string> target_names(const ModelSpec& spec) {
-    std::vector<std::string> names;
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (has_target(spec, linear)) names.emplace_back(module_name(linear));
+std::int64_t most_positions(const ModelSpec& spec) {
+    std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    for (const RopeSpec* rope : ropes_of(spec)) {
+        if (rope->type == RopeType::longrope) most = std::min(most, rope->original_max_position);
     }
-    return names;
-}
-
-bool has_bias(const ModelSpec& spec, Linear linear) {
-    if (!has_linear(spec, linear)) return false;
-    switch (linear) {
-        case Linear::q:
-        case Linear::k:
-        case Linear::v:
-        case Linear::qkv:
-            return spec.qkv_bias;
-        case Linear::o:
-            return spec.o_bias;
-        case Linear::head:
-        case Linear::embedding:
-            return false;
-        default:
-            return spec.mlp_bias;
-    }
-}
-
-bool is_in_experts(const ModelSpec& spec, Linear linear) {
-    const bool gated = linear == Linear::gate || linear == Linear::up || linear == Linear::down;
-    return spec.has_experts() && gated;
-}
-
-bool has_target(const ModelSpec& spec, Linear linear) {
-    return has_linear(spec, linear) || is_in_experts(spec, linear);
-}
-
-LinearShape target_shape(const ModelSpec& spec, Linear linear) {
-    if (!is_in_experts(spec, linear)) return linear_shape(spec, linear);
-    if (linear == Linear::down) return {spec.experts.size, spec.hidden_size};
-    return {spec.hidden_size, spec.experts.size};
-}
-
-TargetExperts target_experts(const ModelSpec& spec, Linear linear) {
-    if (!is_in_experts(spec, linear)) return {};
-    return {0, static_cast<std::int32_t>(spec.experts.count)};
-}
-
-std::int64_t layer_parameters(const ModelSpec& spec, std::int64_t experts) {
-    std::int64_t parameters = 0;
-    for (int i = 0; i < linear_count; ++i) {
-        const LinearShape shape = linear_shape(spec, static_cast<Linear>(i));
-        parameters += shape.in * shape.out;
-    }
-    const std::int64_t of_expert = 3 * spec.hidden_size * spec.experts.size;
-    return parameters + spec.experts.count * spec.hidden_size + experts * of_expert;
-}
-
-std::int64_t matmul_parameters(const ModelSpec& spec) {
-    return spec.layers * layer_parameters(spec, spec.experts.per_token) +
-           spec.vocab_size * spec.hidden_size;
-}
-
-std::int64_t held_parameters(const ModelSpec& spec) {
-    return spec.layers * layer_parameters(spec, spec.experts.count) +
-           spec.vocab_size * spec.hidden_size;
+    return most;
 }
 
 }  // namespace loratrain

@@ -28,9 +28,10 @@ std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec)
     const auto named = [layer](const char* name) {
         return cat(layer_path(layer), name, ".weight");
     };
-    const bool both = spec.norms == NormPlacement::both;
-    const bool glm4 = spec.norm_names == NormNames::glm4;
-    const bool apertus = spec.norm_names == NormNames::apertus;
+    const Norms& norms = spec.layer(layer).norms;
+    const bool both = norms.placement == NormPlacement::both;
+    const bool glm4 = norms.names == NormNames::glm4;
+    const bool apertus = norms.names == NormNames::apertus;
     switch (norm) {
         case LayerNorm::before_attention:
             return named(apertus ? "attention_layernorm" : "input_layernorm");

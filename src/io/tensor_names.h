@@ -16,18 +16,7 @@ inline constexpr const char* embedding_name = "model.embed_tokens.weight";
 inline constexpr const char* final_norm_name = "model.norm.weight";
 inline constexpr const char* head_name = "lm_head.weight";
 
-/// The norms of a decoder layer: before and behind the attention and the MLP as ModelSpec::norms
-/// says; q and k only with qk_norm.
-enum class LayerNorm : std::uint8_t {
-    before_attention,
-    after_attention,
-    before_mlp,
-    after_mlp,
-    q,
-    k,
-};
-
-/// "model.layers.3.input_layernorm.weight", as ModelSpec::norm_names and norms say:
+/// "model.layers.3.input_layernorm.weight", as LayerSpec::norms say:
 /// post_attention_layernorm is the one before the MLP in families that have none behind the
 /// attention, and in glm4.
 std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec);

@@ -147,6 +147,18 @@ std::string residual_starts_text(const Job& job, const Plan& plan) {
 }
 
 /// In powers of two; jobs of usual lengths are alike.
+std::string sizes_text(const AttentionSpec& of) {
+    return cat(" heads ", of.heads, "/", of.kv_heads, " x ", of.head_dim);
+}
+
+std::string sizes_text(const DenseSpec& mlp) {
+    return cat(" intermediate ", mlp.size);
+}
+
+std::string sizes_text(const ExpertSpec& experts) {
+    return cat(" experts ", experts.per_token, "/", experts.count, " x ", experts.size);
+}
+
 std::string longest_text(const Plan& plan) {
     const auto longest = static_cast<std::uint64_t>(longest_profiled(plan));
     if (longest <= static_cast<std::uint64_t>(usual_longest_sample)) return "";
@@ -195,19 +207,17 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
     const ModelSpec& m = plan.model;
     const std::int32_t lanes = view.replica.tensor;
     const std::vector<std::string> groups = joined_groups(view.replica);
-    return cat(
-        "loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
-        to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
-        plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "", "; ",
-        m.family, " hidden ", m.hidden_size, " intermediate ", m.intermediate_size,
-        m.has_experts()
-            ? cat(" experts ", m.experts.per_token, "/", m.experts.count, " x ", m.experts.size)
-            : "",
-        " heads ", m.heads, "/", m.kv_heads, " x ", m.head_dim, " vocabulary ", m.vocab_size,
-        "; LoRA ", admitted_parameters(job, plan), residual_starts_text(job, plan), " in ",
-        view.replica.pad_columns, " columns", may_stream(view.replica) ? "; layers stream" : "",
-        groups.empty() ? "" : cat("; one product of ", join(groups, ", of ")),
-        lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));
+    return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
+               to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
+               plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "",
+               "; ", m.family, " hidden ", m.hidden_size,
+               std::visit([](const auto& mlp) { return sizes_text(mlp); }, m.layer(0).mlp),
+               std::visit([](const auto& mixer) { return sizes_text(mixer); }, m.layer(0).mixer),
+               " vocabulary ", m.vocab_size, "; LoRA ", admitted_parameters(job, plan),
+               residual_starts_text(job, plan), " in ", view.replica.pad_columns, " columns",
+               may_stream(view.replica) ? "; layers stream" : "",
+               groups.empty() ? "" : cat("; one product of ", join(groups, ", of ")),
+               lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));
 }
 
 std::string rank_device(BackendKind backend, int local_rank, int threads) {

@@ -36,7 +36,7 @@ Plan profile_plan(const Job& job, const Plan& plan) {
     replica.recompute = Recompute::none;
     replica.max_in_flight = plan.backend == BackendKind::cuda ? 1 : 2;
     result.model.layers = profiled_layers;
-    auto& layers = result.model.layer_specs;
+    auto& layers = result.model.description_of;
     if (!layers.empty()) layers.resize(profiled_layers, layers.back());
     result.adapters.assign(job.adapters.size(), {});
     result.first_admitted.clear();

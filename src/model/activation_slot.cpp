@@ -2,6 +2,14 @@
 
 namespace loratrain {
 
+namespace {
+
+std::int64_t experts_in(const ModelSpec& model) {
+    return model.experts() != nullptr ? model.experts()->count : 0;
+}
+
+}  // namespace
+
 ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
                                const Workspace& workspace, Backend& backend)
     : view_(view),
@@ -14,7 +22,7 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
       expert_offsets_(std::make_unique<std::int32_t[]>(static_cast<std::size_t>(
-          (kept_layers_ + offloaded_layers_ + 1) * (view.lane_model.experts.count + 1)))),
+          (kept_layers_ + offloaded_layers_ + 1) * (experts_in(view.lane_model) + 1)))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -54,8 +62,7 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
 
 ExpertRoutes ActivationSlot::routes(char* start, const LayerKeeping& keeping,
                                     std::int64_t tokens) const {
-    const ExpertSpec& experts = view_.lane_model.experts;
-    if (experts.count == 0) return {};
+    const ExpertSpec& experts = *view_.lane_model.experts();
     const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
     std::int32_t own = kept_layers_ + offloaded_layers_;
     if (keeping.how == Keeping::kept) own = keeping.place;
@@ -88,27 +95,28 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const auto part = [&](std::uint64_t offset, std::int64_t columns, std::int64_t ld) {
         return TensorView{start + offset, dtype_, tokens, columns, ld};
     };
-    const std::int64_t qkv = model.q_size() + 2 * model.kv_size();
-    const std::int64_t qk = model.q_size() + model.kv_size();
+    const AttentionSpec& attention = model.attention();
+    const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
+    const std::int64_t qk = attention.q_size() + attention.kv_size();
     const std::int64_t r = view_.replica.saved_columns;
     LayerActivations saved;
     saved.x = boundary(local, tables_.tokens()).row_range(rows.first_row, tokens);
-    saved.qkv = part(layout_.qkv, qkv, qkv);
-    if (model.qk_norm) saved.qk_raw = part(layout_.qk_raw, qk, qk);
-    saved.o = part(layout_.o, model.q_size(), model.q_size() + r);
+    saved.qkv = part(layout_.qkv, qkv.out, qkv.out);
+    if (attention.qk_norm) saved.qk_raw = part(layout_.qk_raw, qk, qk);
+    saved.o = part(layout_.o, attention.q_size(), attention.q_size() + r);
     saved.lse = reinterpret_cast<float*>(start + layout_.lse);
     saved.x2 = part(layout_.x2, model.hidden_size, model.hidden_size);
-    if (model.has_norms_after()) {
+    if (model.norms().has_after()) {
         saved.attention_made = part(layout_.attention_made, model.hidden_size, model.hidden_size);
         saved.mlp_made = part(layout_.mlp_made, model.hidden_size, model.hidden_size);
     }
     const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
-    const std::int64_t of_qkv = group_shape(model, LinearGroup::qkv).count * r;
+    const std::int64_t of_qkv = qkv.count * r;
     const std::int64_t of_gate_up = gate_up.count * r;
     saved.gate_up = part(layout_.gate_up, gate_up.out, gate_up.out);
-    if (model.has_experts()) {
-        saved.gate_up = matrix(start + layout_.gate_up, dtype_, tokens * model.experts.per_token,
-                               2 * model.experts.size);
+    if (const ExpertSpec* experts = model.experts()) {
+        saved.gate_up =
+            matrix(start + layout_.gate_up, dtype_, tokens * experts->per_token, 2 * experts->size);
         saved.routes = routes(start + layout_.routes, keeping, tokens);
     }
     saved.s_qkv = part(layout_.s_qkv, of_qkv, of_qkv);

@@ -63,6 +63,7 @@ void FrozenWeights::load(SharedLayers* shared_layers) {
         stream_ = std::make_unique<LayerStream>(view_, stage_, backend_, shared_layers);
     }
     if (shared_layers != nullptr && shared_layers->owned_by_ranks()) make_room(*shared_layers);
+    for (const RopeSpec* rope : ropes_of(model)) inv_freq_.push_back(load_frequencies(*rope));
     load_layers();
     if (stage_.has_embedding) {
         embedding_ = load_vocabulary(embedding_name);
@@ -75,8 +76,6 @@ void FrozenWeights::load(SharedLayers* shared_layers) {
             head_ = load_vocabulary(model.tie_word_embeddings ? embedding_name : head_name);
         }
     }
-    inv_freq_ = load_frequencies(model.rope);
-    if (model.sliding_rope) sliding_inv_freq_ = load_frequencies(*model.sliding_rope);
 }
 
 void FrozenWeights::make_room(SharedLayers& shared_layers) {
@@ -169,9 +168,16 @@ void FrozenWeights::read_linear(const std::string& name, const Part& part,
     });
 }
 
+const float* FrozenWeights::frequencies_of(const RopeSpec& rope) const {
+    const std::vector<const RopeSpec*> ropes = ropes_of(view_.lane_model);
+    const auto found = std::find_if(ropes.begin(), ropes.end(),
+                                    [&](const RopeSpec* other) { return *other == rope; });
+    return inv_freq_[static_cast<std::size_t>(found - ropes.begin())].as<float>();
+}
+
 Buffer FrozenWeights::load_frequencies(const RopeSpec& rope) {
     const std::vector<float> frequencies =
-        rope_frequencies(rope, view_.lane_model.rotary_dim(rope));
+        rope_frequencies(rope, rotary_dim(view_.lane_model.attention().head_dim, rope));
     Buffer table = backend_.allocate(aligned(frequencies.size() * sizeof(float)), "rotary table");
     backend_.upload(table.data(), frequencies.data(), frequencies.size() * sizeof(float));
     return table;
@@ -221,22 +227,19 @@ void FrozenWeights::take_away(LayerWeights& weights) {
 void FrozenWeights::load_vectors(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
-    const auto norm = [&](LayerNorm which, std::int64_t size) {
-        return load_vector(norm_name(layer, which, model), size);
+    const auto load_norm = [&](LayerNorm which, Buffer& norm) {
+        const std::int64_t size = norm_size(weights.spec, model.hidden_size, which);
+        if (size > 0) norm = load_vector(norm_name(layer, which, model), size);
     };
-    if (model.has_norms_before()) {
-        weights.attention_norm = norm(LayerNorm::before_attention, model.hidden_size);
-        weights.mlp_norm = norm(LayerNorm::before_mlp, model.hidden_size);
-    }
-    if (model.has_norms_after()) {
-        weights.after_attention = norm(LayerNorm::after_attention, model.hidden_size);
-        weights.after_mlp = norm(LayerNorm::after_mlp, model.hidden_size);
-    }
-    if (model.qk_norm) {
-        weights.q_norm = norm(LayerNorm::q, model.q_norm_size());
-        weights.k_norm = norm(LayerNorm::k, model.k_norm_size());
-    }
-    if (model.activation == Activation::xielu) {
+    load_norm(LayerNorm::before_attention, weights.attention_norm);
+    load_norm(LayerNorm::before_mlp, weights.mlp_norm);
+    load_norm(LayerNorm::after_attention, weights.after_attention);
+    load_norm(LayerNorm::after_mlp, weights.after_mlp);
+    load_norm(LayerNorm::q, weights.q_norm);
+    load_norm(LayerNorm::k, weights.k_norm);
+    const auto& rope = weights.spec.attention().rope;
+    if (rope) weights.inv_freq = frequencies_of(*rope);
+    if (has_activation_weights(weights.spec)) {
         constexpr float least = 0.5F;
         weights.xielu_positive = load_softplus(activation_weight_name(layer, true));
         weights.xielu_negative = least + load_softplus(activation_weight_name(layer, false));
@@ -273,16 +276,18 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
 
 void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const ModelSpec& model = view_.lane_model;
-    if (!model.has_experts()) return;
-    const auto& [count, per_token, size, normalised] = model.experts;
+    const ExpertSpec* experts = model.layer(layer).experts();
+    if (experts == nullptr) return;
+    const std::int64_t count = experts->count;
+    const std::int64_t size = experts->size;
     const std::int64_t hidden = model.hidden_size;
     const DType dtype = backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(count * hidden) * size_of(dtype);
     weights.router = backend_.allocate(aligned(bytes), "router");
     load_rows(router_name(layer), {{count, hidden}, 0, 0},
               matrix(weights.router.data(), dtype, count, hidden));
-    weights.gate_up = allocate_experts(experts_gate_up_shape(model));
-    weights.down = allocate_experts(experts_down_shape(model));
+    weights.gate_up = allocate_experts(experts_gate_up_shape(*experts, hidden));
+    weights.down = allocate_experts(experts_down_shape(*experts, hidden));
     const auto load = [&](std::int64_t expert, Linear linear, const WeightView& rows) {
         load_rows(expert_weight_name(layer, expert, linear), {{rows.rows, rows.cols}, 0, 0},
                   rows.dense());

@@ -63,22 +63,14 @@ struct ExpertWeights {
     FrozenMatrix down;
 };
 
-/// Of rotary frequencies.
-struct RotaryTables {
-    const float* full = nullptr;
-    const float* sliding = nullptr;  ///< of layers with a sliding window
-    const float* of(const LayerSpec& layer) const {
-        return layer.sliding_window > 0 ? sliding : full;
-    }
-};
-
 struct LayerWeights {
     LayerSpec spec;
+    const float* inv_freq = nullptr;  ///< of its rope
     Buffer attention_norm;  ///< [H], before it, as mlp_norm; neither with NormPlacement::after
     Buffer mlp_norm;
     Buffer after_attention;  ///< [H], of what is added; neither with NormPlacement::before
     Buffer after_mlp;
-    Buffer q_norm;  ///< ModelSpec::q_norm_size(), only with qk_norm
+    Buffer q_norm;  ///< AttentionSpec::q_norm_size(), only with qk_norm
     Buffer k_norm;
     float xielu_positive = 0.0F;  ///< of Activation::xielu alone, as Xielu has them
     float xielu_negative = 0.0F;
@@ -115,10 +107,6 @@ class FrozenWeights {
     const WeightView& head() const { return head_.view; }
     const Slice& vocabulary() const { return vocabulary_; }
     const void* final_norm() const { return final_norm_.data(); }
-    RotaryTables rotary_tables() const {
-        const float* sliding = sliding_inv_freq_.as<float>();
-        return {inv_freq_.as<float>(), sliding == nullptr ? inv_freq_.as<float>() : sliding};
-    }
 
   private:
     /// The part of a tensor that a matrix gets.
@@ -158,6 +146,7 @@ class FrozenWeights {
     /// softplus of one number of a layer.
     float load_softplus(const std::string& name) const;
     Buffer load_frequencies(const RopeSpec& rope);
+    const float* frequencies_of(const RopeSpec& rope) const;
     /// Elements `slice` of a vector of `whole`.
     Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);
     Buffer load_vector(const std::string& name, std::int64_t whole) {
@@ -192,8 +181,7 @@ class FrozenWeights {
     FrozenMatrix embedding_;
     FrozenMatrix head_;  ///< without storage where it is tied to the embedding of this stage
     Buffer final_norm_;
-    Buffer inv_freq_;
-    Buffer sliding_inv_freq_;  ///< only with ModelSpec::sliding_rope
+    std::vector<Buffer> inv_freq_;  ///< in the order of ropes_of()
     Buffer unit_scales_;
     Buffer dense_;  ///< of a linear whose codes are made, while loading
 };

@@ -8,7 +8,7 @@ KeyValueCache::KeyValueCache(const Job& job, const ReplicaView& view, const Stag
                              Backend& backend)
     : backend_(backend),
       tokens_(cached_tokens(job, view)),
-      columns_(view.lane_model.kv_size()),
+      columns_(view.lane_model.attention().kv_size()),
       first_offset_(aligned(static_cast<std::uint64_t>(2 * stage.layer_count * tokens_ * columns_) *
                             size_of(backend.compute_dtype()))),
       memory_(backend.allocate(key_value_cache_bytes(job, view, stage), "keys and values")) {}

@@ -16,7 +16,7 @@ bool LoraLinear::shrink_gated(const Site& down, const SwiGlu& product, const Ten
 }
 
 bool LoraLinear::has_gated(const Gated& of) const {
-    if (!view_.lane_model.has_gate() || of.gate_up.weights.shape.count != 2) return false;
+    if (of.gate_up.weights.shape.count != 2) return false;
     for (const Site* site : {&of.down, &of.gate_up}) {
         if (!has_lora(*site) || has_dora(*site) || has_vera(*site)) return false;
     }

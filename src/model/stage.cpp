@@ -47,7 +47,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
              }}),
       keeping_(layer_keeping(view, stage_)),
       last_recomputed_(last_layer(keeping_, Keeping::recomputed)),
-      layer_(view, stage_, bank_, workspace_, weights_.rotary_tables(), backend, lanes),
+      layer_(view, stage_, bank_, workspace_, backend, lanes),
       embedding_lora_(bank_, workspace_, source.spec(), backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));

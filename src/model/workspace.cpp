@@ -59,7 +59,7 @@ TensorView Workspace::residual(std::int64_t first, std::int64_t tokens) const {
 }
 
 TensorView Workspace::router(std::int64_t tokens) const {
-    return matrix(router_.data(), dtype_, tokens, view_.lane_model.experts.count);
+    return matrix(router_.data(), dtype_, tokens, view_.lane_model.experts()->count);
 }
 
 TensorView Workspace::expert_rows(std::int64_t rows) const {
@@ -67,15 +67,15 @@ TensorView Workspace::expert_rows(std::int64_t rows) const {
 }
 
 TensorView Workspace::expert_product(std::int64_t rows) const {
-    return matrix(expert_product_.data(), dtype_, rows, view_.lane_model.experts.size);
+    return matrix(expert_product_.data(), dtype_, rows, view_.lane_model.experts()->size);
 }
 
 TensorView Workspace::expert_inner(std::int64_t rows) const {
-    return matrix(expert_inner_.data(), dtype_, rows, view_.lane_model.experts.size);
+    return matrix(expert_inner_.data(), dtype_, rows, view_.lane_model.experts()->size);
 }
 
 TensorView Workspace::expert_gradient(std::int64_t rows) const {
-    return matrix(expert_gradient_.data(), dtype_, rows, 2 * view_.lane_model.experts.size);
+    return matrix(expert_gradient_.data(), dtype_, rows, 2 * view_.lane_model.experts()->size);
 }
 
 TensorView Workspace::expert_input(std::int64_t rows) const {

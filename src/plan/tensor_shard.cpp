@@ -1,9 +1,12 @@
 #include "plan/tensor_shard.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "base/alignment.h"
 #include "base/error.h"
+#include "base/text.h"
+#include "config/model_limits.h"
 
 namespace loratrain {
 
@@ -26,9 +29,10 @@ Slice even_slice(std::int64_t whole, const TensorLane& lane) {
 }
 
 Slice key_value_slice(const ModelSpec& model, const TensorLane& lane) {
-    if (lane.count <= model.kv_heads) return even_slice(model.kv_size(), lane);
+    const AttentionSpec& attention = model.attention();
+    if (lane.count <= attention.kv_heads) return even_slice(attention.kv_size(), lane);
     const std::int32_t head = lane.index / lanes_per_key_value_head(model, lane.count);
-    return {head * model.head_dim, model.head_dim};
+    return {head * attention.head_dim, attention.head_dim};
 }
 
 /// Columns of a linear are cut between weights that share a scale.
@@ -38,24 +42,54 @@ bool cuts_whole_blocks(const ModelSpec& model, std::int64_t columns) {
     return block == row_block || divides(block, columns);
 }
 
+/// Of models that have nothing that lanes cannot share.
+bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
+    const std::int64_t queries = model.attention().q_size() / tensor;
+    const std::int64_t inner = model.dense().size;
+    return divides(granule * tensor, inner) && divides(granule, queries) &&
+           cuts_whole_blocks(model, queries) && cuts_whole_blocks(model, inner / tensor) &&
+           model.vocab_size >= vocabulary_block * tensor;
+}
+
+AttentionSpec lane_of(AttentionSpec whole, std::int32_t tensor) {
+    whole.heads /= tensor;
+    whole.kv_heads = std::max<std::int64_t>(1, whole.kv_heads / tensor);
+    return whole;
+}
+DenseSpec lane_of(DenseSpec whole, std::int32_t tensor) {
+    whole.size /= tensor;
+    return whole;
+}
+ExpertSpec lane_of(const ExpertSpec& whole, std::int32_t tensor) {
+    LORATRAIN_CHECK(tensor == 1, "experts of ", tensor, " lanes");
+    return whole;
+}
+
 }  // namespace
 
+std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
+    if (tensor == 1) return "";
+    const AttentionSpec& attention = model.attention();
+    const std::int64_t kv_heads = attention.kv_heads;
+    if (!divides(tensor, attention.heads)) {
+        return cat("does not divide ", attention.heads, " heads");
+    }
+    if (!divides(tensor, kv_heads) && !divides(kv_heads, tensor)) {
+        return cat("neither divides ", kv_heads, " key-value heads nor is it a multiple of them");
+    }
+    if (const ModelLimit* limit = limit_of(model, Ability::lanes)) return limit->what(model);
+    if (are_lanes_wide(model, tensor)) return "";
+    return cat("lanes are too many for an intermediate size of ", model.dense().size, ", heads of ",
+               attention.head_dim, " and a vocabulary of ", model.vocab_size);
+}
+
 bool can_shard(const ModelSpec& model, std::int32_t tensor) {
-    if (tensor == 1) return true;
-    if (model.qk_norm_whole || model.logits_soft_cap > 0.0) return false;
-    if (model.fused_qkv || model.fused_gate_up || model.has_experts()) return false;
-    return tensor > 1 && divides(tensor, model.heads) &&
-           (divides(tensor, model.kv_heads) || divides(model.kv_heads, tensor)) &&
-           divides(granule * tensor, model.intermediate_size) &&
-           divides(granule, model.q_size() / tensor) &&
-           cuts_whole_blocks(model, model.q_size() / tensor) &&
-           cuts_whole_blocks(model, model.intermediate_size / tensor) &&
-           model.vocab_size >= vocabulary_block * tensor;
+    return tensor >= 1 && shard_obstacle(model, tensor).empty();
 }
 
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model) {
     std::vector<std::int32_t> degrees;
-    for (std::int32_t tensor = 1; tensor <= model.heads; ++tensor) {
+    for (std::int32_t tensor = 1; tensor <= model.attention().heads; ++tensor) {
         if (can_shard(model, tensor)) degrees.push_back(tensor);
     }
     return degrees;
@@ -65,9 +99,11 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
     LORATRAIN_CHECK(can_shard(model, tensor), "the model cannot be shared by ", tensor, " lanes");
     if (tensor == 1) return model;
     ModelSpec lane = model;
-    lane.heads /= tensor;
-    lane.kv_heads = std::max<std::int64_t>(1, model.kv_heads / tensor);
-    lane.intermediate_size /= tensor;
+    const auto cut = [tensor](const auto& kind) { return lane_of(kind, tensor); };
+    for (LayerSpec& layer : lane.descriptions) {
+        layer.mixer = std::visit([&](const auto& kind) { return Mixer(cut(kind)); }, layer.mixer);
+        layer.mlp = std::visit([&](const auto& kind) { return Mlp(cut(kind)); }, layer.mlp);
+    }
     lane.vocab_size = std::min(model.vocab_size,
                                (vocabulary_blocks(model) + tensor - 1) / tensor * vocabulary_block);
     return lane;
@@ -76,22 +112,26 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane) {
     const LinearShape whole = target_shape(model, linear);
     LinearSlice slice{{0, whole.out}, {0, whole.in}};
-    if (is_cut_by_columns(linear)) {
-        slice.in = even_slice(whole.in, lane);
-    } else if (linear == Linear::head) {
+    if (linear == Linear::head) {
         slice.out = lane_vocabulary(model, lane);
-    } else if (linear == Linear::embedding) {
+        return slice;
+    }
+    if (linear == Linear::embedding) {
         slice.in = lane_vocabulary(model, lane);
-    } else if (linear == Linear::k || linear == Linear::v) {
-        slice.out = key_value_slice(model, lane);
-    } else {
-        slice.out = even_slice(whole.out, lane);
+        return slice;
+    }
+    switch (lane_cut(linear)) {
+        case LaneCut::rows:
+            slice.out = even_slice(whole.out, lane);
+            break;
+        case LaneCut::key_value_heads:
+            slice.out = key_value_slice(model, lane);
+            break;
+        case LaneCut::columns:
+            slice.in = even_slice(whole.in, lane);
+            break;
     }
     return slice;
-}
-
-bool is_cut_by_columns(Linear linear) {
-    return linear == Linear::o || linear == Linear::down;
 }
 
 Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane) {
@@ -104,7 +144,8 @@ Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane) {
 }
 
 std::int32_t lanes_per_key_value_head(const ModelSpec& model, std::int32_t tensor) {
-    return tensor <= model.kv_heads ? 1 : tensor / static_cast<std::int32_t>(model.kv_heads);
+    const auto heads = static_cast<std::int32_t>(model.attention().kv_heads);
+    return tensor <= heads ? 1 : tensor / heads;
 }
 
 }  // namespace loratrain

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "config/model_spec.h"
@@ -10,18 +11,19 @@ namespace loratrain {
 /// Tensor parallelism: a lane computes with its share of the heads and of the MLP's columns, that
 /// is, as a stage of a thinner model does.
 
-/// Whether `tensor` lanes can share the model: tensor divides the heads; it divides kv_heads or is
-/// a multiple of them (a key-value head then lies on several lanes); 8 * tensor divides
-/// intermediate_size; 8 divides q_size / tensor; the vocabulary has 16 rows for each; the
-/// columns that a lane has of quantised linears share no scale with others; no norm goes over the
-/// heads of several lanes (qk_norm_whole), logits have no soft cap, and no linear is fused of
-/// several. One lane always can.
+/// Whether `tensor` lanes can share the model: nothing is in it that lanes cannot share
+/// (Ability::lanes); tensor divides the heads; it divides kv_heads or is a multiple of them (a
+/// key-value head then lies on several lanes); 8 * tensor divides the MLP's size; 8 divides q_size
+/// / tensor; the vocabulary has 16 rows for each; the columns that a lane has of quantised linears
+/// share no scale with others. One lane always can.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
+/// What keeps so many lanes from it, behind their number: "does not divide 12 heads"; "" = nothing.
+std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor);
 /// All numbers of lanes that can, rising.
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);
 
-/// The sizes of one of `tensor` lanes: heads, kv_heads (at least 1) and intermediate_size divided
-/// by them; vocab_size of the lane that has most rows of it. Error unless can_shard.
+/// The sizes of one of `tensor` lanes: heads, kv_heads (at least 1) and sizes of MLPs divided by
+/// them; vocab_size of the lane that has most rows of it. Error unless can_shard.
 ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor);
 
 /// Which of a stage's lanes one is.
@@ -46,7 +48,9 @@ struct LinearSlice {
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
 /// o and down.
-bool is_cut_by_columns(Linear linear);
+inline bool is_cut_by_columns(Linear linear) {
+    return lane_cut(linear) == LaneCut::columns;
+}
 
 /// Rows of the vocabulary, of the embedding and of the head, that a lane has: whole blocks of 16
 /// but the last one, as many as the others' or one less.

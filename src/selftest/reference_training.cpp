@@ -44,9 +44,9 @@ void rotate(HostMatrix& x, std::int64_t head_dim, double theta) {
 /// One query row of one head.
 void attend_row(const ModelSpec& spec, const HostMatrix& q, const HostMatrix& k,
                 const HostMatrix& v, std::int64_t row, std::int64_t head, HostMatrix& o) {
-    const std::int64_t dim = spec.head_dim;
+    const std::int64_t dim = spec.attention().head_dim;
     const std::int64_t first_q = head * dim;
-    const std::int64_t first_k = head / (spec.heads / spec.kv_heads) * dim;
+    const std::int64_t first_k = head / (spec.attention().heads / spec.attention().kv_heads) * dim;
     std::vector<double> weights;
     for (std::int64_t key = 0; key <= row; ++key) {
         double score = 0.0;
@@ -66,7 +66,7 @@ HostMatrix attended(const ModelSpec& spec, const HostMatrix& q, const HostMatrix
                     const HostMatrix& v) {
     HostMatrix o(q.rows, q.cols);
     for (std::int64_t row = 0; row < q.rows; ++row) {
-        for (std::int64_t head = 0; head < spec.heads; ++head) {
+        for (std::int64_t head = 0; head < spec.attention().heads; ++head) {
             attend_row(spec, q, k, v, row, head, o);
         }
     }
@@ -108,8 +108,8 @@ class Forward {
         const HostMatrix input = rms_normalized(x, weights.input_norm, spec.rms_norm_eps);
         HostMatrix q = linear(layer, Linear::q, input);
         HostMatrix k = linear(layer, Linear::k, input);
-        rotate(q, spec.head_dim, spec.rope.theta);
-        rotate(k, spec.head_dim, spec.rope.theta);
+        rotate(q, spec.attention().head_dim, spec.attention().rope->theta);
+        rotate(k, spec.attention().head_dim, spec.attention().rope->theta);
         const HostMatrix o = attended(spec, q, k, linear(layer, Linear::v, input));
         add_scaled(x, linear(layer, Linear::o, o), 1.0);
         const HostMatrix after = rms_normalized(x, weights.post_attention_norm, spec.rms_norm_eps);

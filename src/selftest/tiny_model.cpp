@@ -40,13 +40,14 @@ ModelSpec tiny_spec() {
     spec.family = "llama";
     spec.vocab_size = 48;
     spec.hidden_size = 32;
-    spec.intermediate_size = 64;
     spec.layers = 2;
-    spec.heads = 4;
-    spec.kv_heads = 2;
-    spec.head_dim = 8;
     spec.rms_norm_eps = 1e-5;
-    spec.rope.theta = 10000.0;
+    AttentionSpec attention;
+    attention.heads = 4;
+    attention.kv_heads = 2;
+    attention.head_dim = 8;
+    spec.attention() = attention;
+    spec.dense().size = 64;
     return spec;
 }
 
@@ -55,15 +56,15 @@ Json config_of(const ModelSpec& spec) {
             {"model_type", spec.family},
             {"vocab_size", spec.vocab_size},
             {"hidden_size", spec.hidden_size},
-            {"intermediate_size", spec.intermediate_size},
+            {"intermediate_size", spec.dense().size},
             {"num_hidden_layers", spec.layers},
-            {"num_attention_heads", spec.heads},
-            {"num_key_value_heads", spec.kv_heads},
-            {"head_dim", spec.head_dim},
+            {"num_attention_heads", spec.attention().heads},
+            {"num_key_value_heads", spec.attention().kv_heads},
+            {"head_dim", spec.attention().head_dim},
             {"max_position_embeddings", 64},
             {"hidden_act", "silu"},
             {"rms_norm_eps", spec.rms_norm_eps},
-            {"rope_theta", spec.rope.theta},
+            {"rope_theta", spec.attention().rope->theta},
             {"tie_word_embeddings", false}};
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -96,10 +95,7 @@ Generator::Generator(Parts parts, AdapterId adapter)
       stage_index_(place_of(parts_.plan, parts_.mpi.rank()).stage) {}
 
 std::int64_t Generator::room(const Prompt& prompt) const {
-    const RopeSpec& rope = view_.lane_model.rope;
-    const std::int64_t most = rope.type == RopeType::longrope
-                                  ? rope.original_max_position
-                                  : std::numeric_limits<std::int32_t>::max();
+    const std::int64_t most = most_positions(view_.lane_model);
     const std::int64_t tokens = std::ssize(prompt.tokens);
     return std::max(tokens, std::min(most, tokens + parts_.job.eval.generate.max_new_tokens));
 }

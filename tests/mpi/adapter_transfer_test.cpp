@@ -47,7 +47,7 @@ std::vector<NamedTensor> marked(std::vector<NamedTensor> tensors, std::uint64_t 
 ModelSpec shared_model() {
     ModelSpec model = small_model(layers);
     model.vocab_size = 77;
-    model.intermediate_size = 64;
+    model.dense().size = 64;
     return model;
 }
 

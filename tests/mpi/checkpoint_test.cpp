@@ -45,7 +45,7 @@ class Checkpoints : public ::testing::Test {
         job_.datasets.emplace_back();
         job_.datasets.back().name = "data";
         plan_.model = small_model();
-        plan_.model.intermediate_size = 64;
+        plan_.model.dense().size = 64;
         plan_.replicas.resize(1);
         plan_.replicas[0].stages =
             partition_layers(static_cast<std::int32_t>(plan_.model.layers), session().size(),

@@ -10,11 +10,11 @@ inline ModelSpec small_model(std::int64_t layers = 3) {
     model.family = "llama";
     model.vocab_size = 61;
     model.hidden_size = 32;
-    model.intermediate_size = 48;
+    model.dense().size = 48;
     model.layers = layers;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 8;
+    model.attention().heads = 4;
+    model.attention().kv_heads = 2;
+    model.attention().head_dim = 8;
     model.rms_norm_eps = 1e-5;
     return model;
 }
@@ -22,8 +22,8 @@ inline ModelSpec small_model(std::int64_t layers = 3) {
 /// The same so wide that rows are whole blocks of quantised formats.
 inline ModelSpec quantizable_model(std::int64_t layers = 3) {
     ModelSpec model = small_model(layers);
-    model.hidden_size = model.intermediate_size = 128;
-    model.head_dim = 32;
+    model.hidden_size = model.dense().size = 128;
+    model.attention().head_dim = 32;
     return model;
 }
 

@@ -46,7 +46,7 @@ struct Attention {
     TensorView o;
     float* lse = nullptr;
     std::int64_t head_dim = 0;
-    float scale = 1.0F;  ///< of the scores: ModelSpec::attention_scale()
+    float scale = 1.0F;  ///< of the scores: AttentionSpec::scale()
     PackedRows rows;
     std::int64_t sliding_window = 0;  ///< 0: none
     float soft_cap = 0.0F;            ///< 0: none

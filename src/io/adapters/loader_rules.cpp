@@ -99,8 +99,8 @@ std::optional<Linear> linear_of(const std::string& module, const ModelSpec& mode
         if (layer < 0 || layer >= model.layers) continue;
         if (!has_target(model, linear)) continue;
         const std::int32_t expert = expert_in_name(module);
-        const bool fits = is_in_experts(model, linear) ? expert >= 0 && expert < model.experts.count
-                                                       : expert == no_expert;
+        const TargetExperts experts = target_experts(model, linear);
+        const bool fits = expert >= experts.first && expert < experts.first + experts.count;
         if (fits && module_path(layer, linear, expert) == module) return linear;
     }
     return std::nullopt;
@@ -145,7 +145,8 @@ bool has_shape(const Export& of, const std::string& module, const char* suffix,
 /// and, of the one that it wraps first, "X.experts.base_layer". A and B of all experts are one
 /// behind another.
 bool is_on_tensors_of_experts(const Export& of, const std::string& module, const ModelSpec& model) {
-    if (!model.has_experts()) return false;
+    const ExpertSpec* experts = model.experts();
+    if (experts == nullptr) return false;
     constexpr std::string_view inner = ".base_layer";
     const std::string block =
         module.ends_with(inner) ? module.substr(0, module.size() - inner.size()) : module;
@@ -158,8 +159,8 @@ bool is_on_tensors_of_experts(const Export& of, const std::string& module, const
                has_shape(of, module, lora_b, {out, rank});
     };
     const std::int64_t hidden = model.hidden_size;
-    const std::int64_t size = model.experts.size;
-    return rank % model.experts.count == 0 && (is_of(hidden, 2 * size) || is_of(size, hidden));
+    const std::int64_t size = experts->size;
+    return rank % experts->count == 0 && (is_of(hidden, 2 * size) || is_of(size, hidden));
 }
 
 /// A or B has the blocks of use_bdlora alone, which names the modules of either.
@@ -196,7 +197,7 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
                   const ModelSpec& model, Texts& faults) {
     // A regular expression is for names with the other parts of the model.
     if (!of.job || (!model.wrapper.empty() && of.get("target_modules").is_string())) return;
-    const bool outer = linear == Linear::head || linear == Linear::embedding;
+    const bool outer = is_outer(linear);
     const std::int64_t rank = of.ranks.at(module);
     const int said =
         of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);

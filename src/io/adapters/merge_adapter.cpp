@@ -209,8 +209,8 @@ std::vector<Piece> pieces_of(const WeightSource& base, const AdapterProducts& pr
         pieces.push_back(
             {tensor.name, tensor.shape, base.dense_type_of(tensor.name), products.of(tensor.name)});
     }
-    const bool xielu = base.spec().activation == Activation::xielu;
-    for (std::int64_t layer = 0; xielu && layer < base.spec().layers; ++layer) {
+    for (std::int64_t layer = 0; layer < base.spec().layers; ++layer) {
+        if (!has_activation_weights(base.spec().layer(layer))) continue;
         const DType type = base.dense_type_of(activation_weight_name(layer, true));
         pieces.push_back({activation_constant_name(layer, "beta"), {}, type, nullptr, 0.5F});
         pieces.push_back({activation_constant_name(layer, "eps"), {}, type, nullptr, -1e-6F});

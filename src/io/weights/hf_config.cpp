@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "config/model_limits.h"
 #include "io/json_reader.h"
 #include "io/weights/hf_document.h"
 #include "io/weights/hf_experts.h"
@@ -33,99 +34,105 @@ void check_refused_keys(JsonReader& config) {
     }
 }
 
-void read_activation(JsonReader& config, const Family& family, ModelSpec& spec) {
+Activation read_activation(JsonReader& config, const Family& family) {
     std::string name = config.text(family.activation_key);
     if (name.empty()) name = family.activation;
     const std::string usual = family.activation;
     if (usual == "xielu") {
-        spec.activation = Activation::xielu;
         if (name != usual) config.wrong(family.activation_key, "must be xielu", not_supported);
-        return;
+        return Activation::xielu;
     }
-    if (name == "gelu_pytorch_tanh") {
-        spec.activation = Activation::gelu_tanh;
-    } else if (name != "silu" && name != "swish") {
+    if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+    if (name != "silu" && name != "swish") {
         config.wrong(family.activation_key, "only silu and gelu_pytorch_tanh are supported",
                      not_supported);
     }
+    return Activation::silu;
 }
 
-void read_dimensions(JsonReader& config, const Family& family, ModelSpec& spec) {
+ClassSizes read_sizes(JsonReader& config, const Family& family) {
+    ClassSizes sizes;
     for (const FamilySize& size : family_sizes(family)) {
-        spec.*size.field = config.has(size.key) ? config.required_count(size.key) : size.missing;
+        sizes.*size.field = config.has(size.key) ? config.required_count(size.key) : size.missing;
     }
-    if (spec.layers > most_layers) {
+    if (sizes.layers > most_layers) {
         config.wrong("num_hidden_layers", cat("must be at most ", most_layers));
     }
+    return sizes;
+}
+
+void read_heads(JsonReader& config, const Family& family, const ClassSizes& sizes,
+                AttentionSpec& attention) {
+    attention.heads = sizes.heads;
     // A null means one key-value head per head, a missing key the family's default.
     const bool named = config.has("num_key_value_heads");
     const bool null = !named && config.contains("num_key_value_heads");
-    const std::int64_t missing = null || family.kv_heads == 0 ? spec.heads : family.kv_heads;
-    spec.kv_heads = named ? config.count("num_key_value_heads").value_or(0) : missing;
-    if (spec.heads > 0 && spec.kv_heads > 0 && spec.heads % spec.kv_heads != 0) {
-        config.add(cat("num_attention_heads ", spec.heads,
-                       " is no multiple of num_key_value_heads ", spec.kv_heads,
+    const std::int64_t missing = null || family.kv_heads == 0 ? sizes.heads : family.kv_heads;
+    attention.kv_heads = named ? config.count("num_key_value_heads").value_or(0) : missing;
+    if (sizes.heads > 0 && attention.kv_heads > 0 && sizes.heads % attention.kv_heads != 0) {
+        config.add(cat("num_attention_heads ", sizes.heads,
+                       " is no multiple of num_key_value_heads ", attention.kv_heads,
                        named ? "" : " (the family's default)"));
     }
 }
 
-void read_head_dim(JsonReader& config, const Family& family, ModelSpec& spec) {
+std::int64_t read_head_dim(JsonReader& config, const Family& family, const ClassSizes& sizes) {
+    std::int64_t head_dim = 0;
     if (config.has("head_dim")) {
-        spec.head_dim = config.count("head_dim").value_or(0);
+        head_dim = config.count("head_dim").value_or(0);
     } else if (family.head_dim > 0 && !config.contains("head_dim")) {
-        spec.head_dim = family.head_dim;
-    } else if (spec.heads > 0 && spec.hidden_size > 0) {
-        if (spec.hidden_size % spec.heads != 0) {
-            config.add(cat("hidden_size ", spec.hidden_size,
-                           " is no multiple of num_attention_heads ", spec.heads,
-                           " and there is no head_dim"));
+        head_dim = family.head_dim;
+    } else if (sizes.heads > 0 && sizes.hidden > 0) {
+        if (sizes.hidden % sizes.heads != 0) {
+            config.add(cat("hidden_size ", sizes.hidden, " is no multiple of num_attention_heads ",
+                           sizes.heads, " and there is no head_dim"));
         }
-        spec.head_dim = spec.hidden_size / spec.heads;
+        head_dim = sizes.hidden / sizes.heads;
     }
-    if (spec.head_dim % 2 != 0) {
-        config.add(cat("head_dim ", spec.head_dim, " is odd; rotary positions need pairs"));
+    if (head_dim % 2 != 0) {
+        config.add(cat("head_dim ", head_dim, " is odd; rotary positions need pairs"));
+    }
+    return head_dim;
+}
+
+bool flag(JsonReader& config, const char* key, bool missing) {
+    return config.has(key) ? config.flag(key) : missing;
+}
+
+void read_attention_switches(JsonReader& config, const Family& family, AttentionSpec& attention) {
+    const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
+    attention.qkv_bias = attention.qkv_bias || attention_bias;
+    attention.o_bias = attention.o_bias || attention_bias;
+    if (family.reads_qkv_bias) attention.qkv_bias = flag(config, "attention_bias", true);
+    if (family.reads_out_bias) {
+        attention.qkv_bias = flag(config, "attention_bias", true);
+        attention.o_bias = flag(config, "attention_out_bias", false);
     }
 }
 
-void read_family_switches(JsonReader& config, const Family& family, ModelSpec& spec) {
-    const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
-    const auto flag = [&](const char* key, bool missing) {
-        return config.has(key) ? config.flag(key) : missing;
-    };
-    spec.qkv_bias = family.qkv_bias || attention_bias;
-    spec.o_bias = attention_bias;
-    if (family.reads_qkv_bias) spec.qkv_bias = flag("attention_bias", true);
-    if (family.reads_out_bias) {
-        spec.qkv_bias = flag("attention_bias", true);
-        spec.o_bias = flag("attention_out_bias", false);
-    }
-    spec.mlp_bias = family.reads_mlp_bias && config.flag("mlp_bias");
-    spec.qk_norm = family.qk_norm;
-    spec.qk_norm_whole = family.qk_norm_whole;
-    spec.norms = family.norms;
-    spec.norm_names = family.norm_names;
-    spec.fused_qkv = family.fused_qkv;
-    spec.fused_gate_up = family.fused_gate_up;
+void read_model_switches(JsonReader& config, const Family& family, ModelSpec& spec) {
     spec.norm_plus_one = family.norm_plus_one;
-    spec.tie_word_embeddings = flag("tie_word_embeddings", family.tied);
+    spec.tie_word_embeddings = flag(config, "tie_word_embeddings", family.tied);
     spec.rms_norm_eps = config.positive("rms_norm_eps").value_or(family.eps);
     if (!config.contains("pad_token_id")) spec.pad_token = family.sizes.pad_token;
     const Json& pad = config.get("pad_token_id");
     if (pad.is_number_integer()) spec.pad_token = pad.get<std::int64_t>();
 }
 
-void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec) {
+void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec,
+                      AttentionSpec& attention) {
     if (!family.reads_multipliers) return;
     spec.embedding_multiplier = config.positive("embedding_multiplier").value_or(1.0);
-    spec.attention_multiplier = config.positive("attention_multiplier").value_or(1.0);
+    attention.multiplier = config.positive("attention_multiplier").value_or(1.0);
     spec.residual_multiplier = config.positive("residual_multiplier").value_or(1.0);
     spec.logits_scaling = config.positive("logits_scaling").value_or(1.0);
 }
 
-void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& spec) {
+void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& spec,
+                           AttentionSpec& attention) {
     if (family.query_scalar == 0) return;
     const auto scalar = config.positive("query_pre_attn_scalar");
-    spec.attention_multiplier =
+    attention.multiplier =
         1.0 / std::sqrt(scalar.value_or(static_cast<double>(family.query_scalar)));
     spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
     spec.embeds_scaled = true;
@@ -133,34 +140,67 @@ void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& 
         return config.contains(key) ? config.positive(key).value_or(0.0) : missing;
     };
     if (family.attention_soft_cap > 0.0) {
-        spec.attention_soft_cap = cap("attn_logit_softcapping", family.attention_soft_cap);
+        attention.soft_cap = cap("attn_logit_softcapping", family.attention_soft_cap);
     }
     spec.logits_soft_cap = cap("final_logit_softcapping", family.logits_soft_cap);
 }
 
+/// `layer`, but for what each has of its own.
+std::vector<LayerSpec> unlike_layers(const LayerSpec& layer, const std::vector<LayerTraits>& traits,
+                                     const Ropes& ropes) {
+    std::vector<LayerSpec> layers(traits.size(), layer);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+        AttentionSpec& attention = layers[i].attention();
+        attention.sliding_window = traits[i].sliding_window;
+        attention.rope.reset();
+        if (!traits[i].rotates) continue;
+        attention.rope = attention.sliding_window > 0 ? ropes.sliding : ropes.full;
+    }
+    return layers;
+}
+
+void refuse_what_cannot_be(JsonReader& config, const ModelSpec& spec) {
+    if (const ModelLimit* limit = limit_of(spec, Ability::training)) {
+        config.add(limit->what(spec), limit->hint);
+    }
+    const ModelLimit* limit = limit_of(spec, Ability::quantized);
+    if (limit == nullptr || !spec.quantization) return;
+    config.wrong("quantization_config", limit->what(spec),
+                 "import the model as it was before, in bf16");
+}
+
 ModelSpec parse_text_model(const Json& document, const std::string& where, Problems& problems) {
     JsonReader config(document, where, "", problems);
-    ModelSpec spec;
     const Family* family = find_family(config);
     check_refused_keys(config);
     // An unknown family is judged like a llama, so that further problems are named as well.
     const Family& assumed = family != nullptr ? *family : model_families().front();
     if (family != nullptr) check_architecture(config, assumed.architecture);
+    const ClassSizes sizes = read_sizes(config, assumed);
+    ModelSpec spec;
     spec.family = assumed.name;
-    read_dimensions(config, assumed, spec);
-    read_head_dim(config, assumed, spec);
-    read_unlike_layers(config, assumed, spec);
-    read_ropes(config, assumed.rope, spec);
-    read_activation(config, assumed, spec);
-    read_family_switches(config, assumed, spec);
-    read_multipliers(config, assumed, spec);
-    read_scalars_and_caps(config, assumed, spec);
-    read_experts(config, assumed, spec);
-    spec.quantization = read_hf_quantization(config);
-    if (spec.has_experts() && spec.quantization) {
-        config.wrong("quantization_config", "quantised experts are not supported",
-                     "import the model as it was before, in bf16");
+    spec.vocab_size = sizes.vocabulary;
+    spec.hidden_size = sizes.hidden;
+    LayerSpec layer{assumed.attention, assumed.mlp, assumed.norms};
+    AttentionSpec& attention = layer.attention();
+    read_heads(config, assumed, sizes, attention);
+    attention.head_dim = read_head_dim(config, assumed, sizes);
+    const std::vector<LayerTraits> traits = read_layer_traits(config, assumed, sizes.layers);
+    const Ropes ropes = read_ropes(config, assumed.rope, attention.head_dim);
+    layer.dense().size = sizes.intermediate;
+    layer.dense().activation = read_activation(config, assumed);
+    read_attention_switches(config, assumed, attention);
+    if (assumed.reads_mlp_bias) layer.dense().bias = config.flag("mlp_bias");
+    read_model_switches(config, assumed, spec);
+    read_multipliers(config, assumed, spec, attention);
+    read_scalars_and_caps(config, assumed, spec, attention);
+    if (auto experts = read_experts(config, assumed)) {
+        experts->activation = layer.dense().activation;
+        layer.mlp = *experts;
     }
+    spec.set_layers(unlike_layers(layer, traits, ropes));
+    spec.quantization = read_hf_quantization(config);
+    refuse_what_cannot_be(config, spec);
     return spec;
 }
 

@@ -51,8 +51,11 @@ void refuse_other_parts(JsonReader& config) {
 
 }  // namespace
 
-void read_experts(JsonReader& config, const Family& family, ModelSpec& spec) {
-    if (!family.has_experts) return refuse_experts(config);
+std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family) {
+    if (!family.has_experts) {
+        refuse_experts(config);
+        return std::nullopt;
+    }
     refuse_unlike_layers(config);
     refuse_other_parts(config);
     // The defaults of transformers.
@@ -64,18 +67,19 @@ void read_experts(JsonReader& config, const Family& family, ModelSpec& spec) {
     const auto count = [&](const char* of, std::int64_t missing) {
         return config.has(of) ? config.required_count(of) : missing;
     };
-    spec.experts.count = count(key, 128);
-    spec.experts.per_token = count("num_experts_per_tok", 8);
-    spec.experts.size = count("moe_intermediate_size", 768);
-    spec.experts.normalised = config.has("norm_topk_prob") && config.flag("norm_topk_prob");
-    if (spec.experts.count > most_experts) {
+    ExpertSpec experts;
+    experts.count = count(key, 128);
+    experts.per_token = count("num_experts_per_tok", 8);
+    experts.size = count("moe_intermediate_size", 768);
+    experts.normalised = config.has("norm_topk_prob") && config.flag("norm_topk_prob");
+    if (experts.count > most_experts) {
         config.wrong(key, cat("must be at most ", most_experts));
     }
-    if (spec.experts.per_token > std::min(spec.experts.count, most_experts_per_token)) {
-        config.wrong("num_experts_per_tok",
-                     cat("must be at most ", most_experts_per_token, " and the number of experts, ",
-                         spec.experts.count));
+    if (experts.per_token > std::min(experts.count, most_experts_per_token)) {
+        config.wrong("num_experts_per_tok", cat("must be at most ", most_experts_per_token,
+                                                " and the number of experts, ", experts.count));
     }
+    return experts;
 }
 
 }  // namespace loratrain

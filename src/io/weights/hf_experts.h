@@ -1,15 +1,17 @@
 #pragma once
 
-#include "config/model_spec.h"
+#include <optional>
+
+#include "config/layer_spec.h"
 #include "io/json_reader.h"
 #include "io/weights/hf_family.h"
 
 namespace loratrain {
 
-/// spec.experts of num_experts (num_local_experts as transformers 5 writes it),
+/// Of num_experts (num_local_experts as transformers 5 writes it),
 /// num_experts_per_tok, moe_intermediate_size and norm_topk_prob. Problems where a family without
 /// experts has some, and with what is not served: layers without experts (mlp_only_layers,
 /// decoder_sparse_step), experts that all tokens share, sliding windows, a loss of the router.
-void read_experts(JsonReader& config, const Family& family, ModelSpec& spec);
+std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family);
 
 }  // namespace loratrain

@@ -49,23 +49,22 @@ struct Family {
     bool reads_out_bias = false;
     bool reads_qkv_bias = false;  ///< key attention_bias decides on q, k, v (true where missing)
     bool reads_mlp_bias = false;
-    bool qkv_bias = false;  ///< fixed by the family
-    bool qk_norm = false;
-    bool reads_multipliers = false;  ///< keys as ModelSpec's, 1 where missing
+    /// embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling, 1 where
+    /// missing.
+    bool reads_multipliers = false;
     bool has_layers_without_rope = false;
     bool tied = false;  ///< tie_word_embeddings where config.json has none
+    /// What the family's layers have without a key of config.json: biases, norms of q and k, ...
+    AttentionSpec attention = {};
+    Norms norms = {};
+    DenseSpec mlp = {};
     RopeDefaults rope = {};
     SlidingWindows sliding_windows = SlidingWindows::never;
     std::int64_t sliding_window = 4096;  ///< where config.json has none; 0 = no sliding window
     std::int64_t sliding_interval = 0;
     const char* sliding_interval_key = "";  ///< that says it; "" = none
     double eps = 1e-6;                      ///< rms_norm_eps where config.json has none
-    bool qk_norm_whole = false;
-    NormPlacement norms = NormPlacement::before;
-    NormNames norm_names = NormNames::usual;
     bool norm_plus_one = false;
-    bool fused_qkv = false;
-    bool fused_gate_up = false;
     const char* activation_key = "hidden_act";
     const char* activation = "silu";  ///< where config.json has none
     /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
@@ -87,10 +86,10 @@ const Family* find_family(JsonReader& config);
 /// Of the name; null where there is none.
 const Family* family_named(const std::string& name);
 
-/// A size of ModelSpec, its key, and what it is where config.json has none.
+/// A size, its key, and what it is where config.json has none.
 struct FamilySize {
     const char* key;
-    std::int64_t ModelSpec::*field;
+    std::int64_t ClassSizes::*field;
     std::int64_t missing;
 };
 std::array<FamilySize, 5> family_sizes(const Family& family);

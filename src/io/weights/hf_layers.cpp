@@ -19,10 +19,9 @@ std::int64_t active_sliding_window(JsonReader& config, const Family& family) {
 }
 
 /// Where layer_types does not say.
-bool slides_by_rule(JsonReader& config, const Family& family, const ModelSpec& spec,
+bool slides_by_rule(JsonReader& config, const Family& family, const LayerTraits& traits,
                     std::int64_t layer) {
-    if (family.sliding_windows == SlidingWindows::on_layers_without_rope)
-        return !spec.layer(layer).rope;
+    if (family.sliding_windows == SlidingWindows::on_layers_without_rope) return !traits.rotates;
     if (family.sliding_windows == SlidingWindows::between_full_layers) {
         const Json& pattern = config.get(family.sliding_interval_key);
         const std::int64_t interval = pattern.is_number_unsigned() && pattern != 0
@@ -67,55 +66,56 @@ void check_layer_types(JsonReader& config, const Family& family, std::int64_t la
     }
 }
 
-void read_sliding_windows(JsonReader& config, const Family& family, ModelSpec& spec) {
+void read_sliding_windows(JsonReader& config, const Family& family,
+                          std::vector<LayerTraits>& layers) {
     const std::int64_t sliding_window = active_sliding_window(config, family);
-    check_layer_types(config, family, spec.layers, sliding_window);
-    if (sliding_window == 0 || spec.layers > most_layers) return;
+    check_layer_types(config, family, std::ssize(layers), sliding_window);
+    if (sliding_window == 0) return;
     const Json& types = config.get("layer_types");
-    spec.layer_specs.resize(static_cast<std::size_t>(spec.layers));
-    for (std::int64_t i = 0; i < spec.layers; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        const bool is_listed = types.is_array() && at < types.size();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+        const bool is_listed = types.is_array() && i < types.size();
         const bool slides =
-            is_listed ? types[at] == "sliding_attention" : slides_by_rule(config, family, spec, i);
-        if (slides) spec.layer_specs[at].sliding_window = sliding_window;
+            is_listed ? types[i] == "sliding_attention"
+                      : slides_by_rule(config, family, layers[i], static_cast<std::int64_t>(i));
+        if (slides) layers[i].sliding_window = sliding_window;
     }
 }
 
 /// no_rope_layers has a 1 for every layer with rotary positions and a 0 for every other one.
-void read_layers_without_rope(JsonReader& config, const Family& family, ModelSpec& spec) {
-    if (!family.has_layers_without_rope || spec.layers > most_layers) return;
-    const auto layers = static_cast<std::size_t>(spec.layers);
+void read_layers_without_rope(JsonReader& config, const Family& family,
+                              std::vector<LayerTraits>& layers) {
+    if (!family.has_layers_without_rope) return;
+    const std::size_t count = layers.size();
     const Json& list = config.get("no_rope_layers");
     const auto is_flag = [](const Json& value) { return value == 0 || value == 1; };
-    spec.layer_specs.resize(layers);
     if (list.is_null()) {
         constexpr std::int64_t family_default = 4;
         const bool given = config.has("no_rope_layer_interval");
-        const std::int64_t interval =
-            given ? config.required_count("no_rope_layer_interval") : family_default;
-        for (std::int64_t i = interval - 1; interval > 0 && i < spec.layers; i += interval) {
-            spec.layer_specs[static_cast<std::size_t>(i)].rope = false;
+        const auto interval = static_cast<std::size_t>(
+            given ? config.required_count("no_rope_layer_interval") : family_default);
+        for (std::size_t i = interval; interval > 0 && i <= count; i += interval) {
+            layers[i - 1].rotates = false;
         }
-    } else if (!list.is_array() || list.size() < layers ||
+    } else if (!list.is_array() || list.size() < count ||
                !std::all_of(list.begin(), list.end(), is_flag)) {
         config.wrong("no_rope_layers", cat("must be a list with a 1 (rotary positions) or a 0 for "
                                            "each of the ",
-                                           layers, " layers"));
+                                           count, " layers"));
     } else {
-        for (std::size_t i = 0; i < layers; ++i) spec.layer_specs[i].rope = list[i] == 1;
+        for (std::size_t i = 0; i < count; ++i) layers[i].rotates = list[i] == 1;
     }
 }
 
 }  // namespace
 
-void read_unlike_layers(JsonReader& config, const Family& family, ModelSpec& spec) {
-    read_layers_without_rope(config, family, spec);
-    read_sliding_windows(config, family, spec);
-    const auto is_usual = [](const LayerSpec& layer) { return layer == LayerSpec{}; };
-    if (std::all_of(spec.layer_specs.begin(), spec.layer_specs.end(), is_usual)) {
-        spec.layer_specs.clear();
-    }
+std::vector<LayerTraits> read_layer_traits(JsonReader& config, const Family& family,
+                                           std::int64_t layers) {
+    std::vector<LayerTraits> traits(
+        static_cast<std::size_t>(std::clamp<std::int64_t>(layers, 0, most_layers)));
+    if (layers > most_layers) return traits;
+    read_layers_without_rope(config, family, traits);
+    read_sliding_windows(config, family, traits);
+    return traits;
 }
 
 }  // namespace loratrain

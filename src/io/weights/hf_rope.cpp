@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -249,33 +248,33 @@ RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults) {
     return given.front();
 }
 
-void check_rotated_part(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
+void check_rotated_part(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim,
                         const RopeSpec& rope) {
     if (rope.rotated != 1.0 && defaults.rotated == 0.0) {
         config.add(cat(rotated_part, " is ", rope.rotated, ", must be 1 in this family"),
                    not_rotated_here);
     }
-    const std::int64_t dim = model.rotary_dim(rope);
-    if (rope.rotated > 1.0 || (model.head_dim > 0 && (dim <= 0 || dim % 2 != 0))) {
-        config.add(cat(rotated_part, " ", rope.rotated, " of head_dim ", model.head_dim, " is ",
-                       dim, " columns; rotary positions need pairs"));
+    const std::int64_t dim = rotary_dim(head_dim, rope);
+    if (rope.rotated > 1.0 || (head_dim > 0 && (dim <= 0 || dim % 2 != 0))) {
+        config.add(cat(rotated_part, " ", rope.rotated, " of head_dim ", head_dim, " is ", dim,
+                       " columns; rotary positions need pairs"));
     }
 }
 
-void check_longrope(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
+void check_longrope(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim,
                     const RopeSpec& rope) {
     if (rope.type != RopeType::longrope) return;
     if (!defaults.longrope) config.add("longrope is no setting of this family", not_rotated_here);
-    const std::int64_t pairs = model.rotary_dim(rope) / 2;
+    const std::int64_t pairs = rotary_dim(head_dim, rope) / 2;
     if (std::ssize(rope.short_factors) == pairs) return;
     config.add(cat("short_factor has ", rope.short_factors.size(), " numbers, must have one for ",
                    "each of the ", pairs, " rotated pairs"));
 }
 
-void check_rope(JsonReader& config, const RopeDefaults& defaults, const ModelSpec& model,
+void check_rope(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim,
                 const RopeSpec& rope) {
-    check_rotated_part(config, defaults, model, rope);
-    check_longrope(config, defaults, model, rope);
+    check_rotated_part(config, defaults, head_dim, rope);
+    check_longrope(config, defaults, head_dim, rope);
     if (rope.query_beta != 0.0 && !defaults.scales_queries) {
         config.add("llama_4_scaling_beta is no setting of this family", not_rotated_here);
     }
@@ -321,11 +320,11 @@ Json with_rope_scaling(JsonReader& config, Json settings) {
 
 }  // namespace
 
-void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spec) {
+Ropes read_ropes(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim) {
     if (!defaults.by_layer_type) {
-        spec.rope = read_rope(config, defaults);
-        check_rope(config, defaults, spec, spec.rope);
-        return;
+        const RopeSpec rope = read_rope(config, defaults);
+        check_rope(config, defaults, head_dim, rope);
+        return {rope, rope};
     }
     const Json by_type = settings_by_type(config);
     const auto of_type = [&](const char* type) {
@@ -335,15 +334,16 @@ void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spe
     Json full = of_type("full_attention");
     if (full.is_object()) full = with_rope_scaling(config, full);
     const bool inside = by_type.contains("full_attention");
-    spec.rope = read_rope_object({config, defaults, defaults.theta, "rope_theta", true}, full,
-                                 inside ? "rope_parameters.full_attention" : "rope_scaling");
-    const RopeSpec of_sliding_layers = read_rope_object(
+    Ropes ropes;
+    ropes.full = read_rope_object({config, defaults, defaults.theta, "rope_theta", true}, full,
+                                  inside ? "rope_parameters.full_attention" : "rope_scaling");
+    ropes.sliding = read_rope_object(
         {config, defaults, defaults.sliding_theta, defaults.sliding_theta_key, true},
         of_type("sliding_attention"), "rope_parameters.sliding_attention");
-    for (const RopeSpec* rope : {&std::as_const(spec.rope), &of_sliding_layers}) {
-        check_rope(config, defaults, spec, *rope);
+    for (const RopeSpec& rope : {ropes.full, ropes.sliding}) {
+        check_rope(config, defaults, head_dim, rope);
     }
-    if (of_sliding_layers != spec.rope) spec.sliding_rope = of_sliding_layers;
+    return ropes;
 }
 
 }  // namespace loratrain

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "config/model_spec.h"
+#include "config/layer_spec.h"
 #include "io/json_reader.h"
 
 namespace loratrain {
@@ -22,10 +22,16 @@ struct RopeDefaults {
     std::int64_t original_positions = 0;  ///< original_max_position_embeddings; 0 = positions
 };
 
-/// Sets spec.rope, and sliding_rope where it is another, as transformers reads them. Spellings:
-/// rope_theta and rope_scaling, with rope_local_base_freq of layers with sliding windows, which are
-/// not scaled then; rope_parameters; by type of layer, rope_parameters {full_attention,
-/// sliding_attention}. Two places that contradict each other are a problem that names both.
-void read_ropes(JsonReader& config, const RopeDefaults& defaults, ModelSpec& spec);
+/// Of layers without and with a sliding window.
+struct Ropes {
+    RopeSpec full;
+    RopeSpec sliding;
+};
+
+/// As transformers reads them. Spellings: rope_theta and rope_scaling, with rope_local_base_freq of
+/// layers with sliding windows, which are not scaled then; rope_parameters; by type of layer,
+/// rope_parameters {full_attention, sliding_attention}. Two places that contradict each other are a
+/// problem that names both.
+Ropes read_ropes(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim);
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "base/task_progress.h"
+#include "config/model_limits.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
 #include "io/files.h"
@@ -81,8 +82,8 @@ void check_tied_head(const HfShards& shards, CappedProblems& problems) {
 /// Operators have them built in.
 void check_activation_constants(const HfShards& shards, const ModelSpec& spec,
                                 CappedProblems& problems) {
-    if (spec.activation != Activation::xielu) return;
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+        if (!has_activation_weights(spec.layer(layer))) continue;
         for (const auto& [constant, value] : {std::pair{"beta", 0.5F}, {"eps", -1e-6F}}) {
             const std::string name = activation_constant_name(layer, constant);
             if (!shards.has(name)) continue;
@@ -158,8 +159,9 @@ Import check_weights(const HfShards& shards, const ModelSpec& spec, const Import
         (codes ? import.linears : import.dense).push_back(tensor);
     }
     check_sources(shards, import.dense, dir, problems);
-    if (spec.has_experts() && options.quantize) {
-        problems.add(dir, cat("is a ", spec.family, " model, whose experts are not quantised here"),
+    const ModelLimit* limit = limit_of(spec, Ability::quantized);
+    if (limit != nullptr && options.quantize) {
+        problems.add(dir, limit->what(spec),
                      "leave --quantize out; --dtype bf16 halves what is in fp32");
     } else if (spec.quantization) {
         import.quantized.emplace(shards, import.linears, *spec.quantization, problems);

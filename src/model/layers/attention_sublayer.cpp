@@ -10,37 +10,37 @@ TensorView pad_of(const TensorView& x, std::int64_t width) {
 
 }  // namespace
 
-AttentionSublayer::Heads AttentionSublayer::split_heads(const TensorView& qkv) const {
-    const std::int64_t q = tools_.model().q_size();
-    const std::int64_t kv = tools_.model().kv_size();
+AttentionSublayer::Heads AttentionSublayer::split_heads(const LayerSite& at,
+                                                        const TensorView& qkv) {
+    const std::int64_t q = at.attention().q_size();
+    const std::int64_t kv = at.attention().kv_size();
     return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
 }
 
-TensorView AttentionSublayer::queries_and_keys(const TensorView& qkv) const {
-    return qkv.col_range(0, tools_.model().q_size() + tools_.model().kv_size());
+TensorView AttentionSublayer::queries_and_keys(const LayerSite& at, const TensorView& qkv) {
+    return qkv.col_range(0, at.attention().q_size() + at.attention().kv_size());
 }
 
-TensorView AttentionSublayer::raw(const LayerActivations& saved, int i) const {
-    const std::int64_t q = tools_.model().q_size();
-    return i == 0 ? saved.qk_raw.col_range(0, q)
-                  : saved.qk_raw.col_range(q, tools_.model().kv_size());
+TensorView AttentionSublayer::raw(const LayerSite& at, int i) {
+    const std::int64_t q = at.attention().q_size();
+    return i == 0 ? at.saved.qk_raw.col_range(0, q)
+                  : at.saved.qk_raw.col_range(q, at.attention().kv_size());
 }
 
 Attention AttentionSublayer::attention_op(const LayerSite& at) const {
-    const ModelSpec& model = tools_.model();
-    const LayerSpec& spec = at.weights.spec;
-    const Heads heads = split_heads(at.saved.qkv);
+    const AttentionSpec& spec = at.attention();
+    const Heads heads = split_heads(at, at.saved.qkv);
     Attention op;
     op.q = heads.q;
     op.k = heads.k;
     op.v = heads.v;
     op.o = at.saved.o;
     op.lse = at.saved.lse;
-    op.head_dim = model.head_dim;
-    op.scale = static_cast<float>(model.attention_scale(spec));
+    op.head_dim = spec.head_dim;
+    op.scale = static_cast<float>(spec.scale());
     op.rows = at.rows.packed;
     op.sliding_window = spec.sliding_window;
-    op.soft_cap = static_cast<float>(model.attention_soft_cap);
+    op.soft_cap = static_cast<float>(spec.soft_cap);
     return op;
 }
 
@@ -50,32 +50,31 @@ void AttentionSublayer::attend(const LayerSite& at) const {
     tools_.backend.attention(op);
 }
 
-std::int64_t AttentionSublayer::norm_groups(const TensorView& q_or_k) const {
-    const ModelSpec& model = tools_.model();
-    return model.qk_norm_whole ? 1 : q_or_k.cols / model.head_dim;
+std::int64_t AttentionSublayer::norm_groups(const LayerSite& at, const TensorView& q_or_k) {
+    return at.attention().qk_norm_whole ? 1 : q_or_k.cols / at.attention().head_dim;
 }
 
-void AttentionSublayer::head_norm(const TensorView& x, const Buffer& weight,
+void AttentionSublayer::head_norm(const LayerSite& at, const TensorView& x, const Buffer& weight,
                                   const TensorView& y) const {
     const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
-    tools_.backend.rms_norm({x, weight.data(), eps, norm_groups(x), y, {}, tools_.norm_offset()});
+    tools_.backend.rms_norm(
+        {x, weight.data(), eps, norm_groups(at, x), y, {}, tools_.norm_offset()});
 }
 
-void AttentionSublayer::head_norm_backward(const TensorView& x, const Buffer& weight,
-                                           const TensorView& dy) const {
+void AttentionSublayer::head_norm_backward(const LayerSite& at, const TensorView& x,
+                                           const Buffer& weight, const TensorView& dy) const {
     const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
     tools_.backend.rms_norm_backward(
-        {x, weight.data(), eps, norm_groups(x), dy, dy, false, {}, tools_.norm_offset()});
+        {x, weight.data(), eps, norm_groups(at, x), dy, dy, false, {}, tools_.norm_offset()});
 }
 
 void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool backward,
                              std::int64_t queries) const {
-    const LayerSpec& spec = at.weights.spec;
+    const AttentionSpec& spec = at.attention();
     if (!spec.rope) return;
-    const ModelSpec& model = tools_.model();
-    const RopeSpec& rotation = model.rope_of(spec);
-    Rope op{x, model.head_dim, tools_.rotary.of(spec), at.rows.packed.positions, backward};
-    op.rotary_dim = model.rotary_dim(rotation);
+    const RopeSpec& rotation = *spec.rope;
+    Rope op{x, spec.head_dim, at.weights.inv_freq, at.rows.packed.positions, backward};
+    op.rotary_dim = rotary_dim(spec.head_dim, rotation);
     op.interleaved = rotation.interleaved;
     if (rotation.rotated < 1.0) op.length = static_cast<float>(rotation.attention_factor);
     if (rotation.query_beta != 0.0) {
@@ -87,20 +86,20 @@ void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool back
 }
 
 void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) const {
-    const ModelSpec& model = tools_.model();
+    const AttentionSpec& spec = at.attention();
     const GroupSite qkv = at.group(LinearGroup::qkv);
     std::array<TensorView, 3> y = tools_.outputs_of(qkv, at.saved.qkv);
-    if (model.qk_norm) {
-        y[0] = raw(at.saved, 0);
-        y[1] = raw(at.saved, 1);
+    if (spec.qk_norm) {
+        y[0] = raw(at, 0);
+        y[1] = raw(at, 1);
     }
     branch.project(qkv, y, at.saved.s_qkv);
-    if (model.qk_norm) {
-        const Heads heads = split_heads(at.saved.qkv);
-        head_norm(y[0], at.weights.q_norm, heads.q);
-        head_norm(y[1], at.weights.k_norm, heads.k);
+    if (spec.qk_norm) {
+        const Heads heads = split_heads(at, at.saved.qkv);
+        head_norm(at, y[0], at.weights.q_norm, heads.q);
+        head_norm(at, y[1], at.weights.k_norm, heads.k);
     }
-    rope(queries_and_keys(at.saved.qkv), at, false, model.q_size());
+    rope(queries_and_keys(at, at.saved.qkv), at, false, spec.q_size());
 }
 
 void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
@@ -111,16 +110,15 @@ void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
 }
 
 TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
-    const ModelSpec& model = tools_.model();
-    const LayerSpec& spec = at.weights.spec;
-    if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || model.fused_qkv) return {};
-    const Heads heads = split_heads(at.saved.qkv);
+    const AttentionSpec& spec = at.attention();
+    if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || spec.fused_qkv) return {};
+    const Heads heads = split_heads(at, at.saved.qkv);
     if (i == 2) return heads.v;
-    if (model.qk_norm) return raw(at.saved, i);
+    if (spec.qk_norm) return raw(at, i);
     const TensorView& rotated = i == 0 ? heads.q : heads.k;
     if (!spec.rope) return rotated;
-    if (i == 0 && model.rope_of(spec).query_beta != 0.0) return {};
-    if (model.rope_of(spec).rotated < 1.0) return {};
+    if (i == 0 && spec.rope->query_beta != 0.0) return {};
+    if (spec.rope->rotated < 1.0) return {};
     const TensorView y = tools_.workspace.inner(rotated.rows, rotated.cols);
     tools_.backend.copy({y, rotated});
     rope(y, at, true, 0);
@@ -143,7 +141,7 @@ TensorView AttentionSublayer::o_backward(const LayerSite& at, const Branch& bran
 }
 
 void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
-    const ModelSpec& model = tools_.model();
+    const AttentionSpec& spec = at.attention();
     const LayerActivations& saved = at.saved;
     const TensorView d_o = o_backward(at, branch);
 
@@ -151,12 +149,12 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     const std::int64_t pads = qkv.weights.shape.count * tools_.view.replica.saved_columns;
     const TensorView d_qkv =
         tools_.workspace.gradient(saved.qkv.rows, saved.qkv.cols, saved.qkv.cols + pads);
-    const Heads grads = split_heads(d_qkv);
+    const Heads grads = split_heads(at, d_qkv);
     tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
-    rope(queries_and_keys(d_qkv), at, true, model.q_size());
-    if (model.qk_norm) {
-        head_norm_backward(raw(saved, 0), at.weights.q_norm, grads.q);
-        head_norm_backward(raw(saved, 1), at.weights.k_norm, grads.k);
+    rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
+    if (spec.qk_norm) {
+        head_norm_backward(at, raw(at, 0), at.weights.q_norm, grads.q);
+        head_norm_backward(at, raw(at, 1), at.weights.k_norm, grads.k);
     }
     tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
     branch.project_backward(

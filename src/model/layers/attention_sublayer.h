@@ -6,8 +6,8 @@ namespace loratrain {
 
 /// Attention within each sample (Vaswani et al. 2017), as the Llama family has it:
 ///   made = o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h))
-/// with norms of q and k and sliding windows where ModelSpec and LayerSpec have them, without rope
-/// where LayerSpec has none. A lane has its heads.
+/// with norms of q and k, rope and a sliding window where the layer's AttentionSpec has them. A
+/// lane has its heads.
 class AttentionSublayer final : public Sublayer {
   public:
     explicit AttentionSublayer(const LayerTools& tools) : tools_(tools) {}
@@ -20,16 +20,18 @@ class AttentionSublayer final : public Sublayer {
         TensorView k;
         TensorView v;
     };
-    Heads split_heads(const TensorView& qkv) const;
-    TensorView queries_and_keys(const TensorView& qkv) const;
+    static Heads split_heads(const LayerSite& at, const TensorView& qkv);
+    static TensorView queries_and_keys(const LayerSite& at, const TensorView& qkv);
     /// q, or k, before their norms.
-    TensorView raw(const LayerActivations& saved, int i) const;
+    static TensorView raw(const LayerSite& at, int i);
     Attention attention_op(const LayerSite& at) const;
     void attend(const LayerSite& at) const;
     void project_qkv(const LayerSite& at, const Branch& branch) const;
-    std::int64_t norm_groups(const TensorView& q_or_k) const;
-    void head_norm(const TensorView& x, const Buffer& weight, const TensorView& y) const;
-    void head_norm_backward(const TensorView& x, const Buffer& weight, const TensorView& dy) const;
+    static std::int64_t norm_groups(const LayerSite& at, const TensorView& q_or_k);
+    void head_norm(const LayerSite& at, const TensorView& x, const Buffer& weight,
+                   const TensorView& y) const;
+    void head_norm_backward(const LayerSite& at, const TensorView& x, const Buffer& weight,
+                            const TensorView& dy) const;
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
     void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
     /// Linear i of q, k, v as projected, where that was kept or can be had from it; q and k by

@@ -32,7 +32,7 @@ TensorView Branch::make_input() const {
 }
 
 void Branch::make_input(const TensorView& y, const RowCodes& codes) const {
-    if (!tools_.model().has_norms_before()) return tools_.backend.copy({y, x()});
+    if (!tools_.model().norms().has_before()) return tools_.backend.copy({y, x()});
     const auto eps = static_cast<float>(tools_.model().stream_eps());
     tools_.backend.rms_norm(
         {x(), stream_.norm_before.data(), eps, 1, y, codes, tools_.norm_offset()});
@@ -52,7 +52,7 @@ void Branch::project(const GroupSite& at, const std::array<TensorView, 3>& y,
         column_blocks(tools_.view, at.group) * tools_.view.replica.saved_columns;
     const TensorView h = tools_.workspace.input(t, hidden, hidden + behind);
     make_input(h, tools_.linear.coding_of_input(t, hidden));
-    const bool coded = tools_.model().has_norms_before();
+    const bool coded = tools_.model().norms().has_before();
     tools_.linear.forward(at, h, y, tools_.columns_of(at, s), {},
                           coded ? LoraLinear::Codes::made : LoraLinear::Codes::to_make);
 }
@@ -60,7 +60,7 @@ void Branch::project(const GroupSite& at, const std::array<TensorView, 3>& y,
 void Branch::add(const GroupSite& at, const TensorView& x, const TensorView& s,
                  LoraLinear::Codes codes, LoraLinear::Sums sums) const {
     const ModelSpec& model = tools_.model();
-    const bool normed = model.has_norms_after();
+    const bool normed = model.norms().has_after();
     if (!normed && !has_sum()) {
         if (sums == LoraLinear::Sums::to_make) tools_.linear.shrink(at, x, {s, {}, {}});
         return;
@@ -86,7 +86,7 @@ TensorView Branch::gradient() const {
 }
 
 TensorView Branch::gradient_of_made() const {
-    if (!tools_.model().has_norms_after()) return gradient();
+    if (!tools_.model().norms().has_after()) return gradient();
     const TensorView d_made = tools_.workspace.branch(x().rows);
     tools_.backend.rms_norm_backward({stream_.made,
                                       stream_.norm_after.data(),
@@ -118,7 +118,7 @@ void Branch::project_backward(const GroupSite& at, const TensorView& dy, const T
         linear.backward_x(at, dy, dh, codes);
         tools_.lanes.all->all_reduce(dh);
     }
-    if (!tools_.model().has_norms_before()) {
+    if (!tools_.model().norms().has_before()) {
         if (need_dx) tools_.backend.add({gradient(), dh});
         return linear.backward_a(at, x(), dy);
     }

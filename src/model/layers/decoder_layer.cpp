@@ -3,10 +3,9 @@
 namespace loratrain {
 
 DecoderLayer::DecoderLayer(const ReplicaView& view, const StagePlan& stage, const AdapterBank& bank,
-                           const Workspace& workspace, const RotaryTables& rotary, Backend& backend,
-                           const StageLanes& lanes)
+                           const Workspace& workspace, Backend& backend, const StageLanes& lanes)
     : linear_(view, bank, workspace, backend, lanes),
-      tools_{view, bank, workspace, rotary, backend, lanes, linear_},
+      tools_{view, bank, workspace, backend, lanes, linear_},
       sublayers_(stage, tools_) {}
 
 void DecoderLayer::pack(std::span<const Computed> layers) {

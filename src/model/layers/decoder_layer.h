@@ -14,8 +14,7 @@ namespace loratrain {
 class DecoderLayer {
   public:
     DecoderLayer(const ReplicaView& view, const StagePlan& stage, const AdapterBank& bank,
-                 const Workspace& workspace, const RotaryTables& rotary, Backend& backend,
-                 const StageLanes& lanes);
+                 const Workspace& workspace, Backend& backend, const StageLanes& lanes);
 
     /// LoraLinear::pack_all of layers, each with the rows that it is about to compute.
     struct Computed {

@@ -3,21 +3,21 @@
 namespace loratrain {
 
 TensorView DenseSublayer::product_of(const LayerSite& at) const {
-    const std::int64_t f = tools_.model().intermediate_size;
+    const std::int64_t f = at.dense().size;
     return tools_.workspace.input(at.rows.tokens, f, f + tools_.view.replica.saved_columns);
 }
 
-SwiGlu DenseSublayer::swiglu_op(const TensorView& made, const TensorView& product) const {
+SwiGlu DenseSublayer::swiglu_op(const LayerSite& at, const TensorView& product) const {
+    const TensorView& made = at.saved.gate_up;
     const std::int64_t f = product.cols;
     return {made.col_range(0, f), made.col_range(f, f), product,
-            tools_.linear.coding_of_input(made.rows, f), tools_.model().activation};
+            tools_.linear.coding_of_input(made.rows, f), at.dense().activation};
 }
 
-SwiGluBackward DenseSublayer::swiglu_backward_op(const TensorView& made,
-                                                 const TensorView& d_product,
+SwiGluBackward DenseSublayer::swiglu_backward_op(const LayerSite& at, const TensorView& d_product,
                                                  const TensorView& d_made,
-                                                 const TensorView& product,
-                                                 const RowCodes& codes) const {
+                                                 const TensorView& product, const RowCodes& codes) {
+    const TensorView& made = at.saved.gate_up;
     const std::int64_t f = product.cols;
     return {made.col_range(0, f),
             made.col_range(f, f),
@@ -26,12 +26,12 @@ SwiGluBackward DenseSublayer::swiglu_backward_op(const TensorView& made,
             d_made.col_range(f, f),
             product,
             codes,
-            tools_.model().activation};
+            at.dense().activation};
 }
 
 void DenseSublayer::activate(const LayerSite& at, const TensorView& product) const {
     const TensorView& made = at.saved.gate_up;
-    if (tools_.model().has_gate()) return tools_.backend.swiglu(swiglu_op(made, product));
+    if (at.dense().has_gate()) return tools_.backend.swiglu(swiglu_op(at, product));
     tools_.backend.xielu({made, at.weights.xielu_positive, at.weights.xielu_negative, product,
                           tools_.linear.coding_of_input(made.rows, product.cols)});
 }
@@ -40,12 +40,12 @@ void DenseSublayer::activate_backward(const LayerSite& at, const TensorView& d_p
                                       const TensorView& d_made, const TensorView& product,
                                       const RowCodes& codes) const {
     const TensorView& made = at.saved.gate_up;
-    if (!tools_.model().has_gate()) {
+    if (!at.dense().has_gate()) {
         return tools_.backend.xielu_backward({made, at.weights.xielu_positive,
                                               at.weights.xielu_negative, d_product, d_made, product,
                                               codes});
     }
-    tools_.backend.swiglu_backward(swiglu_backward_op(made, d_product, d_made, product, codes));
+    tools_.backend.swiglu_backward(swiglu_backward_op(at, d_product, d_made, product, codes));
 }
 
 void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
@@ -55,8 +55,7 @@ void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
     const TensorView product = product_of(at);
     const TensorView s = at.saved.s_down.col_range(0, at.rows.width);
     LoraLinear::Sums sums = LoraLinear::Sums::made;
-    if (!tools_.model().has_gate() ||
-        !tools_.linear.shrink_gated(down, swiglu_op(at.saved.gate_up, product), s)) {
+    if (!at.dense().has_gate() || !tools_.linear.shrink_gated(down, swiglu_op(at, product), s)) {
         activate(at, product);
         sums = LoraLinear::Sums::to_make;
     }
@@ -74,15 +73,15 @@ TensorView DenseSublayer::down_backward(const LayerSite& at, const Branch& branc
     const std::int64_t t = at.rows.tokens;
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
     const LinearGroupShape& shape = gate_up.weights.shape;
-    const TensorView d_product = tools_.workspace.inner(t, tools_.model().intermediate_size);
+    const TensorView d_product = tools_.workspace.inner(t, at.dense().size);
     const TensorView d_gate_up = tools_.workspace.gradient(
         t, shape.out, shape.out + shape.count * tools_.view.replica.saved_columns);
     const TensorView product = product_of(at);
     const RowCodes codes = linear.coding_of_gradient(gate_up, t);
     LoraLinear::Gated around{
         down, d_made, gate_up, tools_.columns_of(gate_up, saved.s_gate_up), {}};
-    if (tools_.model().has_gate()) {
-        around.product = swiglu_backward_op(saved.gate_up, d_product, d_gate_up, product, codes);
+    if (at.dense().has_gate()) {
+        around.product = swiglu_backward_op(at, d_product, d_gate_up, product, codes);
     }
     const bool spares_down = linear.spares_down(around);
     linear.backward_x(

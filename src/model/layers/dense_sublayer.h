@@ -6,7 +6,7 @@ namespace loratrain {
 
 /// An MLP that all tokens go through:
 ///   made = down_proj(act(gate_proj h) * up_proj h)
-/// or without a gate (ModelSpec::has_gate) down_proj(act(up_proj h)). Backward makes the product
+/// or without a gate (DenseSpec::has_gate) down_proj(act(up_proj h)). Backward makes the product
 /// elementwise again (design.md "Saved activations"). A lane has its columns of gate and up.
 class DenseSublayer final : public Sublayer {
   public:
@@ -24,10 +24,10 @@ class DenseSublayer final : public Sublayer {
                            const TensorView& d_made, const TensorView& product,
                            const RowCodes& codes) const;
     /// Of an MLP with a gate.
-    SwiGlu swiglu_op(const TensorView& made, const TensorView& product) const;
-    SwiGluBackward swiglu_backward_op(const TensorView& made, const TensorView& d_product,
-                                      const TensorView& d_made, const TensorView& product,
-                                      const RowCodes& codes) const;
+    SwiGlu swiglu_op(const LayerSite& at, const TensorView& product) const;
+    static SwiGluBackward swiglu_backward_op(const LayerSite& at, const TensorView& d_product,
+                                             const TensorView& d_made, const TensorView& product,
+                                             const RowCodes& codes);
     /// From the branch's gradient to that of what gate and up made, and the gradients of down's
     /// LoRA and of their B.
     TensorView down_backward(const LayerSite& at, const Branch& branch) const;

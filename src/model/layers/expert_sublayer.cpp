@@ -32,7 +32,7 @@ void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, co
 }
 
 void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
-    const ExpertSpec& experts = tools_.model().experts;
+    const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
     const TensorView& gate_up = at.saved.gate_up;
@@ -49,11 +49,11 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
 }
 
 TensorView ExpertSublayer::product_of(const LayerSite& at) {
-    const std::int64_t f = tools_.model().experts.size;
+    const std::int64_t f = at.experts().size;
     const TensorView& gate_up = at.saved.gate_up;
     const TensorView product = tools_.workspace.expert_product(gate_up.rows);
     tools_.backend.swiglu(
-        {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, tools_.model().activation});
+        {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, at.experts().activation});
     return product;
 }
 
@@ -96,7 +96,7 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
 void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
                                       const TensorView& d_gate_up, const TensorView& rows) {
     if (!needs_input(at)) return;
-    const std::int64_t f = tools_.model().experts.size;
+    const std::int64_t f = at.experts().size;
     const ExpertLoraLinear::Site site = lora_site(at);
     const TensorView x = tools_.workspace.expert_input(rows.rows);
     tools_.backend.gather_rows({x, h, at.saved.routes.rows});
@@ -117,7 +117,7 @@ void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
 
 void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
                                        const TensorView& dy, const TensorView& dh) {
-    const ExpertSpec& experts = tools_.model().experts;
+    const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
     const TensorView& gate_up = at.saved.gate_up;
@@ -135,7 +135,7 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
                                     d_gate_up.col_range(f, f),
                                     {},
                                     {},
-                                    tools_.model().activation});
+                                    at.experts().activation});
     multiply(at, weights.gate_up, d_gate_up, rows, ExpertProduct::Way::backward);
     backward_gate_up(at, h, d_gate_up, rows);
     const TensorView d_logits = tools_.workspace.router(dy.rows);

@@ -18,7 +18,6 @@ struct LayerTools {
     ReplicaView view;
     const AdapterBank& bank;
     const Workspace& workspace;
-    RotaryTables rotary;
     Backend& backend;
     StageLanes lanes;
     LoraLinear& linear;
@@ -46,6 +45,9 @@ struct LayerSite {
     const LayerActivations& saved;
     CachedTexts texts{};
 
+    const AttentionSpec& attention() const { return weights.spec.attention(); }
+    const DenseSpec& dense() const { return weights.spec.dense(); }
+    const ExpertSpec& experts() const { return *weights.spec.experts(); }
     GroupSite group(LinearGroup which) const {
         return {weights.groups[static_cast<std::size_t>(which)], which, layer, rows};
     }

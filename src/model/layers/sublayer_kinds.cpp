@@ -2,8 +2,8 @@
 
 #include <array>
 #include <span>
+#include <variant>
 
-#include "base/error.h"
 #include "model/layers/attention_sublayer.h"
 #include "model/layers/dense_sublayer.h"
 #include "model/layers/expert_sublayer.h"
@@ -12,44 +12,34 @@ namespace loratrain {
 
 namespace {
 
-/// A kind: whether a layer of the model has it, and how it is made.
-struct KindOfSublayer {
-    bool (*is_of)(const ModelSpec& model, std::int64_t layer);
-    std::unique_ptr<Sublayer> (*make)(const LayerTools& tools);
-};
+/// Makes the sublayer of a kind; the tables are in the order of Mixer and Mlp.
+using Make = std::unique_ptr<Sublayer> (*)(const LayerTools& tools);
 
 template <class Kind>
 std::unique_ptr<Sublayer> make_kind(const LayerTools& tools) {
     return std::make_unique<Kind>(tools);
 }
 
-constexpr std::array mixer_kinds{
-    KindOfSublayer{[](const ModelSpec&, std::int64_t) { return true; },
-                   make_kind<AttentionSublayer>},
-};
-constexpr std::array mlp_kinds{
-    KindOfSublayer{[](const ModelSpec& model, std::int64_t) { return !model.has_experts(); },
-                   make_kind<DenseSublayer>},
-    KindOfSublayer{[](const ModelSpec& model, std::int64_t) { return model.has_experts(); },
-                   make_kind<ExpertSublayer>},
-};
+constexpr std::array<Make, 1> mixer_kinds{make_kind<AttentionSublayer>};
+constexpr std::array<Make, 2> mlp_kinds{make_kind<DenseSublayer>, make_kind<ExpertSublayer>};
+static_assert(mixer_kinds.size() == std::variant_size_v<Mixer>);
+static_assert(mlp_kinds.size() == std::variant_size_v<Mlp>);
 
 }  // namespace
 
 SublayersOfStage::SublayersOfStage(const StagePlan& stage, const LayerTools& tools) {
     std::array<Sublayer*, mixer_kinds.size()> mixers{};
     std::array<Sublayer*, mlp_kinds.size()> mlps{};
-    const auto choose = [&](std::int64_t layer, std::span<const KindOfSublayer> kinds,
-                            std::span<Sublayer*> made) {
-        for (std::size_t i = 0; i < kinds.size(); ++i) {
-            if (!kinds[i].is_of(tools.model(), layer)) continue;
-            if (made[i] == nullptr) made[i] = kinds_.emplace_back(kinds[i].make(tools)).get();
-            return made[i];
-        }
-        throw Error(cat("layer ", layer, " is of no kind"));
+    const auto choose = [&](std::size_t kind, Make make, std::span<Sublayer*> made) {
+        if (made[kind] == nullptr) made[kind] = kinds_.emplace_back(make(tools)).get();
+        return made[kind];
     };
     for (std::int64_t l = stage.first_layer; l < stage.first_layer + stage.layer_count; ++l) {
-        layers_.push_back({choose(l, mixer_kinds, mixers), choose(l, mlp_kinds, mlps)});
+        const LayerSpec& layer = tools.model().layer(l);
+        const std::size_t mixer = layer.mixer.index();
+        const std::size_t mlp = layer.mlp.index();
+        layers_.push_back(
+            {choose(mixer, mixer_kinds[mixer], mixers), choose(mlp, mlp_kinds[mlp], mlps)});
     }
 }
 

@@ -6,9 +6,10 @@
 namespace loratrain {
 
 AttentionSpan::AttentionSpan(const ModelSpec& model) {
-    if (model.layer_specs.empty()) return;
     std::map<std::int64_t, std::int64_t> counts;
-    for (std::int64_t i = 0; i < model.layers; ++i) ++counts[model.layer(i).sliding_window];
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        counts[layer.attention().sliding_window] += number;
+    });
     if (counts.size() == 1 && counts.begin()->first == 0) return;
     for (const auto& [sliding_window, count] : counts) {
         layers_.push_back(

@@ -146,7 +146,8 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
         (static_cast<double>(matmul_parameters(model)) - head) / static_cast<double>(model.layers);
     const double matrix = fp8_linears && rates.fp8 > 0.0 ? rates.fp8 : rates.matrix;
     const double linear = 4.0 * layer / (matrix * speed);
-    const double attention = 6.0 * static_cast<double>(model.q_size()) / (rates.attention * speed);
+    const double attention =
+        6.0 * static_cast<double>(model.attention().q_size()) / (rates.attention * speed);
 
     const double fixed = rates.layer_fixed + rates.lost_tokens * linear;
 
@@ -155,7 +156,8 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
                            attention * forward_of_attention};
     costs.layer_backward = {fixed * (1.0 - forward_share), linear * (1.0 - forward_share),
                             attention * (1.0 - forward_of_attention)};
-    const std::int64_t qkv = model.hidden_size * (model.q_size() + 2 * model.kv_size());
+    const AttentionSpec& of = model.attention();
+    const std::int64_t qkv = model.hidden_size * (of.q_size() + 2 * of.kv_size());
     costs.first_layer_saving = static_cast<double>(qkv) / layer;
     costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
     if (!cpu) costs.host = host_of_gpu;
@@ -177,7 +179,7 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
         const auto linear = static_cast<Linear>(i);
         const LinearShape shape = linear_shape(model, linear);
         layer += shape.in * shape.out;
-        const bool kept = linear != Linear::o && linear != Linear::down && linear != Linear::qkv &&
+        const bool kept = lane_cut(linear) != LaneCut::columns && linear != Linear::qkv &&
                           !has_bias(model, linear);
         for (const AdapterJob& adapter : job.adapters) {
             if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "config/dead_rules.h"
 #include "config/job_words.h"
+#include "config/model_limits.h"
 #include "plan/deploy/workload.h"
 
 namespace loratrain {
@@ -79,8 +80,7 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
 }
 
 void AdapterChecks::positions(const std::string& key, const std::vector<SampleInfo>& samples) {
-    const std::int64_t most = model_.rope.original_max_position;
-    if (model_.rope.type != RopeType::longrope) return;
+    const std::int64_t most = most_positions(model_);
     const auto longer = std::count_if(samples.begin(), samples.end(),
                                       [&](const SampleInfo& s) { return s.tokens > most; });
     if (longer == 0) return;
@@ -199,33 +199,25 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
     const auto refuse = [&](const char* key, const std::string& what, const std::string& hint) {
         problems_.add(where(cat("adapters.", adapter.name, ".", key)), what, hint);
     };
-    const std::string in_experts = cat("LoRA in the experts of a ", model_.family, " model");
+    const auto limited = [&](const char* key, Ability ability, const std::string& subject = "") {
+        const ModelLimit* limit = limit_of(model_, ability);
+        if (limit != nullptr) refuse(key, subject + limit->what(model_), limit->hint);
+    };
     const bool gate = adapter.targets_linear(Linear::gate);
     const bool up = adapter.targets_linear(Linear::up);
     if (gate != up || (gate && !adapter.targets_linear(Linear::down))) {
         refuse("target_modules",
-               cat("PEFT, for which gate_proj and up_proj of experts are one tensor, loads ",
-                   in_experts, " on gate_proj, up_proj and down_proj, or on down_proj alone"),
+               "PEFT, for which gate_proj and up_proj of experts are one tensor, loads LoRA in "
+               "experts on gate_proj, up_proj and down_proj, or on down_proj alone",
                "name all three, or down_proj alone");
     }
-    if (adapter.modules) {
-        refuse("target_modules",
-               cat(in_experts, " does not go with patterns, layers, excluded or whole names"),
-               "give names alone, as in [q_proj, v_proj, down_proj], without rank_pattern, "
-               "alpha_pattern, layers_to_transform and exclude_modules");
-    }
-    if (adapter.lora_dropout > 0.0) {
-        refuse("lora_dropout", cat(in_experts, " has no dropout, in PEFT neither"),
-               "set lora_dropout: 0");
-    }
-    if (adapter.use_dora) refuse("use_dora", in_experts + " is no DoRA", "set use_dora: false");
-    if (adapter.is_vera()) refuse("peft_type", in_experts + " is no VeRA", "use peft_type: lora");
+    if (adapter.modules) limited("target_modules", Ability::modules);
+    if (adapter.lora_dropout > 0.0) limited("lora_dropout", Ability::dropout);
+    if (adapter.use_dora) limited("use_dora", Ability::dora);
+    if (adapter.is_vera()) limited("peft_type", Ability::vera);
     if (has_residual_start(adapter.form)) {
-        refuse("init_lora_weights",
-               cat("'", word_of(initial_words, adapter.init_lora_weights),
-                   "' takes nothing from "
-                   "the weights of experts"),
-               "leave init_lora_weights out");
+        limited("init_lora_weights", Ability::residual_start,
+                cat("'", word_of(initial_words, adapter.init_lora_weights), "' "));
     }
     if (adapter.use_rslora && gate && !adapter.plain_export) {
         refuse("use_rslora",

@@ -22,24 +22,6 @@ std::string alternatives(const std::vector<std::int32_t>& numbers) {
     return text;
 }
 
-/// What keeps so many lanes from sharing the model.
-std::string obstacle(const ModelSpec& model, std::int32_t tensor) {
-    if (model.heads % tensor != 0) return cat("does not divide ", model.heads, " heads");
-    if (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0) {
-        return cat("neither divides ", model.kv_heads,
-                   " key-value heads nor is it a multiple of them");
-    }
-    if (model.qk_norm_whole) return "lanes cannot share norms over all heads of q and k";
-    if (model.logits_soft_cap > 0.0) return "lanes cannot share logits with a soft cap";
-    if (model.has_experts()) return "lanes cannot share experts";
-    if (model.fused_qkv || model.fused_gate_up) {
-        return cat("lanes cannot share fused linears (", model.fused_qkv ? "qkv_proj, " : "",
-                   "gate_up_proj)");
-    }
-    return cat("lanes are too many for an intermediate size of ", model.intermediate_size,
-               ", heads of ", model.head_dim, " and a vocabulary of ", model.vocab_size);
-}
-
 class DeploymentCheck {
   public:
     DeploymentCheck(const Job& job, const ModelSpec& model, const Cluster& cluster,
@@ -69,7 +51,8 @@ class DeploymentCheck {
   private:
     void check(const ReplicaJob& replica, const std::string& where) {
         if (!can_shard(model_, replica.tensor)) {
-            problems_.add(where + ".tp", cat(replica.tensor, " ", obstacle(model_, replica.tensor)),
+            problems_.add(where + ".tp",
+                          cat(replica.tensor, " ", shard_obstacle(model_, replica.tensor)),
                           cat("use ", alternatives(tensor_degrees(model_))));
         }
         if (replica.stages > model_.layers) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "config/model_limits.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/tensor_shard.h"
@@ -20,29 +21,32 @@ void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t te
                  Problems& problems) {
     const ModelSpec lane = lane_model(model, tensor);
     if (takes_fp8(lane)) return;
+    const AttentionSpec& attention = lane.attention();
     problems.add(
         key,
         cat("fp8 products need sizes that are multiples of ", fp8_multiple,
             tensor > 1 ? cat(", and of ", tensor, " lanes each has") : std::string(", not"),
-            " hidden_size ", lane.hidden_size, ", ", lane.heads, " and ", lane.kv_heads,
-            " heads of ", lane.head_dim, ", intermediate_size ", lane.intermediate_size),
+            " hidden_size ", lane.hidden_size, ", ", attention.heads, " and ", attention.kv_heads,
+            " heads of ", attention.head_dim, ", intermediate_size ", lane.dense().size),
         tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
 }
 
 }  // namespace
 
 bool takes_fp8(const ModelSpec& lane_model) {
-    return lane_model.hidden_size % fp8_multiple == 0 && lane_model.q_size() % fp8_multiple == 0 &&
-           lane_model.kv_size() % fp8_multiple == 0 &&
-           lane_model.intermediate_size % fp8_multiple == 0;
+    const AttentionSpec& attention = lane_model.attention();
+    return can(lane_model, Ability::fp8) && lane_model.hidden_size % fp8_multiple == 0 &&
+           attention.q_size() % fp8_multiple == 0 && attention.kv_size() % fp8_multiple == 0 &&
+           lane_model.dense().size % fp8_multiple == 0;
 }
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
-    if (model.has_experts() && model.quantization) {
+    const ModelLimit* of_codes = limit_of(model, Ability::quantized);
+    if (of_codes != nullptr && model.quantization) {
         problems.add(cat(job.path, ": model.weights"),
-                     cat("experts of a ", model.family, " model cannot be in ",
-                         traits_of(model.quantization->format).name),
+                     cat("is in ", traits_of(model.quantization->format).name, ", but ",
+                         of_codes->what(model)),
                      "use a base in bf16 or fp32");
     }
     if (job.model.precision != Precision::fp8) return;
@@ -65,10 +69,8 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
                      "use model.precision: bf16, or a base that is imported with --quantize fp8 or "
                      "without");
     }
-    if (model.has_experts()) {
-        problems.add(key,
-                     cat("fp8 products are not made of the experts of a ", model.family, " model"),
-                     instead);
+    if (const ModelLimit* limit = limit_of(model, Ability::fp8)) {
+        return problems.add(key, limit->what(model), limit->hint);
     }
     check_lanes(key, model, 1, problems);
     for (const ReplicaJob& replica : job.parallel.deployment) {

@@ -10,6 +10,7 @@
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
 #include "kernels/lora/lora_sizes.h"
+#include "plan/memory/kind_memory.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -172,8 +173,9 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
         if (adapter->targets_linear(Linear::up)) before.add(*adapter);
         if (adapter->targets_linear(Linear::down)) behind.add(*adapter);
     }
-    if (!behind.any_narrow || !model.has_gate() || model.has_experts()) return 0;
-    const std::int64_t f = model.intermediate_size;
+    const auto* mlp = std::get_if<DenseSpec>(&model.layer(0).mlp);
+    if (!behind.any_narrow || mlp == nullptr || !mlp->has_gate()) return 0;
+    const std::int64_t f = mlp->size;
     const std::int64_t tokens = view.replica.microbatch_tokens;
     if (!before.any_narrow) return kernels::lora_gated_forward_bytes(f, tokens);
     const std::int64_t tiles = most_tiles(tokens, f, static_cast<std::int64_t>(users.at_once));
@@ -196,10 +198,7 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
         widest = std::max(widest, shape.in + shape.out + blocks * view.replica.saved_columns);
     }
     const ModelSpec& model = view.lane_model;
-    if (model.has_experts()) {
-        const std::int64_t of_expert = std::max(2 * model.experts.size, model.experts.count);
-        widest = std::max(widest, model.hidden_size + of_expert);
-    }
+    widest = std::max(widest, widest_product(model.layer(0), model.hidden_size));
     std::int64_t elements = rows_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
         const std::int64_t rows = rows_alike(logits_chunk(view).rows).largest;
@@ -248,7 +247,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
 
 std::uint64_t attention_row_bytes(const ReplicaView& view) {
     if (!on_cuda(view.plan)) return 0;
-    return grown(view.replica.microbatch_tokens * view.lane_model.heads *
+    return grown(view.replica.microbatch_tokens * view.lane_model.attention().heads *
                  kernels::attention_row_bytes);
 }
 
@@ -261,10 +260,10 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 }
 
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
+    const AttentionSpec& attention = view.lane_model.attention();
     const std::string_view device = view.plan.device;
-    if (!in_bf16(view.plan) || model.attention_soft_cap != 0.0 ||
-        !kernels::keeps_attention_scores(model.head_dim) ||
+    if (!in_bf16(view.plan) || attention.soft_cap != 0.0 ||
+        !kernels::keeps_attention_scores(attention.head_dim) ||
         (device != "h100" && device != "h200")) {
         return 0;
     }
@@ -275,10 +274,10 @@ std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const std::int64_t tokens = view.replica.microbatch_tokens;
     const std::int64_t longest = std::clamp<std::int64_t>(view.plan.longest_sample, 1, tokens);
     const std::int64_t of_longest = kernels::attention_score_pairs(longest);
-    if (bytes(model.heads / model.kv_heads, of_longest) > attention_most_scores) return 0;
+    if (bytes(attention.heads / attention.kv_heads, of_longest) > attention_most_scores) return 0;
     const std::int64_t pairs =
         tokens / longest * of_longest + kernels::attention_score_pairs(tokens % longest);
-    return grown(std::min(bytes(model.heads, pairs), attention_most_scores));
+    return grown(std::min(bytes(attention.heads, pairs), attention_most_scores));
 }
 
 std::uint64_t lane_sum_bytes(const ReplicaView& view) {

@@ -1,39 +1,15 @@
 #include "plan/memory/frozen_layouts.h"
 
 #include <algorithm>
-#include <span>
 
 #include "base/alignment.h"
 #include "base/shape.h"
+#include "plan/memory/kind_memory.h"
 #include "plan/memory/residency.h"
 
 namespace loratrain {
 
 namespace {
-
-std::uint64_t norm_and_bias_bytes(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    const std::uint64_t e = compute_bytes(view.plan);
-    const std::uint64_t norms = model.norms == NormPlacement::both ? 4 : 2;
-    std::uint64_t bytes = norms * aligned_array(model.hidden_size, e);
-    if (model.qk_norm) {
-        bytes += aligned_array(model.q_norm_size(), e) + aligned_array(model.k_norm_size(), e);
-    }
-    for (int i = 0; i < linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        if (has_bias(model, linear)) bytes += aligned_array(linear_shape(model, linear).out, e);
-    }
-    return bytes;
-}
-
-/// Of a layer, its router too: they do not stream.
-std::uint64_t expert_bytes(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    if (!model.has_experts()) return 0;
-    return aligned_array(model.experts.count * model.hidden_size, compute_bytes(view.plan)) +
-           experts_layout(view.plan, experts_gate_up_shape(model)).bytes +
-           experts_layout(view.plan, experts_down_shape(model)).bytes;
-}
 
 std::uint64_t linear_bytes(const ReplicaView& view) {
     std::uint64_t bytes = 0;
@@ -50,35 +26,22 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
     const auto layers = static_cast<std::uint64_t>(stage.layer_count);
     const auto streamed = static_cast<std::uint64_t>(streamed_layers(stage));
     const auto buffers = static_cast<std::uint64_t>(stream_buffers(stage));
-    return layers * (norm_and_bias_bytes(view) + expert_bytes(view)) +
-           (layers - streamed) * linear_bytes(view) + buffers * streamed_layer(view).buffer_bytes;
-}
-
-/// What a group may have.
-std::span<const Linear> candidates(LinearGroup group) {
-    static constexpr std::array qkv{Linear::q, Linear::k, Linear::v, Linear::qkv};
-    static constexpr std::array o{Linear::o};
-    static constexpr std::array gate_up{Linear::gate, Linear::up, Linear::gate_up};
-    static constexpr std::array down{Linear::down};
-    switch (group) {
-        case LinearGroup::qkv:
-            return qkv;
-        case LinearGroup::o:
-            return o;
-        case LinearGroup::gate_up:
-            return gate_up;
-        case LinearGroup::down:
-            return down;
-    }
-    return {};
+    std::uint64_t held = 0;
+    for_layers(view.lane_model, stage.first_layer, stage.layer_count,
+               [&](const LayerSpec& layer, std::int64_t number) {
+                   held += static_cast<std::uint64_t>(number) * held_bytes(view, layer);
+               });
+    return held + (layers - streamed) * linear_bytes(view) +
+           buffers * streamed_layer(view).buffer_bytes;
 }
 
 }  // namespace
 
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
     LinearGroupShape shape;
-    for (const Linear linear : candidates(group)) {
-        if (!has_linear(model, linear)) continue;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (linear_group(linear) != group || !has_linear(model, linear)) continue;
         shape.linears[static_cast<std::size_t>(shape.count++)] = linear;
         shape.in = linear_shape(model, linear).in;
         shape.out += linear_shape(model, linear).out;
@@ -88,8 +51,9 @@ LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
 
 std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
     std::vector<Linear> targets;
-    for (const Linear linear : candidates(group)) {
-        if (has_target(model, linear)) targets.push_back(linear);
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (linear_group(linear) == group && has_target(model, linear)) targets.push_back(linear);
     }
     return targets;
 }
@@ -163,12 +127,12 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view) {
     return view.plan.fp8_linears ? aligned_array(widest, size_of(DType::f32)) : 0;
 }
 
-MatrixShape experts_gate_up_shape(const ModelSpec& model) {
-    return {model.experts.count * 2 * model.experts.size, model.hidden_size};
+MatrixShape experts_gate_up_shape(const ExpertSpec& experts, std::int64_t hidden_size) {
+    return {experts.count * 2 * experts.size, hidden_size};
 }
 
-MatrixShape experts_down_shape(const ModelSpec& model) {
-    return {model.experts.count * model.hidden_size, model.experts.size};
+MatrixShape experts_down_shape(const ExpertSpec& experts, std::int64_t hidden_size) {
+    return {experts.count * hidden_size, experts.size};
 }
 
 WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape) {
@@ -190,8 +154,8 @@ std::uint64_t frozen_bytes(const ReplicaView& view, const StagePlan& stage) {
     if (stage.has_embedding) bytes += matrix;
     if (stage.has_head) bytes += aligned_array(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) bytes += matrix;
-    const std::uint64_t rotary_tables = model.sliding_rope ? 2 : 1;
-    bytes += rotary_tables * aligned_array(model.head_dim / 2, size_of(DType::f32)) +
+    const std::uint64_t rotary_tables = ropes_of(model).size();
+    bytes += rotary_tables * aligned_array(model.attention().head_dim / 2, size_of(DType::f32)) +
              unit_scale_bytes(view);
     return bytes;
 }

@@ -63,10 +63,10 @@ Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
 /// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
 std::uint64_t unit_scale_bytes(const ReplicaView& view);
 
-/// The experts of a layer (ModelSpec::experts), expert by expert: gate and up [2 F, H], down [H,
-/// F]. In the format of linears, without pads. Empty where it has none.
-MatrixShape experts_gate_up_shape(const ModelSpec& model);
-MatrixShape experts_down_shape(const ModelSpec& model);
+/// The experts of a layer, expert by expert: gate and up [2 F, H], down [H, F]. In the format of
+/// linears, without pads.
+MatrixShape experts_gate_up_shape(const ExpertSpec& experts, std::int64_t hidden_size);
+MatrixShape experts_down_shape(const ExpertSpec& experts, std::int64_t hidden_size);
 WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape);
 
 /// The embedding, and the head.

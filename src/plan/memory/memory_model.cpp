@@ -7,6 +7,7 @@
 #include "base/shard_statistics.h"
 #include "kernels/sizes.h"
 #include "plan/memory/engine_memory.h"
+#include "plan/memory/kind_memory.h"
 #include "plan/memory/offload.h"
 #include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
@@ -140,33 +141,12 @@ RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
 }
 
 LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
-    const ModelSpec& model = view.lane_model;
-    const std::uint64_t e = compute_bytes(view.plan);
-    const std::int64_t t = view.replica.microbatch_tokens;
-    const std::int64_t r = view.replica.saved_columns;
     LayerSlotLayout layout;
-    auto take = [&](std::int64_t columns, std::uint64_t element_bytes) {
-        const std::uint64_t start = layout.bytes;
-        layout.bytes += aligned_array(t * columns, element_bytes);
-        return start;
-    };
-    layout.qkv = take(model.q_size() + 2 * model.kv_size(), e);
-    layout.qk_raw = take(model.qk_norm ? model.q_size() + model.kv_size() : 0, e);
-    layout.o = take(model.q_size() + r, e);
-    layout.lse = take(model.heads, size_of(DType::f32));
-    layout.x2 = take(model.hidden_size, e);
-    const std::int64_t made = model.has_norms_after() ? model.hidden_size : 0;
-    layout.attention_made = take(made, e);
-    layout.mlp_made = take(made, e);
-    const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
-    const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
-    layout.gate_up = take(gate_up.out + model.experts.per_token * 2 * model.experts.size, e);
-    layout.s_qkv = take(qkv.count * r, e);
-    layout.s_gate_up = take(gate_up.count * r, e);
-    layout.s_down = take(r, e);
-    if (model.has_experts()) {
-        layout.routes = layout.bytes;
-        layout.bytes += routes_layout(model.experts, t).bytes;
+    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0))) {
+        layout.*array.at = layout.bytes;
+        layout.bytes +=
+            array.fixed_bytes +
+            aligned_array(view.replica.microbatch_tokens * array.columns, array.element_bytes);
     }
     return layout;
 }
@@ -258,27 +238,6 @@ std::uint64_t WorkspaceLayout::total() const {
            messages + links + exchange + scalars;
 }
 
-namespace {
-
-void add_experts(const ReplicaView& view, WorkspaceLayout& layout) {
-    const ModelSpec& model = view.lane_model;
-    const std::uint64_t e = compute_bytes(view.plan);
-    const std::int64_t t = view.replica.microbatch_tokens;
-    const std::int64_t copies = t * model.experts.per_token;
-    layout.router = aligned_array(t * model.experts.count, e);
-    layout.expert_rows = aligned_array(copies * model.hidden_size, e);
-    layout.expert_product = aligned_array(copies * model.experts.size, e);
-    layout.expert_inner = layout.expert_product;
-    layout.expert_gradient = aligned_array(copies * 2 * model.experts.size, e);
-    layout.expert_weights = aligned_array(copies, size_of(DType::f32));
-    if (!view.plan.expert_lora) return;
-    layout.expert_input = layout.expert_rows;
-    layout.expert_s = aligned_array(copies * 2 * view.replica.saved_columns, e);
-    layout.expert_ds = layout.expert_s;
-}
-
-}  // namespace
-
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
     const ModelSpec& model = view.lane_model;
     const std::uint64_t e = compute_bytes(view.plan);
@@ -304,14 +263,14 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
         if (view.plan.fp8_one_order) transposed = std::max(transposed, shape.in * shape.out);
         largest_group = std::max(largest_group, augmented_shape(view, group).elements());
     }
-    // Of one expert; dense models have none.
-    largest_group = std::max(largest_group, 2 * model.experts.size * model.hidden_size);
-    add_experts(view, layout);
+    for (const LayerSpec& layer : model.descriptions) {
+        largest_group = std::max(largest_group, largest_product(layer, model.hidden_size));
+        add_scratch(view, layer, layout);
+    }
     layout.input = aligned_array(t * widest_in, e);
     layout.gradient = aligned_array(t * widest_out, e);
     layout.residual = aligned_array(t * (model.hidden_size + r), e);
     layout.inner = aligned_array(t * widest_linear, e);
-    if (model.has_norms_after()) layout.branch = aligned_array(t * (model.hidden_size + r), e);
     if (view.replica.recompute == Recompute::layer) {
         const std::uint64_t one = layer_slot_layout(view).bytes;
         const auto buffers = static_cast<std::uint64_t>(offload_buffers(view, stage));
@@ -418,7 +377,8 @@ std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
                                     const StagePlan& stage) {
     const std::int64_t tokens = cached_tokens(job, view);
     if (tokens == 0) return 0;
-    const std::int64_t values = 2 * stage.layer_count * tokens * view.lane_model.kv_size();
+    const std::int64_t values =
+        2 * stage.layer_count * tokens * view.lane_model.attention().kv_size();
     return aligned(aligned_array(values, compute_bytes(view.plan))) +
            aligned(aligned_array(texts_at_once, sizeof(std::int32_t)));
 }

@@ -34,6 +34,7 @@ struct LayerSlotLayout {
     std::uint64_t routes = 0;
     std::uint64_t bytes = 0;
 };
+/// Of any layer: sizes are alike in all (config/model_limits.h). What there is says kind_memory.h.
 LayerSlotLayout layer_slot_layout(const ReplicaView& view);
 
 /// Offsets of the parts of ExpertRoutes of so many rows; fp32 and int32.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/alignment.h"
+#include "plan/memory/kind_memory.h"
 
 namespace loratrain {
 
@@ -60,33 +61,12 @@ std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_inde
 
 std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows) {
     const LayerSlotLayout layout = layer_slot_layout(view);
-    const ModelSpec& model = view.lane_model;
-    const std::uint64_t e = compute_bytes(view.plan);
-    const std::int64_t r = view.replica.saved_columns;
     std::vector<ActivationPart> parts;
-    const auto add = [&](std::uint64_t offset, std::int64_t columns, std::uint64_t element) {
-        const std::uint64_t bytes = static_cast<std::uint64_t>(rows * columns) * element;
-        if (bytes > 0) parts.push_back({offset, bytes});
-    };
-    const LinearGroupShape qkv = group_shape(model, LinearGroup::qkv);
-    const LinearGroupShape gate_up = group_shape(model, LinearGroup::gate_up);
-    add(layout.qkv, model.q_size() + 2 * model.kv_size(), e);
-    if (model.qk_norm) add(layout.qk_raw, model.q_size() + model.kv_size(), e);
-    add(layout.o, model.q_size() + r, e);
-    add(layout.lse, model.heads, size_of(DType::f32));
-    add(layout.x2, model.hidden_size, e);
-    if (model.has_norms_after()) {
-        add(layout.attention_made, model.hidden_size, e);
-        add(layout.mlp_made, model.hidden_size, e);
-    }
-    add(layout.gate_up, gate_up.out + model.experts.per_token * 2 * model.experts.size, e);
-    add(layout.s_qkv, qkv.count * r, e);
-    add(layout.s_gate_up, gate_up.count * r, e);
-    add(layout.s_down, r, e);
-    if (model.has_experts() && rows > 0) {
+    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0))) {
         const std::uint64_t bytes =
-            routes_layout(model.experts, view.replica.microbatch_tokens).bytes;
-        parts.push_back({layout.routes, bytes});
+            static_cast<std::uint64_t>(rows * array.columns) * array.element_bytes +
+            (rows > 0 ? array.fixed_bytes : 0);
+        if (bytes > 0) parts.push_back({layout.*array.at, bytes});
     }
     return parts;
 }

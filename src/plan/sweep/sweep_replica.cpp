@@ -60,7 +60,7 @@ HostLine host_line(const HostCosts& host, const StagePlan& stage) {
 }
 
 double weights_of_layer(const ModelSpec& model) {
-    return static_cast<double>(layer_parameters(model, model.experts.per_token));
+    return static_cast<double>(matmul_parameters(model.layer(0), model.hidden_size));
 }
 
 class ReplicaNumbers {

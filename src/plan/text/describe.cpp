@@ -31,14 +31,15 @@ std::string weights_text(const Plan& plan) {
 
 std::string summary(const Plan& plan) {
     const ModelSpec& model = plan.model;
+    const ExpertSpec* experts = model.experts();
     return cat("model       ", model.family, ", ", model.layers, " layers, hidden size ",
                model.hidden_size, ", vocabulary ", model.vocab_size, ", ",
                format_fixed(static_cast<double>(matmul_parameters(model)) / 1e6, 1),
                " M matrix parameters",
-               model.has_experts()
+               experts != nullptr
                    ? cat(" a token of ",
                          format_fixed(static_cast<double>(held_parameters(model)) / 1e6, 1), " M (",
-                         model.experts.per_token, " of ", model.experts.count, " experts)")
+                         experts->per_token, " of ", experts->count, " experts)")
                    : std::string(),
                ", ", weights_text(plan), plan.fp8_linears ? ", fp8 linears" : "",
                plan.fp8_one_order ? " (codes transposed at each backward to save memory)" : "",

@@ -18,7 +18,7 @@ namespace {
 
 using namespace plan_yaml;
 
-constexpr std::string_view format_name = "loratrain-plan-1";
+constexpr std::string_view format_name = "loratrain-plan-2";
 constexpr std::array<Word<DType>, 2> compute_words{{{"fp32", DType::f32}, {"bf16", DType::bf16}}};
 
 // ---- writing
@@ -165,11 +165,9 @@ ReplicaPlan read_replica(const Map& map) {
     return replica;
 }
 
-/// Plans of versions before there were replicas have the fields of their only one at the top.
 std::vector<ReplicaPlan> read_replicas(const YAML::Node& root, const ModelSpec& model) {
-    if (!root["replicas"]) return {read_replica(Map(root))};
     std::vector<ReplicaPlan> replicas;
-    for (const auto& node : root["replicas"]) {
+    for (const auto& node : Map(root).at("replicas")) {
         const Map map(node);
         map.read("tensor", replicas.emplace_back(read_replica(map)).tensor);
         if (!can_shard(model, replicas.back().tensor)) {
@@ -187,7 +185,7 @@ void read_number_types(const Map& map, Plan& plan) {
         types = number_types(parse_word(precision_words, map.text("precision")), plan.backend);
     } else {
         types.compute = parse_word(compute_words, map.text("compute"));
-        types.weights = read_format(map.text("weight_format"));
+        types.weights = parse_word(format_words, map.text("weight_format"));
         map.read_any("fp8_linears", types.fp8_linears);
         map.read_any("fp8_one_order", plan.fp8_one_order);
     }
@@ -204,11 +202,11 @@ void check_format(const Map& map) {
     if (format != format_name) fail(cat("has format '", format, "', must be '", format_name, "'"));
 }
 
-Plan read_plan(const YAML::Node& root) {
+Plan read_plan(const YAML::Node& root, const std::string& text) {
     const Map map(root);
     check_format(map);
     Plan plan;
-    plan.model = read_model(root);
+    plan.model = read_model(text);
     plan.backend = parse_word(backend_words, map.text("backend"));
     read_number_types(map, plan);
     plan.device = usual_device(plan.backend);
@@ -273,7 +271,7 @@ std::string to_text(const Plan& plan) {
 }
 
 Plan plan_from_text(const std::string& text) {
-    return plan_yaml::parse(text, read_plan);
+    return plan_yaml::parse(text, [&](const YAML::Node& root) { return read_plan(root, text); });
 }
 
 }  // namespace loratrain

@@ -75,7 +75,7 @@ AdapterJob coded(const std::string& name, int r) {
 /// Of its tensors some have 4096 numbers and more, also in blocks that are not whole.
 SmallCase coded_case() {
     ModelSpec model = small_model();
-    model.intermediate_size = 136;
+    model.dense().size = 136;
     model.vocab_size = 80;
     return {model, {coded("a", 61), small_adapter("plain", 3)}};
 }

@@ -16,11 +16,11 @@ class AdapterLayoutTest : public ::testing::Test {
   protected:
     AdapterLayoutTest() {
         model_.hidden_size = 8;
-        model_.intermediate_size = 12;
+        model_.dense().size = 12;
         model_.layers = 6;
-        model_.heads = 2;
-        model_.kv_heads = 1;
-        model_.head_dim = 4;
+        model_.attention().heads = 2;
+        model_.attention().kv_heads = 1;
+        model_.attention().head_dim = 4;
         adapter_.name = "a";
         adapter_.r = 2;
         adapter_.targets = {true, false, true, true, false, false, true};
@@ -43,7 +43,7 @@ class AdapterLayoutTest : public ::testing::Test {
 };
 
 TEST_F(AdapterLayoutTest, OfExperts) {
-    model_.experts = {2, 1, 6, true};
+    model_.descriptions.front().mlp = ExpertSpec{2, 1, 6, true};
     adapter_.targets = {true, false, false, false, true, true, true};
     const AdapterLayout placed(adapter_, model_, {3, 1});
     Places names;

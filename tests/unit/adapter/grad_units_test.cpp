@@ -26,10 +26,10 @@ Plan unlike_replicas() {
     Plan plan;
     plan.model = test::small_model();
     plan.model.layers = 3;
-    plan.model.heads = 4;
-    plan.model.kv_heads = 2;
+    plan.model.attention().heads = 4;
+    plan.model.attention().kv_heads = 2;
     plan.model.vocab_size = 64;
-    plan.model.intermediate_size = 64;
+    plan.model.dense().size = 64;
     for (const auto& [tensor, stages] : {std::pair(1, 3), {4, 1}, {2, 2}, {1, 1}}) {
         plan.replicas.push_back(replica_of(tensor, stages, plan.model.layers));
     }
@@ -41,7 +41,7 @@ Plan unlike_replicas() {
 /// whole tensor on all its copies.
 TEST(GradUnits, HoldEveryValueOfEveryRankOnce) {
     const Plan plan = unlike_replicas();
-    ASSERT_EQ(plan.model.q_size() % 32, 0);
+    ASSERT_EQ(plan.model.attention().q_size() % 32, 0);
     const AdapterJob adapter = test::small_adapter("one", 3);
     const std::vector<GradUnit> units = grad_units(adapter, AdapterId{0}, plan);
     std::map<std::int32_t, std::vector<int>> seen;

@@ -26,7 +26,7 @@ class QuietGroup final : public RankGroup {
 ModelSpec shared_model() {
     ModelSpec model = small_model();
     model.vocab_size = 77;
-    model.intermediate_size = 64;
+    model.dense().size = 64;
     return model;
 }
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
+#include <vector>
 
 namespace loratrain {
 namespace {
@@ -12,11 +14,11 @@ ModelSpec small_spec() {
     ModelSpec spec;
     spec.vocab_size = 100;
     spec.hidden_size = 12;
-    spec.intermediate_size = 20;
+    spec.dense().size = 20;
     spec.layers = 3;
-    spec.heads = 4;
-    spec.kv_heads = 2;
-    spec.head_dim = 5;
+    spec.attention().heads = 4;
+    spec.attention().kv_heads = 2;
+    spec.attention().head_dim = 5;
     return spec;
 }
 
@@ -37,13 +39,13 @@ TEST(ModelSpec, ShapesOfTheLinears) {
 
 TEST(ModelSpec, BiasesFollowTheirGroup) {
     ModelSpec spec = small_spec();
-    spec.qkv_bias = true;
+    spec.attention().qkv_bias = true;
     EXPECT_TRUE(has_bias(spec, Linear::k));
     EXPECT_FALSE(has_bias(spec, Linear::o));
     EXPECT_FALSE(has_bias(spec, Linear::down));
-    spec.o_bias = true;
+    spec.attention().o_bias = true;
     EXPECT_TRUE(has_bias(spec, Linear::o));
-    spec.mlp_bias = true;
+    spec.dense().bias = true;
     EXPECT_TRUE(has_bias(spec, Linear::gate));
 }
 
@@ -63,6 +65,54 @@ TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
     EXPECT_EQ(matmul_parameters(spec), 48 * (attention + router + 8 * expert) + head);
     EXPECT_FALSE(has_linear(spec, Linear::gate) || has_linear(spec, Linear::down));
     EXPECT_TRUE(has_linear(spec, Linear::o));
+}
+
+TEST(ModelSpec, EqualLayersShareADescription) {
+    ModelSpec spec = small_spec();
+    LayerSpec slides = spec.layer(0);
+    slides.attention().sliding_window = 8;
+    slides.attention().rope->theta = 7.0;
+    const LayerSpec full = spec.layer(0);
+    spec.set_layers({slides, full, slides, slides});
+    EXPECT_EQ(spec.layers, 4);
+    EXPECT_EQ(spec.descriptions.size(), 2U);
+    EXPECT_EQ(spec.layer(1), full);
+    EXPECT_EQ(spec.layer(3), slides);
+    std::vector<std::int64_t> numbers;
+    for_layers(spec, 1, 3, [&](const LayerSpec& layer, std::int64_t number) {
+        numbers.push_back(layer == slides ? number : -number);
+    });
+    EXPECT_EQ(numbers, (std::vector<std::int64_t>{2, -1}));
+    EXPECT_EQ(ropes_of(spec).size(), 2U);
+    EXPECT_EQ(ropes_of(spec).front()->theta, 7.0);
+    EXPECT_EQ(description_problem(spec), nullptr);
+    spec.description_of.pop_back();
+    EXPECT_NE(description_problem(spec), nullptr);
+    spec.set_layers({full, full});
+    EXPECT_EQ(spec.descriptions.size(), 1U);
+    EXPECT_TRUE(spec.description_of.empty());
+}
+
+TEST(ModelSpec, MostPositionsAreThoseOfLongrope) {
+    ModelSpec spec = small_spec();
+    EXPECT_EQ(most_positions(spec), std::numeric_limits<std::int32_t>::max());
+    spec.attention().rope->original_max_position = 4096;
+    spec.attention().rope->type = RopeType::longrope;
+    EXPECT_EQ(most_positions(spec), 4096);
+}
+
+TEST(ModelSpec, LinearsOfExpertsAreOneInEach) {
+    LayerSpec layer;
+    layer.mlp = ExpertSpec{6, 2, 24};
+    const LayerLinear down = linear_of(layer, 12, Linear::down);
+    EXPECT_TRUE(down.is_there && down.is_in_experts());
+    EXPECT_EQ(down.shape.in, 24);
+    EXPECT_EQ(down.shape.out, 12);
+    EXPECT_EQ(down.experts.count, 6);
+    EXPECT_FALSE(linear_of(layer, 12, Linear::gate_up).is_there);
+    EXPECT_EQ(lane_cut(Linear::down), LaneCut::columns);
+    EXPECT_EQ(lane_cut(Linear::k), LaneCut::key_value_heads);
+    EXPECT_EQ(linear_group(Linear::qkv), LinearGroup::qkv);
 }
 
 TEST(ModelSpec, NamesOfTheLinears) {

@@ -127,7 +127,7 @@ TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
         adapter.r = 3;
         adapter.lora_alpha = 12;
         adapter.targets = {};
-        const Linear last = spec.fused_qkv ? Linear::qkv : Linear::v;
+        const Linear last = spec.attention().fused_qkv ? Linear::qkv : Linear::v;
         for (const Linear linear : {Linear::q, last}) {
             adapter.targets[static_cast<std::size_t>(linear)] = has_linear(spec, linear);
         }

@@ -40,6 +40,31 @@ ModelSpec parse(const json& document) {
     return parse_hf_config(document.dump(), "config.json");
 }
 
+std::vector<LayerSpec> layers_of(const ModelSpec& spec) {
+    std::vector<LayerSpec> layers;
+    for (std::int64_t i = 0; i < spec.layers; ++i) layers.push_back(spec.layer(i));
+    return layers;
+}
+
+bool all_rotate(const std::vector<LayerSpec>& layers) {
+    return std::all_of(layers.begin(), layers.end(),
+                       [](const LayerSpec& layer) { return layer.attention().rope.has_value(); });
+}
+
+/// Of a layer with a sliding window, or one without.
+RopeSpec rope_where(const ModelSpec& spec, bool slides) {
+    for (const LayerSpec& layer : spec.descriptions) {
+        if ((layer.attention().sliding_window > 0) == slides) return *layer.attention().rope;
+    }
+    throw Error("no layer is of that kind");
+}
+RopeSpec rope_of(const ModelSpec& spec) {
+    return rope_where(spec, false);
+}
+RopeSpec sliding_rope_of(const ModelSpec& spec) {
+    return rope_where(spec, true);
+}
+
 std::string config_refusal(const json& document) {
     return problem_text([&] { parse(document); });
 }
@@ -53,71 +78,73 @@ TEST(HfConfigTest, GoldenLlama) {
     EXPECT_EQ(spec.family, "llama");
     EXPECT_EQ(spec.vocab_size, 320);
     EXPECT_EQ(spec.hidden_size, 64);
-    EXPECT_EQ(spec.intermediate_size, 160);
+    EXPECT_EQ(spec.dense().size, 160);
     EXPECT_EQ(spec.layers, 4);
-    EXPECT_EQ(spec.heads, 8);
-    EXPECT_EQ(spec.kv_heads, 2);
-    EXPECT_EQ(spec.head_dim, 8);
+    EXPECT_EQ(spec.attention().heads, 8);
+    EXPECT_EQ(spec.attention().kv_heads, 2);
+    EXPECT_EQ(spec.attention().head_dim, 8);
     EXPECT_EQ(spec.rms_norm_eps, 1e-5);
-    EXPECT_EQ(spec.rope.type, RopeType::llama3);
-    EXPECT_EQ(spec.rope.theta, 500000.0);
-    EXPECT_EQ(spec.rope.factor, 8.0);
-    EXPECT_EQ(spec.rope.low_freq_factor, 1.0);
-    EXPECT_EQ(spec.rope.high_freq_factor, 4.0);
-    EXPECT_EQ(spec.rope.original_max_position, 32);
-    EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias || spec.qk_norm);
+    EXPECT_EQ(spec.attention().rope->type, RopeType::llama3);
+    EXPECT_EQ(spec.attention().rope->theta, 500000.0);
+    EXPECT_EQ(spec.attention().rope->factor, 8.0);
+    EXPECT_EQ(spec.attention().rope->low_freq_factor, 1.0);
+    EXPECT_EQ(spec.attention().rope->high_freq_factor, 4.0);
+    EXPECT_EQ(spec.attention().rope->original_max_position, 32);
+    EXPECT_FALSE(spec.attention().qkv_bias || spec.attention().o_bias || spec.dense().bias ||
+                 spec.attention().qk_norm);
     EXPECT_FALSE(spec.tie_word_embeddings);
 }
 
 TEST(HfConfigTest, GoldenQwenAndMistral) {
     const ModelSpec qwen2 = golden_model("qwen2");
-    EXPECT_TRUE(qwen2.qkv_bias);
-    EXPECT_FALSE(qwen2.o_bias);
+    EXPECT_TRUE(qwen2.attention().qkv_bias);
+    EXPECT_FALSE(qwen2.attention().o_bias);
     EXPECT_TRUE(qwen2.tie_word_embeddings);
-    EXPECT_EQ(qwen2.head_dim, 8);
-    EXPECT_EQ(qwen2.rope.theta, 1e6);
-    EXPECT_EQ(qwen2.rope.type, RopeType::standard);
+    EXPECT_EQ(qwen2.attention().head_dim, 8);
+    EXPECT_EQ(qwen2.attention().rope->theta, 1e6);
+    EXPECT_EQ(qwen2.attention().rope->type, RopeType::standard);
     const ModelSpec qwen3 = golden_model("qwen3");
-    EXPECT_TRUE(qwen3.qk_norm);
-    EXPECT_FALSE(qwen3.qkv_bias);
-    EXPECT_EQ(qwen3.head_dim, 16);
+    EXPECT_TRUE(qwen3.attention().qk_norm);
+    EXPECT_FALSE(qwen3.attention().qkv_bias);
+    EXPECT_EQ(qwen3.attention().head_dim, 16);
     const ModelSpec mistral = golden_model("mistral");
-    EXPECT_EQ(mistral.kv_heads, 1);
-    EXPECT_EQ(mistral.rope.theta, 10000.0);
+    EXPECT_EQ(mistral.attention().kv_heads, 1);
+    EXPECT_EQ(mistral.attention().rope->theta, 10000.0);
 }
 
 TEST(HfConfigTest, GoldenSmolLm3) {
     const ModelSpec spec = golden_model("smollm3");
     EXPECT_EQ(spec.family, "smollm3");
-    EXPECT_EQ(spec.rope.theta, 5e6);
+    EXPECT_EQ(spec.attention().rope->theta, 5e6);
     EXPECT_TRUE(spec.tie_word_embeddings);
-    EXPECT_FALSE(spec.qkv_bias || spec.o_bias || spec.mlp_bias);
-    ASSERT_EQ(spec.layer_specs.size(), 4U);
-    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(spec.layer(i).rope, i != 2);
+    EXPECT_FALSE(spec.attention().qkv_bias || spec.attention().o_bias || spec.dense().bias);
+    EXPECT_EQ(spec.descriptions.size(), 2U);
+    for (std::int64_t i = 0; i < 4; ++i)
+        EXPECT_EQ(spec.layer(i).attention().rope.has_value(), i != 2);
 }
 
 TEST(HfConfigTest, GoldenGranite) {
     const ModelSpec spec = golden_model("granite");
     EXPECT_EQ(spec.embedding_multiplier, 12.0);
-    EXPECT_EQ(spec.attention_multiplier, 0.15);
-    EXPECT_EQ(spec.attention_scale({}), 0.15);
+    EXPECT_EQ(spec.attention().multiplier, 0.15);
+    EXPECT_EQ(spec.attention().scale(), 0.15);
     EXPECT_EQ(spec.residual_multiplier, 0.22);
     EXPECT_EQ(spec.logits_scaling, 3.0);
     EXPECT_DOUBLE_EQ(spec.embedding_scale(), 12.0 / 0.22);
     EXPECT_DOUBLE_EQ(spec.stream_eps(), 1e-5 / (0.22 * 0.22));
-    EXPECT_TRUE(spec.layer_specs.empty());
+    EXPECT_TRUE(spec.description_of.empty());
     const ModelSpec llama = golden_model("llama");
     EXPECT_EQ(llama.embedding_scale(), 1.0);
     EXPECT_EQ(llama.stream_eps(), llama.rms_norm_eps);
-    EXPECT_EQ(llama.attention_scale({}), 1.0 / std::sqrt(8.0));
+    EXPECT_EQ(llama.attention().scale(), 1.0 / std::sqrt(8.0));
 }
 
 TEST(HfConfigTest, GoldenSeedOss) {
     const ModelSpec spec = golden_model("seed_oss");
-    EXPECT_TRUE(spec.qkv_bias);
-    EXPECT_FALSE(spec.o_bias || spec.mlp_bias || spec.tie_word_embeddings);
-    EXPECT_EQ(spec.head_dim, 16);
-    EXPECT_EQ(spec.rope.theta, 1e7);
+    EXPECT_TRUE(spec.attention().qkv_bias);
+    EXPECT_FALSE(spec.attention().o_bias || spec.dense().bias || spec.tie_word_embeddings);
+    EXPECT_EQ(spec.attention().head_dim, 16);
+    EXPECT_EQ(spec.attention().rope->theta, 1e7);
 }
 
 /// As transformers 4 wrote the config.json of a golden family.
@@ -132,50 +159,51 @@ json older_spelling(const std::string& family) {
 
 TEST(HfConfigTest, GoldenOlmo) {
     const ModelSpec olmo2 = golden_model("olmo2");
-    EXPECT_TRUE(olmo2.qk_norm && olmo2.qk_norm_whole);
-    EXPECT_EQ(olmo2.norms, NormPlacement::after);
-    EXPECT_EQ(olmo2.rope.theta, 500000.0);
-    EXPECT_EQ(olmo2.head_dim, 12);
-    EXPECT_EQ(olmo2.q_norm_size(), 48);
-    EXPECT_EQ(olmo2.k_norm_size(), 24);
+    EXPECT_TRUE(olmo2.attention().qk_norm && olmo2.attention().qk_norm_whole);
+    EXPECT_EQ(olmo2.norms().placement, NormPlacement::after);
+    EXPECT_EQ(olmo2.attention().rope->theta, 500000.0);
+    EXPECT_EQ(olmo2.attention().head_dim, 12);
+    EXPECT_EQ(olmo2.attention().q_norm_size(), 48);
+    EXPECT_EQ(olmo2.attention().k_norm_size(), 24);
     const ModelSpec olmo3 = golden_model("olmo3");
-    EXPECT_EQ(olmo3.norms, NormPlacement::after);
-    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(olmo3.layer(i).sliding_window, i < 3 ? 6 : 0);
-    ASSERT_TRUE(olmo3.sliding_rope);
-    EXPECT_EQ(olmo3.rope_of(olmo3.layer(0)).type, RopeType::standard);
-    EXPECT_EQ(olmo3.rope_of(olmo3.layer(3)).type, RopeType::yarn);
-    EXPECT_EQ(olmo3.attention_scale(olmo3.layer(0)), 1.0 / std::sqrt(12.0));
-    EXPECT_GT(olmo3.attention_scale(olmo3.layer(3)), 1.2 / std::sqrt(12.0));
+    EXPECT_EQ(olmo3.norms().placement, NormPlacement::after);
+    for (std::int64_t i = 0; i < 4; ++i)
+        EXPECT_EQ(olmo3.layer(i).attention().sliding_window, i < 3 ? 6 : 0);
+    EXPECT_EQ(sliding_rope_of(olmo3).type, RopeType::standard);
+    EXPECT_EQ(rope_of(olmo3).type, RopeType::yarn);
+    EXPECT_EQ(olmo3.layer(0).attention().scale(), 1.0 / std::sqrt(12.0));
+    EXPECT_GT(olmo3.layer(3).attention().scale(), 1.2 / std::sqrt(12.0));
 }
 
 TEST(HfConfigTest, GoldenGemma) {
     const ModelSpec gemma2 = golden_model("gemma2");
-    EXPECT_EQ(gemma2.norms, NormPlacement::both);
+    EXPECT_EQ(gemma2.norms().placement, NormPlacement::both);
     EXPECT_TRUE(gemma2.norm_plus_one && gemma2.embeds_scaled && gemma2.tie_word_embeddings);
-    EXPECT_EQ(gemma2.activation, Activation::gelu_tanh);
+    EXPECT_EQ(gemma2.dense().activation, Activation::gelu_tanh);
     EXPECT_DOUBLE_EQ(gemma2.embedding_scale(), std::sqrt(48.0));
-    EXPECT_DOUBLE_EQ(gemma2.attention_scale({}), 1.0 / std::sqrt(10.0));
-    EXPECT_EQ(gemma2.attention_soft_cap, 2.0);
+    EXPECT_DOUBLE_EQ(gemma2.attention().scale(), 1.0 / std::sqrt(10.0));
+    EXPECT_EQ(gemma2.attention().soft_cap, 2.0);
     EXPECT_EQ(gemma2.logits_soft_cap, 3.0);
-    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gemma2.layer(i).sliding_window, i == 1 ? 0 : 6);
-    EXPECT_FALSE(gemma2.sliding_rope || gemma2.qk_norm);
+    for (std::int64_t i = 0; i < 3; ++i)
+        EXPECT_EQ(gemma2.layer(i).attention().sliding_window, i == 1 ? 0 : 6);
+    EXPECT_EQ(sliding_rope_of(gemma2), rope_of(gemma2));
+    EXPECT_FALSE(gemma2.attention().qk_norm);
     const ModelSpec gemma3 = golden_model("gemma3_text");
-    EXPECT_TRUE(gemma3.qk_norm);
-    EXPECT_FALSE(gemma3.qk_norm_whole);
-    EXPECT_EQ(gemma3.attention_soft_cap, 0.0);
+    EXPECT_TRUE(gemma3.attention().qk_norm);
+    EXPECT_FALSE(gemma3.attention().qk_norm_whole);
+    EXPECT_EQ(gemma3.attention().soft_cap, 0.0);
     EXPECT_EQ(gemma3.logits_soft_cap, 0.0);
     // transformers reads the one and never uses it; of the other it does in the text model alone.
     const json caps = {{"attn_logit_softcapping", 2.0}, {"final_logit_softcapping", 3.0}};
     const ModelSpec capped = parse(with(config("gemma3_text"), caps));
-    EXPECT_EQ(capped.attention_soft_cap, 0.0);
+    EXPECT_EQ(capped.attention().soft_cap, 0.0);
     EXPECT_EQ(capped.logits_soft_cap, 3.0);
     const json around = {{"model_type", "gemma3"},
                          {"text_config", with(config("gemma3_text"), caps)}};
     EXPECT_EQ(parse(around).logits_soft_cap, 0.0);
-    ASSERT_TRUE(gemma3.sliding_rope);
-    EXPECT_EQ(gemma3.sliding_rope->theta, 10000.0);
-    EXPECT_EQ(gemma3.rope.theta, 100000.0);
-    EXPECT_EQ(gemma3.rope.type, RopeType::linear);
+    EXPECT_EQ(sliding_rope_of(gemma3).theta, 10000.0);
+    EXPECT_EQ(rope_of(gemma3).theta, 100000.0);
+    EXPECT_EQ(rope_of(gemma3).type, RopeType::linear);
 }
 
 TEST(HfConfigTest, TextModelsInsideOfOthers) {
@@ -213,23 +241,25 @@ TEST(HfConfigTest, TextModelsInsideOfOthers) {
 
 TEST(HfConfigTest, QueriesOfMinistral) {
     const ModelSpec spec = golden_model("ministral3");
-    EXPECT_EQ(spec.rope.query_beta, 0.3);
-    EXPECT_EQ(spec.rope.original_max_position, 8);
-    EXPECT_EQ(spec.rope.type, RopeType::yarn);
-    EXPECT_EQ(spec.rope.attention_factor, 1.0);
-    const RopeSpec missing = parse(config("ministral3")).rope;
+    EXPECT_EQ(spec.attention().rope->query_beta, 0.3);
+    EXPECT_EQ(spec.attention().rope->original_max_position, 8);
+    EXPECT_EQ(spec.attention().rope->type, RopeType::yarn);
+    EXPECT_EQ(spec.attention().rope->attention_factor, 1.0);
+    const RopeSpec missing = *parse(config("ministral3")).attention().rope;
     EXPECT_EQ(missing.type, RopeType::yarn);
     EXPECT_EQ(missing.theta, 1e6);
     EXPECT_EQ(missing.factor, 16.0);
     EXPECT_EQ(missing.original_max_position, 16384);
     EXPECT_EQ(missing.query_beta, 0.1);
     json zeros = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
-    const RopeSpec without = parse(with(config("ministral3"), {{"rope_parameters", zeros}})).rope;
+    const RopeSpec without =
+        *parse(with(config("ministral3"), {{"rope_parameters", zeros}})).attention().rope;
     for (const char* key :
          {"llama_4_scaling_beta", "mscale", "mscale_all_dim", "beta_fast", "beta_slow"}) {
         zeros[key] = 0.0;
     }
-    EXPECT_EQ(parse(with(config("ministral3"), {{"rope_parameters", zeros}})).rope, without);
+    EXPECT_EQ(parse(with(config("ministral3"), {{"rope_parameters", zeros}})).attention().rope,
+              without);
     EXPECT_EQ(without.theta, 10000.0) << "that of settings that do not say";
     EXPECT_EQ(without.query_beta, 0.0);
     EXPECT_DOUBLE_EQ(without.attention_factor, 0.1 * std::log(4.0) + 1.0);
@@ -238,7 +268,7 @@ TEST(HfConfigTest, QueriesOfMinistral) {
                            {"factor", 4.0},
                            {"original_max_position_embeddings", 32},
                            {"llama_4_scaling_beta", 0.1}}}};
-    EXPECT_EQ(parse(with(config("ministral3"), scaled)).rope.query_beta, 0.1);
+    EXPECT_EQ(parse(with(config("ministral3"), scaled)).attention().rope->query_beta, 0.1);
     EXPECT_TRUE(has(refusal_with(scaled), "llama_4_scaling_beta"));
 }
 
@@ -249,11 +279,11 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
                                       {"hidden_activation", "gelu_pytorch_tanh"},
                                       {"sliding_window", 4096},
                                       {"query_pre_attn_scalar", 256}}));
-    EXPECT_EQ(gemma2.head_dim, 256);
-    EXPECT_EQ(gemma2.attention_soft_cap, 50.0);
+    EXPECT_EQ(gemma2.attention().head_dim, 256);
+    EXPECT_EQ(gemma2.attention().soft_cap, 50.0);
     EXPECT_EQ(gemma2.logits_soft_cap, 30.0);
-    EXPECT_EQ(gemma2.layer(0).sliding_window, 4096);
-    EXPECT_EQ(gemma2.layer(1).sliding_window, 0);
+    EXPECT_EQ(gemma2.layer(0).attention().sliding_window, 4096);
+    EXPECT_EQ(gemma2.layer(1).attention().sliding_window, 0);
     const ModelSpec gemma3 = parse(
         with(config("gemma3_text"), {{"rope_local_base_freq", 10000},
                                      {"rope_theta", 1000000},
@@ -261,13 +291,12 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
                                      {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
                                      {"sliding_window", 512},
                                      {"sliding_window_pattern", 6}}));
-    EXPECT_EQ(gemma3.layer(4).sliding_window, 512);
-    EXPECT_EQ(gemma3.layer(5).sliding_window, 0);
-    EXPECT_EQ(gemma3.rope.theta, 1e6);
-    EXPECT_EQ(gemma3.rope.factor, 8.0);
-    ASSERT_TRUE(gemma3.sliding_rope);
-    EXPECT_EQ(gemma3.sliding_rope->type, RopeType::standard);
-    EXPECT_EQ(gemma3.sliding_rope->theta, 1e4);
+    EXPECT_EQ(gemma3.layer(4).attention().sliding_window, 512);
+    EXPECT_EQ(gemma3.layer(5).attention().sliding_window, 0);
+    EXPECT_EQ(rope_of(gemma3).theta, 1e6);
+    EXPECT_EQ(rope_of(gemma3).factor, 8.0);
+    EXPECT_EQ(sliding_rope_of(gemma3).type, RopeType::standard);
+    EXPECT_EQ(sliding_rope_of(gemma3).theta, 1e4);
     const ModelSpec olmo3 = parse(with(
         config("olmo3"),
         {{"rope_theta", 500000},
@@ -275,30 +304,31 @@ TEST(HfConfigTest, OlmoAndGemmaInTheOlderSpelling) {
           {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}}},
          {"sliding_window", 4096}}));
     EXPECT_EQ(olmo3.rms_norm_eps, 1e-5);
-    EXPECT_EQ(olmo3.layer(2).sliding_window, 4096);
-    EXPECT_EQ(olmo3.layer(3).sliding_window, 0);
-    EXPECT_EQ(olmo3.rope.type, RopeType::yarn);
-    ASSERT_TRUE(olmo3.sliding_rope);
-    EXPECT_EQ(olmo3.sliding_rope->theta, 500000.0);
+    EXPECT_EQ(olmo3.layer(2).attention().sliding_window, 4096);
+    EXPECT_EQ(olmo3.layer(3).attention().sliding_window, 0);
+    EXPECT_EQ(rope_of(olmo3).type, RopeType::yarn);
+    EXPECT_EQ(sliding_rope_of(olmo3).theta, 500000.0);
     const std::string text = refusal_with({{"use_bidirectional_attention", true}}, "gemma3_text");
     EXPECT_TRUE(has(text, "only causal attention"));
 }
 
 TEST(HfConfigTest, GoldenGlm4) {
     const ModelSpec spec = golden_model("glm4");
-    EXPECT_TRUE(spec.qkv_bias && spec.fused_gate_up);
-    EXPECT_FALSE(spec.o_bias || spec.fused_qkv || spec.qk_norm);
-    EXPECT_EQ(spec.norms, NormPlacement::both);
-    EXPECT_EQ(spec.norm_names, NormNames::glm4);
-    EXPECT_EQ(spec.rope.rotated, 0.5);
-    EXPECT_TRUE(spec.rope.interleaved);
-    EXPECT_EQ(spec.rotary_dim(spec.rope), 8);
+    EXPECT_TRUE(spec.attention().qkv_bias && spec.dense().fused_gate_up);
+    EXPECT_FALSE(spec.attention().o_bias || spec.attention().fused_qkv || spec.attention().qk_norm);
+    EXPECT_EQ(spec.norms().placement, NormPlacement::both);
+    EXPECT_EQ(spec.norms().names, NormNames::glm4);
+    EXPECT_EQ(spec.attention().rope->rotated, 0.5);
+    EXPECT_TRUE(spec.attention().rope->interleaved);
+    EXPECT_EQ(rotary_dim(spec.attention().head_dim, *spec.attention().rope), 8);
     EXPECT_EQ(linear_shape(spec, Linear::gate_up).out, 2 * 96);
     EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
                                                             "down_proj", "gate_up_proj"}));
     const ModelSpec older = parse(older_spelling("glm4"));
-    EXPECT_EQ(older.rope, spec.rope) << "the family's part";
-    EXPECT_EQ(parse(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.25}})).rope.rotated,
+    EXPECT_EQ(older.attention().rope, spec.attention().rope) << "the family's part";
+    EXPECT_EQ(parse(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.25}}))
+                  .attention()
+                  .rope->rotated,
               0.25);
     EXPECT_TRUE(has(config_refusal(with(older_spelling("glm4"), {{"partial_rotary_factor", 0.2}})),
                     "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
@@ -306,21 +336,23 @@ TEST(HfConfigTest, GoldenGlm4) {
 
 TEST(HfConfigTest, GoldenPhi3) {
     const ModelSpec spec = golden_model("phi3");
-    EXPECT_TRUE(spec.fused_qkv && spec.fused_gate_up && spec.tie_word_embeddings);
-    EXPECT_EQ(spec.rope.type, RopeType::longrope);
-    EXPECT_EQ(spec.rope.short_factors, (std::vector<double>{1.0, 1.1, 1.25, 1.5, 2.0, 2.75}));
-    EXPECT_EQ(spec.rope.original_max_position, 64);
-    EXPECT_DOUBLE_EQ(spec.rope.attention_factor,
+    EXPECT_TRUE(spec.attention().fused_qkv && spec.dense().fused_gate_up &&
+                spec.tie_word_embeddings);
+    EXPECT_EQ(spec.attention().rope->type, RopeType::longrope);
+    EXPECT_EQ(spec.attention().rope->short_factors,
+              (std::vector<double>{1.0, 1.1, 1.25, 1.5, 2.0, 2.75}));
+    EXPECT_EQ(spec.attention().rope->original_max_position, 64);
+    EXPECT_DOUBLE_EQ(spec.attention().rope->attention_factor,
                      std::sqrt(1.0 + std::log(256.0 / 64.0) / std::log(64.0)));
-    EXPECT_EQ(spec.rotary_dim(spec.rope), 12);
-    EXPECT_EQ(spec.attention_scale({}), 0.25) << "what is not rotated stays as long as it was";
+    EXPECT_EQ(rotary_dim(spec.attention().head_dim, *spec.attention().rope), 12);
+    EXPECT_EQ(spec.attention().scale(), 0.25) << "what is not rotated stays as long as it was";
     EXPECT_EQ(linear_names(spec),
               (std::vector<std::string>{"o_proj", "down_proj", "qkv_proj", "gate_up_proj"}));
     EXPECT_EQ(linear_shape(spec, Linear::qkv).out, 64 + 2 * 32);
     EXPECT_EQ(linear_shape(spec, Linear::q).out, 0);
     const ModelSpec phi3 = golden_model("phi3_window");
-    EXPECT_EQ(phi3.layer(1).sliding_window, 6);
-    EXPECT_EQ(phi3.rope.theta, 250000.0);
+    EXPECT_EQ(phi3.layer(1).attention().sliding_window, 6);
+    EXPECT_EQ(phi3.attention().rope->theta, 250000.0);
 }
 
 // As the files of microsoft/Phi-3-mini-128k-instruct and Phi-4-mini-instruct have them.
@@ -329,22 +361,22 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
     const std::vector<double> factors{1.0, 1.1, 1.25, 1.5, 2.0, 2.75};
     older["rope_scaling"] = {{"type", "su"}, {"short_factor", factors}, {"long_factor", factors}};
     older["partial_rotary_factor"] = 0.75;
-    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    EXPECT_EQ(parse(older).attention().rope, golden_model("phi3").attention().rope);
     older["rope_scaling"]["type"] = "longrope";
-    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    EXPECT_EQ(parse(older).attention().rope, golden_model("phi3").attention().rope);
     older["rope_scaling"]["type"] = "yarn";  // an old name of it in this family
-    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    EXPECT_EQ(parse(older).attention().rope, golden_model("phi3").attention().rope);
     older["rope_scaling"]["type"] = "linear";
     EXPECT_TRUE(has(config_refusal(older), "this family has longrope or default"));
     older["rope_scaling"]["type"] = "su";
     older["rope_scaling"]["rope_type"] = "longrope";
-    EXPECT_EQ(parse(older).rope, golden_model("phi3").rope);
+    EXPECT_EQ(parse(older).attention().rope, golden_model("phi3").attention().rope);
     json inside = older;
     inside.erase("original_max_position_embeddings");
     inside["rope_scaling"]["original_max_position_embeddings"] = 64;
     EXPECT_TRUE(has(config_refusal(inside), "which transformers does not read there"));
     inside["rope_scaling"].erase("original_max_position_embeddings");
-    EXPECT_EQ(parse(inside).rope.original_max_position, 4096);
+    EXPECT_EQ(parse(inside).attention().rope->original_max_position, 4096);
     older["partial_rotary_factor"] = 1.0;
     EXPECT_TRUE(
         has(config_refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
@@ -354,11 +386,12 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
 
 TEST(HfConfigTest, GoldenApertus) {
     const ModelSpec spec = golden_model("apertus");
-    EXPECT_EQ(spec.activation, Activation::xielu);
-    EXPECT_TRUE(spec.qk_norm);
-    EXPECT_FALSE(spec.has_gate() || spec.qkv_bias || spec.qk_norm_whole);
-    EXPECT_EQ(spec.rope.type, RopeType::llama3);
-    EXPECT_EQ(spec.head_dim, 12);
+    EXPECT_EQ(spec.dense().activation, Activation::xielu);
+    EXPECT_TRUE(spec.attention().qk_norm);
+    EXPECT_FALSE(spec.dense().has_gate() || spec.attention().qkv_bias ||
+                 spec.attention().qk_norm_whole);
+    EXPECT_EQ(spec.attention().rope->type, RopeType::llama3);
+    EXPECT_EQ(spec.attention().head_dim, 12);
     EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
                                                             "up_proj", "down_proj"}));
     json older = older_spelling("apertus");
@@ -369,29 +402,29 @@ TEST(HfConfigTest, GoldenApertus) {
                              {"low_freq_factor", 1.0},
                              {"high_freq_factor", 4.0},
                              {"original_max_position_embeddings", 32}};
-    EXPECT_EQ(parse(older).rope, spec.rope);
+    EXPECT_EQ(parse(older).attention().rope, spec.attention().rope);
     EXPECT_TRUE(has(config_refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
 }
 
 TEST(HfConfigTest, GoldenQwen3Moe) {
     const ModelSpec spec = golden_model("qwen3_moe");
-    EXPECT_EQ(spec.experts, (ExpertSpec{6, 2, 24, true}));
-    EXPECT_TRUE(spec.qk_norm && spec.has_experts());
-    EXPECT_FALSE(spec.qkv_bias || spec.tie_word_embeddings);
+    EXPECT_EQ(*spec.experts(), (ExpertSpec{6, 2, 24, true}));
+    EXPECT_TRUE(spec.attention().qk_norm && (spec.experts() != nullptr));
+    EXPECT_FALSE(spec.attention().qkv_bias || spec.tie_word_embeddings);
     EXPECT_EQ(linear_names(spec),
               (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj"}));
     json older = older_spelling("qwen3_moe");
     older["num_experts"] = older["num_local_experts"];
     older.erase("num_local_experts");
-    EXPECT_EQ(parse(older).experts, spec.experts);
-    EXPECT_EQ(parse(older).rope, spec.rope);
+    EXPECT_EQ(*parse(older).experts(), *spec.experts());
+    EXPECT_EQ(parse(older).attention().rope, spec.attention().rope);
     for (const char* key : {"num_experts", "num_experts_per_tok", "moe_intermediate_size",
                             "norm_topk_prob", "head_dim", "num_key_value_heads"}) {
         older.erase(key);
     }
-    EXPECT_EQ(parse(older).experts, (ExpertSpec{128, 8, 768, false}));
-    EXPECT_EQ(parse(older).head_dim, 12);
-    EXPECT_EQ(parse(older).kv_heads, 4);
+    EXPECT_EQ(*parse(older).experts(), (ExpertSpec{128, 8, 768, false}));
+    EXPECT_EQ(parse(older).attention().head_dim, 12);
+    EXPECT_EQ(parse(older).attention().kv_heads, 4);
 }
 
 TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
@@ -410,34 +443,36 @@ TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     EXPECT_TRUE(has(refusal({{"model_type", "qwen2_moe"}}), "qwen3_moe"));
     EXPECT_TRUE(has(refusal({{"quantization_config",
                               {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}}),
-                    "quantised experts are not supported"));
+                    "experts of a qwen3_moe model cannot be quantised here"));
 }
 
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
     for (const std::string family : {"smollm3", "granite", "seed_oss"}) {
         const ModelSpec older = parse(older_spelling(family));
         const ModelSpec newer = golden_model(family);
-        EXPECT_EQ(older.rope.theta, newer.rope.theta);
-        EXPECT_EQ(older.rope.type, newer.rope.type);
-        EXPECT_EQ(older.layer_specs, newer.layer_specs);
+        EXPECT_EQ(older.attention().rope->theta, newer.attention().rope->theta);
+        EXPECT_EQ(older.attention().rope->type, newer.attention().rope->type);
+        EXPECT_EQ(layers_of(older), layers_of(newer));
     }
     json by_interval = older_spelling("smollm3");
     by_interval.erase("no_rope_layers");
     by_interval.erase("tie_word_embeddings");
-    EXPECT_EQ(parse(by_interval).layer_specs, golden_model("smollm3").layer_specs);
+    EXPECT_EQ(layers_of(parse(by_interval)), layers_of(golden_model("smollm3")));
     EXPECT_TRUE(parse(by_interval).tie_word_embeddings);
 }
 
 TEST(HfConfigTest, LayersWithoutRope) {
     const auto layers = [](const json& changes) {
-        return parse(with(config("smollm3"), changes)).layer_specs;
+        return layers_of(parse(with(config("smollm3"), changes)));
     };
     const auto every_fourth = layers(json::object());
     ASSERT_EQ(every_fourth.size(), 32U);
-    for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(every_fourth[i].rope, (i + 1) % 4 != 0);
-    EXPECT_TRUE(layers({{"no_rope_layer_interval", 33}}).empty());
+    for (std::size_t i = 0; i < 32; ++i) {
+        EXPECT_EQ(every_fourth[i].attention().rope.has_value(), (i + 1) % 4 != 0);
+    }
+    EXPECT_TRUE(all_rotate(layers({{"no_rope_layer_interval", 33}})));
     const json ones(std::vector<int>(32, 1));
-    EXPECT_TRUE(layers({{"no_rope_layers", ones}}).empty());
+    EXPECT_TRUE(all_rotate(layers({{"no_rope_layers", ones}})));
     const auto refused = [](const json& list) {
         return refusal_with({{"no_rope_layers", list}}, "smollm3");
     };
@@ -450,13 +485,13 @@ TEST(HfConfigTest, LayersWithoutRope) {
     EXPECT_TRUE(has(refused(odd), rule));
     EXPECT_TRUE(has(refusal_with({{"no_rope_layer_interval", 0}}, "smollm3"),
                     "no_rope_layer_interval is 0"));
-    EXPECT_TRUE(parse(with(config("llama"), {{"no_rope_layers", {0}}})).layer_specs.empty());
-    EXPECT_EQ(parse(config("smollm3")).rope.theta, 2e6);
+    EXPECT_TRUE(parse(with(config("llama"), {{"no_rope_layers", {0}}})).description_of.empty());
+    EXPECT_EQ(parse(config("smollm3")).attention().rope->theta, 2e6);
 }
 
 TEST(HfConfigTest, MultipliersOfGranite) {
     const ModelSpec spec = parse(config("granite"));
-    EXPECT_EQ(spec.attention_scale({}), 1.0);
+    EXPECT_EQ(spec.attention().scale(), 1.0);
     EXPECT_EQ(spec.embedding_scale(), 1.0);
     EXPECT_EQ(spec.logits_scaling, 1.0);
     for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier",
@@ -470,7 +505,7 @@ TEST(HfConfigTest, MultipliersOfGranite) {
 TEST(HfConfigTest, BiasesOfSeedOss) {
     const auto biases = [](const json& changes) {
         const ModelSpec spec = parse(with(config("seed_oss"), changes));
-        return std::array{spec.qkv_bias, spec.o_bias, spec.mlp_bias};
+        return std::array{spec.attention().qkv_bias, spec.attention().o_bias, spec.dense().bias};
     };
     EXPECT_EQ(biases(json::object()), (std::array{true, false, false}));
     EXPECT_EQ(biases({{"attention_bias", false}, {"attention_out_bias", true}, {"mlp_bias", true}}),
@@ -481,10 +516,10 @@ TEST(HfConfigTest, OlderSpelling) {
     const json older = {{"rope_theta", 500000.0},
                         {"torch_dtype", "bfloat16"},
                         {"architectures", {"LlamaForCausalLM"}}};
-    EXPECT_EQ(parse(with(config("llama"), older)).rope.theta, 500000.0);
+    EXPECT_EQ(parse(with(config("llama"), older)).attention().rope->theta, 500000.0);
     const json scaled = {{"rope_theta", 20000},
                          {"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}};
-    const RopeSpec linear = parse(with(config("llama"), scaled)).rope;
+    const RopeSpec linear = *parse(with(config("llama"), scaled)).attention().rope;
     EXPECT_EQ(linear.type, RopeType::linear);
     EXPECT_EQ(linear.factor, 4.0);
     EXPECT_EQ(linear.theta, 20000.0);
@@ -494,26 +529,26 @@ TEST(HfConfigTest, OlderSpelling) {
                            {"low_freq_factor", 1.0},
                            {"high_freq_factor", 4.0},
                            {"original_max_position_embeddings", 8192}}}};
-    EXPECT_EQ(parse(with(config("llama"), llama3)).rope.original_max_position, 8192);
-    EXPECT_EQ(parse(config("llama")).rope.theta, 10000.0);
+    EXPECT_EQ(parse(with(config("llama"), llama3)).attention().rope->original_max_position, 8192);
+    EXPECT_EQ(parse(config("llama")).attention().rope->theta, 10000.0);
 }
 
 TEST(HfConfigTest, NewerSpelling) {
     const json newer = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7.0}}},
                         {"dtype", "bfloat16"}};
-    EXPECT_EQ(parse(with(config("llama"), newer)).rope.theta, 7.0);
+    EXPECT_EQ(parse(with(config("llama"), newer)).attention().rope->theta, 7.0);
     const json outer = {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}},
                         {"rope_theta", 9.0}};
-    EXPECT_EQ(parse(with(config("llama"), outer)).rope.theta, 9.0);
+    EXPECT_EQ(parse(with(config("llama"), outer)).attention().rope->theta, 9.0);
     const json only_theta = {{"rope_parameters", {{"rope_theta", 7.0}}}};
-    EXPECT_EQ(parse(with(config("llama"), only_theta)).rope.theta, 7.0);
+    EXPECT_EQ(parse(with(config("llama"), only_theta)).attention().rope->theta, 7.0);
     const json original = {{"original_max_position_embeddings", 4096},
                            {"rope_parameters",
                             {{"rope_type", "llama3"},
                              {"factor", 8.0},
                              {"low_freq_factor", 1.0},
                              {"high_freq_factor", 4.0}}}};
-    EXPECT_EQ(parse(with(config("llama"), original)).rope.original_max_position, 4096);
+    EXPECT_EQ(parse(with(config("llama"), original)).attention().rope->original_max_position, 4096);
 }
 
 TEST(HfConfigTest, BothSpellingsMustAgree) {
@@ -521,7 +556,7 @@ TEST(HfConfigTest, BothSpellingsMustAgree) {
         {"rope_theta", 5.0},
         {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5.0}}},
         {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}};
-    EXPECT_EQ(parse(with(config("llama"), both)).rope.factor, 2.0);
+    EXPECT_EQ(parse(with(config("llama"), both)).attention().rope->factor, 2.0);
     both["rope_scaling"]["factor"] = 3.0;
     EXPECT_TRUE(has(refusal_with(both), "contradict each other"));
 }
@@ -533,7 +568,7 @@ TEST(HfConfigTest, FamilyDefaults) {
         document["num_attention_heads"] = 64;
         document["hidden_size"] = 256;
         document["sliding_window"] = nullptr;
-        return parse(document).kv_heads;
+        return parse(document).attention().kv_heads;
     };
     EXPECT_EQ(without_kv("llama"), 64);
     EXPECT_EQ(without_kv("mistral"), 8);
@@ -541,16 +576,16 @@ TEST(HfConfigTest, FamilyDefaults) {
     json null_kv = config("mistral");
     null_kv["sliding_window"] = nullptr;
     null_kv["num_key_value_heads"] = nullptr;
-    EXPECT_EQ(parse(null_kv).kv_heads, 4);
-    EXPECT_EQ(parse(config("llama")).head_dim, 16);
-    EXPECT_EQ(parse(config("qwen3")).head_dim, 128);
+    EXPECT_EQ(parse(null_kv).attention().kv_heads, 4);
+    EXPECT_EQ(parse(config("llama")).attention().head_dim, 16);
+    EXPECT_EQ(parse(config("qwen3")).attention().head_dim, 128);
     EXPECT_EQ(parse(config("llama")).rms_norm_eps, 1e-6);
     const json biases = {{"attention_bias", true}, {"mlp_bias", true}};
     const ModelSpec llama = parse(with(config("llama"), biases));
-    EXPECT_TRUE(llama.qkv_bias && llama.o_bias && llama.mlp_bias);
+    EXPECT_TRUE(llama.attention().qkv_bias && llama.attention().o_bias && llama.dense().bias);
     const ModelSpec qwen3 = parse(with(config("qwen3"), biases));
-    EXPECT_TRUE(qwen3.qkv_bias && qwen3.o_bias);
-    EXPECT_FALSE(qwen3.mlp_bias);
+    EXPECT_TRUE(qwen3.attention().qkv_bias && qwen3.attention().o_bias);
+    EXPECT_FALSE(qwen3.dense().bias);
 }
 
 // As the config.json of google/gemma-3-4b-it has it: the class has the rest.
@@ -565,11 +600,11 @@ TEST(HfConfigTest, SizesOfTheClass) {
                            {"sliding_window", 1024}}}};
     const ModelSpec spec = parse(gemma3);
     EXPECT_EQ(spec.vocab_size, 262208);
-    EXPECT_EQ(spec.heads, 8);
-    EXPECT_EQ(spec.kv_heads, 4);
-    EXPECT_EQ(spec.head_dim, 256);
+    EXPECT_EQ(spec.attention().heads, 8);
+    EXPECT_EQ(spec.attention().kv_heads, 4);
+    EXPECT_EQ(spec.attention().head_dim, 256);
     EXPECT_EQ(spec.pad_token, 0);
-    EXPECT_EQ(spec.rope.factor, 8.0);
+    EXPECT_EQ(rope_of(spec).factor, 8.0);
     struct Class {
         const char* family;
         std::int64_t vocabulary, hidden, intermediate, layers, heads, kv_heads, head_dim, pad;
@@ -593,11 +628,13 @@ TEST(HfConfigTest, SizesOfTheClass) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
         EXPECT_EQ(model.hidden_size, known.hidden) << known.family;
-        EXPECT_EQ(model.intermediate_size, known.intermediate) << known.family;
+        if (model.experts() == nullptr) {
+            EXPECT_EQ(model.dense().size, known.intermediate) << known.family;
+        }
         EXPECT_EQ(model.layers, known.layers) << known.family;
-        EXPECT_EQ(model.heads, known.heads) << known.family;
-        EXPECT_EQ(model.kv_heads, known.kv_heads) << known.family;
-        EXPECT_EQ(model.head_dim, known.head_dim) << known.family;
+        EXPECT_EQ(model.attention().heads, known.heads) << known.family;
+        EXPECT_EQ(model.attention().kv_heads, known.kv_heads) << known.family;
+        EXPECT_EQ(model.attention().head_dim, known.head_dim) << known.family;
         EXPECT_EQ(model.pad_token, known.pad) << known.family;
     }
     EXPECT_EQ(parse(with(config("gemma2"), {{"pad_token_id", 7}})).pad_token, 7);
@@ -616,7 +653,7 @@ json llama3_rope(const json& changes = json::object()) {
 
 TEST(HfConfigTest, OriginalPositionsWhereNothingSaysThem) {
     const auto original = [](const std::string& family, const json& changes) {
-        return parse(with(config(family), changes)).rope.original_max_position;
+        return parse(with(config(family), changes)).attention().rope->original_max_position;
     };
     EXPECT_EQ(original("llama", {{"rope_scaling", llama3_rope()}}), 2048) << "of the class";
     EXPECT_EQ(
@@ -629,7 +666,7 @@ TEST(HfConfigTest, OriginalPositionsWhereNothingSaysThem) {
         {"max_position_embeddings", 65536}};
     json qwen3 = config("qwen3");
     qwen3.update(null_factor);
-    EXPECT_EQ(parse(qwen3).rope.factor, 8.0) << "of the positions";
+    EXPECT_EQ(parse(qwen3).attention().rope->factor, 8.0) << "of the positions";
 }
 
 TEST(HfConfigTest, RefusesTwoPlacesThatContradictEachOther) {
@@ -658,7 +695,8 @@ TEST(HfConfigTest, RefusesTwoPlacesThatContradictEachOther) {
     EXPECT_EQ(parse(with(config("llama"), {{"rope_theta", 1000000},
                                            {"rope_scaling", json::object()},
                                            {"rope_parameters", other}}))
-                  .rope.theta,
+                  .attention()
+                  .rope->theta,
               1e6);
 }
 
@@ -680,15 +718,13 @@ TEST(HfConfigTest, RopesByTypeOfLayerThatContradict) {
     const ModelSpec same = parse(with(
         config("gemma3_text"),
         {{"rope_parameters", by_type}, {"rope_scaling", {{"factor", 8.0}}}, {"rope_theta", 3e5}}));
-    EXPECT_EQ(same.rope.factor, 8.0);
-    EXPECT_EQ(same.rope.theta, 3e5);
-    ASSERT_TRUE(same.sliding_rope);
-    EXPECT_EQ(same.sliding_rope->theta, 1e4);
+    EXPECT_EQ(rope_of(same).factor, 8.0);
+    EXPECT_EQ(rope_of(same).theta, 3e5);
+    EXPECT_EQ(sliding_rope_of(same).theta, 1e4);
     // Of olmo3 transformers takes rope_theta for full attention alone.
     const ModelSpec olmo3 = parse(with(config("olmo3"), {{"rope_theta", 1e6}}));
-    EXPECT_EQ(olmo3.rope.theta, 1e6);
-    ASSERT_TRUE(olmo3.sliding_rope);
-    EXPECT_EQ(olmo3.sliding_rope->theta, 5e5);
+    EXPECT_EQ(rope_of(olmo3).theta, 1e6);
+    EXPECT_EQ(sliding_rope_of(olmo3).theta, 5e5);
 }
 
 TEST(HfConfigTest, RefusesUnreadableDocuments) {
@@ -770,8 +806,8 @@ TEST(HfConfigTest, RefusesOtherQuantisationsByName) {
 /// Of the first and the last layer of 32; none where all layers are alike and without one.
 std::array<std::int64_t, 2> sliding_windows(const std::string& family, const json& changes) {
     const ModelSpec spec = parse(with(config(family), changes));
-    EXPECT_TRUE(spec.layer_specs.empty() || spec.layer_specs.size() == 32U);
-    return {spec.layer(0).sliding_window, spec.layer(31).sliding_window};
+    EXPECT_TRUE(spec.description_of.empty() || spec.description_of.size() == 32U);
+    return {spec.layer(0).attention().sliding_window, spec.layer(31).attention().sliding_window};
 }
 
 using SlidingWindows = std::array<std::int64_t, 2>;
@@ -781,7 +817,7 @@ TEST(HfConfigTest, WindowsOfAllLayers) {
     EXPECT_EQ(sliding_windows("mistral", {{"vocab_size", 50}}), (SlidingWindows{4096, 4096}));
     json without = config("mistral");
     without["sliding_window"] = nullptr;
-    EXPECT_TRUE(parse(without).layer_specs.empty());
+    EXPECT_TRUE(parse(without).description_of.empty());
     EXPECT_EQ(sliding_windows("llama", {{"sliding_window", 100}}), (SlidingWindows{0, 0}));
     EXPECT_TRUE(has(refusal_with({{"sliding_window", -1}}, "mistral"), "sliding_window is -1"));
 }
@@ -797,8 +833,8 @@ TEST(HfConfigTest, WindowsOfLastLayers) {
         EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{100, 100}));
         changes["max_window_layers"] = 31;
         const ModelSpec spec = parse(with(config(family), changes));
-        EXPECT_EQ(spec.layer(30).sliding_window, 0);
-        EXPECT_EQ(spec.layer(31).sliding_window, 100);
+        EXPECT_EQ(spec.layer(30).attention().sliding_window, 0);
+        EXPECT_EQ(spec.layer(31).attention().sliding_window, 100);
         changes.erase("sliding_window");
         EXPECT_EQ(sliding_windows(family, changes), (SlidingWindows{0, 4096}));
     }
@@ -818,7 +854,8 @@ TEST(HfConfigTest, WindowsByLayerTypes) {
     changes.erase("layer_types");
     const ModelSpec smollm3 = parse(with(config("smollm3"), changes));
     for (std::int64_t i = 0; i < 32; ++i) {
-        EXPECT_EQ(smollm3.layer(i).sliding_window, smollm3.layer(i).rope ? 0 : 100);
+        EXPECT_EQ(smollm3.layer(i).attention().sliding_window,
+                  smollm3.layer(i).attention().rope ? 0 : 100);
     }
     const auto refused = [&](const std::string& family, const json& types) {
         return refusal_with({{"layer_types", types}, {"sliding_window", 100}}, family);
@@ -833,33 +870,35 @@ TEST(HfConfigTest, WindowsByLayerTypes) {
 TEST(HfConfigTest, GoldenWindows) {
     const ModelSpec mistral = golden_model("mistral_window");
     const ModelSpec qwen2 = golden_model("qwen2_window");
-    EXPECT_EQ(mistral.layer(0).sliding_window, 6);
-    EXPECT_EQ(mistral.layer(1).sliding_window, 6);
-    EXPECT_EQ(qwen2.layer(0).sliding_window, 0);
-    EXPECT_EQ(qwen2.layer(1).sliding_window, 9);
-    EXPECT_EQ(qwen2.layer(2).sliding_window, 9);
-    EXPECT_EQ(parse(older_spelling("qwen2_window")).layer_specs, qwen2.layer_specs);
+    EXPECT_EQ(mistral.layer(0).attention().sliding_window, 6);
+    EXPECT_EQ(mistral.layer(1).attention().sliding_window, 6);
+    EXPECT_EQ(qwen2.layer(0).attention().sliding_window, 0);
+    EXPECT_EQ(qwen2.layer(1).attention().sliding_window, 9);
+    EXPECT_EQ(qwen2.layer(2).attention().sliding_window, 9);
+    EXPECT_EQ(layers_of(parse(older_spelling("qwen2_window"))), layers_of(qwen2));
 }
 
 TEST(HfConfigTest, Yarn) {
     json rope = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
     const auto read = [&] { return parse(with(config("qwen2"), {{"rope_scaling", rope}})); };
     ModelSpec spec = read();
-    EXPECT_EQ(spec.rope.type, RopeType::yarn);
-    EXPECT_EQ(spec.rope.original_max_position, 32768);
-    EXPECT_EQ(spec.rope.beta_fast, 32.0);
-    EXPECT_EQ(spec.rope.beta_slow, 1.0);
-    EXPECT_TRUE(spec.rope.truncate);
-    EXPECT_DOUBLE_EQ(spec.rope.attention_factor, 0.1 * std::log(4.0) + 1.0);
-    EXPECT_DOUBLE_EQ(spec.attention_scale({}), 0.25 * std::pow(0.1 * std::log(4.0) + 1.0, 2));
-    EXPECT_EQ(spec.attention_scale({.rope = false}), 0.25);
+    EXPECT_EQ(spec.attention().rope->type, RopeType::yarn);
+    EXPECT_EQ(spec.attention().rope->original_max_position, 32768);
+    EXPECT_EQ(spec.attention().rope->beta_fast, 32.0);
+    EXPECT_EQ(spec.attention().rope->beta_slow, 1.0);
+    EXPECT_TRUE(spec.attention().rope->truncate);
+    EXPECT_DOUBLE_EQ(spec.attention().rope->attention_factor, 0.1 * std::log(4.0) + 1.0);
+    EXPECT_DOUBLE_EQ(spec.attention().scale(), 0.25 * std::pow(0.1 * std::log(4.0) + 1.0, 2));
+    AttentionSpec without_rope = spec.attention();
+    without_rope.rope.reset();
+    EXPECT_EQ(without_rope.scale(), 0.25);
     rope.merge_patch({{"mscale", 1}, {"mscale_all_dim", 1}, {"truncate", false}, {"beta_fast", 8}});
     spec = read();
-    EXPECT_EQ(spec.rope.attention_factor, 1.0);
-    EXPECT_EQ(spec.rope.beta_fast, 8.0);
-    EXPECT_FALSE(spec.rope.truncate);
+    EXPECT_EQ(spec.attention().rope->attention_factor, 1.0);
+    EXPECT_EQ(spec.attention().rope->beta_fast, 8.0);
+    EXPECT_FALSE(spec.attention().rope->truncate);
     rope["attention_factor"] = 1.5;
-    EXPECT_EQ(read().rope.attention_factor, 1.5);
+    EXPECT_EQ(read().attention().rope->attention_factor, 1.5);
     rope.erase("factor");
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", rope}}), "'rope_scaling.factor' is missing"));
 }

@@ -65,7 +65,7 @@ TEST_F(LoaderRulesTest, LoraInExperts) {
     EXPECT_TRUE(
         has(down, "PEFT loads\nvLLM does not\nLoRA in experts is not on gate_proj, up_proj"));
     ModelSpec fewer = base;
-    fewer.experts.count = 5;
+    std::get<ExpertSpec>(fewer.descriptions.front().mlp).count = 5;
     EXPECT_TRUE(has(check(adapter, fewer), ".mlp.experts.5.down_proj is no module of the base"));
 }
 
@@ -213,9 +213,9 @@ TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
         return check_loaders(folder_.file("adapter"), base);
     };
     const std::string experts = "model.layers.1.mlp.experts";
-    const std::int64_t all_ranks = base.experts.count * 4;
+    const std::int64_t all_ranks = base.experts()->count * 4;
     const std::int64_t hidden = base.hidden_size;
-    const std::int64_t size = base.experts.size;
+    const std::int64_t size = base.experts()->size;
     std::vector<NamedTensor> tensors{
         zeros(experts + ".base_layer.lora_A.weight", all_ranks, hidden),
         zeros(experts + ".base_layer.lora_B.weight", 2 * size, all_ranks),
@@ -231,7 +231,7 @@ TEST_F(LoaderRulesTest, ShapesThatPeftAloneHas) {
     EXPECT_FALSE(check_tensors(tensors, parameters)[0].loads());
     const std::string q = "model.layers.1.self_attn.q_proj";
     tensors = {zeros(q + ".lora_A.weight", 4, hidden / 2),
-               zeros(q + ".lora_B.weight", base.q_size(), 4)};
+               zeros(q + ".lora_B.weight", base.attention().q_size(), 4)};
     const json blocks{{"use_bdlora", {{"nblocks", 2}, {"target_modules_bd_a", {"q_proj"}}}}};
     for (const LoaderResult& result : check_tensors(tensors, blocks)) {
         EXPECT_EQ(result.loads(), result.loader == "PEFT") << result.loader;

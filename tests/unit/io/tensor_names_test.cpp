@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/weights/base_weights.h"
+#include "support/small_model.h"
 
 namespace loratrain {
 namespace {
@@ -18,18 +19,18 @@ TEST(TensorNames, OfTheBaseModel) {
     EXPECT_EQ(name(3, LayerNorm::q, before), "3.self_attn.q_norm.weight");
     EXPECT_EQ(name(3, LayerNorm::k, before), "3.self_attn.k_norm.weight");
     ModelSpec both;
-    both.norms = NormPlacement::both;
+    both.norms().placement = NormPlacement::both;
     EXPECT_EQ(name(1, LayerNorm::after_attention, both), "1.post_attention_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::before_mlp, both), "1.pre_feedforward_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::after_mlp, both), "1.post_feedforward_layernorm.weight");
     ModelSpec glm4 = both;
-    glm4.norm_names = NormNames::glm4;
+    glm4.norms().names = NormNames::glm4;
     EXPECT_EQ(name(1, LayerNorm::before_attention, glm4), "1.input_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::after_attention, glm4), "1.post_self_attn_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::before_mlp, glm4), "1.post_attention_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::after_mlp, glm4), "1.post_mlp_layernorm.weight");
     ModelSpec apertus;
-    apertus.norm_names = NormNames::apertus;
+    apertus.norms().names = NormNames::apertus;
     EXPECT_EQ(name(1, LayerNorm::before_attention, apertus), "1.attention_layernorm.weight");
     EXPECT_EQ(name(1, LayerNorm::before_mlp, apertus), "1.feedforward_layernorm.weight");
     EXPECT_EQ(activation_weight_name(2, true), "model.layers.2.mlp.act_fn.alpha_p");
@@ -43,10 +44,9 @@ TEST(TensorNames, OfTheBaseModel) {
 }
 
 TEST(TensorNames, TellWhatTheyStandFor) {
-    ModelSpec spec;
-    spec.layers = 2;
-    spec.qkv_bias = true;
-    spec.qk_norm = true;
+    ModelSpec spec = test::small_model(2);
+    spec.attention().qkv_bias = true;
+    spec.attention().qk_norm = true;
     int norms = 0;
     int biases = 0;
     int outputs = 0;

@@ -39,9 +39,9 @@ std::vector<NamedTensor> scales(const AdapterJob& adapter, const ModelSpec& mode
 TEST(VeraProjections, AreTorchsToTheBit) {
     ModelSpec model = small_model();
     model.hidden_size = 3;
-    model.heads = 1;
-    model.kv_heads = 1;
-    model.head_dim = 2;
+    model.attention().heads = 1;
+    model.attention().kv_heads = 1;
+    model.attention().head_dim = 2;
     const auto projections = vera_projections(vera_job(7), model);
     ASSERT_EQ(projections.size(), 2U);
     EXPECT_EQ(projections[0].shape, (std::vector<std::int64_t>{2, 3}));
@@ -58,8 +58,8 @@ TEST(VeraProjections, AreAsLargeAsTheLargestTarget) {
     adapter.targets = {false, true, false, false, false, false, true};
     const ModelSpec model = small_model();
     const LinearShape largest = largest_target(adapter, model);
-    EXPECT_EQ(largest.in, model.intermediate_size);
-    EXPECT_EQ(largest.out, std::max(model.hidden_size, model.kv_size()));
+    EXPECT_EQ(largest.in, model.dense().size);
+    EXPECT_EQ(largest.out, std::max(model.hidden_size, model.attention().kv_size()));
     EXPECT_TRUE(vera_projections(AdapterJob{}, model).empty());
 }
 

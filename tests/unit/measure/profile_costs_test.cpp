@@ -23,8 +23,8 @@ using test::SmallCase;
 ModelSpec medium_model() {
     ModelSpec model = small_model();
     model.hidden_size = 128;
-    model.intermediate_size = 256;
-    model.head_dim = 32;
+    model.dense().size = 256;
+    model.attention().head_dim = 32;
     model.vocab_size = 2000;
     return model;
 }

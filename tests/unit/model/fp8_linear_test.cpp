@@ -67,17 +67,17 @@ void expect_close_to_dense(const SmallCase& fp8, const SmallCase& dense, bool ou
 ModelSpec wide_model() {
     ModelSpec model = small_model(2);
     model.hidden_size = 128;
-    model.intermediate_size = 192;
-    model.head_dim = 32;
+    model.dense().size = 192;
+    model.attention().head_dim = 32;
     return model;
 }
 
 TEST(Fp8Linears, AreCloseToDenseOnes) {
     ModelSpec qwen = wide_model();
-    qwen.qk_norm = true;
-    qwen.head_dim = 16;
+    qwen.attention().qk_norm = true;
+    qwen.attention().head_dim = 16;
     ModelSpec biased = wide_model();
-    biased.qkv_bias = biased.o_bias = biased.mlp_bias = true;
+    biased.attention().qkv_bias = biased.attention().o_bias = biased.dense().bias = true;
     for (const ModelSpec& model : {wide_model(), qwen, biased}) {
         for (const double dropout : {0.0, 0.3}) {
             expect_close_to_dense(fp8_case(model, some_adapters(dropout)),

@@ -88,10 +88,10 @@ std::vector<float> widened(Backend& backend, const GroupWeights& weights) {
 
 TEST(FrozenWeights, LanesHaveTheirPartsOfQuantisedLinears) {
     ModelSpec model = small_model();
-    model.intermediate_size = 256;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 32;
+    model.dense().size = 256;
+    model.attention().heads = 4;
+    model.attention().kv_heads = 2;
+    model.attention().head_dim = 32;
     model.hidden_size = 128;
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
         model.quantization = {format, SourceType::bf16};

@@ -93,7 +93,7 @@ void expect_equal_to_separate(SmallCase test_case) {
 
 ModelSpec model_with_biases() {
     ModelSpec model = small_model();
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     return model;
 }
 
@@ -142,7 +142,7 @@ TEST(JoinedProducts, WithAllFormsOfAdapters) {
 TEST(JoinedProducts, OfLayersWithBiasesAndNorms) {
     ModelSpec model = model_with_biases();
     expect_equal_to_separate({model, adapters_of_all_forms()});
-    model.qk_norm = true;  // what of the outputs lies side by side
+    model.attention().qk_norm = true;  // what of the outputs lies side by side
     expect_equal_to_separate({model, plain_adapters()});
 }
 

@@ -17,7 +17,7 @@ struct LaneResult {
 ModelSpec shared_model() {
     ModelSpec model = small_model();
     model.vocab_size = 77;
-    model.intermediate_size = 64;
+    model.dense().size = 64;
     return model;
 }
 
@@ -178,7 +178,7 @@ TEST(Lanes, ComputeWhatOneRankDoes) {
 
 TEST(Lanes, OneKeyValueHeadOnAllLanes) {
     ModelSpec model = shared_model();
-    model.kv_heads = 1;
+    model.attention().kv_heads = 1;
     model.tie_word_embeddings = true;
     for (const std::int32_t count : {2, 4}) {
         SCOPED_TRACE(count);
@@ -190,8 +190,8 @@ TEST(Lanes, OneKeyValueHeadOnAllLanes) {
 
 TEST(Lanes, QueryAndKeyNormsAndBiases) {
     ModelSpec model = shared_model();
-    model.qk_norm = true;
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qk_norm = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     for (const std::int32_t count : {2, 4}) {
         SCOPED_TRACE(count);
         Lanes lanes({model, adapters_of_all_kinds()}, count);

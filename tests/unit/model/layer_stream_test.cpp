@@ -151,8 +151,8 @@ TEST(LayerStream, Fp8Linears) {
 
 TEST(LayerStream, BiasesAndQueryNorms) {
     ModelSpec model = small_model(5);
-    model.qk_norm = true;
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qk_norm = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     expect_streamed_bits({model, all_forms()});
 }
 

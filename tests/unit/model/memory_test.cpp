@@ -80,14 +80,14 @@ TEST(StageMemory, SharedLayers) {
 
 TEST(StageMemory, QueryAndKeyNorms) {
     ModelSpec model = small_model();
-    model.qk_norm = true;
-    model.head_dim = 12;
+    model.attention().qk_norm = true;
+    model.attention().head_dim = 12;
     for (const int ranks : {1, 3}) expect_exact({model, three_adapters(), ranks});
 }
 
-TEST(StageMemory, Experts) {
+TEST(StageMemory, ExpertSpec) {
     ModelSpec model = small_model();
-    model.experts = {5, 2, 12, true};
+    model.descriptions.front().mlp = ExpertSpec{5, 2, 12, true};
     expect_exact({model, {small_adapter("a", 5)}, 2});
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
     adapters[0].targets = {true, false, false, false, true, true, true};
@@ -98,7 +98,7 @@ TEST(StageMemory, Experts) {
 
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     expect_exact({model, three_adapters(), 2});
 }
 
@@ -116,7 +116,7 @@ TEST(StageMemory, StagedBf16) {
 
 TEST(StageMemory, Fp8Linears) {
     ModelSpec model = small_model();
-    model.qkv_bias = true;
+    model.attention().qkv_bias = true;
     for (const int ranks : {1, 3}) {
         SmallCase test_case(model, two_adapters(), ranks);
         Plan& plan = test_case.plan;
@@ -158,7 +158,7 @@ class AsIfOnGpu : public CpuBackend {
 TEST(StageMemory, WeightsOnGpus) {
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
         ModelSpec model = small_model();
-        model.qkv_bias = true;
+        model.attention().qkv_bias = true;
         SmallCase test_case(model, two_adapters(), 2, precision);
         test_case.cluster.backend = BackendKind::cuda;
         test_case.make_plan_again();

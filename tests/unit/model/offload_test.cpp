@@ -193,18 +193,18 @@ TEST(Offload, EqualsKeptActivationsToTheBit) {
 
 TEST(Offload, NormsBiasesAndSegments) {
     ModelSpec model = small_model(stage_layers);
-    model.qk_norm = true;
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
-    model.norms = NormPlacement::both;
+    model.attention().qk_norm = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
+    model.norms().placement = NormPlacement::both;
     SmallCase test_case(model, offload_adapters());
     expect_bits_of_kept(test_case, {{0, 3, 1}, {1, 4, 2}});
     test_case.plan.replicas[0].pad_columns = 0;
     expect_bits_of_kept(test_case, {{0, 3, 1}, {1, 4, 2}});
 }
 
-TEST(Offload, Experts) {
+TEST(Offload, ExpertSpec) {
     ModelSpec model = small_model(stage_layers);
-    model.experts = {5, 2, 12, true};
+    model.descriptions.front().mlp = ExpertSpec{5, 2, 12, true};
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
     adapters[1].targets = {true, false, false, false, false, false, true};
     expect_bits_of_kept({model, adapters}, {{0, 3, 1}, {0, 5, 2}, {1, 2, 2}, {2, 3, 1}});

@@ -59,8 +59,8 @@ TEST(Recompute, EqualsKeptActivationsToTheBit) {
 
 TEST(Recompute, QueryAndKeyNormsAndBiases) {
     ModelSpec model = small_model();
-    model.qk_norm = true;
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qk_norm = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     expect_equal_to_the_bit({model, mixed_adapters()});
 }
 

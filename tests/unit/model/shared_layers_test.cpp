@@ -153,8 +153,8 @@ TEST(SharedLayers, StagedBf16) {
 
 TEST(SharedLayers, QueryAndKeyNormsAndBiases) {
     ModelSpec model = small_model(layers);
-    model.qk_norm = true;
-    model.qkv_bias = model.o_bias = model.mlp_bias = true;
+    model.attention().qk_norm = true;
+    model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
     expect_like_one_stage({model, four_adapters(0.2)});
 }
 

@@ -55,21 +55,21 @@ TEST(CheckPrecision, Fp8IsForHopper) {
 
 TEST(CheckPrecision, Fp8IsNotForExperts) {
     ModelSpec model = small_model();
-    model.experts = {8, 2, 32, true};
+    model.descriptions.front().mlp = ExpertSpec{8, 2, 32, true};
     const auto problems = problems_of(job_in(Precision::fp8), model, BackendKind::cuda);
     ASSERT_EQ(problems.size(), 1U);
     EXPECT_NE(problems[0].what.find("not made of the experts"), std::string::npos);
     model.quantization = {WeightFormat::nf4, SourceType::bf16};
     const auto quantized = problems_of(job_in(Precision::bf16), model, BackendKind::cuda);
     ASSERT_EQ(quantized.size(), 1U);
-    EXPECT_NE(quantized[0].what.find("cannot be in nf4"), std::string::npos);
+    EXPECT_NE(quantized[0].what.find("is in nf4, but experts of a "), std::string::npos);
 }
 
 TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
     const Job job = job_in(Precision::fp8);
     EXPECT_TRUE(problems_of(job, small_model(), BackendKind::cuda).empty());
     ModelSpec odd = small_model();
-    odd.intermediate_size = 56;
+    odd.dense().size = 56;
     const auto problems = problems_of(job, odd, BackendKind::cuda);
     ASSERT_EQ(problems.size(), 1U);
     EXPECT_NE(problems[0].what.find("intermediate_size 56"), std::string::npos) << problems[0].what;
@@ -98,8 +98,8 @@ TEST(CheckPrecision, AlsoOnEveryLane) {
     ASSERT_EQ(problems.size(), 1U);
     EXPECT_NE(problems[0].what.find("of 2 lanes each has"), std::string::npos) << problems[0].what;
     ModelSpec wide = small_model();
-    wide.head_dim = 16;
-    wide.intermediate_size = 96;
+    wide.attention().head_dim = 16;
+    wide.dense().size = 96;
     EXPECT_TRUE(problems_of(job, wide, BackendKind::cuda).empty());
 }
 

@@ -214,10 +214,10 @@ TEST(BuiltInCosts, HostsHoldUpSmallModelsAlone) {
         }
     }
     ModelSpec small = *model_preset("llama-3.1-8b");
-    small.hidden_size = small.intermediate_size = 576;
-    small.heads = 9;
-    small.kv_heads = 3;
-    small.head_dim = 64;
+    small.hidden_size = small.dense().size = 576;
+    small.attention().heads = 9;
+    small.attention().kv_heads = 3;
+    small.attention().head_dim = 64;
     const StagePlan stage{0, 0, 30, true, false};
     EXPECT_TRUE(is_held_up(built_in_costs(small, DType::bf16, "h200"), stage, loads));
     EXPECT_FALSE(is_held_up(built_in_costs(small, DType::f32, "cpu"), stage, loads));
@@ -263,15 +263,15 @@ TEST(AttentionSpan, SquaresWithoutWindows) {
     ModelSpec model;
     model.layers = 3;
     EXPECT_EQ(AttentionSpan(model).squares(70001), 70001.0 * 70001.0);
-    model.layer_specs.assign(3, {.rope = false});
+    model.attention().rope.reset();
     EXPECT_EQ(AttentionSpan(model).squares(70001), 70001.0 * 70001.0);
 }
 
 TEST(AttentionSpan, TwiceThePairsThatSeeEachOther) {
     ModelSpec model;
-    model.layers = 4;
-    model.layer_specs.assign(4, {});
-    for (std::size_t i = 1; i < 4; ++i) model.layer_specs[i].sliding_window = 100;
+    std::vector<LayerSpec> layers(4);
+    for (std::size_t i = 1; i < 4; ++i) layers[i].attention().sliding_window = 100;
+    model.set_layers(layers);
     const AttentionSpan span(model);
     EXPECT_EQ(span.squares(60), 3600.0);
     double pairs = 0.0;

@@ -16,11 +16,11 @@ Case large_case() {
     Case test = uniform_case(4, 1, 16, 512, 8);
     test.model.vocab_size = 128256;
     test.model.hidden_size = 4096;
-    test.model.intermediate_size = 14336;
+    test.model.dense().size = 14336;
     test.model.layers = 32;
-    test.model.heads = 32;
-    test.model.kv_heads = 8;
-    test.model.head_dim = 128;
+    test.model.attention().heads = 32;
+    test.model.attention().kv_heads = 8;
+    test.model.attention().head_dim = 128;
     test.datasets[0].train[5].tokens = 2048;
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 16;
     test.cluster.backend = BackendKind::cuda;
@@ -110,7 +110,7 @@ TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     EXPECT_EQ(layout_of(test).gemm_timing,
               grown(16384U * (4096 + 64 + 2 * (14336 + 64)) * 2 + 512));
     test.job.parallel.microbatch_tokens = 4200;
-    test.model.intermediate_size = 16;
+    test.model.dense().size = 16;
     const std::int64_t rows = (256 << 20) / (2 * 128256) / 256 * 256;
     EXPECT_EQ(layout_of(test).gemm_timing, grown(rows * (4096 + 128256) * 2 + 512));
 }
@@ -144,10 +144,10 @@ TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     test.datasets[0].train[5].tokens = 442 * 64;
     EXPECT_EQ(layout_of(test).attention_scores, 3072 * mib);
     for (const std::int64_t none : {64, 100, 136, 256}) {
-        test.model.head_dim = none;
+        test.model.attention().head_dim = none;
         EXPECT_EQ(layout_of(test).attention_scores, 0U) << none;
     }
-    test.model.head_dim = 128;
+    test.model.attention().head_dim = 128;
     test.job.model.precision = Precision::fp32;
     EXPECT_EQ(layout_of(test).attention_scores, 0U);
 }

@@ -65,10 +65,10 @@ TEST(JoinProducts, WhereTheyFillWavesBetter) {
     EXPECT_EQ(paying("tinyllama-1.1b", 4096, 512), Groups{});  // three times as many columns
     EXPECT_EQ(paying("llama-3.1-8b", 8192, 64), Groups{});
     const ModelSpec mixture = *model_preset("qwen3-30b-a3b");
-    ASSERT_TRUE(mixture.qk_norm);
+    ASSERT_TRUE(mixture.attention().qk_norm);
     EXPECT_EQ(paying(mixture, 1024, 16), Groups{});
     ModelSpec normed = *model_preset("tinyllama-1.1b");
-    normed.qk_norm = true;
+    normed.attention().qk_norm = true;
     EXPECT_EQ(paying(normed, 4096, 64), Groups{"gate_up"});
 }
 

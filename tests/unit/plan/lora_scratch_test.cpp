@@ -113,7 +113,7 @@ class AskedScratch {
     }
 
     std::int64_t bytes_of_gated() const {
-        const std::int64_t f = plan_.model.intermediate_size;
+        const std::int64_t f = plan_.model.dense().size;
         const std::int32_t rank_behind = largest_rank(groups()[3]);
         if (rank_behind == 0 || rank_behind > kernels::lora_pass_rank_multiple) return 0;
         std::int64_t bytes = kernels::lora_gated_forward_bytes(f, cuts_.rows);
@@ -138,11 +138,11 @@ Case drawn_case(Draw& draw) {
     Case test = uniform_case(draw.between(1, 9), 1, 16, 128, 2);
     test.cluster.backend = BackendKind::cuda;
     test.model.layers = 2;
-    test.model.head_dim = 128;
-    test.model.kv_heads = one_of(draw, {1, 2, 8});
-    test.model.heads = test.model.kv_heads * one_of(draw, {1, 4});
+    test.model.attention().head_dim = 128;
+    test.model.attention().kv_heads = one_of(draw, {1, 2, 8});
+    test.model.attention().heads = test.model.attention().kv_heads * one_of(draw, {1, 4});
     test.model.hidden_size = 128 * draw.between(1, 40);
-    test.model.intermediate_size = 64 * draw.between(1, 240);
+    test.model.dense().size = 64 * draw.between(1, 240);
     test.job.parallel.microbatch_tokens = one_of(draw, {256, 1024, 4096, 16384, 40000});
     const int most_ranks = one_of(draw, {16, 16, 64, 200});
     for (AdapterJob& adapter : test.job.adapters) {

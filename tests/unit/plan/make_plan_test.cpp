@@ -461,7 +461,7 @@ TEST(MakePlan, RefusesRulesThatMatchNothingInTheModel) {
 TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     EXPECT_EQ(problems_of(test), "");
-    test.model.fused_qkv = true;
+    test.model.attention().fused_qkv = true;
     EXPECT_EQ(problems_of(test), "") << "all-linear is what the model has";
     test.job.adapters[1].targets = {};
     test.job.adapters[1].targets[static_cast<std::size_t>(Linear::k)] = true;
@@ -475,7 +475,7 @@ namespace {
 /// Two adapters on a model with experts; the second on gate, up and down of them.
 Case case_of_experts() {
     Case test = uniform_case(2, 1, 8, 10, 8);
-    test.model.experts = {8, 2, 32, true};
+    test.model.descriptions.front().mlp = ExpertSpec{8, 2, 32, true};
     test.job.adapters[1].targets = {true, false, false, false, true, true, true};
     return test;
 }
@@ -525,10 +525,10 @@ TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
 
 TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {
     Case test = uniform_case(1, 1, 8, 10, 8);
-    test.model.rope.type = RopeType::longrope;
-    test.model.rope.original_max_position = 10;
+    test.model.attention().rope->type = RopeType::longrope;
+    test.model.attention().rope->original_max_position = 10;
     EXPECT_EQ(problems_of(test), "");
-    --test.model.rope.original_max_position;
+    --test.model.attention().rope->original_max_position;
     EXPECT_TRUE(has(problems_of(test), "more tokens than original_max_position_embeddings "));
 }
 

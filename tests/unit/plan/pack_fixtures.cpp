@@ -32,10 +32,10 @@ ModelSpec costed_model() {
     model.family = "llama";
     model.vocab_size = 2048;
     model.hidden_size = 256;
-    model.intermediate_size = 512;
+    model.dense().size = 512;
     model.layers = 32;
-    model.heads = model.kv_heads = 4;
-    model.head_dim = 64;
+    model.attention().heads = model.attention().kv_heads = 4;
+    model.attention().head_dim = 64;
     return model;
 }
 

@@ -49,11 +49,11 @@ ModelSpec cheap_head_model(std::int64_t layers) {
     model.family = "llama";
     model.vocab_size = 8;
     model.hidden_size = 64;
-    model.intermediate_size = 128;
+    model.dense().size = 128;
     model.layers = layers;
-    model.heads = 4;
-    model.kv_heads = 2;
-    model.head_dim = 16;
+    model.attention().heads = 4;
+    model.attention().kv_heads = 2;
+    model.attention().head_dim = 16;
     return model;
 }
 

@@ -13,24 +13,26 @@ Plan odd_plan() {
     Plan plan = uniform_case(3, 2, 8, 10, 4).plan();
     plan.model.family = "odd \"family\" \\ : {x}, # \n\t\x01 \xc3\xa9";
     plan.model.rms_norm_eps = 0.1 + 0.2;
-    plan.model.rope = {RopeType::llama3, 500000.0, 1.0 / 3.0, 1e-300, 12345678.9, 4096};
-    plan.model.qk_norm = true;
+    plan.model.attention().rope = {RopeType::llama3, 500000.0, 1.0 / 3.0, 1e-300, 12345678.9, 4096};
+    plan.model.attention().qk_norm = true;
     plan.model.tie_word_embeddings = true;
     plan.model.embedding_multiplier = 12.0;
-    plan.model.attention_multiplier = 1.0 / 128.0;
+    plan.model.attention().multiplier = 1.0 / 128.0;
     plan.model.residual_multiplier = 0.22;
     plan.model.logits_scaling = 1.0 / 3.0;
-    plan.model.attention_soft_cap = 50.0;
-    plan.model.norms = NormPlacement::both;
-    plan.model.activation = Activation::gelu_tanh;
+    plan.model.attention().soft_cap = 50.0;
+    plan.model.norms().placement = NormPlacement::both;
+    plan.model.dense().activation = Activation::gelu_tanh;
     plan.model.norm_plus_one = true;
     plan.model.embeds_scaled = true;
     plan.model.wrapper = "gemma3";
-    plan.model.rope.query_beta = 0.25;
-    plan.model.sliding_rope = RopeSpec{.type = RopeType::yarn, .theta = 7.0, .beta_slow = 1.5};
-    plan.model.layer_specs.assign(static_cast<std::size_t>(plan.model.layers), {});
-    plan.model.layer_specs.front().rope = false;
-    plan.model.layer_specs.back().sliding_window = 4096;
+    plan.model.attention().rope->query_beta = 0.25;
+    std::vector<LayerSpec> layers(static_cast<std::size_t>(plan.model.layers), plan.model.layer(0));
+    layers[1].attention().rope.reset();
+    layers.back().attention().rope =
+        RopeSpec{.type = RopeType::yarn, .theta = 7.0, .beta_slow = 1.5};
+    layers.back().attention().sliding_window = 4096;
+    plan.model.set_layers(layers);
     plan.backend = BackendKind::cuda;
     plan.compute = DType::bf16;
     plan.weights = WeightFormat::bf16;
@@ -76,71 +78,7 @@ Plan odd_plan() {
     return plan;
 }
 
-/// As versions before there were replicas wrote it, with what only people read.
-constexpr const char* former_text = R"(model: {family: "llama", vocab_size: 64, hidden_size: 64,
-  intermediate_size: 96, layers: 4, heads: 4, kv_heads: 2, head_dim: 16,
-  rms_norm_eps: 1e-06, qkv_bias: false, o_bias: false, mlp_bias: false, qk_norm: false,
-  tie_word_embeddings: false}
-rope: {type: standard, theta: 10000, factor: 1, low_freq_factor: 1,
-  high_freq_factor: 4, original_max_position: 8192}
-backend: cpu
-precision: fp32
-microbatch_tokens: 384
-recompute: layer
-max_in_flight: 3
-pad_columns: 32
-saved_columns: 48
-sample_bounds: {longest: 12, shortest: 3, per_round: 45}
-bytes_per_rank: 1000000
-fitting_tokens: {none: 100, layer: 400}
-costs:  # seconds: fixed, per row, per square; step per parameter, message per byte
-  {layer_forward: [0.5, 1, 2],
-  layer_backward: [3, 4, 5], first_layer_saving: 0.25,
-  head: [6, 7, 8],
-  step: [9, 10], message: [11, 12],
-  full_speed_ranks: 2, ranks_per_host: 2,
-  source: "built in for cpu"}
-stages:  # adapters: first, and one past the last
-  - {rank: 0, first_layer: 0, layer_count: 3, has_embedding: true, has_head: false,
-    first_layer_adapters: [0, 2147483647], last_layer_adapters: [0, 1]}
-  - {rank: 1, first_layer: 2, layer_count: 2, has_embedding: false, has_head: true,
-    first_layer_adapters: [1, 2147483647], last_layer_adapters: [0, 2147483647]}
-adapters:
-  - {name: "a0", samples: 8, steps_per_epoch: 2, total_steps: 6}
-  - {name: "a1", samples: 9, steps_per_epoch: 3, total_steps: 3}
-adapter_capacity: 258
-first_admitted: [0, 1]
-trials:  # microbatch_tokens, adapters at once, tokens/s; the chosen one first
-  - [384, 2, 1234.5]
-memory:  # bytes of each rank
-  - {weights: 1, adapters: 2, activations: 3, workspace: 4, engine: 5}
-  - {weights: 6, adapters: 7, activations: 8, workspace: 9, engine: 10}
-)";
-
 }  // namespace
-
-TEST(PlanText, ReadsPlansOfBeforeThereWereReplicas) {
-    const Plan plan = plan_from_text(former_text);
-    ASSERT_EQ(plan.replicas.size(), 1U);
-    const ReplicaPlan& replica = plan.replicas[0];
-    EXPECT_EQ(replica.tensor, 1);
-    EXPECT_EQ(replica.microbatch_tokens, 384);
-    EXPECT_EQ(replica.recompute, Recompute::layer);
-    EXPECT_EQ(replica.max_in_flight, 3);
-    EXPECT_EQ(replica.pad_columns, 32);
-    EXPECT_EQ(replica.saved_columns, 48);
-    EXPECT_EQ(plan.longest_sample, 12);
-    ASSERT_EQ(replica.stages.size(), 2U);
-    EXPECT_EQ(replica.stages[1].rank, 1);
-    EXPECT_EQ(replica.stages[1].first_layer, 2);
-    EXPECT_EQ(replica.stages[0].last_layer_adapters, (AdapterSpan{0, 1}));
-    EXPECT_EQ(plan.adapters[1].total_steps, 3);
-    EXPECT_EQ(plan.memory[1].engine, 10U);
-    EXPECT_EQ(plan.device, "cpu");
-    EXPECT_EQ(plan.costs.host.layer_forward.fixed, 0.0);
-    EXPECT_FALSE(plan.costs.between_hosts);
-    EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
-}
 
 TEST(PlanText, KeepsEveryField) {
     const Plan plan = odd_plan();
@@ -148,27 +86,30 @@ TEST(PlanText, KeepsEveryField) {
     EXPECT_EQ(read.adapter_capacity, 19);
     EXPECT_EQ(read.first_admitted, plan.first_admitted);
     EXPECT_EQ(read.model.family, plan.model.family);
-    EXPECT_EQ(read.model.intermediate_size, plan.model.intermediate_size);
-    EXPECT_EQ(read.model.head_dim, plan.model.head_dim);
+    EXPECT_EQ(read.model.dense().size, plan.model.dense().size);
+    EXPECT_EQ(read.model.attention().head_dim, plan.model.attention().head_dim);
     EXPECT_EQ(read.model.rms_norm_eps, plan.model.rms_norm_eps);
-    EXPECT_EQ(read.model.rope.type, RopeType::llama3);
-    EXPECT_EQ(read.model.rope.factor, plan.model.rope.factor);
-    EXPECT_EQ(read.model.rope.low_freq_factor, plan.model.rope.low_freq_factor);
-    EXPECT_EQ(read.model.rope.high_freq_factor, plan.model.rope.high_freq_factor);
-    EXPECT_EQ(read.model.rope.original_max_position, 4096);
+    EXPECT_EQ(read.model.attention().rope->type, RopeType::llama3);
+    EXPECT_EQ(read.model.attention().rope->factor, plan.model.attention().rope->factor);
+    EXPECT_EQ(read.model.attention().rope->low_freq_factor,
+              plan.model.attention().rope->low_freq_factor);
+    EXPECT_EQ(read.model.attention().rope->high_freq_factor,
+              plan.model.attention().rope->high_freq_factor);
+    EXPECT_EQ(read.model.attention().rope->original_max_position, 4096);
     EXPECT_EQ(read.model.embedding_multiplier, 12.0);
-    EXPECT_EQ(read.model.attention_multiplier, 1.0 / 128.0);
+    EXPECT_EQ(read.model.attention().multiplier, 1.0 / 128.0);
     EXPECT_EQ(read.model.residual_multiplier, 0.22);
     EXPECT_EQ(read.model.logits_scaling, 1.0 / 3.0);
-    EXPECT_EQ(read.model.attention_soft_cap, 50.0);
-    EXPECT_EQ(read.model.norms, NormPlacement::both);
-    EXPECT_EQ(read.model.activation, Activation::gelu_tanh);
+    EXPECT_EQ(read.model.attention().soft_cap, 50.0);
+    EXPECT_EQ(read.model.norms().placement, NormPlacement::both);
+    EXPECT_EQ(read.model.dense().activation, Activation::gelu_tanh);
     EXPECT_TRUE(read.model.norm_plus_one && read.model.embeds_scaled);
     EXPECT_EQ(read.model.wrapper, "gemma3");
-    EXPECT_EQ(read.model.sliding_rope, plan.model.sliding_rope);
-    EXPECT_EQ(read.model.layer_specs, plan.model.layer_specs);
-    EXPECT_EQ(read.model.rope, plan.model.rope);
-    EXPECT_TRUE(read.model.qk_norm && read.model.tie_word_embeddings && !read.model.qkv_bias);
+    EXPECT_EQ(read.model.descriptions, plan.model.descriptions);
+    EXPECT_EQ(read.model.description_of, plan.model.description_of);
+    EXPECT_EQ(read.model.attention().rope, plan.model.attention().rope);
+    EXPECT_TRUE(read.model.attention().qk_norm && read.model.tie_word_embeddings &&
+                !read.model.attention().qkv_bias);
     EXPECT_EQ(read.backend, BackendKind::cuda);
     EXPECT_EQ(read.compute, DType::bf16);
     EXPECT_EQ(read.weights, WeightFormat::bf16);
@@ -235,11 +176,11 @@ TEST(PlanText, KeepsEveryField) {
 }
 
 TEST(PlanText, RefusesOtherFormats) {
-    const std::string format = "format: loratrain-plan-1\n";
+    const std::string format = "format: loratrain-plan-2\n";
     const std::string text = to_text(odd_plan());
     ASSERT_TRUE(text.starts_with(format));
     EXPECT_EQ(to_text(plan_from_text(text.substr(format.size()))), text) << "plans of before";
-    for (const char* other : {"loratrain-plan-2", "", "[1]"}) {
+    for (const char* other : {"loratrain-plan-3", "", "[1]"}) {
         EXPECT_THROW(plan_from_text(cat("format: ", other, "\n", text.substr(format.size()))),
                      Error)
             << other;
@@ -306,32 +247,35 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     EXPECT_THROW(plan_from_text(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")),
                  Error);
     EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "description_of: [0, ", "description_of: [9, ")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "description_of: [0, ", "description_of: [")), Error);
+    EXPECT_THROW(plan_from_text(with(good, "kind: attention", "kind: convolution")), Error);
 }
 
 TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     Plan plan = odd_plan();
     plan.replicas[0].tensor = 1;
-    plan.model.fused_qkv = true;
-    plan.model.fused_gate_up = true;
-    plan.model.norm_names = NormNames::glm4;
-    plan.model.activation = Activation::xielu;
-    plan.model.rope = {.type = RopeType::longrope,
-                       .attention_factor = 1.1902380714238083,
-                       .short_factors = {1.0, 1.0 / 3.0},
-                       .rotated = 0.75,
-                       .interleaved = true};
+    plan.model.attention().fused_qkv = true;
+    plan.model.dense().fused_gate_up = true;
+    plan.model.norms().names = NormNames::glm4;
+    plan.model.dense().activation = Activation::xielu;
+    plan.model.attention().rope = {.type = RopeType::longrope,
+                                   .attention_factor = 1.1902380714238083,
+                                   .short_factors = {1.0, 1.0 / 3.0},
+                                   .rotated = 0.75,
+                                   .interleaved = true};
     const ModelSpec read = plan_from_text(to_text(plan)).model;
-    EXPECT_EQ(read.rope, plan.model.rope);
-    EXPECT_TRUE(read.fused_qkv && read.fused_gate_up);
-    EXPECT_EQ(read.norm_names, NormNames::glm4);
-    EXPECT_EQ(read.activation, Activation::xielu);
+    EXPECT_EQ(read.attention().rope, plan.model.attention().rope);
+    EXPECT_TRUE(read.attention().fused_qkv && read.dense().fused_gate_up);
+    EXPECT_EQ(read.norms().names, NormNames::glm4);
+    EXPECT_EQ(read.dense().activation, Activation::xielu);
 }
 
 TEST(PlanText, KeepsExperts) {
     Plan plan = odd_plan();
     plan.replicas[0].tensor = 1;
-    plan.model.experts = {128, 8, 768, true};
-    EXPECT_EQ(plan_from_text(to_text(plan)).model.experts, plan.model.experts);
+    plan.model.descriptions.front().mlp = ExpertSpec{128, 8, 768, true};
+    EXPECT_EQ(*plan_from_text(to_text(plan)).model.experts(), *plan.model.experts());
     EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
     plan.expert_lora = true;
     EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
@@ -339,8 +283,9 @@ TEST(PlanText, KeepsExperts) {
 
 TEST(PlanText, KeepsYarn) {
     Plan plan = odd_plan();
-    plan.model.rope = {RopeType::yarn, 1e6, 4.0, 1.0, 4.0, 32768, 31.5, 1.0 / 3.0, false, 1.25};
-    EXPECT_EQ(plan_from_text(to_text(plan)).model.rope, plan.model.rope);
+    plan.model.attention().rope = {RopeType::yarn, 1e6,  4.0,       1.0,   4.0,
+                                   32768,          31.5, 1.0 / 3.0, false, 1.25};
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.attention().rope, plan.model.attention().rope);
 }
 
 }  // namespace loratrain::plan_test

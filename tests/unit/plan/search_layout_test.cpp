@@ -85,8 +85,8 @@ Case case_of_unlike_adapters(std::int64_t layers) {
     test.model = cheap_head_model(layers);
     test.model.vocab_size = 264;
     test.model.hidden_size = 128;
-    test.model.intermediate_size = 352;
-    test.model.head_dim = 32;
+    test.model.dense().size = 352;
+    test.model.attention().head_dim = 32;
     test.job.datasets.resize(4, test.job.datasets[0]);
     test.datasets.resize(4);
     for (std::size_t d = 0; d < 4; ++d) {

@@ -490,9 +490,9 @@ TEST(WorkerQueues, HoldWhatIsLeftOnceAndBalanceIt) {
 TEST(WorkerQueues, HoldAdaptersOfTinyModels) {
     Case test = uniform_case(4, 1, 60, 24, 2);
     test.model.hidden_size = 32;
-    test.model.intermediate_size = 64;
-    test.model.heads = test.model.kv_heads = 2;
-    test.model.head_dim = 16;
+    test.model.dense().size = 64;
+    test.model.attention().heads = test.model.attention().kv_heads = 2;
+    test.model.attention().head_dim = 16;
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 1;
     const Plan plan = test.plan();
     const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);

@@ -17,10 +17,10 @@ ModelSpec model_of(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_
     model.hidden_size = 4096;
     model.vocab_size = 1000;
     model.layers = 3;
-    model.heads = heads;
-    model.kv_heads = kv_heads;
-    model.head_dim = head_dim;
-    model.intermediate_size = intermediate_size;
+    model.attention().heads = heads;
+    model.attention().kv_heads = kv_heads;
+    model.attention().head_dim = head_dim;
+    model.dense().size = intermediate_size;
     return model;
 }
 
@@ -59,7 +59,7 @@ TEST(TensorShard, ValidDegrees) {
     quantized.quantization->format = WeightFormat::int8;
     EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2, 4, 8, 16}));
     ModelSpec fused = model_of(16, 8, 8, 8 * 16);
-    fused.fused_gate_up = true;
+    fused.dense().fused_gate_up = true;
     EXPECT_EQ(valid_up_to_16(fused), (Degrees{1}));
     // One lane has no rule.
     EXPECT_EQ(valid_up_to_16(model_of(3, 3, 5, 7)), (Degrees{1}));
@@ -126,22 +126,22 @@ TEST(TensorShard, SlicesCoverTheVocabularyInBlocksOf16) {
 TEST(TensorShard, OneLaneHasTheModel) {
     const ModelSpec model = model_of(3, 3, 5, 7);
     const ModelSpec lane = lane_model(model, 1);
-    EXPECT_EQ(lane.heads, 3);
-    EXPECT_EQ(lane.kv_heads, 3);
-    EXPECT_EQ(lane.intermediate_size, 7);
+    EXPECT_EQ(lane.attention().heads, 3);
+    EXPECT_EQ(lane.attention().kv_heads, 3);
+    EXPECT_EQ(lane.dense().size, 7);
 }
 
 TEST(TensorShard, ALaneHasItsShareOfHeadsAndColumns) {
     const ModelSpec model = model_of(32, 8, 128, 14336);
     const ModelSpec lane = lane_model(model, 4);
-    EXPECT_EQ(lane.heads, 8);
-    EXPECT_EQ(lane.kv_heads, 2);
-    EXPECT_EQ(lane.intermediate_size, 14336 / 4);
-    EXPECT_EQ(lane.q_size(), model.q_size() / 4);
+    EXPECT_EQ(lane.attention().heads, 8);
+    EXPECT_EQ(lane.attention().kv_heads, 2);
+    EXPECT_EQ(lane.dense().size, 14336 / 4);
+    EXPECT_EQ(lane.attention().q_size(), model.attention().q_size() / 4);
     EXPECT_EQ(lane.hidden_size, model.hidden_size);
     EXPECT_EQ(lane.vocab_size, 256);  // 63 blocks: 15, 16, 16, 16
     EXPECT_EQ(lane.layers, model.layers);
-    EXPECT_EQ(lane_model(model, 16).kv_heads, 1);
+    EXPECT_EQ(lane_model(model, 16).attention().kv_heads, 1);
     EXPECT_THROW(lane_model(model, 3), Error);
 }
 

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "base/activation.h"
+
+namespace loratrain {
+
+/// What a decoder layer is made of: a mixer of tokens and an MLP, each of one of several kinds, and
+/// norms around both. A kind is a struct here, with rows in config/linears.cpp for its linears.
+
+/// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
+///   linear: inv_freq / factor
+///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
+///   longrope: inv_freq_j / short_factors[j] (Ding et al. 2024, "LongRoPE"), for samples of at most
+///   original_max_position tokens
+enum class RopeType : std::uint8_t { standard, linear, llama3, yarn, longrope };
+
+struct RopeSpec {
+    RopeType type = RopeType::standard;
+    double theta = 10000.0;
+    double factor = 1.0;
+    double low_freq_factor = 1.0;
+    double high_freq_factor = 4.0;
+    std::int64_t original_max_position = 8192;
+    // Of yarn alone (Peng et al. 2023, "YaRN: Efficient Context Window Extension").
+    double beta_fast = 32.0;
+    double beta_slow = 1.0;
+    bool truncate = true;
+    double attention_factor = 1.0;        ///< what is rotated of q and k is so much longer
+    std::vector<double> short_factors{};  ///< of longrope, one for each pair
+    double rotated = 1.0;      ///< share of a head that is rotated, from its first column on
+    bool interleaved = false;  ///< pairs are neighbours, not columns of two halves (glm4)
+    /// Rotated q times 1 + beta ln(1 + floor(position / original_max_position)); 0: not.
+    double query_beta = 0.0;
+    friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
+};
+
+/// Softmax attention, with grouped queries (Ainslie et al. 2023, "GQA"):
+///   scores = a q k,  a = multiplier, or 1/sqrt(D) where that is 0
+struct AttentionSpec {
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;  ///< D
+    /// How q and k are rotated by positions. None: NoPE (Kazemnejad et al. 2023, "The Impact of
+    /// Positional Encoding on Length Generalization in Transformers").
+    std::optional<RopeSpec> rope = RopeSpec{};
+    /// A token sees the last so many, itself included; 0: all before.
+    std::int64_t sliding_window = 0;
+    double multiplier = 0.0;
+    double soft_cap = 0.0;  ///< scores s are c tanh(s / c); 0: they are not
+    bool qkv_bias = false;
+    bool o_bias = false;
+    bool qk_norm = false;        ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
+    bool qk_norm_whole = false;  ///< with qk_norm: over all heads together instead (olmo2)
+    /// One linear makes q, k and v, in this order (phi3): LoRA on it has one A for all of them.
+    bool fused_qkv = false;
+
+    std::int64_t q_size() const { return heads * head_dim; }
+    std::int64_t kv_size() const { return kv_heads * head_dim; }
+    std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
+    std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
+    /// a. What rope's attention_factor makes q and k longer by is in it as well.
+    double scale() const;
+    friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
+};
+
+/// Columns of a head that are rotated.
+std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope);
+
+/// down(activation(gate x) * up x), or of Activation::xielu, which has no gate,
+/// down(activation(up x)).
+struct DenseSpec {
+    std::int64_t size = 0;  ///< F: columns of gate and up
+    Activation activation = Activation::silu;
+    bool bias = false;
+    /// One linear makes gate and up, in this order (phi3): LoRA on it has one A for both.
+    bool fused_gate_up = false;
+
+    bool has_gate() const { return activation != Activation::xielu; }
+    friend bool operator==(const DenseSpec&, const DenseSpec&) = default;
+};
+
+/// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
+/// with p = softmax of the router's logits of a token, which the gate [count, H] makes of h, and
+/// its per_token largest
+///   MLP(h) = sum over these of w_e expert_e(h),  w_e = p_e, with `normalised` divided by their sum
+/// where experts are gated MLPs of `size` columns. Gradients go through w too; the router is
+/// frozen.
+struct ExpertSpec {
+    std::int64_t count = 0;
+    std::int64_t per_token = 0;
+    std::int64_t size = 0;
+    bool normalised = false;
+    Activation activation = Activation::silu;
+    friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
+};
+
+/// Which norms a decoder layer has: before the attention and the MLP (llama), of what they add to
+/// the residual stream (olmo2), or both (gemma2).
+enum class NormPlacement : std::uint8_t { before, after, both };
+
+/// What the norms of a layer are called.
+enum class NormNames : std::uint8_t { usual, glm4, apertus };
+
+struct Norms {
+    NormPlacement placement = NormPlacement::before;
+    NormNames names = NormNames::usual;
+
+    bool has_before() const { return placement != NormPlacement::after; }
+    bool has_after() const { return placement != NormPlacement::before; }
+    friend bool operator==(const Norms&, const Norms&) = default;
+};
+
+using Mixer = std::variant<AttentionSpec>;
+using Mlp = std::variant<DenseSpec, ExpertSpec>;
+
+struct LayerSpec {
+    Mixer mixer;
+    Mlp mlp;
+    Norms norms;
+
+    AttentionSpec& attention() { return std::get<AttentionSpec>(mixer); }
+    const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
+    DenseSpec& dense() { return std::get<DenseSpec>(mlp); }
+    const DenseSpec& dense() const { return std::get<DenseSpec>(mlp); }
+    /// Null: it has another MLP.
+    const ExpertSpec* experts() const { return std::get_if<ExpertSpec>(&mlp); }
+    friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
+/// The norms that a layer may have, in the order of its tensors.
+enum class LayerNorm : std::uint8_t {
+    before_attention,
+    q,
+    k,
+    after_attention,
+    before_mlp,
+    after_mlp,
+};
+inline constexpr int layer_norm_count = 6;
+/// Numbers in the weight of one; 0: the layer has it not.
+std::int64_t norm_size(const LayerSpec& layer, std::int64_t hidden_size, LayerNorm norm);
+
+/// The MLP's activation has weights of its own in each layer (Activation::xielu).
+inline bool has_activation_weights(const LayerSpec& layer) {
+    const auto* mlp = std::get_if<DenseSpec>(&layer.mlp);
+    return mlp != nullptr && !mlp->has_gate();
+}
+
+}  // namespace loratrain

@@ -1,0 +1,256 @@
+#include "config/linears.h"
+
+#include <array>
+#include <optional>
+
+#include "base/text.h"
+#include "config/model_spec.h"
+
+namespace loratrain {
+
+namespace {
+
+using Shape = std::optional<LinearShape>;
+
+/// A linear that a kind of mixer or MLP may have.
+template <class Kind>
+struct LinearRow {
+    Linear linear;
+    const char* name;  ///< PEFT's
+    LinearGroup group;
+    LaneCut cut;
+    bool Kind::*bias;                                  ///< null: never
+    Shape (*shape)(const Kind&, std::int64_t hidden);  ///< none: this one does not have it
+};
+
+constexpr Shape only_if(bool has, std::int64_t in, std::int64_t out) {
+    return has ? Shape{{in, out}} : std::nullopt;
+}
+
+template <class Kind>
+struct LinearTable;
+
+template <>
+struct LinearTable<AttentionSpec> {
+    using Of = const AttentionSpec&;
+    static constexpr const char* block = "self_attn";
+    static constexpr LinearRow<AttentionSpec> rows[] = {
+        {Linear::q, "q_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.q_size()); }},
+        {Linear::k, "k_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
+        {Linear::v, "v_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
+        {Linear::qkv, "qkv_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) {
+             return only_if(a.fused_qkv, h, a.q_size() + 2 * a.kv_size());
+         }},
+        {Linear::o, "o_proj", LinearGroup::o, LaneCut::columns, &AttentionSpec::o_bias,
+         [](Of a, std::int64_t h) { return only_if(true, a.q_size(), h); }}};
+};
+
+template <>
+struct LinearTable<DenseSpec> {
+    using Of = const DenseSpec&;
+    static constexpr const char* block = "mlp";
+    static constexpr LinearRow<DenseSpec> rows[] = {
+        {Linear::gate, "gate_proj", LinearGroup::gate_up, LaneCut::rows, &DenseSpec::bias,
+         [](Of m, std::int64_t h) { return only_if(!m.fused_gate_up && m.has_gate(), h, m.size); }},
+        {Linear::up, "up_proj", LinearGroup::gate_up, LaneCut::rows, &DenseSpec::bias,
+         [](Of m, std::int64_t h) { return only_if(!m.fused_gate_up, h, m.size); }},
+        {Linear::gate_up, "gate_up_proj", LinearGroup::gate_up, LaneCut::rows, &DenseSpec::bias,
+         [](Of m, std::int64_t h) { return only_if(m.fused_gate_up, h, 2 * m.size); }},
+        {Linear::down, "down_proj", LinearGroup::down, LaneCut::columns, &DenseSpec::bias,
+         [](Of m, std::int64_t h) { return only_if(true, m.size, h); }}};
+};
+
+template <>
+struct LinearTable<ExpertSpec> {
+    using Of = const ExpertSpec&;
+    static constexpr const char* block = "mlp";
+    static constexpr LinearRow<ExpertSpec> rows[] = {
+        {Linear::gate, "gate_proj", LinearGroup::gate_up, LaneCut::rows, nullptr,
+         [](Of e, std::int64_t h) { return only_if(true, h, e.size); }},
+        {Linear::up, "up_proj", LinearGroup::gate_up, LaneCut::rows, nullptr,
+         [](Of e, std::int64_t h) { return only_if(true, h, e.size); }},
+        {Linear::down, "down_proj", LinearGroup::down, LaneCut::columns, nullptr,
+         [](Of e, std::int64_t h) { return only_if(true, e.size, h); }}};
+};
+
+/// What is so of a linear in whatever layer it is.
+struct LinearTraits {
+    const char* name = "";
+    const char* block = "";
+    LinearGroup group{};
+    LaneCut cut = LaneCut::rows;
+};
+
+constexpr std::size_t index_of(Linear linear) {
+    return static_cast<std::size_t>(linear);
+}
+
+constexpr auto traits_of_linears = [] {
+    std::array<LinearTraits, linear_count + outer_linears.size()> traits{};
+    const auto take = [&](const auto& of) {
+        for (const auto& row : of.rows) {
+            traits[index_of(row.linear)] = {row.name, of.block, row.group, row.cut};
+        }
+    };
+    take(LinearTable<AttentionSpec>{});
+    take(LinearTable<DenseSpec>{});
+    take(LinearTable<ExpertSpec>{});
+    traits[index_of(Linear::head)].name = "lm_head";
+    traits[index_of(Linear::embedding)].name = "embed_tokens";
+    return traits;
+}();
+
+TargetExperts experts_of(const ExpertSpec& experts) {
+    return {0, static_cast<std::int32_t>(experts.count)};
+}
+template <class Kind>
+TargetExperts experts_of(const Kind& /*one linear of each name*/) {
+    return {};
+}
+
+template <class Kind>
+LayerLinear linear_in(const Kind& kind, std::int64_t hidden_size, Linear linear) {
+    for (const auto& row : LinearTable<Kind>::rows) {
+        if (row.linear != linear) continue;
+        const Shape shape = row.shape(kind, hidden_size);
+        if (!shape) return {};
+        return {true, *shape, row.bias != nullptr && kind.*row.bias, experts_of(kind)};
+    }
+    return {};
+}
+
+bool is_in_mixer(Linear linear) {
+    const LinearGroup group = linear_group(linear);
+    return group == LinearGroup::qkv || group == LinearGroup::o;
+}
+
+LayerLinear linear_in_model(const ModelSpec& spec, Linear linear) {
+    if (linear == Linear::head) return {true, {spec.hidden_size, spec.vocab_size}};
+    if (linear == Linear::embedding) return {true, {spec.vocab_size, spec.hidden_size}};
+    return linear_of(spec.layer(0), spec.hidden_size, linear);
+}
+
+template <class Fits>
+std::vector<std::string> names_where(const Fits& fits) {
+    std::vector<std::string> names;
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (fits(linear)) names.emplace_back(module_name(linear));
+    }
+    return names;
+}
+
+/// With so many of the experts.
+std::int64_t parameters(const LayerSpec& layer, std::int64_t hidden_size, std::int64_t experts) {
+    std::int64_t count = 0;
+    for (int i = 0; i < linear_count; ++i) {
+        const LayerLinear linear = linear_of(layer, hidden_size, static_cast<Linear>(i));
+        count += linear.shape.in * linear.shape.out * (linear.is_in_experts() ? experts : 1);
+    }
+    const ExpertSpec* mixture = layer.experts();
+    return mixture != nullptr ? count + mixture->count * hidden_size : count;
+}
+
+}  // namespace
+
+std::int64_t outer_layer(const ModelSpec& spec, Linear linear) {
+    return linear == Linear::embedding ? embedding_layer : spec.layers;
+}
+
+const char* module_name(Linear linear) {
+    return traits_of_linears[index_of(linear)].name;
+}
+
+LinearGroup linear_group(Linear linear) {
+    return traits_of_linears[index_of(linear)].group;
+}
+
+LaneCut lane_cut(Linear linear) {
+    return traits_of_linears[index_of(linear)].cut;
+}
+
+std::string module_path(std::int64_t layer, Linear linear) {
+    if (linear == Linear::head) return module_name(linear);
+    if (linear == Linear::embedding) return cat("model.", module_name(linear));
+    return cat("model.layers.", layer, ".", traits_of_linears[index_of(linear)].block, ".",
+               module_name(linear));
+}
+
+std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert) {
+    if (expert == no_expert) return module_path(layer, linear);
+    return cat("model.layers.", layer, ".mlp.experts.", expert, ".", module_name(linear));
+}
+
+LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear linear) {
+    const auto in = [&](const auto& kind) { return linear_in(kind, hidden_size, linear); };
+    if (is_outer(linear)) return {};
+    return is_in_mixer(linear) ? std::visit(in, layer.mixer) : std::visit(in, layer.mlp);
+}
+
+LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
+    const LayerLinear found = linear_in_model(spec, linear);
+    return found.is_in_experts() ? LinearShape{} : found.shape;
+}
+
+bool has_linear(const ModelSpec& spec, Linear linear) {
+    const LayerLinear found = linear_in_model(spec, linear);
+    return found.is_there && !found.is_in_experts();
+}
+
+std::vector<std::string> linear_names(const ModelSpec& spec) {
+    return names_where([&](Linear linear) { return has_linear(spec, linear); });
+}
+
+std::vector<std::string> target_names(const ModelSpec& spec) {
+    return names_where([&](Linear linear) { return has_target(spec, linear); });
+}
+
+bool has_bias(const ModelSpec& spec, Linear linear) {
+    const LayerLinear found = linear_in_model(spec, linear);
+    return found.bias;
+}
+
+bool is_in_experts(const ModelSpec& spec, Linear linear) {
+    return linear_in_model(spec, linear).is_in_experts();
+}
+
+bool has_target(const ModelSpec& spec, Linear linear) {
+    return linear_in_model(spec, linear).is_there;
+}
+
+LinearShape target_shape(const ModelSpec& spec, Linear linear) {
+    return linear_in_model(spec, linear).shape;
+}
+
+TargetExperts target_experts(const ModelSpec& spec, Linear linear) {
+    return linear_in_model(spec, linear).experts;
+}
+
+std::int64_t matmul_parameters(const LayerSpec& layer, std::int64_t hidden_size) {
+    const ExpertSpec* experts = layer.experts();
+    return parameters(layer, hidden_size, experts != nullptr ? experts->per_token : 0);
+}
+
+std::int64_t matmul_parameters(const ModelSpec& spec) {
+    std::int64_t count = spec.vocab_size * spec.hidden_size;
+    for_layers(spec, 0, spec.layers, [&](const LayerSpec& layer, std::int64_t layers) {
+        count += layers * matmul_parameters(layer, spec.hidden_size);
+    });
+    return count;
+}
+
+std::int64_t held_parameters(const ModelSpec& spec) {
+    std::int64_t count = spec.vocab_size * spec.hidden_size;
+    for_layers(spec, 0, spec.layers, [&](const LayerSpec& layer, std::int64_t layers) {
+        const ExpertSpec* experts = layer.experts();
+        const std::int64_t held = experts != nullptr ? experts->count : 0;
+        count += layers * parameters(layer, spec.hidden_size, held);
+    });
+    return count;
+}
+
+}  // namespace loratrain

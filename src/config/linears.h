@@ -1,0 +1,105 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/layer_spec.h"
+
+namespace loratrain {
+
+struct ModelSpec;
+
+/// The linears of a model: what LoRA may be on. config/linears.cpp has one row for each linear of a
+/// kind of mixer or MLP.
+
+/// The linears that a decoder layer may have (has_linear), in this order everywhere; the output
+/// head, which counts as the linear of a layer behind the last one, and the embedding, as that of a
+/// layer -1 before the first: its in-features are the vocabulary.
+enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, qkv, gate_up, head, embedding };
+inline constexpr int linear_count = 9;  ///< of layers
+/// One flag for each.
+constexpr std::array<bool, linear_count> all_linears() {
+    std::array<bool, linear_count> all{};
+    all.fill(true);
+    return all;
+}
+inline constexpr std::array<Linear, 2> outer_linears{Linear::head, Linear::embedding};
+constexpr bool is_outer(Linear linear) {
+    return linear == Linear::head || linear == Linear::embedding;
+}
+
+/// Linears of a layer that read the same input.
+enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
+inline constexpr int linear_group_count = 4;
+inline constexpr std::int32_t embedding_layer = -1;
+std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
+
+/// PEFT name of a linear: "q_proj" ... "gate_up_proj", "lm_head", "embed_tokens".
+const char* module_name(Linear linear);
+/// Its module in Hugging Face's models, also its key for random numbers:
+/// "model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens".
+std::string module_path(std::int64_t layer, Linear linear);
+/// That of an expert's: "model.layers.3.mlp.experts.17.gate_proj"; as above where there is none.
+inline constexpr std::int32_t no_expert = -1;
+std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert);
+
+/// How tensor lanes share W [out, in] of a linear (plan/tensor_shard.h): its rows evenly, its rows
+/// by key-value heads, of which several lanes may have the same, or its columns.
+enum class LaneCut : std::uint8_t { rows, key_value_heads, columns };
+LaneCut lane_cut(Linear linear);
+/// Of a layer's.
+LinearGroup linear_group(Linear linear);
+
+/// In- and out-features of a linear; 0 of one that is not there.
+struct LinearShape {
+    std::int64_t in = 0;
+    std::int64_t out = 0;
+};
+
+/// Of a layer, linears of one name: those of the experts from 0 on, or the one of no_expert.
+struct TargetExperts {
+    std::int32_t first = no_expert;
+    std::int32_t count = 1;
+};
+
+/// The linears of one name in a layer, each of one shape.
+struct LayerLinear {
+    bool is_there = false;
+    LinearShape shape{};
+    bool bias = false;
+    TargetExperts experts{};
+
+    bool is_in_experts() const { return experts.first != no_expert; }
+};
+LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear linear);
+
+// Of a model, whose layers all have the same (config/model_limits.h).
+
+/// All but those in experts.
+LinearShape linear_shape(const ModelSpec& spec, Linear linear);
+bool has_linear(const ModelSpec& spec, Linear linear);
+/// Names of those that the layers have.
+std::vector<std::string> linear_names(const ModelSpec& spec);
+/// And of those in experts.
+std::vector<std::string> target_names(const ModelSpec& spec);
+bool has_bias(const ModelSpec& spec, Linear linear);
+
+/// gate, up or down of a model with experts, which has one in each of them.
+bool is_in_experts(const ModelSpec& spec, Linear linear);
+/// What LoRA may be on: has_linear() and is_in_experts(), with the shape of one.
+bool has_target(const ModelSpec& spec, Linear linear);
+LinearShape target_shape(const ModelSpec& spec, Linear linear);
+/// Those of each layer that LoRA is on.
+TargetExperts target_experts(const ModelSpec& spec, Linear linear);
+
+/// Parameters in matrix products per token: all linears and the head, without the embedding; of
+/// experts those that a token goes to, and the router.
+std::int64_t matmul_parameters(const ModelSpec& spec);
+/// The same with all experts: what is held.
+std::int64_t held_parameters(const ModelSpec& spec);
+/// What a layer has of the former.
+std::int64_t matmul_parameters(const LayerSpec& layer, std::int64_t hidden_size);
+
+}  // namespace loratrain

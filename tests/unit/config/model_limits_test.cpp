@@ -1,0 +1,81 @@
+#include "config/model_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/small_model.h"
+
+namespace loratrain {
+namespace {
+
+/// "" = nothing keeps the model from it.
+std::string limit_text(const ModelSpec& model, Ability ability) {
+    const ModelLimit* limit = limit_of(model, ability);
+    return limit == nullptr ? "" : limit->what(model);
+}
+
+constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,   Ability::quantized,
+                                     Ability::fp8,      Ability::modules, Ability::dropout,
+                                     Ability::dora,     Ability::vera,    Ability::residual_start};
+
+TEST(ModelLimits, ALlamaHasNone) {
+    for (const Ability ability : all_abilities)
+        EXPECT_EQ(limit_text(test::small_model(), ability), "");
+}
+
+TEST(ModelLimits, LayersMayDifferInPositionsAndMasksAlone) {
+    ModelSpec model = test::small_model(2);
+    std::vector<LayerSpec> layers(2, model.layer(0));
+    layers[1].attention().rope.reset();
+    layers[1].attention().sliding_window = 8;
+    model.set_layers(layers);
+    EXPECT_TRUE(can(model, Ability::training));
+    const auto refused = [&](const auto& change) {
+        ModelSpec unlike = model;
+        std::vector<LayerSpec> changed = layers;
+        change(changed[1]);
+        unlike.set_layers(changed);
+        return limit_text(unlike, Ability::training);
+    };
+    const char* text = "layers of unlike sizes or kinds are not supported";
+    EXPECT_EQ(refused([](LayerSpec& l) { l.attention().head_dim = 16; }), text);
+    EXPECT_EQ(refused([](LayerSpec& l) { l.dense().size = 64; }), text);
+    EXPECT_EQ(refused([](LayerSpec& l) { l.mlp = ExpertSpec{4, 2, 16}; }), text);
+    EXPECT_EQ(refused([](LayerSpec& l) { l.norms.placement = NormPlacement::after; }), text);
+}
+
+TEST(ModelLimits, WhatLanesCannotShare) {
+    const auto refused = [](const auto& change) {
+        ModelSpec model = test::small_model();
+        change(model);
+        return limit_text(model, Ability::lanes);
+    };
+    EXPECT_EQ(refused([](ModelSpec& m) { m.attention().qk_norm_whole = true; }),
+              "lanes cannot share norms over all heads of q and k");
+    EXPECT_EQ(refused([](ModelSpec& m) { m.logits_soft_cap = 30.0; }),
+              "lanes cannot share logits with a soft cap");
+    EXPECT_EQ(refused([](ModelSpec& m) { m.dense().fused_gate_up = true; }),
+              "lanes cannot share fused linears (gate_up_proj)");
+    EXPECT_EQ(
+        refused([](ModelSpec& m) { m.attention().fused_qkv = m.dense().fused_gate_up = true; }),
+        "lanes cannot share fused linears (qkv_proj, gate_up_proj)");
+}
+
+TEST(ModelLimits, WhatExpertsDoNotGoWith) {
+    ModelSpec model = test::small_model();
+    model.family = "qwen3_moe";
+    model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
+    EXPECT_TRUE(can(model, Ability::training));
+    for (const Ability ability : all_abilities) {
+        if (ability == Ability::training) continue;
+        EXPECT_NE(limit_text(model, ability), "");
+    }
+    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
+    EXPECT_EQ(limit_text(model, Ability::quantized),
+              "experts of a qwen3_moe model cannot be quantised here");
+}
+
+}  // namespace
+}  // namespace loratrain
