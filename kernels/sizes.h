@@ -37,6 +37,20 @@ constexpr std::int64_t add_parts_bytes = add_parts_workspace * sizeof(double);
 constexpr std::int64_t most_experts = 1024;
 constexpr std::int64_t most_experts_per_token = 32;
 
+/// Products of all experts (grouped/grouped.h): rows of one expert in a tile, the bytes of one in a
+/// table, and how many `copies` rows in all make, however many of them each expert has.
+constexpr int expert_tile_rows = 128;
+constexpr std::int64_t expert_tile_bytes = 16;
+constexpr std::int64_t most_expert_tiles(std::int64_t copies, std::int64_t experts) {
+    return copies / expert_tile_rows + (experts < copies ? experts : copies);
+}
+/// Workspace of expert_down_backward, of a row: a part of the gradient of its weight for each of so
+/// many columns, fp32.
+constexpr int expert_part_columns = 256;
+constexpr std::int64_t expert_parts_bytes(std::int64_t size) {
+    return std::int64_t{pieces(size, expert_part_columns)} * 4;
+}
+
 /// Rows of attention's tiles: on tensor cores forward and backward, in plain arithmetic, and of the
 /// gradients' tiles of kernels/hopper.
 constexpr std::int32_t attention_forward_rows = 128;

@@ -61,6 +61,9 @@ __device__ __forceinline__ void use_products(float (&d)[n]) {
         LORATRAIN_8_SUMS(access, d, (at) + 16), LORATRAIN_8_SUMS(access, d, (at) + 24)
 #define LORATRAIN_64_SUMS(access, d) \
     LORATRAIN_32_SUMS(access, d, 0), LORATRAIN_32_SUMS(access, d, 32)
+#define LORATRAIN_128_SUMS(access, d)                                  \
+    LORATRAIN_32_SUMS(access, d, 0), LORATRAIN_32_SUMS(access, d, 32), \
+        LORATRAIN_32_SUMS(access, d, 64), LORATRAIN_32_SUMS(access, d, 96)
 #define LORATRAIN_32_PLACES                                                  \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -68,6 +71,13 @@ __device__ __forceinline__ void use_products(float (&d)[n]) {
     LORATRAIN_32_PLACES                                                                  \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define LORATRAIN_128_PLACES                                                                       \
+    LORATRAIN_64_PLACES                                                                            \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"             \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"             \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+    ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, " \
+    "%127"
 
 /// Products of 64 rows. Warp w has rows 16 w to 16 w + 15 of d, as mma.m16n8k16 has them; operands
 /// in shared memory are panels.
@@ -179,11 +189,42 @@ __device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 
+/// d[64, 256] = A[64, 16] B[64, 256]ᵀ, or with `add` d += ..., both in shared memory.
+__device__ __forceinline__ void multiply_rows(float (&d)[128], std::uint32_t a, std::uint32_t b,
+                                              bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, %131, 0;\n"
+        "mov.b64 a, {%128, %130};\n"
+        "mov.b64 b, {%129, %130};\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" LORATRAIN_128_PLACES
+        "}, "
+        "a, b, add, 1, 1, 0, 0;\n}\n"
+        : LORATRAIN_128_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
+}
+/// d[64, 256] = A[64, 16] B[16, 256], or with `add` d += ..., both in shared memory.
+__device__ __forceinline__ void multiply_columns(float (&d)[128], std::uint32_t a, std::uint32_t b,
+                                                 bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, %131, 0;\n"
+        "mov.b64 a, {%128, %130};\n"
+        "mov.b64 b, {%129, %130};\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" LORATRAIN_128_PLACES
+        "}, "
+        "a, b, add, 1, 1, 0, 1;\n}\n"
+        : LORATRAIN_128_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
+}
+
 #undef LORATRAIN_8_SUMS
 #undef LORATRAIN_32_SUMS
 #undef LORATRAIN_64_SUMS
+#undef LORATRAIN_128_SUMS
 #undef LORATRAIN_32_PLACES
 #undef LORATRAIN_64_PLACES
+#undef LORATRAIN_128_PLACES
 
 /// What this thread wrote to shared memory can be read by products behind the next barrier.
 __device__ __forceinline__ void show_to_products() {
@@ -225,6 +266,16 @@ __device__ __forceinline__ void copy_bulk(std::uint32_t target, const void* sour
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
         "[%3];\n" ::"r"(target),
         "l"(source), "r"(bytes), "r"(barrier)
+        : "memory");
+}
+/// A box of a tensor from a column, a row and a matrix on, as its map says
+/// (cuTensorMapEncodeTiled); zeros beyond the tensor, which the barrier counts too.
+__device__ __forceinline__ void copy_box(std::uint32_t target, const void* map, int column, int row,
+                                         int matrix, std::uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%2, %3, %4}], [%5];\n" ::"r"(target),
+        "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(barrier)
         : "memory");
 }
 /// The other way; each call is a group of the thread.

@@ -1,0 +1,422 @@
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/attention_tile.cuh"
+#include "kernels/grouped/grouped_finish.cuh"
+#include "kernels/tensor_core.cuh"
+#include "warpgroup.cuh"
+
+/// Products of the rows of experts: a block goes through tiles of 128 rows of one expert and 256
+/// sums of each. One warp copies rows and weights, 64 columns of what is summed over at a time; two
+/// warpgroups multiply, each for 64 of the rows; three warps store what becomes of the sums, which
+/// they find in shared memory, while the next tile is multiplied.
+
+namespace loratrain::kernels::grouped {
+
+/// The product, and how its operands lie; of 64 rows and columns a panel each.
+struct HopperProduct {
+    ExpertProduct p;
+    CUtensorMap rows;     ///< boxes of 64 x 64; none where rows are gathered
+    CUtensorMap weights;  ///< forward 128 outputs, backward 64 outputs, of 64 columns
+};
+
+struct GroupedShape {
+    static constexpr int groups = 2;  ///< that multiply
+    static constexpr int threads = (1 + groups) * warpgroup_threads;
+    static constexpr int finishing_warps = 3;
+    static constexpr int depth = panel_columns;
+    static constexpr int stages = 3;
+    static constexpr int half_bytes = staged_rows * panel_row_bytes;  ///< 64 of the tile's rows
+    static constexpr int rows_bytes = groups * half_bytes;
+    static constexpr int weights_bytes = product_columns * panel_row_bytes;
+    static constexpr int stage_bytes = rows_bytes + weights_bytes;
+
+    /// Shared memory, from a multiple of 1024 on. Barriers are 8 bytes each.
+    static constexpr int staged_at = stages * stage_bytes;
+    static constexpr int works_at = staged_at + groups * staged_bytes;  ///< of stages
+    static constexpr int staged_works_at = works_at + stages * 16;
+    static constexpr int filled_at = staged_works_at + groups * 16;
+    static constexpr int free_at = filled_at + stages * 8;
+    static constexpr int staged_filled_at = free_at + stages * 8;
+    static constexpr int staged_free_at = staged_filled_at + groups * 8;
+    static constexpr int shared_bytes = staged_free_at + groups * 8;
+    static_assert(shared_bytes <= most_shared_bytes);
+
+    /// Registers of a thread, of what a block is started with.
+    static constexpr int copying = 152;
+    static constexpr int multiplying = 176;
+    static_assert(copying + groups * multiplying <= 65536 / threads / 8 * 8 * (1 + groups));
+};
+
+/// Rows and column tile of a block's next tile; the last one's `first` is negative.
+struct TileWork {
+    int first;
+    int end;
+    int column_tile;
+    int expert;
+
+    __device__ __forceinline__ bool has_group(int group) const {
+        return end - first > group * staged_rows;
+    }
+};
+
+__device__ __forceinline__ void write_work(std::uint32_t at, const TileWork& work) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(at), "r"(work.first),
+                 "r"(work.end), "r"(work.column_tile), "r"(work.expert)
+                 : "memory");
+}
+__device__ __forceinline__ TileWork read_work(std::uint32_t at) {
+    TileWork work;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(work.first), "=r"(work.end), "=r"(work.column_tile), "=r"(work.expert)
+                 : "r"(at));
+    return work;
+}
+
+/// The stage that is next, and the parity of its barriers.
+struct GroupedWalk {
+    int stage = 0;
+    std::uint32_t parity = 0;
+
+    __device__ __forceinline__ void next() {
+        if (++stage == GroupedShape::stages) {
+            stage = 0;
+            parity ^= 1U;
+        }
+    }
+};
+
+template <class Finish, bool gathered, bool backward>
+class GroupedBlock {
+    using Shape = GroupedShape;
+
+  public:
+    __device__ __forceinline__ GroupedBlock(const HopperProduct& product, std::uint32_t shared)
+        : product_(product),
+          p_(product.p),
+          shared_(shared),
+          steps_((p_.depth + Shape::depth - 1) / Shape::depth) {}
+
+    static __device__ __forceinline__ void make_barriers(std::uint32_t shared) {
+        for (int i = 0; i < Shape::stages; ++i) {
+            make_barrier(shared + Shape::filled_at + i * 8, gathered ? 2 : 1);
+            make_barrier(shared + Shape::free_at + i * 8, Shape::groups * 4);
+        }
+        for (int i = 0; i < Shape::groups; ++i) {
+            make_barrier(shared + Shape::staged_filled_at + i * 8, 4);
+            make_barrier(shared + Shape::staged_free_at + i * 8, Shape::finishing_warps);
+        }
+    }
+
+    /// The warp that copies; `column_tiles` of the product.
+    __device__ __forceinline__ void copy(int column_tiles) const {
+        if constexpr (gathered) {
+            copy_gathered(column_tiles);
+        } else {
+            if (lane() == 0) copy_boxes(column_tiles);
+        }
+    }
+
+    __device__ __forceinline__ void multiply(int group, int warp) {
+        float sums[128] = {};
+        GroupedWalk walk;
+        std::uint32_t staged_parity = 1;
+        while (true) {
+            wait_for(filled(walk.stage), walk.parity);
+            const TileWork work = read_work(shared_ + Shape::works_at + walk.stage * 16);
+            if (work.first >= 0 && !work.has_group(group)) {
+                for (int step = 0; step < steps_; ++step, walk.next()) {
+                    wait_for(filled(walk.stage), walk.parity);
+                    release(walk.stage);
+                }
+                continue;
+            }
+            if (work.first >= 0) sum(sums, walk, group);
+            wait_for(staged_free(group), staged_parity);
+            staged_parity ^= 1U;
+            if (work.first >= 0) stage(sums, group, warp);
+            if (warp == 0 && lane() == 0) {
+                write_work(shared_ + Shape::staged_works_at + group * 16, work);
+            }
+            __syncwarp();
+            if (lane() == 0) arrive(staged_filled(group));
+            if (work.first < 0) break;
+        }
+    }
+
+    __device__ __forceinline__ void finish(int warp) const {
+        std::uint32_t parity[Shape::groups] = {};
+        while (true) {
+#pragma unroll
+            for (int group = 0; group < Shape::groups; ++group) {
+                wait_for(staged_filled(group), parity[group]);
+                parity[group] ^= 1U;
+                const TileWork work = read_work(shared_ + Shape::staged_works_at + group * 16);
+                if (work.first < 0) return;
+                const int first = work.first + group * staged_rows;
+                Finish::template run<Shape::finishing_warps>(
+                    p_, {shared_ + Shape::staged_at + group * staged_bytes, first,
+                         min(staged_rows, work.end - first), work.column_tile, warp, lane()});
+                __syncwarp();
+                if (lane() == 0) arrive(staged_free(group));
+                if (!work.has_group(group + 1)) break;
+            }
+        }
+    }
+
+  private:
+    static __device__ __forceinline__ int lane() {
+        int lane = 0;
+        asm volatile("mov.u32 %0, %laneid;\n" : "=r"(lane));
+        return lane;
+    }
+    __device__ __forceinline__ std::uint32_t filled(int stage) const {
+        return shared_ + Shape::filled_at + stage * 8;
+    }
+    __device__ __forceinline__ std::uint32_t free(int stage) const {
+        return shared_ + Shape::free_at + stage * 8;
+    }
+    __device__ __forceinline__ std::uint32_t staged_filled(int group) const {
+        return shared_ + Shape::staged_filled_at + group * 8;
+    }
+    __device__ __forceinline__ std::uint32_t staged_free(int group) const {
+        return shared_ + Shape::staged_free_at + group * 8;
+    }
+    __device__ __forceinline__ std::uint32_t rows_of(int stage) const {
+        return shared_ + stage * Shape::stage_bytes;
+    }
+    __device__ __forceinline__ std::uint32_t weights_of(int stage) const {
+        return rows_of(stage) + Shape::rows_bytes;
+    }
+    __device__ __forceinline__ void release(int stage) const {
+        if (lane() == 0) arrive(free(stage));
+    }
+
+    /// Of one lane: the number of a tile that no other block has. The last block that finds none
+    /// makes the counter what it was.
+    __device__ __forceinline__ int draw(int tiles) const {
+        const int blocks = static_cast<int>(gridDim.x);
+        const int drawn = atomicAdd(p_.drawn, 1);
+        if (drawn == max(tiles - blocks, 0) + blocks - 1) *p_.drawn = 0;
+        return drawn + blocks;
+    }
+
+    /// Tile number `tile` of all, column tiles of the same rows one after the other.
+    __device__ __forceinline__ TileWork work_of(int tile, int tiles, int column_tiles) const {
+        if (tile >= tiles) return {-1, -1, 0, 0};
+        const int4 at = *reinterpret_cast<const int4*>(p_.tiles + tile / column_tiles);
+        return {at.y, at.z, tile % column_tiles, at.x};
+    }
+
+    /// Of one thread: the weights of a step.
+    __device__ __forceinline__ void copy_weights(const TileWork& work, int step, int stage) const {
+        const std::uint32_t to = weights_of(stage);
+        const int depth = step * Shape::depth;
+        if constexpr (backward) {
+            constexpr int panel = Shape::depth * panel_row_bytes;
+#pragma unroll
+            for (int i = 0; i < product_columns / panel_columns; ++i) {
+                copy_box(to + i * panel, &product_.weights,
+                         work.column_tile * product_columns + i * panel_columns, depth, work.expert,
+                         filled(stage));
+            }
+        } else {
+            constexpr bool gate = Finish::finish == ExpertFinish::gate;
+            const int begin = work.column_tile * (gate ? gate_columns : product_columns);
+            copy_box(to, &product_.weights, depth, begin, work.expert, filled(stage));
+            copy_box(to + gate_columns * panel_row_bytes, &product_.weights, depth,
+                     begin + (gate ? p_.columns : gate_columns), work.expert, filled(stage));
+        }
+    }
+
+    __device__ __forceinline__ void copy_boxes(int column_tiles) const {
+        const int tiles = *p_.tile_count * column_tiles;
+        GroupedWalk walk;
+        TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
+        int tile = draw(tiles);
+        while (work.first >= 0) {
+            const TileWork next = work_of(tile, tiles, column_tiles);
+            if (tile < tiles) tile = draw(tiles);
+            const bool both = work.has_group(1);
+            for (int step = 0; step < steps_; ++step, walk.next()) {
+                wait_for(free(walk.stage), walk.parity ^ 1U);
+                if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
+                arrive_before_copies(filled(walk.stage),
+                                     Shape::weights_bytes + (both ? 2 : 1) * Shape::half_bytes);
+                const std::uint32_t to = rows_of(walk.stage);
+                copy_box(to, &product_.rows, step * Shape::depth, work.first, 0,
+                         filled(walk.stage));
+                if (both) {
+                    copy_box(to + Shape::half_bytes, &product_.rows, step * Shape::depth,
+                             work.first + staged_rows, 0, filled(walk.stage));
+                }
+                copy_weights(work, step, walk.stage);
+            }
+            work = next;
+        }
+        wait_for(free(walk.stage), walk.parity ^ 1U);
+        write_work(shared_ + Shape::works_at + walk.stage * 16, work);
+        arrive(filled(walk.stage));
+    }
+
+    /// A lane has 16 bytes of rows `lane / 8` + 4 i of a tile.
+    static constexpr int pieces = panel_columns / wide;
+    static constexpr int rows_at_once = 32 / pieces;
+    static constexpr int rows_of_lane = expert_tile_rows / rows_at_once;
+    static constexpr int indices_of_lane = expert_tile_rows / 32;
+
+    /// Which row of `a` rows `lane` + 32 i of a tile are; -1: none.
+    struct Indices {
+        std::int32_t of[indices_of_lane];
+    };
+    __device__ __forceinline__ Indices indices_of(const TileWork& work) const {
+        Indices indices;
+#pragma unroll
+        for (int i = 0; i < indices_of_lane; ++i) {
+            const int row = work.first + lane() + i * 32;
+            indices.of[i] = row < work.end ? p_.a_rows[row] : -1;
+        }
+        return indices;
+    }
+
+    __device__ __forceinline__ void copy_gathered(int column_tiles) const {
+        const int tiles = *p_.tile_count * column_tiles;
+        const int column = lane() % pieces * wide;
+        const int first_row = lane() / pieces;
+        const std::uint32_t even = panel_offset(first_row, lane() % pieces);
+        const std::uint32_t odd = panel_offset(first_row + rows_at_once, lane() % pieces);
+        const Bf16* from = static_cast<const Bf16*>(p_.a.data) + column;
+        GroupedWalk walk;
+        int before = -1;  ///< stage whose copies are under way
+        TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
+        int tile = lane() == 0 ? draw(tiles) : 0;
+        Indices indices = indices_of(work);
+        while (work.first >= 0) {
+            tile = __shfl_sync(0xffffffffU, tile, 0);
+            const TileWork next = work_of(tile, tiles, column_tiles);
+            if (lane() == 0 && tile < tiles) tile = draw(tiles);
+            std::int32_t sources[rows_of_lane];
+#pragma unroll
+            for (int i = 0; i < rows_of_lane; ++i) {
+                const int row = i * rows_at_once;
+                sources[i] = __shfl_sync(0xffffffffU, indices.of[row / 32], row % 32 + first_row);
+            }
+            if constexpr (Finish::finish == ExpertFinish::gate_backward) prefetch(work);
+            const int own_rows = work.has_group(1) ? rows_of_lane : rows_of_lane / 2;
+            for (int step = 0; step < steps_; ++step, walk.next()) {
+                if (step == steps_ / 2) indices = indices_of(next);
+                wait_for(free(walk.stage), walk.parity ^ 1U);
+                if (lane() == 0) {
+                    if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
+                    arrive_before_copies(filled(walk.stage), Shape::weights_bytes);
+                    copy_weights(work, step, walk.stage);
+                }
+                __syncwarp();
+                const bool inside = step * Shape::depth + column < p_.depth;
+                const Bf16* from_step = from + step * Shape::depth;
+#pragma unroll
+                for (int i = 0; i < rows_of_lane; ++i) {
+                    if (i >= own_rows) break;
+                    const bool is_row = inside && sources[i] >= 0;
+                    copy_16_async(rows_of(walk.stage) + (i % 2 == 0 ? even : odd) +
+                                      i / 2 * 2 * rows_at_once * panel_row_bytes,
+                                  is_row ? from_step + sources[i] * p_.a.ld : from,
+                                  is_row ? 16 : 0);
+                }
+                commit_copies();
+                if (before >= 0) finish_stage<1>(before);
+                before = walk.stage;
+            }
+            work = next;
+        }
+        if (before >= 0) finish_stage<0>(before);
+        wait_for(free(walk.stage), walk.parity ^ 1U);
+        if (lane() == 0) {
+            write_work(shared_ + Shape::works_at + walk.stage * 16, work);
+            arrive(filled(walk.stage));
+            arrive(filled(walk.stage));
+        }
+    }
+
+    /// The rows of a stage are there, but for `later` steps after it.
+    template <int later>
+    __device__ __forceinline__ void finish_stage(int stage) const {
+        wait_for_pieces<later>();
+        show_to_products();
+        __syncwarp();
+        if (lane() == 0) arrive(filled(stage));
+    }
+
+    /// What is read behind the products comes to the L2 while they run.
+    __device__ __forceinline__ void prefetch(const TileWork& work) const {
+        constexpr int line = 64;
+        const int column = work.column_tile * product_columns;
+        for (int row = work.first + lane(); row < work.end; row += 32) {
+            const Bf16* from = place(p_.gate_up, row, column);
+#pragma unroll
+            for (int i = 0; i < product_columns / line; ++i) {
+                if (column + i * line >= p_.columns) break;
+                asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from + i * line));
+                asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from + p_.columns + i * line));
+            }
+        }
+    }
+
+    /// The sums of a group's 64 rows of a tile.
+    __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, int group) const {
+        int before = 0;
+        use_products(sums);
+        for (int step = 0; step < steps_; ++step) {
+            wait_for(filled(walk.stage), walk.parity);
+            begin_products();
+            const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);
+            if constexpr (backward) {
+                const std::uint32_t b =
+                    panel_operand(weights_of(walk.stage), Shape::depth * panel_row_bytes);
+#pragma unroll
+                for (int k = 0; k < Shape::depth / 16; ++k) {
+                    multiply_columns(sums, a + k * 2, b + k * panel_row_bytes, step > 0 || k > 0);
+                }
+            } else {
+                const std::uint32_t b = panel_operand(weights_of(walk.stage));
+#pragma unroll
+                for (int k = 0; k < Shape::depth / 16; ++k) {
+                    multiply_rows(sums, a + k * 2, b + k * 2, step > 0 || k > 0);
+                }
+            }
+            commit_products();
+            if (step > 0) {
+                wait_for_products<1>();
+                release(before);
+            }
+            before = walk.stage;
+            walk.next();
+        }
+        wait_for_products<0>();
+        use_products(sums);
+        release(before);
+    }
+
+    /// A warp's 16 rows of sums to shared memory.
+    __device__ __forceinline__ void stage(const float (&sums)[128], int group, int warp) const {
+        const std::uint32_t to = shared_ + Shape::staged_at + group * staged_bytes +
+                                 (warp * 16 + (lane() & 15)) * staged_pitch + (lane() >> 4) * 16;
+#pragma unroll
+        for (int k = 0; k < product_columns / 16; ++k) {
+            std::uint32_t pairs[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                pairs[i] = pack_halves(sums[8 * k + 2 * i], sums[8 * k + 2 * i + 1]);
+            }
+            store_fragments(to + k * 32, pairs);
+        }
+    }
+
+    const HopperProduct& product_;
+    const ExpertProduct& p_;
+    std::uint32_t shared_;
+    int steps_;
+};
+
+}  // namespace loratrain::kernels::grouped
