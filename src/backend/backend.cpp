@@ -1,5 +1,9 @@
 #include "backend/backend.h"
 
+#include <array>
+
+#include "base/expert_limits.h"
+
 namespace loratrain {
 
 void run_in_parts(Backend& backend, const LoraGatedForward& op) {
@@ -15,6 +19,56 @@ void run_in_parts(Backend& backend, const LoraGatedBackward& op) {
     backend.lora_grad_a({op.product.h, {&op.down, 1}, op.gate.rows});
     const LoraBackward both[] = {op.gate, op.up};
     backend.lora_backward_group(both);
+}
+
+void for_each_expert(Backend& backend, const ExpertRoutes& routes,
+                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& work) {
+    std::array<std::int32_t, most_experts + 1> offsets;
+    backend.download(offsets.data(), routes.offsets,
+                     static_cast<std::size_t>(routes.experts + 1) * sizeof(std::int32_t));
+    for (std::int64_t expert = 0; expert < routes.experts; ++expert) {
+        const std::int64_t first = offsets[static_cast<std::size_t>(expert)];
+        const std::int64_t count = offsets[static_cast<std::size_t>(expert) + 1] - first;
+        if (count > 0) work(expert, first, count);
+    }
+}
+
+void run_in_parts(Backend& backend, const ExpertProduct& op) {
+    const std::int64_t rows = op.w.rows / op.routes.experts;
+    for_each_expert(backend, op.routes,
+                    [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+                        Gemm gemm{op.x.row_range(first, count), op.w.row_range(e * rows, rows),
+                                  op.y.row_range(first, count)};
+                        gemm.transpose_b = !op.backward;
+                        backend.gemm(gemm);
+                    });
+}
+
+void run_in_parts(Backend& backend, const ExpertGateUp& op) {
+    backend.gather_rows({op.rows, op.h, op.routes.rows});
+    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes});
+    if (op.product.data == nullptr) return;
+    const std::int64_t f = op.product.cols;
+    backend.swiglu(
+        {op.gate_up.col_range(0, f), op.gate_up.col_range(f, f), op.product, {}, op.activation});
+}
+
+void run_in_parts(Backend& backend, const ExpertDownBackward& op) {
+    const std::int64_t f = op.w.cols;
+    const TensorView gate = op.gate_up.col_range(0, f);
+    const TensorView up = op.gate_up.col_range(f, f);
+    backend.gather_rows({op.rows, op.dy, op.routes.rows});
+    backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true});
+    backend.swiglu({gate, up, op.product, {}, op.activation});
+    backend.weigh_experts({op.inner, op.product, op.d_weights, op.routes});
+    backend.swiglu_backward({gate,
+                             up,
+                             op.inner,
+                             op.d_gate_up.col_range(0, f),
+                             op.d_gate_up.col_range(f, f),
+                             {},
+                             {},
+                             op.activation});
 }
 
 }  // namespace loratrain

@@ -92,6 +92,9 @@ class HostCopies;
     /* ops/experts.h */                                           \
     X(route, const Route&, elementwise)                           \
     X(route_backward, const RouteBackward&, elementwise)          \
+    X(multiply_experts, const ExpertProduct&, gemm)               \
+    X(expert_gate_up, const ExpertGateUp&, gemm)                  \
+    X(expert_down_backward, const ExpertDownBackward&, gemm)      \
     X(combine_experts, const CombineExperts&, elementwise)        \
     X(weigh_experts, const WeighExperts&, elementwise)            \
     X(weigh_rows, const WeighRows&, elementwise)                  \
@@ -179,6 +182,8 @@ class Backend {
     /// operators.
     virtual bool takes_at_once(const LoraGatedForward& /*op*/) const { return false; }
     virtual bool takes_at_once(const LoraGatedBackward& /*op*/) const { return false; }
+    virtual bool takes_at_once(const ExpertGateUp& /*op*/) const { return false; }
+    virtual bool takes_at_once(const ExpertDownBackward& /*op*/) const { return false; }
 
     /// Spellings that callers in model/ still have.
     void copy(const TensorView& target, const TensorView& source) { copy(Copy{target, source}); }
@@ -209,5 +214,13 @@ class Backend {
 /// The operators that such a one stands for, one by one: where there is no kernel of its own.
 void run_in_parts(Backend& backend, const LoraGatedForward& op);
 void run_in_parts(Backend& backend, const LoraGatedBackward& op);
+void run_in_parts(Backend& backend, const ExpertProduct& op);
+void run_in_parts(Backend& backend, const ExpertGateUp& op);
+void run_in_parts(Backend& backend, const ExpertDownBackward& op);
+
+/// Calls work(expert, first, count) for each expert that has rows, of which `first` is the first;
+/// the host waits for the offsets.
+void for_each_expert(Backend& backend, const ExpertRoutes& routes,
+                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& work);
 
 }  // namespace loratrain

@@ -78,6 +78,41 @@ void check_shapes(const Route& op) {
                     " rows to ", to.per_token, " of ", to.experts, " experts");
 }
 
+void check_shapes(const ExpertProduct& op) {
+    const std::int64_t outputs = op.w.rows / std::max<std::int64_t>(1, op.routes.experts);
+    const std::int64_t from = op.backward ? outputs : op.w.cols;
+    const std::int64_t to = op.backward ? op.w.cols : outputs;
+    LORATRAIN_CHECK(op.w.rows == outputs * op.routes.experts && op.w.ld == op.w.cols &&
+                        op.x.rows == op.routes.copies() && op.y.rows == op.routes.copies() &&
+                        op.x.cols == from && op.y.cols == to,
+                    "products of [", op.x.rows, ", ", op.x.cols, "] and weights [", op.w.rows, ", ",
+                    op.w.cols, "] of ", op.routes.experts, " experts into [", op.y.rows, ", ",
+                    op.y.cols, "] for ", op.routes.copies(), " rows");
+}
+
+void check_shapes(const ExpertGateUp& op) {
+    const std::int64_t f = op.gate_up.cols / 2;
+    LORATRAIN_CHECK(op.h.rows == op.routes.tokens && op.w.cols == op.h.cols &&
+                        op.w.rows == op.routes.experts * 2 * f && op.w.ld == op.w.cols &&
+                        op.gate_up.rows == op.routes.copies() && op.gate_up.cols == 2 * f,
+                    "gates and ups of [", op.h.rows, ", ", op.h.cols, "] and weights [", op.w.rows,
+                    ", ", op.w.cols, "] into [", op.gate_up.rows, ", ", op.gate_up.cols, "] for ",
+                    op.routes.copies(), " rows");
+    LORATRAIN_CHECK(
+        op.product.data == nullptr || (op.product.rows == op.gate_up.rows && op.product.cols == f),
+        "product of gates and ups into [", op.product.rows, ", ", op.product.cols, "]");
+}
+
+void check_shapes(const ExpertDownBackward& op) {
+    check_same("expert_down_backward", op.gate_up, op.d_gate_up);
+    LORATRAIN_CHECK(op.dy.rows == op.routes.tokens && op.w.rows == op.routes.experts * op.dy.cols &&
+                        op.w.ld == op.w.cols && op.gate_up.rows == op.routes.copies() &&
+                        op.gate_up.cols == 2 * op.w.cols,
+                    "gradients of [", op.dy.rows, ", ", op.dy.cols, "] and weights [", op.w.rows,
+                    ", ", op.w.cols, "] into [", op.gate_up.rows, ", ", op.gate_up.cols, "] for ",
+                    op.routes.copies(), " rows");
+}
+
 void check_shapes(const CombineExperts& op) {
     check_same("combine_experts", op.y, op.added);
     LORATRAIN_CHECK(

@@ -85,6 +85,12 @@ class TimedBackend final : public Backend {
     bool takes_at_once(const LoraGatedBackward& op) const override {
         return inner_.takes_at_once(op);
     }
+    bool takes_at_once(const ExpertGateUp& op) const override {
+        return inner_.takes_at_once(op);
+    }
+    bool takes_at_once(const ExpertDownBackward& op) const override {
+        return inner_.takes_at_once(op);
+    }
 
   private:
     template <class Work>

@@ -21,8 +21,6 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
       keeping_(layer_keeping(view, stage)),
       workspace_(workspace),
       layout_(layer_slot_layout(view)),
-      expert_offsets_(std::make_unique<std::int32_t[]>(static_cast<std::size_t>(
-          (kept_layers_ + offloaded_layers_ + 1) * (experts_in(view.lane_model) + 1)))),
       memory_(backend.allocate(slot_bytes(view, stage), "activation slot")),
       tables_(view, stage, backend, memory_.data()) {}
 
@@ -60,30 +58,29 @@ TensorView ActivationSlot::loss_gradient(std::int64_t tokens) const {
                 view_.lane_model.hidden_size);
 }
 
-ExpertRoutes ActivationSlot::routes(char* start, const LayerKeeping& keeping,
-                                    std::int64_t tokens) const {
+ExpertRoutes ActivationSlot::routes(char* start, std::int64_t tokens) const {
     const ExpertSpec& experts = *view_.lane_model.experts();
-    const RoutesLayout layout = routes_layout(experts, view_.replica.microbatch_tokens);
-    std::int32_t own = kept_layers_ + offloaded_layers_;
-    if (keeping.how == Keeping::kept) own = keeping.place;
-    if (keeping.how == Keeping::offloaded) own = kept_layers_ + keeping.place;
+    const RoutesLayout layout = routes_layout(view_, experts);
     const auto floats = [&](std::uint64_t offset) {
         return reinterpret_cast<float*>(start + offset);
     };
     const auto numbers = [&](std::uint64_t offset) {
         return reinterpret_cast<std::int32_t*>(start + offset);
     };
-    return {tokens,
-            experts.count,
-            experts.per_token,
-            floats(layout.probabilities),
-            floats(layout.weights),
-            numbers(layout.chosen),
-            numbers(layout.places),
-            numbers(layout.rows),
-            numbers(layout.offsets),
-            expert_offsets_.get() +
-                static_cast<std::size_t>(own) * static_cast<std::size_t>(experts.count + 1)};
+    ExpertRoutes routes{tokens,
+                        experts.count,
+                        experts.per_token,
+                        floats(layout.probabilities),
+                        floats(layout.weights),
+                        numbers(layout.chosen),
+                        numbers(layout.places),
+                        numbers(layout.rows),
+                        numbers(layout.offsets)};
+    if (!joins_experts(view_, experts)) return routes;
+    routes.tiles = numbers(layout.tiles);
+    routes.counters = numbers(layout.counters);
+    routes.entries = numbers(layout.entries);
+    return routes;
 }
 
 LayerActivations ActivationSlot::layer(std::int32_t local) const {
@@ -117,7 +114,7 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     if (const ExpertSpec* experts = model.experts()) {
         saved.gate_up =
             matrix(start + layout_.gate_up, dtype_, tokens * experts->per_token, 2 * experts->size);
-        saved.routes = routes(start + layout_.routes, keeping, tokens);
+        saved.routes = routes(start + layout_.routes, tokens);
     }
     saved.s_qkv = part(layout_.s_qkv, of_qkv, of_qkv);
     saved.s_gate_up = part(layout_.s_gate_up, of_gate_up, of_gate_up);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "backend/backend.h"
 #include "model/microbatch_tables.h"
@@ -52,7 +51,7 @@ class ActivationSlot {
     /// Behind so many kept layers.
     std::uint64_t layer_offset(std::int32_t kept) const;
     char* start_of(const LayerKeeping& keeping) const;
-    ExpertRoutes routes(char* start, const LayerKeeping& keeping, std::int64_t tokens) const;
+    ExpertRoutes routes(char* start, std::int64_t tokens) const;
 
     ReplicaView view_;
     DType dtype_;
@@ -63,8 +62,6 @@ class ActivationSlot {
     std::vector<LayerKeeping> keeping_;
     const Workspace& workspace_;
     LayerSlotLayout layout_;
-    /// ExpertRoutes::host_offsets of kept and offloaded layers, and of one that is recomputed.
-    std::unique_ptr<std::int32_t[]> expert_offsets_;
     Buffer memory_;
     MicrobatchTables tables_;
 };

@@ -96,4 +96,65 @@ struct Routes {
     }
 };
 
+/// Of matrices [experts N, K] one behind the other, x_p W_eᵀ or backward x_p W_e of each row p,
+/// which goes to expert e.
+inline HostMatrix expert_product(const Routes& routes, const HostMatrix& x, const HostMatrix& w,
+                                 bool backward) {
+    const std::int64_t experts = static_cast<std::int64_t>(routes.offsets.size()) - 1;
+    const std::int64_t n = w.rows / experts;
+    HostMatrix y(x.rows, backward ? w.cols : n);
+    for (std::int64_t e = 0; e < experts; ++e) {
+        for (std::int64_t p = routes.offsets[static_cast<std::size_t>(e)];
+             p < routes.offsets[static_cast<std::size_t>(e) + 1]; ++p) {
+            for (std::int64_t i = 0; i < n; ++i) {
+                for (std::int64_t j = 0; j < w.cols; ++j) {
+                    if (backward) {
+                        y(p, j) += x(p, i) * w(e * n + i, j);
+                    } else {
+                        y(p, i) += x(p, j) * w(e * n + i, j);
+                    }
+                }
+            }
+        }
+    }
+    return y;
+}
+
+/// Row t for each row p in the order of experts that is row t.
+inline HostMatrix gathered(const Routes& routes, const HostMatrix& x) {
+    HostMatrix y(static_cast<std::int64_t>(routes.rows.size()), x.cols);
+    for (std::int64_t p = 0; p < y.rows; ++p) {
+        for (std::int64_t c = 0; c < x.cols; ++c) {
+            y(p, c) = x(routes.rows[static_cast<std::size_t>(p)], c);
+        }
+    }
+    return y;
+}
+
+/// silu(gate) up of [rows, 2 F], gates before ups.
+inline HostMatrix gated_product(const HostMatrix& gate_up) {
+    HostMatrix y(gate_up.rows, gate_up.cols / 2);
+    for (std::int64_t p = 0; p < y.rows; ++p) {
+        for (std::int64_t c = 0; c < y.cols; ++c) {
+            const double g = gate_up(p, c);
+            y(p, c) = g / (1.0 + std::exp(-g)) * gate_up(p, y.cols + c);
+        }
+    }
+    return y;
+}
+
+/// Gradient of sum of d . gated_product(gate_up).
+inline HostMatrix gated_gradient(const HostMatrix& gate_up, const HostMatrix& d) {
+    HostMatrix y(gate_up.rows, gate_up.cols);
+    for (std::int64_t p = 0; p < d.rows; ++p) {
+        for (std::int64_t c = 0; c < d.cols; ++c) {
+            const double g = gate_up(p, c);
+            const double s = 1.0 / (1.0 + std::exp(-g));
+            y(p, c) = d(p, c) * gate_up(p, d.cols + c) * s * (1.0 + g * (1.0 - s));
+            y(p, d.cols + c) = d(p, c) * g * s;
+        }
+    }
+    return y;
+}
+
 }  // namespace loratrain::reference

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/sizes.h"
 #include "reference/host_matrix.h"
 #include "support/device_data.h"
 
@@ -42,10 +43,14 @@ struct DeviceRoutes {
           places(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
           rows(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
           offsets(backend, zeros<std::int32_t>(of.experts + 1)),
-          host_offsets(static_cast<std::size_t>(of.experts) + 1),
-          routes{of.tokens,      of.experts,         of.per_token,  probabilities.data(),
-                 weights.data(), chosen.data(),      places.data(), rows.data(),
-                 offsets.data(), host_offsets.data()} {}
+          tiles(backend, zeros<std::int32_t>(
+                             kernels::most_expert_tiles(of.tokens * of.per_token, of.experts) *
+                             kernels::expert_tile_bytes / 4)),
+          counters(backend, zeros<std::int32_t>(2)),
+          entries(backend, zeros<std::int32_t>(of.tokens * of.per_token)),
+          routes{of.tokens,      of.experts,    of.per_token,    probabilities.data(),
+                 weights.data(), chosen.data(), places.data(),   rows.data(),
+                 offsets.data(), tiles.data(),  counters.data(), entries.data()} {}
     DeviceRoutes(const DeviceRoutes&) = delete;
     DeviceRoutes& operator=(const DeviceRoutes&) = delete;
 
@@ -60,7 +65,9 @@ struct DeviceRoutes {
     DeviceVector<std::int32_t> places;
     DeviceVector<std::int32_t> rows;
     DeviceVector<std::int32_t> offsets;
-    std::vector<std::int32_t> host_offsets;
+    DeviceVector<std::int32_t> tiles;
+    DeviceVector<std::int32_t> counters;
+    DeviceVector<std::int32_t> entries;
     ExpertRoutes routes;
 };
 

@@ -53,7 +53,6 @@ void order_by_expert(const ExpertRoutes& to) {
     std::fill_n(to.offsets, to.experts + 1, 0);
     for (std::int64_t i = 0; i < to.copies(); ++i) ++to.offsets[to.chosen[i] + 1];
     for (std::int64_t e = 0; e < to.experts; ++e) to.offsets[e + 1] += to.offsets[e];
-    std::copy_n(to.offsets, to.experts + 1, to.host_offsets);
     std::array<std::int32_t, most_experts> next{};
     std::copy_n(to.offsets, to.experts, next.begin());
     for (std::int64_t i = 0; i < to.copies(); ++i) {
@@ -88,6 +87,21 @@ void CpuBackend::route(const Route& op) {
         }
     });
     order_by_expert(to);
+}
+
+void CpuBackend::multiply_experts(const ExpertProduct& op) {
+    check_shapes(op);
+    run_in_parts(*this, op);
+}
+
+void CpuBackend::expert_gate_up(const ExpertGateUp& op) {
+    check_shapes(op);
+    run_in_parts(*this, op);
+}
+
+void CpuBackend::expert_down_backward(const ExpertDownBackward& op) {
+    check_shapes(op);
+    run_in_parts(*this, op);
 }
 
 void CpuBackend::combine_experts(const CombineExperts& op) {

@@ -61,6 +61,8 @@ class CudaBackend final : public Backend {
     LORATRAIN_OPERATORS(LORATRAIN_OVERRIDE_OPERATOR)
     bool takes_at_once(const LoraGatedForward& op) const override;
     bool takes_at_once(const LoraGatedBackward& op) const override;
+    bool takes_at_once(const ExpertGateUp& op) const override;
+    bool takes_at_once(const ExpertDownBackward& op) const override;
 
   private:
     /// Sets what the kernels go by, and refuses a GPU that they do not run on.

@@ -1,6 +1,10 @@
 #include "kernels/experts.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "kernels/expert_lora.h"
+#include "kernels/grouped/grouped.h"
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
@@ -35,14 +39,75 @@ kernels::ExpertLoraParams params_of(const ExpertLora& op, const LoraSegment& seg
     return params;
 }
 
+kernels::ExpertRows rows_of(const ExpertRoutes& routes, int shared_limit) {
+    const kernels::ExpertTables tables{reinterpret_cast<kernels::ExpertTile*>(routes.tiles),
+                                       routes.counters, routes.entries};
+    return {routes_of(routes), tables, shared_limit};
+}
+
+/// For the kernels of all experts at once.
+bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView*> views) {
+    return routes.tiles != nullptr &&
+           std::all_of(views.begin(), views.end(), [](const TensorView* view) {
+               return kernels::grouped_takes(matrix_of(*view));
+           });
+}
+
 }  // namespace
 
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
     require_compute({&op.logits});
     CUDA_CHECK(kernels::route(stream_, matrix_of(op.logits), routes_of(op.to), op.normalised));
-    download(op.to.host_offsets, op.to.offsets,
-             static_cast<std::size_t>(op.to.experts + 1) * sizeof(std::int32_t));
+    if (op.to.tiles == nullptr) return;
+    CUDA_CHECK(kernels::make_expert_tables(stream_, rows_of(op.to, shared_limit_)));
+}
+
+void CudaBackend::multiply_experts(const ExpertProduct& op) {
+    check_shapes(op);
+    require_compute({&op.x, &op.w, &op.y});
+    if (!are_wide(op.routes, {&op.x, &op.w, &op.y})) return run_in_parts(*this, op);
+    const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
+    CUDA_CHECK(kernels::expert_product(stream_, rows, matrix_of(op.x), op.w.data, matrix_of(op.y),
+                                       op.backward));
+}
+
+bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
+    const std::int64_t f = op.gate_up.cols / 2;
+    const TensorView up = op.gate_up.col_range(f, f);
+    return are_wide(op.routes, {&op.h, &op.w, &op.gate_up, &up}) &&
+           (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
+}
+
+void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
+    check_shapes(op);
+    require_compute({&op.h, &op.w, &op.gate_up});
+    if (!takes_at_once(op)) return run_in_parts(*this, op);
+    const kernels::Matrix product =
+        op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
+    CUDA_CHECK(kernels::expert_gate_up(
+        stream_, rows_of(op.routes, shared_limit_),
+        {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product, gate_of(op.activation)}));
+}
+
+bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
+    return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
+}
+
+void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
+    check_shapes(op);
+    require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
+    if (!takes_at_once(op)) return run_in_parts(*this, op);
+    kernels::ExpertDownBackward params;
+    params.dy = matrix_of(op.dy);
+    params.w = op.w.data;
+    params.gate_up = matrix_of(op.gate_up);
+    params.d_gate_up = matrix_of(op.d_gate_up);
+    params.parts = static_cast<float*>(reserve_workspace(
+        static_cast<std::size_t>(op.gate_up.rows * kernels::expert_parts_bytes(op.w.cols))));
+    params.d_weights = op.d_weights;
+    params.function = gate_of(op.activation);
+    CUDA_CHECK(kernels::expert_down_backward(stream_, rows_of(op.routes, shared_limit_), params));
 }
 
 void CudaBackend::combine_experts(const CombineExperts& op) {

@@ -2,18 +2,23 @@
 
 namespace loratrain {
 
-void multiply_experts(const ExpertProduct& op, void* scratch, Backend& backend) {
-    const std::int64_t rows = op.matrix.rows / op.routes.experts;
-    for (std::int64_t expert = 0; expert < op.routes.experts; ++expert) {
-        const std::int64_t first = op.routes.first(expert);
-        const std::int64_t count = op.routes.count(expert);
-        if (count == 0) continue;
-        const TensorView w = gemm_matrix(op.matrix.row_range(expert * rows, rows),
-                                         {rows, op.matrix.cols}, scratch, backend);
-        Gemm gemm{op.x.row_range(first, count), w, op.y.row_range(first, count)};
-        gemm.transpose_b = op.way == ExpertProduct::Way::forward;
-        backend.gemm(gemm);
-    }
+TensorView weights_of_experts(const WeightView& matrix) {
+    const bool is_resident = matrix.residence == WeightResidence::resident;
+    return is_resident ? matrix.dense() : TensorView{};
+}
+
+void multiply_experts(const WeightView& matrix, ExpertProduct op, void* scratch, Backend& backend) {
+    op.w = weights_of_experts(matrix);
+    if (op.w.data != nullptr) return backend.multiply_experts(op);
+    const std::int64_t rows = matrix.rows / op.routes.experts;
+    for_each_expert(backend, op.routes,
+                    [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+                        const TensorView w = gemm_matrix(matrix.row_range(e * rows, rows),
+                                                         {rows, matrix.cols}, scratch, backend);
+                        Gemm gemm{op.x.row_range(first, count), w, op.y.row_range(first, count)};
+                        gemm.transpose_b = !op.backward;
+                        backend.gemm(gemm);
+                    });
 }
 
 }  // namespace loratrain

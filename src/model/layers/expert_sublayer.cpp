@@ -5,8 +5,11 @@
 namespace loratrain {
 
 void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
-    make_gate_up(at, branch.make_input());
-    if (branch.has_sum()) combine(at, branch);
+    const std::int64_t copies = at.saved.routes.copies();
+    const TensorView product =
+        branch.has_sum() ? tools_.workspace.expert_product(copies) : TensorView{};
+    make_gate_up(at, branch.make_input(), product);
+    if (branch.has_sum()) combine(at, branch, product);
 }
 
 void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
@@ -17,8 +20,8 @@ void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*
 }
 
 void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
-                              const TensorView& y, ExpertProduct::Way way) {
-    multiply_experts({matrix.view, at.saved.routes, x, y, way}, tools_.workspace.staged(),
+                              const TensorView& y, bool backward) {
+    multiply_experts(matrix.view, {x, {}, y, at.saved.routes, backward}, tools_.workspace.staged(),
                      tools_.backend);
 }
 
@@ -31,7 +34,8 @@ void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, co
     lora_.expand(site, linear, s, y);
 }
 
-void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
+void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
+                                  const TensorView& product) {
     const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
@@ -42,26 +46,29 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h) {
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
     const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    const TensorView w = weights_of_experts(weights.gate_up.view);
+    if (w.data != nullptr && !needs_input(at)) {
+        return tools_.backend.expert_gate_up(
+            {h, w, gate_up, product, rows, routes, at.experts().activation});
+    }
     tools_.backend.gather_rows({rows, h, routes.rows});
-    multiply(at, weights.gate_up, rows, gate_up, ExpertProduct::Way::forward);
+    multiply(at, weights.gate_up, rows, gate_up, false);
     add_lora(at, Linear::gate, 0, rows, gate_up.col_range(0, experts.size));
     add_lora(at, Linear::up, 1, rows, gate_up.col_range(experts.size, experts.size));
+    if (product.data != nullptr) make_product(at, product);
 }
 
-TensorView ExpertSublayer::product_of(const LayerSite& at) {
+void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product) {
     const std::int64_t f = at.experts().size;
     const TensorView& gate_up = at.saved.gate_up;
-    const TensorView product = tools_.workspace.expert_product(gate_up.rows);
     tools_.backend.swiglu(
         {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, at.experts().activation});
-    return product;
 }
 
-void ExpertSublayer::combine(const LayerSite& at, const Branch& branch) {
+void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
     const ExpertRoutes& routes = at.saved.routes;
-    const TensorView product = product_of(at);
     const TensorView rows = tools_.workspace.expert_rows(routes.copies());
-    multiply(at, at.weights.experts.down, product, rows, ExpertProduct::Way::forward);
+    multiply(at, at.weights.experts.down, product, rows, false);
     add_lora(at, Linear::down, 0, product, rows);
     tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
 }
@@ -72,10 +79,36 @@ bool ExpertSublayer::needs_input(const LayerSite& at) {
 }
 
 void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
-                                   const TensorView& inner, float* d_weights) {
+                                   const TensorView& d_gate_up, float* d_weights) {
     const ExpertRoutes& routes = at.saved.routes;
-    multiply(at, at.weights.experts.down, dy, inner, ExpertProduct::Way::backward);
-    const TensorView product = product_of(at);
+    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    const TensorView product = tools_.workspace.expert_product(routes.copies());
+    const TensorView inner = tools_.workspace.expert_inner(routes.copies());
+    const TensorView w = weights_of_experts(at.weights.experts.down.view);
+    if (w.data != nullptr && !lora_.is_on(lora_site(at), Linear::down)) {
+        return tools_.backend.expert_down_backward({dy, w, at.saved.gate_up, d_gate_up, d_weights,
+                                                    rows, product, inner, routes,
+                                                    at.experts().activation});
+    }
+    tools_.backend.gather_rows({rows, dy, routes.rows});
+    multiply(at, at.weights.experts.down, rows, inner, true);
+    make_product(at, product);
+    backward_down_lora(at, rows, product, inner, d_weights);
+    const std::int64_t f = product.cols;
+    tools_.backend.swiglu_backward({at.saved.gate_up.col_range(0, f),
+                                    at.saved.gate_up.col_range(f, f),
+                                    inner,
+                                    d_gate_up.col_range(0, f),
+                                    d_gate_up.col_range(f, f),
+                                    {},
+                                    {},
+                                    at.experts().activation});
+}
+
+void ExpertSublayer::backward_down_lora(const LayerSite& at, const TensorView& dy,
+                                        const TensorView& product, const TensorView& inner,
+                                        float* d_weights) {
+    const ExpertRoutes& routes = at.saved.routes;
     const ExpertLoraLinear::Site site = lora_site(at);
     const bool lora = lora_.is_on(site, Linear::down);
     const TensorView s = lora ? tools_.workspace.expert_s(dy.rows, 0) : TensorView{};
@@ -120,23 +153,11 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
-    const TensorView& gate_up = at.saved.gate_up;
-    const std::int64_t f = experts.size;
     const TensorView rows = tools_.workspace.expert_rows(routes.copies());
-    const TensorView inner = tools_.workspace.expert_inner(routes.copies());
     const TensorView d_gate_up = tools_.workspace.expert_gradient(routes.copies());
     float* d_weights = tools_.workspace.expert_weights();
-    tools_.backend.gather_rows({rows, dy, routes.rows});
-    backward_down(at, rows, inner, d_weights);
-    tools_.backend.swiglu_backward({gate_up.col_range(0, f),
-                                    gate_up.col_range(f, f),
-                                    inner,
-                                    d_gate_up.col_range(0, f),
-                                    d_gate_up.col_range(f, f),
-                                    {},
-                                    {},
-                                    at.experts().activation});
-    multiply(at, weights.gate_up, d_gate_up, rows, ExpertProduct::Way::backward);
+    backward_down(at, dy, d_gate_up, d_weights);
+    multiply(at, weights.gate_up, d_gate_up, rows, true);
     backward_gate_up(at, h, d_gate_up, rows);
     const TensorView d_logits = tools_.workspace.router(dy.rows);
     tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});

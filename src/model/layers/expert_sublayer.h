@@ -22,17 +22,22 @@ class ExpertSublayer final : public Sublayer {
     static ExpertLoraLinear::Site lora_site(const LayerSite& at) {
         return {at.layer, at.rows, at.saved.routes};
     }
-    /// saved.routes and saved.gate_up of h [T, H].
-    void make_gate_up(const LayerSite& at, const TensorView& h);
+    /// saved.routes and saved.gate_up of h [T, H]; what they make through the activation, where
+    /// `product` has data.
+    void make_gate_up(const LayerSite& at, const TensorView& h, const TensorView& product);
     /// The branch's sum, behind make_gate_up.
-    void combine(const LayerSite& at, const Branch& branch);
+    void combine(const LayerSite& at, const Branch& branch, const TensorView& product);
     /// y += LoRA of x on the linear; `number`: its columns of S.
     void add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
                   const TensorView& y);
+    /// From dy [T, H] to the gradients of gate_up and of the router's weights; those of down's
+    /// LoRA.
+    void backward_down(const LayerSite& at, const TensorView& dy, const TensorView& d_gate_up,
+                       float* d_weights);
     /// From dy, of rows without their weights, to inner, as that of the product with them; the
     /// gradients of down's LoRA.
-    void backward_down(const LayerSite& at, const TensorView& dy, const TensorView& inner,
-                       float* d_weights);
+    void backward_down_lora(const LayerSite& at, const TensorView& dy, const TensorView& product,
+                            const TensorView& inner, float* d_weights);
     /// Whether backward needs h.
     bool needs_input(const LayerSite& at);
     /// rows += what LoRA of gate and up has of the gradient of their input; their gradients.
@@ -42,9 +47,9 @@ class ExpertSublayer final : public Sublayer {
     void backward_to_input(const LayerSite& at, const TensorView& h, const TensorView& dy,
                            const TensorView& dh);
     void multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
-                  const TensorView& y, ExpertProduct::Way way);
+                  const TensorView& y, bool backward);
     /// What gate and up made, through the activation.
-    TensorView product_of(const LayerSite& at);
+    void make_product(const LayerSite& at, const TensorView& product);
 
     const LayerTools& tools_;
     ExpertLoraLinear lora_;

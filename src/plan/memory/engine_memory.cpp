@@ -182,6 +182,14 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     return kernels::lora_gated_backward_bytes(tiles, f, tokens);
 }
 
+/// expert_down_backward: parts of the gradients of a router's weights.
+std::int64_t expert_scratch(const ReplicaView& view) {
+    const ExpertSpec* experts = view.lane_model.experts();
+    if (experts == nullptr || !joins_experts(view, *experts)) return 0;
+    return view.replica.microbatch_tokens * experts->per_token *
+           kernels::expert_parts_bytes(experts->size);
+}
+
 }  // namespace
 
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
@@ -198,7 +206,7 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
         widest = std::max(widest, shape.in + shape.out + blocks * view.replica.saved_columns);
     }
     const ModelSpec& model = view.lane_model;
-    widest = std::max(widest, widest_product(model.layer(0), model.hidden_size));
+    widest = std::max(widest, widest_product(view, model.layer(0)));
     std::int64_t elements = rows_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
         const std::int64_t rows = rows_alike(logits_chunk(view).rows).largest;
@@ -231,7 +239,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
         const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
         if (shape.count > 0) count(shape);
     }
-    bytes = std::max(bytes, gated_scratch(view, users));
+    bytes = std::max({bytes, gated_scratch(view, users), expert_scratch(view)});
     const auto any_on = [&](Linear linear) {
         return std::any_of(
             users.adapters.begin(), users.adapters.end(),

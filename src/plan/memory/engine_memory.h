@@ -30,9 +30,10 @@ std::uint64_t table_ring_bytes(const ReplicaView& view);
 
 /// CudaBackend::reserve_workspace, the largest of its uses: lora_shrink, lora_backward and
 /// lora_grad_a of a group of linears together or one by one, and the gated ones, by the formulas of
-/// kernels/lora/lora_sizes.h (the fp32 kernels use none); cross_entropy of a chunk's rows,
-/// sum_squares and adamw. A pass over rows has at most min(ceil(T / 128), processors x 2 /
-/// ceil(columns / 256)) tiles and one for each adapter of the group.
+/// kernels/lora/lora_sizes.h (the fp32 kernels use none); expert_down_backward, with
+/// joins_experts(); cross_entropy of a chunk's rows, sum_squares and adamw. A pass over rows has at
+/// most min(ceil(T / 128), processors x 2 / ceil(columns / 256)) tiles and one for each adapter of
+/// the group.
 std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
                                      const StagePlan& stage);
 

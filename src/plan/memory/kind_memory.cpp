@@ -46,10 +46,9 @@ void add_own_scratch(const DenseSpec& /*none*/, const ReplicaView& /*view*/,
 
 void add_saved(const ExpertSpec& experts, const ReplicaView& view, SavedArrays& saved) {
     const std::uint64_t e = compute_bytes(view.plan);
-    const std::int64_t t = view.replica.microbatch_tokens;
     saved.add({&Slot::gate_up, experts.per_token * 2 * experts.size, e});
     saved.add({&Slot::s_down, view.replica.saved_columns, e});
-    saved.add({&Slot::routes, 0, 0, routes_layout(experts, t).bytes});
+    saved.add({&Slot::routes, 0, 0, routes_layout(view, experts).bytes});
 }
 
 std::uint64_t held_beside_linears(const ExpertSpec& experts, const ReplicaView& view) {
@@ -66,7 +65,9 @@ void add_own_scratch(const ExpertSpec& experts, const ReplicaView& view, Workspa
     layout.router = aligned_array(t * experts.count, e);
     layout.expert_rows = aligned_array(copies * view.lane_model.hidden_size, e);
     layout.expert_product = aligned_array(copies * experts.size, e);
-    layout.expert_inner = layout.expert_product;
+    if (!joins_experts(view, experts) || view.plan.expert_lora) {
+        layout.expert_inner = layout.expert_product;
+    }
     layout.expert_gradient = aligned_array(copies * 2 * experts.size, e);
     layout.expert_weights = aligned_array(copies, size_of(DType::f32));
     if (!view.plan.expert_lora) return;
@@ -128,10 +129,11 @@ std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size) {
     return experts != nullptr ? 2 * experts->size * hidden_size : 0;
 }
 
-std::int64_t widest_product(const LayerSpec& layer, std::int64_t hidden_size) {
+std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer) {
     const ExpertSpec* experts = layer.experts();
     if (experts == nullptr) return 0;
-    return hidden_size + std::max(2 * experts->size, experts->count);
+    const std::int64_t of_expert = joins_experts(view, *experts) ? 0 : 2 * experts->size;
+    return view.lane_model.hidden_size + std::max(of_expert, experts->count);
 }
 
 }  // namespace loratrain

@@ -45,7 +45,7 @@ void add_scratch(const ReplicaView& view, const LayerSpec& layer, WorkspaceLayou
 
 /// Elements of the largest frozen matrix outside the groups that one product reads.
 std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size);
-/// Columns that the widest product outside the groups reads and makes.
-std::int64_t widest_product(const LayerSpec& layer, std::int64_t hidden_size);
+/// Columns that the widest GEMM outside the groups reads and makes.
+std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer);
 
 }  // namespace loratrain

@@ -123,7 +123,15 @@ class BytesOnStage {
 
 }  // namespace
 
-RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
+bool joins_experts(const ReplicaView& view, const ExpertSpec& experts) {
+    constexpr std::int64_t multiple = 8;
+    return view.plan.backend == BackendKind::cuda && view.plan.compute == DType::bf16 &&
+           !weights_are_staged(view.plan) && view.lane_model.hidden_size % multiple == 0 &&
+           experts.size % multiple == 0 && view.replica.saved_columns % multiple == 0;
+}
+
+RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
+    const std::int64_t rows = view.replica.microbatch_tokens;
     RoutesLayout layout;
     const auto take = [&](std::int64_t numbers) {
         const std::uint64_t start = layout.bytes;
@@ -137,6 +145,11 @@ RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows) {
     layout.places = take(copies);
     layout.rows = take(copies);
     layout.offsets = take(experts.count + 1);
+    if (!joins_experts(view, experts)) return layout;
+    layout.tiles =
+        take(kernels::most_expert_tiles(copies, experts.count) * kernels::expert_tile_bytes / 4);
+    layout.counters = take(2);
+    layout.entries = take(copies);
     return layout;
 }
 

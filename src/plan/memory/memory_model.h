@@ -37,7 +37,11 @@ struct LayerSlotLayout {
 /// Of any layer: sizes are alike in all (config/model_limits.h). What there is says kind_memory.h.
 LayerSlotLayout layer_slot_layout(const ReplicaView& view);
 
-/// Offsets of the parts of ExpertRoutes of so many rows; fp32 and int32.
+/// Whether a GPU makes the products of all experts at once (ExpertRoutes::tiles): in bf16, of
+/// weights in bf16, sizes in eights.
+bool joins_experts(const ReplicaView& view, const ExpertSpec& experts);
+
+/// Offsets of the parts of ExpertRoutes of a microbatch; fp32 and int32.
 struct RoutesLayout {
     std::uint64_t probabilities = 0;
     std::uint64_t weights = 0;
@@ -45,9 +49,13 @@ struct RoutesLayout {
     std::uint64_t places = 0;
     std::uint64_t rows = 0;
     std::uint64_t offsets = 0;
+    /// Only with joins_experts().
+    std::uint64_t tiles = 0;
+    std::uint64_t counters = 0;
+    std::uint64_t entries = 0;
     std::uint64_t bytes = 0;
 };
-RoutesLayout routes_layout(const ExpertSpec& experts, std::int64_t rows);
+RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts);
 
 /// x [T, H] between layers, with room for a message tail.
 std::uint64_t boundary_bytes(const ReplicaView& view);
@@ -102,7 +110,8 @@ struct WorkspaceLayout {
     std::uint64_t offload = 0;         ///< the same for each of offload_buffers()
     std::uint64_t router = 0;          ///< with experts: logits, or their gradient [T, E]
     std::uint64_t expert_rows = 0;     ///< rows in the order of experts [T k, H]
-    std::uint64_t expert_product = 0;  ///< [T k, F], as expert_inner
+    std::uint64_t expert_product = 0;  ///< [T k, F]
+    /// The same; only without joins_experts() or with Plan::expert_lora.
     std::uint64_t expert_inner = 0;
     std::uint64_t expert_gradient = 0;  ///< [T k, 2F]
     std::uint64_t expert_weights = 0;   ///< gradient of weights [T, k] fp32

@@ -115,6 +115,43 @@ TEST(EngineMemory, GemmsAreTimedWithTheMostRowsAlike) {
     EXPECT_EQ(layout_of(test).gemm_timing, grown(rows * (4096 + 128256) * 2 + 512));
 }
 
+/// A layer's products of experts at once need tables of tiles and parts of the gradients of the
+/// router's weights, and have no inner gradients; one by one it is the other way round.
+TEST(EngineMemory, ProductsOfAllExpertsAtOnce) {
+    Case test = large_case();
+    test.model.descriptions.front().mlp = ExpertSpec{128, 8, 768, true};
+    test.model.layers = 2;
+    for (AdapterJob& adapter : test.job.adapters) adapter.targets = all_linears();
+    const std::uint64_t copies = 8192U * 8;
+    const Plan joined = test.plan();
+    const auto joins = [](const Plan& plan) {
+        return joins_experts(only_replica(plan), *plan.model.experts());
+    };
+    ASSERT_TRUE(joins(joined));
+    EXPECT_GE(layout_of(test).operator_scratch, copies * 3 * 4);
+    const auto bytes_of_routes = [](const Plan& plan) {
+        return routes_layout(only_replica(plan), *plan.model.experts()).bytes;
+    };
+    const auto inner_of = [](const Plan& plan) {
+        const ReplicaView view = only_replica(plan);
+        return workspace_layout(view, view.replica.stages[0]).expert_inner;
+    };
+    EXPECT_EQ(inner_of(joined), 0U);
+    const std::uint64_t tables =
+        aligned((copies / 128 + 128) * 16) + aligned(2 * 4) + aligned(copies * 4);
+    for (const bool odd : {true, false}) {
+        Plan plan = joined;
+        if (odd) std::get<ExpertSpec>(plan.model.descriptions.front().mlp).size = 764;
+        if (!odd) plan.weights = WeightFormat::f32;
+        EXPECT_FALSE(joins(plan));
+        EXPECT_EQ(bytes_of_routes(joined), bytes_of_routes(plan) + tables);
+        EXPECT_EQ(inner_of(plan), copies * (odd ? 764U : 768U) * 2);
+    }
+    Plan lora = joined;
+    lora.expert_lora = true;
+    EXPECT_EQ(inner_of(lora), copies * 768 * 2);
+}
+
 TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
     Case test = large_case();
     test.cluster.device = "a100";

@@ -1,0 +1,149 @@
+#include "reference/experts.h"
+#include "support/backend_case.h"
+#include "support/expert_routes.h"
+
+namespace loratrain {
+namespace {
+
+using reference::HostMatrix;
+
+/// A router and the sides of experts. Of logits_of() some experts have no rows, some one.
+struct ProductCase {
+    RouterCase router;
+    std::int64_t hidden;
+    std::int64_t size;
+};
+constexpr ProductCase product_cases[] = {
+    {{0, 4, 2, true}, 16, 8},     {{1, 4, 2, true}, 64, 32},      {{9, 8, 3, true}, 72, 40},
+    {{40, 6, 2, true}, 30, 20},   {{300, 3, 1, true}, 136, 104},  {{257, 6, 2, true}, 256, 128},
+    {{70, 40, 8, false}, 24, 12}, {{700, 12, 2, true}, 200, 264},
+};
+
+class ExpertProductsTest : public BackendTest {
+  protected:
+    /// Everything that an op of the case may read.
+    struct Made {
+        Made(Backend& backend, const ProductCase& of)
+            : logits(logits_of(of.router, backend.compute_dtype())),
+              routes(logits, of.router.per_token, of.router.normalised),
+              device(backend, of.router) {
+            const DeviceMatrix of_device(backend, logits);
+            backend.route({of_device.view(), device.routes, of.router.normalised});
+        }
+        HostMatrix logits;
+        reference::Routes routes;
+        DeviceRoutes device;
+    };
+};
+
+void expect_weights_near(const std::vector<float>& found, const std::vector<double>& expected,
+                         double limit) {
+    ASSERT_EQ(found.size(), expected.size());
+    double largest = 1e-30;
+    for (const double value : expected) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], expected[i], limit * largest) << i;
+    }
+}
+
+TEST_P(ExpertProductsTest, MultiplyAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix w = random(of.router.experts * of.size, of.hidden, 3);
+        const DeviceMatrix device_w(backend(), w);
+        for (const bool backward : {false, true}) {
+            const HostMatrix x = random(copies, backward ? of.size : of.hidden, 4);
+            const HostMatrix expected = expert_product(made.routes, x, w, backward);
+            const DeviceMatrix device_x(backend(), x, 8);
+            const DeviceMatrix y(backend(), HostMatrix(copies, expected.cols), 16);
+            const ExpertProduct op{device_x.view(), device_w.view(), y.view(), made.device.routes,
+                                   backward};
+            backend().multiply_experts(op);
+            expect_close(y, expected, "multiply_experts");
+            const HostMatrix first = y.download();
+            backend().multiply_experts(op);
+            EXPECT_EQ(y.download().values, first.values) << "two runs";
+        }
+    }
+}
+
+TEST_P(ExpertProductsTest, GateUpAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix h = random(of.router.tokens, of.hidden, 5);
+        const HostMatrix w = random(of.router.experts * 2 * of.size, of.hidden, 6);
+        const HostMatrix expected = expert_product(made.routes, gathered(made.routes, h), w, false);
+        const DeviceMatrix device_h(backend(), h, 8);
+        const DeviceMatrix device_w(backend(), w);
+        const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
+        const DeviceMatrix product(backend(), HostMatrix(copies, of.size), 8);
+        for (const bool with_product : {true, false}) {
+            const DeviceMatrix gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
+            backend().expert_gate_up({device_h.view(), device_w.view(), gate_up.view(),
+                                      with_product ? product.view() : TensorView{}, rows.view(),
+                                      made.device.routes});
+            expect_close(gate_up, expected, "gate_up");
+            // Of what is stored.
+            expect_close(product, reference::gated_product(gate_up.download()), "product");
+        }
+    }
+}
+
+TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix dy = random(of.router.tokens, of.hidden, 7);
+        const HostMatrix w = random(of.router.experts * of.hidden, of.size, 8);
+        const HostMatrix gate_up = random(copies, 2 * of.size, 9);
+        HostMatrix inner = expert_product(made.routes, gathered(made.routes, dy), w, true);
+        const HostMatrix product = reference::gated_product(gate_up);
+        std::vector<double> d_weights(static_cast<std::size_t>(copies));
+        const std::vector<float> weights_of_rows = made.device.weights.download();
+        for (std::int64_t i = 0; i < copies; ++i) {
+            const std::int64_t place = made.routes.places[static_cast<std::size_t>(i)];
+            for (std::int64_t c = 0; c < of.size; ++c) {
+                d_weights[static_cast<std::size_t>(i)] += inner(place, c) * product(place, c);
+                inner(place, c) *= weights_of_rows[static_cast<std::size_t>(i)];
+            }
+        }
+        const DeviceMatrix device_dy(backend(), dy, 8);
+        const DeviceMatrix device_w(backend(), w);
+        const DeviceMatrix device_gate_up(backend(), gate_up);
+        const DeviceMatrix d_gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
+        const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
+        const DeviceMatrix scratch[] = {{backend(), HostMatrix(copies, of.size)},
+                                        {backend(), HostMatrix(copies, of.size)}};
+        const DeviceVector<float> found_d(
+            backend(), std::vector<float>(static_cast<std::size_t>(copies), 3.0F));
+        backend().expert_down_backward({device_dy.view(), device_w.view(), device_gate_up.view(),
+                                        d_gate_up.view(), found_d.data(), rows.view(),
+                                        scratch[0].view(), scratch[1].view(), made.device.routes});
+        expect_close(d_gate_up, reference::gated_gradient(gate_up, inner), "d_gate_up");
+        expect_weights_near(found_d.download(), d_weights, dtype() == DType::f32 ? 1e-5 : 1e-2);
+        expect_close(device_gate_up, gate_up, "gate_up is only read");
+    }
+}
+
+TEST_P(ExpertProductsTest, RefuseShapesThatDoNotFit) {
+    const ProductCase of{{4, 4, 2, true}, 8, 8};
+    const Made made(backend(), of);
+    const DeviceMatrix x(backend(), HostMatrix(8, 8));
+    const DeviceMatrix y(backend(), HostMatrix(8, 16));
+    const DeviceMatrix w(backend(), HostMatrix(4 * 8, 8));
+    EXPECT_THROW(
+        backend().multiply_experts({x.view(), w.view(), y.view(), made.device.routes, false}),
+        std::exception);
+    EXPECT_THROW(
+        backend().expert_gate_up({x.view(), w.view(), y.view(), {}, x.view(), made.device.routes}),
+        std::exception);
+}
+
+LORATRAIN_FOR_EACH_BACKEND(ExpertProductsTest);
+INSTANTIATE_TEST_SUITE_P(SharedLimits, ExpertProductsTest, testing::ValuesIn(shared_limit_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace loratrain
