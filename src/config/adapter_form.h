@@ -15,10 +15,10 @@ namespace loratrain {
 /// ask the bank for tensors by their role.
 
 /// What a tensor is to the operators: y = W x + scale * B (A x); of DoRA that times m / |W + scale
-/// * B A| row by row (model/dora_linear.h). PiSSA and OLoRA take from W what they start with: y = W
-/// x + scale * (B A - B0 A0) x, where the base that adapters share stays as it is. Of VeRA y = W x
-/// + diag(scale_b) B diag(scale_d) A x, where A and B are corners of two random matrices that all
-/// of its linears share (io/adapters/vera_projections.h).
+/// * B A| row by row (model/dora_linear.cpp). PiSSA and OLoRA take from W what they start with: y =
+/// W x + scale * (B A - B0 A0) x, where the base that adapters share stays as it is. Of VeRA y =
+/// W x + diag(scale_b) B diag(scale_d) A x, where A and B are corners of two random matrices that
+/// all of its linears share (io/adapters/vera_projections.h).
 enum class TensorRole : std::uint8_t {
     a,
     b,

@@ -1,15 +1,18 @@
-#include "model/dora_linear.h"
-
 #include <algorithm>
+#include <map>
+#include <tuple>
 
+#include "backend/rank_group.h"
 #include "base/error.h"
+#include "model/group_product.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
 namespace {
 
-const LoraSlot& slot_of(const DoraLinear::Site& site, const LoraSegment& segment) {
-    return site.slots[static_cast<std::size_t>(segment.slot)];
+const LoraSlot& slot_of(const LinearSite& at, const LoraSegment& segment) {
+    return at.slots[static_cast<std::size_t>(segment.slot)];
 }
 
 TensorView rows_of(const LoraSegment& segment, const TensorView& view) {
@@ -17,149 +20,202 @@ TensorView rows_of(const LoraSegment& segment, const TensorView& view) {
 }
 
 template <class Visit>
-void for_each_magnitude(const DoraLinear::Site& site, const Visit& visit) {
-    for (const LoraSegment& segment : site.rows.segments) {
-        const LoraSlot& slot = slot_of(site, segment);
+void for_each_magnitude(const LinearSite& at, const Visit& visit) {
+    for (const LoraSegment& segment : at.rows().segments) {
+        const LoraSlot& slot = slot_of(at, segment);
         if (slot.rank > 0 && slot.magnitude != nullptr && segment.begin < segment.end) {
             visit(segment, slot);
         }
     }
 }
 
+/// DoRA (Liu et al., 2024), for the rows of adapters that have magnitudes m [N] on a linear; n [N]
+/// are the norms of the rows of W + scale B A, taken as constant, g = m / n, and x' = drop(x). As
+/// PEFT (tuners/lora/dora.py), where a LoRA layer that drops its input drops that of the added
+/// product with W too:
+///
+///   forward:   Y += (g - 1) ∘ V,  V = X' Wᵀ + S Bᵀ
+///   backward:  dm += sum over rows of dY ∘ V / n,  dX += drop'((g - 1) ∘ dY W),
+///              and LoRA's own gradients are those of g ∘ dY
+///
+/// Without dropout V is what LoRA's forward adds to Y, and dX that of g ∘ dY: rows are scaled in
+/// place, and dm takes V from Y = g ∘ V where that was kept; else it needs a product of its own.
+class DoraLinear : public LinearForm {
+  public:
+    explicit DoraLinear(const FormParts& parts)
+        : LinearForm(parts.bank, TensorRole::magnitude),
+          workspace_(parts.workspace),
+          lanes_(parts.lanes),
+          backend_(parts.backend) {}
+
+    bool needs_input() const override { return true; }
+
+    /// Rows drop their input, or y was not kept.
+    bool reads_weights(const LinearSite& at, const TensorView& y) const override {
+        bool any = false;
+        for_each_magnitude(at, [&](const LoraSegment&, const LoraSlot& slot) {
+            any = any || slot.dropout > 0 || y.data == nullptr;
+        });
+        return any;
+    }
+
+    /// Keeps the residual of rows that do not drop in the scratch of gradients, and zeroes them, so
+    /// that the product alone is scaled.
+    TensorView begin(const LinearSite& at, const TensorView& y,
+                     const TensorView& residual) override {
+        backend_.copy({y, residual});
+        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+            if (slot.dropout > 0) return;
+            const TensorView rows = rows_of(segment, y);
+            LORATRAIN_CHECK(rows.ld == rows.cols, "sums with gaps between rows");
+            backend_.copy({kept_rows(segment, y), rows});
+            backend_.zero(rows.data,
+                          static_cast<std::size_t>(rows.rows * rows.cols) * size_of(rows.dtype));
+        });
+        return y;
+    }
+
+    /// Uses the scratch of gradients.
+    void forward(const LinearSite& at, const TensorView& x, const TensorView& y,
+                 bool begun) override {
+        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+            update_norms(at, segment);
+            const TensorView rows = rows_of(segment, y);
+            const TensorView other = kept_rows(segment, y);
+            if (slot.dropout > 0) {
+                multiply(at, segment, x, workspace_.inner(x.rows, x.cols), other);
+                backend_.dora_scale({rows, other, slot.magnitude, slot.squares, true, true});
+            } else if (begun) {
+                backend_.dora_scale({other, rows, slot.magnitude, slot.squares, false, true});
+                backend_.copy({rows, other});
+            } else {
+                backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+            }
+        });
+    }
+
+    /// g ∘ dY, where dY has another factor 1: dy itself or a copy in scratch, inner() or, of
+    /// linears that are cut by columns, gradient().
+    std::optional<TensorView> lora_gradient(const LinearSite& at, const TensorView& dy) override {
+        if (!reads_weights(at, {})) return dy;
+        const TensorView copy = is_cut_by_columns(at.linear)
+                                    ? workspace_.gradient(dy.rows, dy.cols, dy.cols)
+                                    : workspace_.inner(dy.rows, dy.cols);
+        backend_.copy({copy, dy});
+        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+            const TensorView rows = rows_of(segment, copy);
+            backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+        });
+        return copy;
+    }
+
+    /// Uses inner(), which may have y.
+    void add_gradients(const LinearSite& at, const Backward& of) override {
+        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+            const TensorView dy = rows_of(segment, of.dy);
+            if (slot.dropout == 0 && of.y.data != nullptr) {
+                backend_.dora_grad_magnitude({dy, rows_of(segment, of.y), slot.squares,
+                                              slot.grad_magnitude, slot.magnitude});
+                return;
+            }
+            const TensorView v = rows_of(segment, workspace_.inner(of.x.rows, at.w.rows));
+            multiply(at, segment, of.x, of.dropped, v);
+            backend_.dora_grad_magnitude({dy, v, slot.squares, slot.grad_magnitude});
+        });
+    }
+
+    /// Use input(), and gradient() of linears that are cut by columns; of the others dY, which lies
+    /// there, is lost.
+    bool begin_dx(std::span<const LinearSite> linears, const TensorView& dy,
+                  const TensorView& /*dx*/) override {
+        for (const LinearSite& at : linears) {
+            const TensorView own = at.columns_of(dy);
+            for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+                if (slot.dropout > 0) return;
+                const TensorView rows = rows_of(segment, own);
+                if (is_cut_by_columns(at.linear)) backend_.copy({kept_rows(segment, own), rows});
+                backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+            });
+        }
+        return false;
+    }
+
+    void finish_dx(std::span<const LinearSite> linears, const TensorView& dy,
+                   const TensorView& dx) override {
+        for (const LinearSite& at : linears) {
+            const bool copied = is_cut_by_columns(at.linear);
+            const TensorView whole = at.columns_of(dy);
+            for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+                const TensorView own = rows_of(segment, whole);
+                const TensorView other = copied ? kept_rows(segment, whole) : own;
+                if (slot.dropout == 0) {
+                    if (copied) backend_.copy({own, other});
+                    return;
+                }
+                backend_.dora_scale({other, own, slot.magnitude, slot.squares, true, false});
+                const TensorView product =
+                    rows_of(segment, workspace_.input(dy.rows, dx.cols, dx.cols));
+                backend_.gemm({other, at.w, product});
+                drop(at, segment, rows_of(segment, dx), product, true);
+            });
+        }
+    }
+
+  private:
+    using Place = std::tuple<AdapterId, std::int32_t, Linear>;
+
+    /// |W + scale B A|² per row over all lanes, where the adapter has changed since.
+    void update_norms(const LinearSite& at, const LoraSegment& segment) {
+        const AdapterId adapter = at.rows().adapters[static_cast<std::size_t>(segment.slot)];
+        const std::int64_t version = bank_.version(adapter);
+        const auto [known, added] =
+            versions_.try_emplace({adapter, at.group->layer, at.linear}, version);
+        if (!added && known->second == version) return;
+        known->second = version;
+        const LoraSlot& slot = slot_of(at, segment);
+        backend_.dora_norms({at.w, slot, slot.squares});
+        if (!is_cut_by_columns(at.linear)) return;
+        lanes_.all->all_reduce(matrix(slot.squares, DType::f32, 1, at.w.rows));
+    }
+
+    /// V of a segment's rows; x' is written to `dropped`.
+    void multiply(const LinearSite& at, const LoraSegment& segment, const TensorView& x,
+                  const TensorView& dropped, const TensorView& v) {
+        TensorView input = rows_of(segment, x);
+        if (slot_of(at, segment).dropout > 0) {
+            input = rows_of(segment, dropped);
+            drop(at, segment, input, rows_of(segment, x), false);
+        }
+        multiply_rows(backend_, input, at.w, v, {});
+        const LoraSegment here{segment.slot, 0, v.rows, segment.step};
+        PackedRows rows = at.rows().packed;
+        rows.positions += segment.begin;
+        rows.sample_ids += segment.begin;
+        backend_.lora_expand({{at.slots, rows_of(segment, at.s)}, v, {{&here, 1}, rows}});
+    }
+
+    /// Of the scratch of gradients, in the shape of `like`.
+    TensorView kept_rows(const LoraSegment& segment, const TensorView& like) const {
+        return rows_of(segment, workspace_.gradient(like.rows, like.cols, like.cols));
+    }
+
+    void drop(const LinearSite& at, const LoraSegment& segment, const TensorView& y,
+              const TensorView& x, bool accumulate) {
+        const PackedRows& rows = at.rows().packed;
+        backend_.drop_rows({y, x, slot_of(at, segment), rows.positions + segment.begin,
+                            rows.sample_ids + segment.begin, segment.step, accumulate});
+    }
+
+    const Workspace& workspace_;
+    StageLanes lanes_;
+    Backend& backend_;
+    std::map<Place, std::int64_t> versions_;  ///< of the norms (AdapterBank::version)
+};
+
 }  // namespace
 
-bool DoraLinear::needs_product(const Site& site, const TensorView& y) {
-    bool any = false;
-    for_each_magnitude(site, [&](const LoraSegment&, const LoraSlot& slot) {
-        any = any || slot.dropout > 0 || y.data == nullptr;
-    });
-    return any;
-}
-
-void DoraLinear::update_norms(const Site& site, const LoraSegment& segment) {
-    const AdapterId adapter = site.rows.adapters[static_cast<std::size_t>(segment.slot)];
-    const std::int64_t version = bank_.version(adapter);
-    const auto [known, added] = versions_.try_emplace({adapter, site.layer, site.linear}, version);
-    if (!added && known->second == version) return;
-    known->second = version;
-    const LoraSlot& slot = slot_of(site, segment);
-    backend_.dora_norms({site.w, slot, slot.squares});
-    const bool in_is_cut = site.linear == Linear::o || site.linear == Linear::down;
-    if (in_is_cut) lanes_.all->all_reduce(matrix(slot.squares, DType::f32, 1, site.w.rows));
-}
-
-void DoraLinear::drop(const Site& site, const LoraSegment& segment, const TensorView& y,
-                      const TensorView& x, bool accumulate) {
-    const PackedRows& rows = site.rows.packed;
-    backend_.drop_rows({y, x, slot_of(site, segment), rows.positions + segment.begin,
-                        rows.sample_ids + segment.begin, segment.step, accumulate});
-}
-
-void DoraLinear::product(const Site& site, const LoraSegment& segment, const TensorView& x,
-                         const TensorView& s, const TensorView& dropped, const TensorView& v) {
-    TensorView input = rows_of(segment, x);
-    if (slot_of(site, segment).dropout > 0) {
-        input = rows_of(segment, dropped);
-        drop(site, segment, input, rows_of(segment, x), false);
-    }
-    Gemm op;
-    op.a = input;
-    op.b = site.w;
-    op.c = v;
-    op.transpose_b = true;
-    backend_.gemm(op);
-    const LoraSegment here{segment.slot, 0, v.rows, segment.step};
-    PackedRows rows = site.rows.packed;
-    rows.positions += segment.begin;
-    rows.sample_ids += segment.begin;
-    backend_.lora_expand({{site.slots, rows_of(segment, s)}, v, {{&here, 1}, rows}});
-}
-
-void DoraLinear::keep_sums(const Site& site, const TensorView& y) {
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        if (slot.dropout > 0) return;
-        const TensorView rows = rows_of(segment, y);
-        LORATRAIN_CHECK(rows.ld == rows.cols, "sums with gaps between rows");
-        backend_.copy(kept_rows(segment, y), rows);
-        backend_.zero(rows.data,
-                      static_cast<std::size_t>(rows.rows * rows.cols) * size_of(rows.dtype));
-    });
-}
-
-TensorView DoraLinear::kept_rows(const LoraSegment& segment, const TensorView& like) const {
-    return rows_of(segment, workspace_.gradient(like.rows, like.cols, like.cols));
-}
-
-void DoraLinear::forward(const Site& site, const TensorView& x, const TensorView& s,
-                         const TensorView& y, bool kept) {
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        update_norms(site, segment);
-        const TensorView rows = rows_of(segment, y);
-        const TensorView other = kept_rows(segment, y);
-        if (slot.dropout > 0) {
-            product(site, segment, x, s, workspace_.inner(x.rows, x.cols), other);
-            backend_.dora_scale({rows, other, slot.magnitude, slot.squares, true, true});
-        } else if (kept) {
-            backend_.dora_scale({other, rows, slot.magnitude, slot.squares, false, true});
-            backend_.copy(rows, other);
-        } else {
-            backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
-        }
-    });
-}
-
-TensorView DoraLinear::scaled(const Site& site, const TensorView& dy) {
-    if (!needs_product(site, {})) return dy;
-    const TensorView copy = site.alone ? workspace_.gradient(dy.rows, dy.cols, dy.cols)
-                                       : workspace_.inner(dy.rows, dy.cols);
-    backend_.copy(copy, dy);
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        const TensorView rows = rows_of(segment, copy);
-        backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
-    });
-    return copy;
-}
-
-void DoraLinear::backward_m(const Site& site, const TensorView& x, const TensorView& dy,
-                            const TensorView& s, const TensorView& dropped, const TensorView& y) {
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        if (slot.dropout == 0 && y.data != nullptr) {
-            backend_.dora_grad_magnitude({rows_of(segment, dy), rows_of(segment, y), slot.squares,
-                                          slot.grad_magnitude, slot.magnitude});
-            return;
-        }
-        const TensorView v = rows_of(segment, workspace_.inner(x.rows, site.w.rows));
-        product(site, segment, x, s, dropped, v);
-        backend_.dora_grad_magnitude({rows_of(segment, dy), v, slot.squares, slot.grad_magnitude});
-    });
-}
-
-void DoraLinear::before_x(const Site& site, const TensorView& dy) {
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        if (slot.dropout > 0) return;
-        const TensorView rows = rows_of(segment, dy);
-        if (site.alone) backend_.copy(kept_rows(segment, dy), rows);
-        backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
-    });
-}
-
-void DoraLinear::after_x(const Site& site, const TensorView& dy, const TensorView& dx) {
-    for_each_magnitude(site, [&](const LoraSegment& segment, const LoraSlot& slot) {
-        const TensorView own = rows_of(segment, dy);
-        const TensorView other = site.alone ? kept_rows(segment, dy) : own;
-        if (slot.dropout == 0) {
-            if (site.alone) backend_.copy(own, other);
-            return;
-        }
-        backend_.dora_scale({other, own, slot.magnitude, slot.squares, true, false});
-        const TensorView product = rows_of(segment, workspace_.input(dy.rows, dx.cols, dx.cols));
-        Gemm op;
-        op.a = other;
-        op.b = site.w;
-        op.c = product;
-        backend_.gemm(op);
-        drop(site, segment, rows_of(segment, dx), product, true);
-    });
+std::unique_ptr<LinearForm> dora_linear(const FormParts& parts) {
+    return std::make_unique<DoraLinear>(parts);
 }
 
 }  // namespace loratrain

@@ -4,20 +4,16 @@
 
 namespace loratrain {
 
-FactorPads::FactorPads(const ReplicaView& view, const AdapterBank& bank, VeraLinear& vera,
-                       Backend& backend)
-    : view_(view), bank_(bank), vera_(vera), backend_(backend) {}
-
-void FactorPads::pack(const GroupSite& site, const TensorView& m) {
+void FactorPads::pack(const GroupSite& site, const Pads& pads) {
     want(site.rows);
     if (are_there(site)) return;
-    append(site, pads_of(site, m));
+    append(site, pads);
     pack_added();
 }
 
-void FactorPads::add(const GroupSite& site, const TensorView& m) {
+void FactorPads::add(const GroupSite& site, const Pads& pads) {
     if (wanted_of_ != &site.rows) want(*(wanted_of_ = &site.rows));
-    if (!are_there(site) && !wants_vera()) append(site, pads_of(site, m));
+    if (!are_there(site) && !wants_projected()) append(site, pads);
 }
 
 void FactorPads::pack_added() {
@@ -28,18 +24,6 @@ void FactorPads::pack_added() {
     slots_used_ = 0;
 }
 
-FactorPads::Pads FactorPads::pads_of(const GroupSite& site, const TensorView& m) const {
-    const GroupWeights& weights = site.weights;
-    const std::int64_t width = site.rows.width;
-    const std::int64_t rows = weights.shape.count * width;
-    if (m.data == nullptr) {
-        return {weights.fp8.b_pad.col_range(0, width), weights.fp8.a_pad.row_range(0, rows)};
-    }
-    const std::int64_t columns = column_blocks(view_, site.group) * width;
-    return {m.row_range(0, weights.shape.out).col_range(weights.shape.in, columns),
-            m.row_range(weights.shape.out, rows).col_range(0, weights.shape.in)};
-}
-
 void FactorPads::want(const LayerRows& rows) {
     wanted_.clear();
     for (const auto& [adapter, column] : rows.pads) {
@@ -48,7 +32,7 @@ void FactorPads::want(const LayerRows& rows) {
     }
 }
 
-bool FactorPads::wants_vera() const {
+bool FactorPads::wants_projected() const {
     return std::any_of(wanted_.begin(), wanted_.end(),
                        [&](const PackedFactors& block) { return bank_.projects(block.adapter); });
 }
@@ -78,8 +62,7 @@ const std::vector<LoraSlot>& FactorPads::gather(const GroupSite& site, Linear li
     std::vector<LoraSlot>& slots = slots_[slots_used_++];
     slots.clear();
     for (const PackedFactors& block : wanted_) {
-        vera_.make_factor(block.adapter, site.layer, linear);
-        slots.push_back(bank_.slot(block.adapter, site.layer, linear));
+        slots.push_back(forms_.slot(block.adapter, site.layer, linear));
         slots.back().column = block.column;
     }
     return slots;

@@ -6,7 +6,7 @@
 
 #include "adapter/adapter_bank.h"
 #include "model/group_site.h"
-#include "model/vera_linear.h"
+#include "model/linear_form.h"
 
 namespace loratrain {
 
@@ -14,29 +14,27 @@ namespace loratrain {
 /// augmented matrix"), or beside its codes: packed where they have changed since the last time.
 class FactorPads {
   public:
-    /// `vera` makes the B of adapters that are VeRA, one layer's at a time.
-    FactorPads(const ReplicaView& view, const AdapterBank& bank, VeraLinear& vera,
-               Backend& backend);
+    FactorPads(const ReplicaView& view, const AdapterBank& bank, LinearForms& forms,
+               Backend& backend)
+        : view_(view), bank_(bank), forms_(forms), backend_(backend) {}
 
-    /// Packs those of the site now. m: its augmented matrix (augmented_shape), of whose columns for
-    /// LoRA it takes as many as the rows have; without data: beside the codes.
-    void pack(const GroupSite& site, const TensorView& m);
-    /// The same for pack_added() to do, all at once. Not where some adapter is VeRA: those are
-    /// packed at each use.
-    void add(const GroupSite& site, const TensorView& m);
-    void pack_added();
-
-  private:
-    /// Where the factors of the group's linears go: b [N, blocks x width] (column_blocks), a
+    /// Where the factors of a group's linears go: b [N, blocks x width] (column_blocks), a
     /// [linears x width, K].
     struct Pads {
         TensorView b;
         TensorView a;
     };
-    Pads pads_of(const GroupSite& site, const TensorView& m) const;
+    /// Packs those of the site now.
+    void pack(const GroupSite& site, const Pads& pads);
+    /// The same for pack_added() to do, all at once. Not where the factors of some adapter are
+    /// there for one layer at a time (AdapterForm::projects): those are packed at each use.
+    void add(const GroupSite& site, const Pads& pads);
+    void pack_added();
+
+  private:
     /// Sets wanted_.
     void want(const LayerRows& rows);
-    bool wants_vera() const;
+    bool wants_projected() const;
     bool are_there(const GroupSite& site) const;
     void append(const GroupSite& site, const Pads& pads);
     /// Slots of a linear of the group whose factors its pads are to hold.
@@ -44,7 +42,7 @@ class FactorPads {
 
     ReplicaView view_;
     const AdapterBank& bank_;
-    VeraLinear& vera_;
+    LinearForms& forms_;
     Backend& backend_;
     const LayerRows* wanted_of_ = nullptr;  ///< of add(), until pack_added()
     std::vector<PackedFactors> wanted_;

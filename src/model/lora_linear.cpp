@@ -4,51 +4,15 @@
 
 namespace loratrain {
 
-namespace {
-
-/// `count` more columns right behind a view, in the same rows.
-TensorView behind(const TensorView& view, std::int64_t first, std::int64_t count) {
-    TensorView pad = view;
-    pad.data = view.offset(0, view.cols + first);
-    pad.cols = count;
-    return pad;
-}
-
-TensorView widened(const TensorView& view, std::int64_t columns) {
-    TensorView wide = view;
-    wide.cols = columns;
-    return wide;
-}
-
-float beta_of(const TensorView& residual) {
-    return residual.data == nullptr ? 0.0F : 1.0F;
-}
-
-/// Columns that follow each other in the same rows as one.
-std::vector<TensorView> joined(const std::array<TensorView, 3>& y, int count) {
-    std::vector<TensorView> wide;
-    for (int i = 0; i < count; ++i) {
-        const TensorView& next = y[static_cast<std::size_t>(i)];
-        if (!wide.empty() && are_side_by_side(wide.back(), next)) {
-            wide.back().cols += next.cols;
-        } else {
-            wide.push_back(next);
-        }
-    }
-    return wide;
-}
-
-}  // namespace
-
 LoraLinear::LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
                        Backend& backend, const StageLanes& lanes)
     : view_(view),
       bank_(bank),
-      workspace_(workspace),
       backend_(backend),
-      dora_(bank, workspace, lanes, backend),
-      vera_(bank, backend),
-      pads_(view, bank, vera_, backend) {}
+      forms_({bank, workspace, lanes, backend}),
+      pads_(view, bank, forms_, backend),
+      product_((view.plan.fp8_linears ? fp8_product
+                                      : augmented_product)({view, workspace, pads_, backend})) {}
 
 bool LoraLinear::has_lora(const Site& site) const {
     const auto& adapters = site.rows.adapters;
@@ -58,298 +22,154 @@ bool LoraLinear::has_lora(const Site& site) const {
            });
 }
 
-bool LoraLinear::has_vera(const Site& site) const {
-    const auto& adapters = site.rows.adapters;
-    return std::any_of(adapters.begin(), adapters.end(),
-                       [&](AdapterId adapter) { return bank_.projects(adapter); });
+std::span<LinearForm* const> LoraLinear::forms_on(const Site& site) {
+    if (!has_lora(site)) return {};
+    return forms_.on(site);
 }
 
-bool LoraLinear::has_starts(const Site& site) const {
-    const auto& adapters = site.rows.adapters;
-    return !site.rows.base_alone &&
-           std::any_of(adapters.begin(), adapters.end(),
-                       [&](AdapterId adapter) { return bank_.has(adapter, TensorRole::start_a); });
+bool LoraLinear::needs_input(const Site& site) {
+    const auto forms = forms_on(site);
+    return std::any_of(forms.begin(), forms.end(),
+                       [](const LinearForm* form) { return form->needs_input(); });
 }
 
-void LoraLinear::subtract_start(const Site& site, int i, const TensorView& from,
-                                const TensorView& to, const TensorView& s, Way way) {
-    auto& [narrow, wide] = starts_;
-    narrow.clear();
-    wide.clear();
-    for (const LoraSlot& slot : gather_slots(site, i)) {
-        LoraSlot start;
-        start.rank = slot.start_a == nullptr ? 0 : slot.rank;
-        start.scale = -slot.scale;
-        start.column = slot.column;
-        start.a = way == Way::forward ? slot.start_a : slot.start_b;
-        narrow.push_back(start);
-        start.a = way == Way::forward ? slot.start_b : slot.start_a;
-        wide.push_back(start);
-    }
-    const LoraTarget shrunk{narrow, s};
-    const LoraTarget expanded{wide, s};
-    backend_.lora_shrink({from, {&shrunk, 1}, site.rows.lora_rows()});
-    backend_.lora_expand_backward({to, {&expanded, 1}, site.rows.lora_rows(), true});
-}
-
-const std::vector<LoraSlot>& LoraLinear::gather_slots(const Site& site, int i) {
-    std::vector<LoraSlot>& slots = slots_[static_cast<std::size_t>(i)];
-    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
-    slots.clear();
+void LoraLinear::gather_slots(const Site& site, LinearSite& at) {
+    at.slots.clear();
     for (std::size_t s = 0; s < site.rows.adapters.size(); ++s) {
-        vera_.make_factor(site.rows.adapters[s], site.layer, linear);
-        LoraSlot slot = bank_.slot(site.rows.adapters[s], site.layer, linear);
+        LoraSlot& slot =
+            at.slots.emplace_back(forms_.slot(site.rows.adapters[s], site.layer, at.linear));
         slot.column = site.rows.columns[s];
         if (site.rows.evaluation) slot.dropout = 0;
-        slots.push_back(slot);
     }
-    return slots;
 }
 
-void LoraLinear::gather_targets(const Site& site, const std::array<TensorView, 3>& s) {
+std::span<LinearSite> LoraLinear::gather(const Site& site, const PerLinear& s) {
     targets_.clear();
-    for (int i = 0; i < site.weights.shape.count; ++i) {
-        targets_.push_back({gather_slots(site, i), s[static_cast<std::size_t>(i)]});
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
+        LinearSite& at = linears_[i];
+        at.group = &site;
+        at.linear = site.weights.shape.linears[i];
+        at.shape = linear_shape(view_.lane_model, at.linear);
+        at.first = first;
+        at.s = s[i];
+        gather_slots(site, at);
+        targets_.push_back({at.slots, at.s});
+        first += at.shape.out;
     }
+    return {linears_.data(), targets_.size()};
 }
 
-TensorView LoraLinear::prepare(const Site& site, bool with_pads) {
-    GroupWeights& weights = site.weights;
-    const TensorView m = gemm_matrix(weights.matrix.view, augmented_shape(view_, site.group),
-                                     workspace_.staged(), backend_);
-    if (weights.matrix.view.residence == WeightResidence::staged) weights.packed_width = -1;
-    if (with_pads) pads_.pack(site, m);
-    return m;
+void LoraLinear::give_weights(std::span<LinearSite> linears) const {
+    const TensorView m = product_->latest_matrix();
+    for (LinearSite& at : linears) {
+        at.w =
+            m.data == nullptr ? m : m.row_range(at.first, at.shape.out).col_range(0, at.shape.in);
+    }
 }
 
 void LoraLinear::pack_all(std::span<const Site> sites) {
     for (const Site& site : sites) {
-        const WeightView& matrix = site.weights.matrix.view;
-        const bool stay = view_.plan.fp8_linears || matrix.residence == WeightResidence::resident;
-        if (!site.rows.augmented || !stay || !has_lora(site)) continue;
-        pads_.add(site,
-                  view_.plan.fp8_linears
-                      ? TensorView{}
-                      : gemm_matrix(matrix, augmented_shape(view_, site.group), nullptr, backend_));
+        if (!site.rows.augmented || !has_lora(site)) continue;
+        if (const auto pads = product_->kept_pads(site)) pads_.add(site, *pads);
     }
     pads_.pack_added();
 }
 
-/// Of linear i among the outputs of the group.
-std::int64_t LoraLinear::first_column(const Site& site, int i) const {
-    std::int64_t column = 0;
-    for (int before = 0; before < i; ++before) {
-        const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(before)];
-        column += linear_shape(view_.lane_model, linear).out;
-    }
-    return column;
-}
-
-/// Those of linear i.
-TensorView LoraLinear::columns_of(const Site& site, int i, const TensorView& dy) const {
-    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
-    return dy.col_range(first_column(site, i), linear_shape(view_.lane_model, linear).out);
-}
-
-/// W of linear i in the augmented matrix, or nothing.
-TensorView LoraLinear::rows_of_linear(const Site& site, int i, const TensorView& m) const {
-    const Linear linear = site.weights.shape.linears[static_cast<std::size_t>(i)];
-    const LinearShape shape = linear_shape(view_.lane_model, linear);
-    if (m.data == nullptr) return m;
-    return m.row_range(first_column(site, i), shape.out).col_range(0, shape.in);
-}
-
-/// m: the augmented matrix, or nothing.
-DoraLinear::Site LoraLinear::dora_site(const Site& site, int i, const TensorView& m) {
-    const LinearGroupShape& group = site.weights.shape;
-    const Linear linear = group.linears[static_cast<std::size_t>(i)];
-    return {site.layer,
-            linear,
-            site.rows,
-            gather_slots(site, i),
-            rows_of_linear(site, i, m),
-            site.group == LinearGroup::o || site.group == LinearGroup::down};
-}
-
 TensorView LoraLinear::pad_behind(const Site& site, const TensorView& x,
                                   const TensorView& s) const {
-    if (!site.rows.augmented || site.rows.width == 0 || view_.plan.fp8_linears) return {};
-    const TensorView pad = behind(x, 0, column_blocks(view_, site.group) * site.rows.width);
-    return s.data == pad.data ? TensorView{} : pad;
+    if (!site.rows.augmented || site.rows.width == 0) return {};
+    return product_->pad_behind(site, x, s);
 }
 
-void LoraLinear::forward(const Site& site, const TensorView& x, const std::array<TensorView, 3>& y,
-                         const std::array<TensorView, 3>& s, const TensorView& residual,
-                         Codes codes, Sums sums) {
-    const GroupWeights& weights = site.weights;
+void LoraLinear::forward(const Site& site, const GroupInput& of, const PerLinear& y,
+                         const TensorView& residual) {
+    const LayerRows& rows = site.rows;
+    const TensorView& x = of.x.view;
     const bool lora = has_lora(site);
-    const std::int64_t width = lora && site.rows.augmented ? site.rows.width : 0;
-    if (lora) gather_targets(site, s);
-    if (lora && sums == Sums::to_make) {
-        backend_.lora_shrink({x, targets_, site.rows.lora_rows(), pad_behind(site, x, s[0])});
+    std::span<LinearSite> linears;
+    std::span<LinearForm* const> forms;
+    if (lora) {
+        linears = gather(site, of.s);
+        forms = forms_.on(site);
+        if (!of.has_sums()) {
+            backend_.lora_shrink({x, targets_, rows.lora_rows(), pad_behind(site, x, of.s[0])});
+        }
     }
-    const bool dora = has_dora(site);
-    const bool adds = residual.data != nullptr;
+    const bool begun = residual.data != nullptr;
     TensorView added = residual;
-    if (dora && adds) {
-        backend_.copy(y[0], residual);
-        dora_.keep_sums(dora_site(site, 0, {}), y[0]);
-        added = y[0];
+    for (LinearForm* form : forms) {
+        if (begun) added = form->begin(linears[0], y[0], added);
     }
-    TensorView m;
-    if (view_.plan.fp8_linears) {
-        multiply_fp8(site, x, y, s, width, added, codes);
-    } else {
-        m = multiply(site, x, y, s, width, added);
-    }
-    const bool starts = has_starts(site);
-    for (int i = 0; i < weights.shape.count; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        if (lora && !site.rows.augmented) {
-            backend_.lora_expand({targets_[at], y[at], site.rows.lora_rows()});
-        }
-        if (dora) {
-            dora_.forward(dora_site(site, i, m), x, s[at], y[at], adds);
-        }
-        if (starts) {
-            const std::int64_t columns = site.rows.width;
-            subtract_start(site, i, x, y[at], workspace_.gradient(x.rows, columns, columns),
-                           Way::forward);
-        }
-        if (weights.bias[at].data() != nullptr) backend_.add_bias(y[at], weights.bias[at].data());
+    product_->forward(site, of.x, y, of.s, lora && rows.augmented ? rows.width : 0, added);
+    give_weights(linears);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
+        for (LinearForm* form : forms) form->forward(linears[i], x, y[i], begun);
+        const void* bias = site.weights.bias[i].data();
+        if (bias != nullptr) backend_.add_bias(y[i], bias);
     }
 }
 
-TensorView LoraLinear::multiply(const Site& site, const TensorView& x,
-                                const std::array<TensorView, 3>& y,
-                                const std::array<TensorView, 3>& s, std::int64_t width,
-                                const TensorView& residual) {
-    const TensorView m = prepare(site, width > 0);
-    const std::int64_t blocks = column_blocks(view_, site.group);
-    const TensorView with_s = widened(x, x.cols + blocks * width);
-    std::int64_t row = 0;
-    if (blocks > 1) {
-        for (const TensorView& wide : joined(y, site.weights.shape.count)) {
-            multiply_rows(with_s, m.row_range(row, wide.cols), wide, residual);
-            row += wide.cols;
-        }
-        return m;
+bool LoraLinear::shrink_gated(const Site& down, const SwiGlu& product, GroupInput& input) {
+    if (!has_lora(down)) return false;
+    gather(down, input.s);
+    const LoraGatedForward op{product, targets_[0], down.rows.lora_rows(),
+                              pad_behind(down, product.h, input.s[0])};
+    input.has_sums_ = backend_.takes_at_once(op);
+    if (input.has_sums()) backend_.lora_gated_forward(op);
+    return input.has_sums();
+}
+
+void LoraLinear::shrink(const Site& site, const GroupInput& of) {
+    if (of.has_sums() || !has_lora(site)) return;
+    gather(site, of.s);
+    backend_.lora_shrink({of.x.view, targets_, site.rows.lora_rows()});
+}
+
+PerLinear LoraLinear::ds_of(const Site& site, const TensorView& dy) {
+    PerLinear ds;
+    const std::int64_t width = site.rows.width;
+    for (int i = 0; i < site.count(); ++i) {
+        ds[static_cast<std::size_t>(i)] = dy.col_range(dy.cols + i * width, width);
     }
-    for (int i = 0; i < site.weights.shape.count; ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        if (width > 0 && i > 0) backend_.copy(behind(x, 0, width), s[at].col_range(0, width));
-        multiply_rows(with_s, m.row_range(row, y[at].cols), y[at], residual);
-        row += y[at].cols;
-    }
-    return m;
+    return ds;
 }
 
-void LoraLinear::multiply_rows(const TensorView& x, const TensorView& m, const TensorView& y,
-                               const TensorView& residual) {
-    Gemm op;
-    op.a = x;
-    op.b = m.col_range(0, x.cols);
-    op.c = y;
-    op.transpose_b = true;
-    op.beta = beta_of(residual);
-    op.d = residual;
-    backend_.gemm(op);
-}
-
-RowCodes LoraLinear::coding_of_input(std::int64_t tokens, std::int64_t columns) const {
-    if (!view_.plan.fp8_linears) return {};
-    return {workspace_.codes(tokens, columns)};
-}
-
-RowCodes LoraLinear::coding_of_gradient(const Site& site, std::int64_t tokens) const {
-    if (!view_.plan.fp8_linears) return {};
-    return {workspace_.codes(tokens, site.weights.shape.out), site.weights.fp8.codes.scales};
-}
-
-void LoraLinear::multiply_fp8(const Site& site, const TensorView& x,
-                              const std::array<TensorView, 3>& y,
-                              const std::array<TensorView, 3>& s, std::int64_t width,
-                              const TensorView& residual, Codes codes) {
-    const Fp8Weights& weights = site.weights.fp8;
-    if (width > 0) {
-        const TensorView b = weights.b_pad.col_range(0, width);
-        pads_.pack(site, {});
-        std::int64_t row = 0;
-        for (int i = 0; i < site.weights.shape.count; ++i) {
-            const auto at = static_cast<std::size_t>(i);
-            Gemm op;
-            op.a = s[at].col_range(0, width);
-            op.b = b.row_range(row, y[at].cols);
-            op.c = y[at];
-            op.transpose_b = true;
-            op.beta = beta_of(residual);
-            op.d = residual;
-            backend_.gemm(op);
-            row += y[at].cols;
-        }
-    }
-    const RowCodes coding = coding_of_input(x.rows, x.cols);
-    if (codes == Codes::to_make) backend_.quantize_rows({x, coding.column_scales, coding.to});
-    std::int64_t row = 0;
-    for (const TensorView& wide : joined(y, site.weights.shape.count)) {
-        GemmFp8 op;
-        op.a = coding.to;
-        op.b = weights.codes.row_range(row, wide.cols);
-        op.c = wide;
-        op.beta = width > 0 ? 1.0F : beta_of(residual);
-        if (width == 0) op.d = residual;
-        op.fast = true;
-        backend_.gemm_fp8(op);
-        row += wide.cols;
-    }
-}
-
-void LoraLinear::shrink(const Site& site, const TensorView& x, const std::array<TensorView, 3>& s) {
-    if (!has_lora(site)) return;
-    gather_targets(site, s);
-    backend_.lora_shrink({x, targets_, site.rows.lora_rows()});
-}
-
-TensorView LoraLinear::ds_view(const Site& site, const TensorView& dy, int i) const {
-    return behind(dy, i * site.rows.width, site.rows.width);
-}
-
-TensorView LoraLinear::ds_of_group(const Site& site, const TensorView& dy) {
-    return behind(dy, 0, site.weights.shape.count * site.rows.width);
-}
-
-LoraBackward LoraLinear::pass_of(const Site& site, const TensorView& dy, int i) {
-    LoraTarget& target = targets_[static_cast<std::size_t>(i)];
+LoraBackward LoraLinear::pass_of(const Site& site, const TensorView& dy, std::size_t i) {
+    LoraTarget& target = targets_[i];
     target.s.cols = site.rows.width;
-    return {columns_of(site, i, dy), target, ds_view(site, dy, i), site.rows.lora_rows()};
+    return {linears_[i].columns_of(dy), target, ds_of(site, dy)[i], site.rows.lora_rows()};
 }
 
-void LoraLinear::backward_b(const Site& site, const TensorView& dy,
-                            const std::array<TensorView, 3>& s) {
+void LoraLinear::backward_b(const Site& site, const TensorView& dy, const PerLinear& s) {
     if (!has_lora(site)) return;
-    const bool dora = has_dora(site);
-    gather_targets(site, s);
+    const std::span<LinearSite> linears = gather(site, s);
+    const std::span<LinearForm* const> forms = forms_.on(site);
     passes_.clear();
-    for (int i = 0; i < site.weights.shape.count; ++i) {
+    for (std::size_t i = 0; i < linears.size(); ++i) {
         LoraBackward op = pass_of(site, dy, i);
-        if (!dora) {
-            passes_.push_back(op);
-            continue;
+        bool alone = false;
+        for (LinearForm* form : forms) {
+            const std::optional<TensorView> own = form->lora_gradient(linears[i], op.dy);
+            op.dy = own.value_or(op.dy);
+            alone = alone || own.has_value();
         }
-        op.dy = dora_.scaled(dora_site(site, i, {}), op.dy);
-        backend_.lora_backward(op);
+        if (alone) {
+            backend_.lora_backward(op);
+        } else {
+            passes_.push_back(op);
+        }
     }
     backend_.lora_backward_group(passes_);
-    for (int i = 0; i < site.weights.shape.count && has_vera(site); ++i) {
-        vera_.take_gradients(site.rows, site.layer,
-                             site.weights.shape.linears[static_cast<std::size_t>(i)]);
+    for (LinearForm* form : forms) {
+        for (const LinearSite& at : linears) form->take_gradients(at);
     }
 }
 
-bool LoraLinear::leave_out_frozen(const Site& site) {
+bool LoraLinear::leave_out_frozen() {
     bool any = false;
-    for (int i = 0; i < site.weights.shape.count; ++i) {
-        for (LoraSlot& slot : slots_[static_cast<std::size_t>(i)]) {
+    for (std::size_t i = 0; i < targets_.size(); ++i) {
+        for (LoraSlot& slot : linears_[i].slots) {
             if (slot.grad_a == nullptr) slot.rank = 0;
             any = any || slot.rank > 0;
         }
@@ -360,109 +180,85 @@ bool LoraLinear::leave_out_frozen(const Site& site) {
 void LoraLinear::backward_a(const Site& site, const TensorView& x, const TensorView& dy,
                             const void* norm_weight, float weight_offset) {
     if (!has_lora(site)) return;
-    std::array<TensorView, 3> ds;
-    for (int i = 0; i < site.weights.shape.count; ++i) {
-        ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
-    }
-    gather_targets(site, ds);
-    if (has_vera(site) && !leave_out_frozen(site)) return;
+    gather(site, ds_of(site, dy));
+    if (!leave_out_frozen()) return;
     backend_.lora_grad_a({x, targets_, site.rows.lora_rows(), norm_weight, weight_offset});
 }
 
-bool LoraLinear::has_dora(const Site& site) const {
-    const auto& adapters = site.rows.adapters;
-    return !site.rows.base_alone &&
-           std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
-               return bank_.has(adapter, TensorRole::magnitude) &&
-                      bank_.targets_group(adapter, site.layer, site.group);
-           });
-}
-
-bool LoraLinear::backward_m(const Site& site, int i, const TensorView& x, const TensorView& dy,
-                            const std::array<TensorView, 3>& s, const TensorView& dropped,
-                            const TensorView& y) {
-    if (!has_dora(site)) return false;
-    DoraLinear::Site of = dora_site(site, i, {});
-    const bool product = DoraLinear::needs_product(of, y);
-    if (product) of.w = rows_of_linear(site, i, prepare(site, false));
-    dora_.backward_m(of, x, columns_of(site, i, dy), s[static_cast<std::size_t>(i)], dropped, y);
-    return product;
+bool LoraLinear::add_form_gradients(const Site& site, int i, const LinearForm::Backward& of,
+                                    const TensorView& s) {
+    if (!needs_input(site)) return false;
+    PerLinear columns;
+    columns[static_cast<std::size_t>(i)] = s;
+    const std::span<LinearSite> linears = gather(site, columns);
+    LinearSite& at = linears[static_cast<std::size_t>(i)];
+    LinearForm::Backward own = of;
+    own.dy = at.columns_of(of.dy);
+    bool lost = false;
+    for (LinearForm* form : forms_.on(site)) {
+        if (form->reads_weights(at, of.y)) {
+            product_->read_matrix(site);
+            give_weights(linears);
+            lost = true;
+        }
+        form->add_gradients(at, own);
+    }
+    return lost;
 }
 
 bool LoraLinear::in_one_gemm(const Site& site) const {
     return has_lora(site) && site.rows.augmented && !site.rows.has_dropout;
 }
 
-void LoraLinear::backward_x(const Site& site, const TensorView& dy, const TensorView& dx,
-                            Codes codes, Factors factors) {
-    const GroupWeights& weights = site.weights;
-    const bool lora = has_lora(site) && factors == Factors::multiplied;
-    const bool one_gemm = lora && in_one_gemm(site);
-    const std::int64_t pads = one_gemm ? weights.shape.count * site.rows.width : 0;
-    if (lora && !one_gemm) {
-        std::array<TensorView, 3> ds;
-        for (int i = 0; i < weights.shape.count; ++i) {
-            ds[static_cast<std::size_t>(i)] = ds_view(site, dy, i);
+void LoraLinear::multiply_back(const Site& site, const Operand& dy, const TensorView& dx,
+                               bool with_factors) {
+    const auto forms = forms_on(site);
+    std::span<LinearSite> linears;
+    if (!forms.empty()) linears = gather(site, ds_of(site, dy.view));
+    const bool factors_too = with_factors && in_one_gemm(site);
+    bool begun = false;
+    for (LinearForm* form : forms) {
+        if (with_factors && form->begin_dx(linears, dy.view, dx)) begun = true;
+    }
+    product_->backward(site, dy, dx, factors_too ? site.count() * site.rows.width : 0, begun);
+    give_weights(linears);
+    for (LinearForm* form : forms) form->finish_dx(linears, dy.view, dx);
+}
+
+bool LoraLinear::has_gated(const Gated& of) {
+    if (!of.product || of.gate_up.count() != 2) return false;
+    for (const Site* site : {&of.down, &of.gate_up}) {
+        const auto forms = forms_on(*site);
+        if (!has_lora(*site) || std::any_of(forms.begin(), forms.end(), [](const LinearForm* form) {
+                return form->has_own_backward();
+            })) {
+            return false;
         }
-        gather_targets(site, ds);
-        backend_.lora_expand_backward({dx, targets_, site.rows.lora_rows(), false});
     }
-    const bool dora = has_dora(site);
-    for (int i = 0; i < weights.shape.count && dora; ++i) {
-        dora_.before_x(dora_site(site, i, {}), columns_of(site, i, dy));
-    }
-    TensorView m;
-    if (view_.plan.fp8_linears) {
-        multiply_back_fp8(site, dy, dx, pads, lora && !one_gemm, codes);
-    } else {
-        m = multiply_back(site, dy, dx, pads, lora && !one_gemm);
-    }
-    for (int i = 0; i < weights.shape.count && dora; ++i) {
-        dora_.after_x(dora_site(site, i, m), columns_of(site, i, dy), dx);
-    }
-    const std::int64_t columns = site.rows.width;
-    for (int i = 0; i < weights.shape.count && has_starts(site); ++i) {
-        subtract_start(site, i, columns_of(site, i, dy), dx,
-                       workspace_.input(dy.rows, columns, columns), Way::backward);
-    }
+    return true;
 }
 
-TensorView LoraLinear::multiply_back(const Site& site, const TensorView& dy, const TensorView& dx,
-                                     std::int64_t pads, bool accumulate) {
-    const TensorView m = prepare(site, pads > 0);
-    Gemm op;
-    op.a = widened(dy, dy.cols + pads);
-    op.b = m.row_range(0, dy.cols + pads).col_range(0, dx.cols);
-    op.c = dx;
-    op.beta = accumulate ? 1.0F : 0.0F;
-    backend_.gemm(op);
-    return m;
+LoraGatedBackward LoraLinear::gather_gated(const Gated& of) {
+    down_.linear = of.down.weights.shape.linears[0];
+    gather_slots(of.down, down_);
+    gather(of.gate_up, of.s);
+    TensorView d_gate_up = of.product->dgate;
+    d_gate_up.cols += of.product->dup.cols;
+    return {*of.product,
+            {down_.slots, ds_of(of.down, of.d_down)[0]},
+            pass_of(of.gate_up, d_gate_up, 0),
+            pass_of(of.gate_up, d_gate_up, 1)};
 }
 
-void LoraLinear::multiply_back_fp8(const Site& site, const TensorView& dy, const TensorView& dx,
-                                   std::int64_t pads, bool accumulate, Codes codes) {
-    const Fp8Weights& weights = site.weights.fp8;
-    if (pads > 0) {
-        const TensorView a = weights.a_pad.row_range(0, pads);
-        pads_.pack(site, {});
-        Gemm op;
-        op.a = behind(dy, 0, pads);
-        op.b = a;
-        op.c = dx;
-        backend_.gemm(op);
-    }
-    const RowCodes coding = coding_of_gradient(site, dy.rows);
-    if (codes == Codes::to_make) backend_.quantize_rows({dy, coding.column_scales, coding.to});
-    GemmFp8 op;
-    op.a = coding.to;
-    op.b = weights.transposed;
-    if (op.b.codes == nullptr) {
-        op.b.codes = static_cast<std::uint8_t*>(workspace_.staged());
-        backend_.transpose_codes(op.b, weights.codes);
-    }
-    op.c = dx;
-    op.beta = accumulate || pads > 0 ? 1.0F : 0.0F;
-    backend_.gemm_fp8(op);
+bool LoraLinear::backward_gated(const Gated& of) {
+    const bool at_once = has_gated(of) && backend_.takes_at_once(gather_gated(of));
+    const bool adds_down = at_once && !in_one_gemm(of.down);
+    multiply_back(of.down, {of.d_down}, of.dx, !adds_down);
+    if (!at_once) return false;
+    LoraGatedBackward op = gather_gated(of);
+    op.adds_down = adds_down;
+    backend_.lora_gated_backward(op);
+    return true;
 }
 
 }  // namespace loratrain

@@ -43,7 +43,7 @@ std::vector<float> row_norms(const RowNormsSite& site, LayerWeights& weights, Li
     const Buffer squares = site.backend.allocate(aligned(bytes), "norms of weights");
     site.backend.dora_norms(
         {m.row_range(place.first_row, shape.out).col_range(0, shape.in), {}, squares.as<float>()});
-    if (linear == Linear::o || linear == Linear::down) {
+    if (is_cut_by_columns(linear)) {
         site.lanes.all->all_reduce(matrix(squares.data(), DType::f32, 1, shape.out));
     }
     site.backend.download(norms.data(), squares.data(), bytes);

@@ -88,7 +88,7 @@ void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool back
 void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) const {
     const AttentionSpec& spec = at.attention();
     const GroupSite qkv = at.group(LinearGroup::qkv);
-    std::array<TensorView, 3> y = tools_.outputs_of(qkv, at.saved.qkv);
+    PerLinear y = tools_.outputs_of(qkv, at.saved.qkv);
     if (spec.qk_norm) {
         y[0] = raw(at, 0);
         y[1] = raw(at, 1);
@@ -105,8 +105,8 @@ void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) c
 void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
     project_qkv(at, branch);
     attend(at);
-    branch.add(at.group(LinearGroup::o), at.saved.o, pad_of(at.saved.o, at.rows.width),
-               LoraLinear::Codes::to_make);
+    const TensorView& made = at.saved.o;
+    branch.add(at.group(LinearGroup::o), {{made}, {pad_of(made, at.rows.width), {}, {}}});
 }
 
 TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
@@ -130,13 +130,14 @@ TensorView AttentionSublayer::o_backward(const LayerSite& at, const Branch& bran
     const TensorView& made = at.saved.o;
     const std::int64_t t = made.rows;
     const GroupSite o = at.group(LinearGroup::o);
-    const std::array<TensorView, 3> s{pad_of(made, at.rows.width), {}, {}};
+    const TensorView s = pad_of(made, at.rows.width);
     const TensorView d_made = branch.gradient_of_made();
-    linear.backward_b(o, d_made, s);
+    linear.backward_b(o, d_made, {s, {}, {}});
     linear.backward_a(o, made, d_made);
-    linear.backward_m(o, 0, made, d_made, s, tools_.workspace.gradient(t, made.cols, made.cols));
+    linear.add_form_gradients(
+        o, 0, {made, d_made, tools_.workspace.gradient(t, made.cols, made.cols), {}}, s);
     const TensorView d_o = tools_.workspace.inner(t, made.cols);
-    linear.backward_x(o, d_made, d_o);
+    linear.backward_x(o, {d_made}, d_o);
     return d_o;
 }
 
@@ -158,8 +159,7 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     }
     tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
     branch.project_backward(
-        qkv, d_qkv, saved.s_qkv, [&](int i) { return projected(at, i); },
-        LoraLinear::Codes::to_make, need_dx);
+        qkv, {d_qkv}, saved.s_qkv, [&](int i) { return projected(at, i); }, need_dx);
 }
 
 }  // namespace loratrain

@@ -2,8 +2,8 @@
 
 namespace loratrain {
 
-std::array<TensorView, 3> LayerTools::outputs_of(const GroupSite& at, const TensorView& y) const {
-    std::array<TensorView, 3> parts;
+PerLinear LayerTools::outputs_of(const GroupSite& at, const TensorView& y) const {
+    PerLinear parts;
     const LinearGroupShape& group = at.weights.shape;
     std::int64_t first = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(group.count); ++i) {
@@ -14,8 +14,8 @@ std::array<TensorView, 3> LayerTools::outputs_of(const GroupSite& at, const Tens
     return parts;
 }
 
-std::array<TensorView, 3> LayerTools::columns_of(const GroupSite& at, const TensorView& s) const {
-    std::array<TensorView, 3> parts;
+PerLinear LayerTools::columns_of(const GroupSite& at, const TensorView& s) const {
+    PerLinear parts;
     for (int i = 0; i < at.weights.shape.count; ++i) {
         parts[static_cast<std::size_t>(i)] =
             s.col_range(i * view.replica.saved_columns, at.rows.width);
@@ -31,11 +31,15 @@ TensorView Branch::make_input() const {
     return h;
 }
 
-void Branch::make_input(const TensorView& y, const RowCodes& codes) const {
-    if (!tools_.model().norms().has_before()) return tools_.backend.copy({y, x()});
+Operand Branch::make_input(const TensorView& y, const RowCodes& codes) const {
+    if (!tools_.model().norms().has_before()) {
+        tools_.backend.copy({y, x()});
+        return {y};
+    }
     const auto eps = static_cast<float>(tools_.model().stream_eps());
     tools_.backend.rms_norm(
         {x(), stream_.norm_before.data(), eps, 1, y, codes, tools_.norm_offset()});
+    return {y, codes};
 }
 
 void Branch::norm_backward(const TensorView& dh, bool accumulate, const TensorView& scaled) const {
@@ -44,31 +48,23 @@ void Branch::norm_backward(const TensorView& dh, bool accumulate, const TensorVi
                                       accumulate, scaled, tools_.norm_offset()});
 }
 
-void Branch::project(const GroupSite& at, const std::array<TensorView, 3>& y,
-                     const TensorView& s) const {
+void Branch::project(const GroupSite& at, const PerLinear& y, const TensorView& s) const {
     const std::int64_t t = x().rows;
     const std::int64_t hidden = x().cols;
     const std::int64_t behind =
         column_blocks(tools_.view, at.group) * tools_.view.replica.saved_columns;
     const TensorView h = tools_.workspace.input(t, hidden, hidden + behind);
-    make_input(h, tools_.linear.coding_of_input(t, hidden));
-    const bool coded = tools_.model().norms().has_before();
-    tools_.linear.forward(at, h, y, tools_.columns_of(at, s), {},
-                          coded ? LoraLinear::Codes::made : LoraLinear::Codes::to_make);
+    const Operand made = make_input(h, tools_.linear.coding_of_input(t, hidden));
+    tools_.linear.forward(at, {made, tools_.columns_of(at, s)}, y, {});
 }
 
-void Branch::add(const GroupSite& at, const TensorView& x, const TensorView& s,
-                 LoraLinear::Codes codes, LoraLinear::Sums sums) const {
+void Branch::add(const GroupSite& at, const GroupInput& of) const {
     const ModelSpec& model = tools_.model();
     const bool normed = model.norms().has_after();
-    if (!normed && !has_sum()) {
-        if (sums == LoraLinear::Sums::to_make) tools_.linear.shrink(at, x, {s, {}, {}});
-        return;
-    }
+    if (!normed && !has_sum()) return tools_.linear.shrink(at, of);
     const TensorView& made = normed ? stream_.made : stream_.sum;
     const bool adds = !normed && tools_.lanes.is_first();
-    tools_.linear.forward(at, x, {made, {}, {}}, {s, {}, {}}, adds ? stream_.x : TensorView{},
-                          codes, sums);
+    tools_.linear.forward(at, of, {made, {}, {}}, adds ? stream_.x : TensorView{});
     tools_.lanes.all->all_reduce(made);
     if (!normed || !has_sum()) return;
     tools_.backend.rms_norm({made,
@@ -100,22 +96,23 @@ TensorView Branch::gradient_of_made() const {
     return d_made;
 }
 
-void Branch::project_backward(const GroupSite& at, const TensorView& dy, const TensorView& s,
-                              const OutputOf& output_of, LoraLinear::Codes codes,
-                              bool need_dx) const {
+void Branch::project_backward(const GroupSite& at, const Operand& of, const TensorView& s,
+                              const OutputOf& output_of, bool need_dx) const {
     LoraLinear& linear = tools_.linear;
-    if (linear.has_dora(at)) {
+    const TensorView& dy = of.view;
+    if (linear.needs_input(at)) {
+        const PerLinear columns = tools_.columns_of(at, s);
         TensorView h = make_input();
-        for (int i = 0; i < at.weights.shape.count; ++i) {
-            const bool lost =
-                linear.backward_m(at, i, h, dy, tools_.columns_of(at, s), h, output_of(i));
+        for (int i = 0; i < at.count(); ++i) {
+            const bool lost = linear.add_form_gradients(at, i, {h, dy, h, output_of(i)},
+                                                        columns[static_cast<std::size_t>(i)]);
             if (lost) h = make_input();
         }
     }
     TensorView dh = gradient();
     if (need_dx) {
         dh = tools_.workspace.inner(x().rows, x().cols);
-        linear.backward_x(at, dy, dh, codes);
+        linear.backward_x(at, of, dh);
         tools_.lanes.all->all_reduce(dh);
     }
     if (!tools_.model().norms().has_before()) {

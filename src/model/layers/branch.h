@@ -35,12 +35,10 @@ class Branch {
     /// h in scratch (Workspace::input), with R columns behind it.
     TensorView make_input() const;
     /// y = the outputs of a group's linears of h, side by side, and their S; h is in scratch.
-    void project(const GroupSite& at, const std::array<TensorView, 3>& y,
-                 const TensorView& s) const;
-    /// What the sublayer makes is the group's linear, which is cut by columns, of x: its S, and the
-    /// branch's sum over all lanes.
-    void add(const GroupSite& at, const TensorView& x, const TensorView& s, LoraLinear::Codes codes,
-             LoraLinear::Sums sums = LoraLinear::Sums::to_make) const;
+    void project(const GroupSite& at, const PerLinear& y, const TensorView& s) const;
+    /// What the sublayer makes is the group's linear, which is cut by columns, of its input: its S,
+    /// and the branch's sum over all lanes.
+    void add(const GroupSite& at, const GroupInput& of) const;
 
     /// The running gradient (Workspace::residual): that of sum, from which that of x is made.
     TensorView gradient() const;
@@ -49,17 +47,17 @@ class Branch {
     /// Output i of a group's linears, where it was kept or can be had from what was; else empty.
     using OutputOf = std::function<TensorView(int)>;
     /// The rest of the backward of project(), behind LoraLinear::backward_b: from dy to the running
-    /// gradient, and the gradients of A and of DoRA's m. dS behind dy is lost. Without need_dx the
-    /// running gradient is lost too: the norm's backward runs for dS alone, so that no adapter
-    /// notices whether another one's embedding needs dx.
-    void project_backward(const GroupSite& at, const TensorView& dy, const TensorView& s,
-                          const OutputOf& output_of, LoraLinear::Codes codes, bool need_dx) const;
+    /// gradient, and the gradients of A and of what forms have beside A and B. dS behind dy is
+    /// lost. Without need_dx the running gradient is lost too: the norm's backward runs for dS
+    /// alone, so that no adapter notices whether another one's embedding needs dx.
+    void project_backward(const GroupSite& at, const Operand& dy, const TensorView& s,
+                          const OutputOf& output_of, bool need_dx) const;
     /// gradient() += that of x, from dh.
     void input_backward(const TensorView& dh) const;
 
   private:
     /// y = h, and its codes where a norm makes it.
-    void make_input(const TensorView& y, const RowCodes& codes) const;
+    Operand make_input(const TensorView& y, const RowCodes& codes) const;
     /// `scaled`: as RmsNormBackward has it.
     void norm_backward(const TensorView& dh, bool accumulate, const TensorView& scaled) const;
 

@@ -19,18 +19,18 @@ class DenseSublayer final : public Sublayer {
     TensorView product_of(const LayerSite& at) const;
     /// What the linears before down made, through the activation; and back, with `product` made
     /// again.
-    void activate(const LayerSite& at, const TensorView& product) const;
+    void activate(const LayerSite& at, const Operand& product) const;
     void activate_backward(const LayerSite& at, const TensorView& d_product,
                            const TensorView& d_made, const TensorView& product,
                            const RowCodes& codes) const;
     /// Of an MLP with a gate.
-    SwiGlu swiglu_op(const LayerSite& at, const TensorView& product) const;
+    static SwiGlu swiglu_op(const LayerSite& at, const Operand& product);
     static SwiGluBackward swiglu_backward_op(const LayerSite& at, const TensorView& d_product,
                                              const TensorView& d_made, const TensorView& product,
                                              const RowCodes& codes);
     /// From the branch's gradient to that of what gate and up made, and the gradients of down's
     /// LoRA and of their B.
-    TensorView down_backward(const LayerSite& at, const Branch& branch) const;
+    Operand down_backward(const LayerSite& at, const Branch& branch) const;
 
     const LayerTools& tools_;
 };

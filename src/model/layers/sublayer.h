@@ -26,9 +26,9 @@ struct LayerTools {
     /// Norms multiply by it and their weight together.
     float norm_offset() const { return model().norm_plus_one ? 1.0F : 0.0F; }
     /// The columns of each linear of the group in their output y, side by side.
-    std::array<TensorView, 3> outputs_of(const GroupSite& at, const TensorView& y) const;
+    PerLinear outputs_of(const GroupSite& at, const TensorView& y) const;
     /// And in their S, of those that the rows use.
-    std::array<TensorView, 3> columns_of(const GroupSite& at, const TensorView& s) const;
+    PerLinear columns_of(const GroupSite& at, const TensorView& s) const;
 };
 
 /// Texts that are being written, where rows are theirs.

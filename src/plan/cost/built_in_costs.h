@@ -32,7 +32,7 @@ LinkCost link_between_hosts(std::string_view device);
 /// Adds so many times that line's fixed and per_token to a layer's forward and backward, down to 0.
 void add_to_layers(const CostLine& line, double times, CostModel& costs);
 
-/// Adds what the job's DoRA adapters compute beyond LoRA (model/dora_linear.h) to built-in costs,
+/// Adds what the job's DoRA adapters compute beyond LoRA (model/dora_linear.cpp) to built-in costs,
 /// as if all adapters had as many tokens: a product with W of o, down and linears with a bias in
 /// the backward pass, or with dropout one in the forward and two in the backward pass of every
 /// target.
