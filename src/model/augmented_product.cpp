@@ -26,21 +26,21 @@ class AugmentedProduct : public GroupProduct {
         return s.data == pad.data ? TensorView{} : pad;
     }
 
-    void forward(const GroupSite& site, const Operand& of, const PerLinear& y, const PerLinear& s,
-                 std::int64_t width, const TensorView& residual) override {
+    Scratch forward(const GroupSite& site, const Operand& of, const PerLinear& y,
+                    const PerLinear& s, std::int64_t width, const TensorView& residual) override {
         const TensorView& x = of.view;
-        const TensorView m = read_with(site, width);
+        Scratch m = read_with(site, width);
         const std::int64_t blocks = column_blocks(view_, site.group);
         const TensorView with_s = x.col_range(0, x.cols + blocks * width);
         std::int64_t row = 0;
         const auto multiply = [&](const TensorView& to) {
-            multiply_rows(backend_, with_s, m.row_range(row, to.cols).col_range(0, with_s.cols), to,
-                          residual);
+            multiply_rows(backend_, with_s, m->row_range(row, to.cols).col_range(0, with_s.cols),
+                          to, residual);
             row += to.cols;
         };
         if (blocks > 1) {
             for (const TensorView& wide : joined(y, site.count())) multiply(wide);
-            return;
+            return m;
         }
         for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
             if (width > 0 && i > 0) {
@@ -48,25 +48,23 @@ class AugmentedProduct : public GroupProduct {
             }
             multiply(y[i]);
         }
+        return m;
     }
 
-    void backward(const GroupSite& site, const Operand& of, const TensorView& dx, std::int64_t pads,
-                  bool accumulate) override {
-        const TensorView m = read_with(site, pads);
+    Scratch backward(const GroupSite& site, const Operand& of, const TensorView& dx,
+                     std::int64_t pads, bool accumulate) override {
+        Scratch m = read_with(site, pads);
         const std::int64_t columns = of.view.cols + pads;
-        Gemm op{of.view.col_range(0, columns), m.row_range(0, columns).col_range(0, dx.cols), dx};
+        Gemm op{of.view.col_range(0, columns), m->row_range(0, columns).col_range(0, dx.cols), dx};
         op.beta = accumulate ? 1.0F : 0.0F;
         backend_.gemm(op);
+        return m;
     }
 
-    TensorView latest_matrix() const override { return matrix_; }
-
-    TensorView read_matrix(const GroupSite& site) override {
+    Scratch read_matrix(const GroupSite& site) override {
         GroupWeights& weights = site.weights;
-        matrix_ = gemm_matrix(weights.matrix.view, augmented_shape(view_, site.group),
-                              workspace_.staged(), backend_);
         if (weights.matrix.view.residence == WeightResidence::staged) weights.packed_width = -1;
-        return matrix_;
+        return workspace_.matrix_of(weights.matrix.view, augmented_shape(view_, site.group));
     }
 
   private:
@@ -79,8 +77,8 @@ class AugmentedProduct : public GroupProduct {
     }
 
     /// read_matrix(), with the factors where there are columns of them.
-    TensorView read_with(const GroupSite& site, std::int64_t columns) {
-        const TensorView m = read_matrix(site);
+    Scratch read_with(const GroupSite& site, std::int64_t columns) {
+        Scratch m = read_matrix(site);
         if (columns > 0) pads_.pack(site, pads_in(site, m));
         return m;
     }
@@ -89,7 +87,6 @@ class AugmentedProduct : public GroupProduct {
     const Workspace& workspace_;
     FactorPads& pads_;
     Backend& backend_;
-    TensorView matrix_;
 };
 
 }  // namespace

@@ -59,31 +59,33 @@ class DoraLinear : public LinearForm {
         return any;
     }
 
-    /// Keeps the residual of rows that do not drop in the scratch of gradients, and zeroes them, so
-    /// that the product alone is scaled.
+    /// Keeps the residual of rows that do not drop, and zeroes them, so that the product alone is
+    /// scaled.
     TensorView begin(const LinearSite& at, const TensorView& y,
                      const TensorView& residual) override {
         backend_.copy({y, residual});
+        kept_ = workspace_.gradient(y.rows, y.cols);
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             if (slot.dropout > 0) return;
             const TensorView rows = rows_of(segment, y);
             LORATRAIN_CHECK(rows.ld == rows.cols, "sums with gaps between rows");
-            backend_.copy({kept_rows(segment, y), rows});
+            backend_.copy({rows_of(segment, kept_), rows});
             backend_.zero(rows.data,
                           static_cast<std::size_t>(rows.rows * rows.cols) * size_of(rows.dtype));
         });
         return y;
     }
 
-    /// Uses the scratch of gradients.
     void forward(const LinearSite& at, const TensorView& x, const TensorView& y,
                  bool begun) override {
+        if (!begun) kept_ = workspace_.gradient(y.rows, y.cols);
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             update_norms(at, segment);
             const TensorView rows = rows_of(segment, y);
-            const TensorView other = kept_rows(segment, y);
+            const TensorView other = rows_of(segment, kept_);
             if (slot.dropout > 0) {
-                multiply(at, segment, x, workspace_.inner(x.rows, x.cols), other);
+                const Scratch dropped = workspace_.inner(x.rows, x.cols);
+                multiply(at, segment, x, dropped, other);
                 backend_.dora_scale({rows, other, slot.magnitude, slot.squares, true, true});
             } else if (begun) {
                 backend_.dora_scale({other, rows, slot.magnitude, slot.squares, false, true});
@@ -92,15 +94,14 @@ class DoraLinear : public LinearForm {
                 backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
             }
         });
+        kept_.end();
     }
 
-    /// g ∘ dY, where dY has another factor 1: dy itself or a copy in scratch, inner() or, of
-    /// linears that are cut by columns, gradient().
-    std::optional<TensorView> lora_gradient(const LinearSite& at, const TensorView& dy) override {
-        if (!reads_weights(at, {})) return dy;
-        const TensorView copy = is_cut_by_columns(at.linear)
-                                    ? workspace_.gradient(dy.rows, dy.cols, dy.cols)
-                                    : workspace_.inner(dy.rows, dy.cols);
+    /// g ∘ dY, where dY has another factor 1: dy itself or a copy.
+    std::optional<Scratch> lora_gradient(const LinearSite& at, const TensorView& dy) override {
+        if (!reads_weights(at, {})) return Scratch(dy);
+        Scratch copy = is_cut_by_columns(at.linear) ? workspace_.gradient(dy.rows, dy.cols)
+                                                    : workspace_.inner(dy.rows, dy.cols);
         backend_.copy({copy, dy});
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             const TensorView rows = rows_of(segment, copy);
@@ -109,7 +110,6 @@ class DoraLinear : public LinearForm {
         return copy;
     }
 
-    /// Uses inner(), which may have y.
     void add_gradients(const LinearSite& at, const Backward& of) override {
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             const TensorView dy = rows_of(segment, of.dy);
@@ -118,22 +118,23 @@ class DoraLinear : public LinearForm {
                                               slot.grad_magnitude, slot.magnitude});
                 return;
             }
-            const TensorView v = rows_of(segment, workspace_.inner(of.x.rows, at.w.rows));
+            const TensorView v = rows_of(segment, of.spare);
             multiply(at, segment, of.x, of.dropped, v);
             backend_.dora_grad_magnitude({dy, v, slot.squares, slot.grad_magnitude});
         });
     }
 
-    /// Use input(), and gradient() of linears that are cut by columns; of the others dY, which lies
-    /// there, is lost.
+    /// Of linears that are not cut by columns, whose dY is in scratch, that is lost.
     bool begin_dx(std::span<const LinearSite> linears, const TensorView& dy,
                   const TensorView& /*dx*/) override {
         for (const LinearSite& at : linears) {
             const TensorView own = at.columns_of(dy);
+            const bool keeps = is_cut_by_columns(at.linear);
+            if (keeps) kept_ = workspace_.gradient(own.rows, own.cols);
             for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
                 if (slot.dropout > 0) return;
                 const TensorView rows = rows_of(segment, own);
-                if (is_cut_by_columns(at.linear)) backend_.copy({kept_rows(segment, own), rows});
+                if (keeps) backend_.copy({rows_of(segment, kept_), rows});
                 backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
             });
         }
@@ -143,22 +144,23 @@ class DoraLinear : public LinearForm {
     void finish_dx(std::span<const LinearSite> linears, const TensorView& dy,
                    const TensorView& dx) override {
         for (const LinearSite& at : linears) {
-            const bool copied = is_cut_by_columns(at.linear);
+            const bool keeps = is_cut_by_columns(at.linear);
             const TensorView whole = at.columns_of(dy);
             for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
                 const TensorView own = rows_of(segment, whole);
-                const TensorView other = copied ? kept_rows(segment, whole) : own;
+                const TensorView other = keeps ? rows_of(segment, kept_) : own;
                 if (slot.dropout == 0) {
-                    if (copied) backend_.copy({own, other});
+                    if (keeps) backend_.copy({own, other});
                     return;
                 }
                 backend_.dora_scale({other, own, slot.magnitude, slot.squares, true, false});
-                const TensorView product =
-                    rows_of(segment, workspace_.input(dy.rows, dx.cols, dx.cols));
-                backend_.gemm({other, at.w, product});
-                drop(at, segment, rows_of(segment, dx), product, true);
+                const Scratch product = workspace_.input(dy.rows, dx.cols);
+                const TensorView added = rows_of(segment, product);
+                backend_.gemm({other, at.w, added});
+                drop(at, segment, rows_of(segment, dx), added, true);
             });
         }
+        kept_.end();
     }
 
   private:
@@ -194,11 +196,6 @@ class DoraLinear : public LinearForm {
         backend_.lora_expand({{at.slots, rows_of(segment, at.s)}, v, {{&here, 1}, rows}});
     }
 
-    /// Of the scratch of gradients, in the shape of `like`.
-    TensorView kept_rows(const LoraSegment& segment, const TensorView& like) const {
-        return rows_of(segment, workspace_.gradient(like.rows, like.cols, like.cols));
-    }
-
     void drop(const LinearSite& at, const LoraSegment& segment, const TensorView& y,
               const TensorView& x, bool accumulate) {
         const PackedRows& rows = at.rows().packed;
@@ -209,6 +206,7 @@ class DoraLinear : public LinearForm {
     const Workspace& workspace_;
     StageLanes lanes_;
     Backend& backend_;
+    Scratch kept_;  ///< [T, N] between begin() and forward(), begin_dx() and finish_dx()
     std::map<Place, std::int64_t> versions_;  ///< of the norms (AdapterBank::version)
 };
 

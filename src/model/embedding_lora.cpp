@@ -11,7 +11,7 @@ bool EmbeddingLora::is_wanted(const LayerRows& rows) const {
            });
 }
 
-LoraIds EmbeddingLora::op_of(const LayerRows& rows, const std::int32_t* ids) {
+LoraIds EmbeddingLora::op_of(const LayerRows& rows, const std::int32_t* ids, const TensorView& s) {
     slots_.clear();
     for (std::size_t i = 0; i < rows.adapters.size(); ++i) {
         slots_.push_back(bank_.slot(rows.adapters[i], embedding_layer, Linear::embedding));
@@ -22,7 +22,7 @@ LoraIds EmbeddingLora::op_of(const LayerRows& rows, const std::int32_t* ids) {
     LoraIds op;
     op.ids = ids;
     op.columns = own.count;
-    op.target = {slots_, workspace_.gradient(rows.tokens, rows.width, rows.width)};
+    op.target = {slots_, s};
     op.rows = {rows.segments, rows.packed};
     op.still = static_cast<std::int32_t>(std::max<std::int64_t>(-1, pad_token_ - own.first));
     return op;
@@ -30,15 +30,17 @@ LoraIds EmbeddingLora::op_of(const LayerRows& rows, const std::int32_t* ids) {
 
 void EmbeddingLora::forward(const LayerRows& rows, const std::int32_t* ids, const TensorView& x) {
     if (!is_wanted(rows)) return;
-    const LoraIds op = op_of(rows, ids);
+    const Scratch s = workspace_.gradient(rows.tokens, rows.width);
+    const LoraIds op = op_of(rows, ids, s);
     backend_.lora_gather_a(op);
     backend_.lora_expand({op.target, x, op.rows});
 }
 
 void EmbeddingLora::backward(const LayerRows& rows, const std::int32_t* ids, const TensorView& dx) {
     if (!is_wanted(rows)) return;
-    LoraIds op = op_of(rows, ids);
-    const TensorView ds = workspace_.input(rows.tokens, rows.width, rows.width);
+    const Scratch s = workspace_.gradient(rows.tokens, rows.width);
+    LoraIds op = op_of(rows, ids, s);
+    const Scratch ds = workspace_.input(rows.tokens, rows.width);
     backend_.lora_gather_a(op);
     backend_.lora_backward({dx, op.target, ds, op.rows});
     op.target.s = ds;

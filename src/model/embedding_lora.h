@@ -11,8 +11,7 @@ namespace loratrain {
 /// LoRA on the embedding (Linear::embedding): x_t += S_t Bᵀ with S_t = scale * e * A[:, id_t] for
 /// the rows of adapters that have it, where e multiplies the embedding
 /// (ModelSpec::embedding_scale). As in PEFT there is no dropout, and A's column of the padding
-/// token has no gradient. A lane has A's columns of its part of the vocabulary. Scratch: gradient()
-/// for S and input() for dS, which are free before the layers' forward and after their backward.
+/// token has no gradient. A lane has A's columns of its part of the vocabulary.
 class EmbeddingLora {
   public:
     /// `model`: the whole one, of the weights.
@@ -34,7 +33,7 @@ class EmbeddingLora {
 
   private:
     /// Of the rows, with S to be made.
-    LoraIds op_of(const LayerRows& rows, const std::int32_t* ids);
+    LoraIds op_of(const LayerRows& rows, const std::int32_t* ids, const TensorView& s);
 
     const AdapterBank& bank_;
     const Workspace& workspace_;

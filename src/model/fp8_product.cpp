@@ -20,8 +20,8 @@ class Fp8Product : public GroupProduct {
         return pads_of(site);
     }
 
-    void forward(const GroupSite& site, const Operand& x, const PerLinear& y, const PerLinear& s,
-                 std::int64_t width, const TensorView& residual) override {
+    Scratch forward(const GroupSite& site, const Operand& x, const PerLinear& y, const PerLinear& s,
+                    std::int64_t width, const TensorView& residual) override {
         TensorView added = residual;
         if (width > 0) {
             const TensorView b = packed(site).b;
@@ -43,22 +43,26 @@ class Fp8Product : public GroupProduct {
             backend_.gemm_fp8(op);
             row += wide.cols;
         }
+        return {};
     }
 
-    void backward(const GroupSite& site, const Operand& dy, const TensorView& dx, std::int64_t pads,
-                  bool accumulate) override {
+    Scratch backward(const GroupSite& site, const Operand& dy, const TensorView& dx,
+                     std::int64_t pads, bool accumulate) override {
         const Fp8Weights& weights = site.weights.fp8;
         if (pads > 0) {
             const TensorView a = packed(site).a;
             backend_.gemm({dy.view.col_range(dy.view.cols, pads), a, dx});
         }
         GemmFp8 op{codes_of(dy, coding_of_gradient(site, dy.view.rows)), weights.transposed, dx};
+        Scratch staged;
         if (op.b.codes == nullptr) {
-            op.b.codes = static_cast<std::uint8_t*>(workspace_.staged());
+            staged = workspace_.staged();
+            op.b.codes = static_cast<std::uint8_t*>(staged->data);
             backend_.transpose_codes({op.b, weights.codes});
         }
         op.beta = accumulate || pads > 0 ? 1.0F : 0.0F;
         backend_.gemm_fp8(op);
+        return {};
     }
 
   private:

@@ -38,15 +38,14 @@ class GroupProduct {
         return {};
     }
 
-    /// y_i = (residual +) X W_iᵀ, with S_i B_iᵀ of the first `width` columns.
-    virtual void forward(const GroupSite& site, const Operand& x, const PerLinear& y,
-                         const PerLinear& s, std::int64_t width, const TensorView& residual) = 0;
+    /// y_i = (residual +) X W_iᵀ, with S_i B_iᵀ of the first `width` columns. Returns the group's
+    /// matrix as it was read, or nothing.
+    virtual Scratch forward(const GroupSite& site, const Operand& x, const PerLinear& y,
+                            const PerLinear& s, std::int64_t width, const TensorView& residual) = 0;
     /// dx = (or += with accumulate) dY W, with dS A of the `pads` columns behind dy.
-    virtual void backward(const GroupSite& site, const Operand& dy, const TensorView& dx,
-                          std::int64_t pads, bool accumulate) = 0;
-    /// The group's matrix as the latest product has read it, or nothing; to read it anew.
-    virtual TensorView latest_matrix() const { return {}; }
-    virtual TensorView read_matrix(const GroupSite& /*site*/) { return {}; }
+    virtual Scratch backward(const GroupSite& site, const Operand& dy, const TensorView& dx,
+                             std::int64_t pads, bool accumulate) = 0;
+    virtual Scratch read_matrix(const GroupSite& /*site*/) { return {}; }
 };
 
 /// What products are made of. All of it outlives them.

@@ -31,18 +31,19 @@ void Head::cap(const TensorView& logits) {
     if (cap > 0.0F) backend_.soft_cap({logits, cap});
 }
 
-TensorView Head::head_block(std::int64_t first, std::int64_t count) {
+Scratch Head::head_block(std::int64_t first, std::int64_t count) {
     const WeightView block = weights_.head().row_range(first, count);
-    return gemm_matrix(block, {block.rows, block.cols}, workspace_.staged(), backend_);
+    return workspace_.matrix_of(block, {block.rows, block.cols});
 }
 
 void Head::project(const TensorView& normed, const TensorView& logits) {
     const std::int64_t block = logits_chunk(view_).vocab;
     for (std::int64_t v = 0; v < logits.cols; v += block) {
         const std::int64_t count = std::min(block, logits.cols - v);
+        const Scratch w = head_block(v, count);
         Gemm op;
         op.a = normed;
-        op.b = head_block(v, count);
+        op.b = w;
         op.c = logits.col_range(v, count);
         op.transpose_b = true;
         op.alpha = static_cast<float>(1.0 / view_.lane_model.logits_scaling);
@@ -54,9 +55,10 @@ void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
     const std::int64_t block = logits_chunk(view_).vocab;
     for (std::int64_t v = 0; v < d_logits.cols; v += block) {
         const std::int64_t count = std::min(block, d_logits.cols - v);
+        const Scratch w = head_block(v, count);
         Gemm op;
         op.a = d_logits.col_range(v, count);
-        op.b = head_block(v, count);
+        op.b = w;
         op.c = dx;
         op.alpha = static_cast<float>(1.0 / view_.lane_model.logits_scaling);
         op.beta = v == 0 ? 0.0F : 1.0F;
@@ -74,13 +76,14 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView rows = workspace_.head_rows(0, chunk.labels);
         const TensorView normed = workspace_.head_rows(1, chunk.labels);
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
-        const TensorView logits = logits_of(tables, chunk, x);
+        Scratch s;
+        const TensorView logits = logits_of(tables, chunk, x, s);
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
                        gradient, chunk.weights, chunk.form,
                        static_cast<float>(view_.lane_model.logits_soft_cap)});
         if (!gradient) continue;
         project_backward(logits, d_rows);
-        lora_.backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
+        lora_.backward(tables.all_rows(), chunk.segments, normed, s, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
         norm_backward(rows, d_rows);
         backend_.scatter_rows({dx.row_range(chunk.first_row, chunk.row_count), d_rows, chunk.ids});
@@ -88,7 +91,8 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
 }
 
 TensorView Head::logits_of(const MicrobatchTables& tables,
-                           const MicrobatchTables::LabelChunk& chunk, const TensorView& x) {
+                           const MicrobatchTables::LabelChunk& chunk, const TensorView& x,
+                           Scratch& s) {
     const TensorView rows = workspace_.head_rows(0, chunk.labels);
     const TensorView normed = workspace_.head_rows(1, chunk.labels);
     const TensorView logits = matrix(workspace_.logits(), backend_.compute_dtype(), chunk.labels,
@@ -96,7 +100,7 @@ TensorView Head::logits_of(const MicrobatchTables& tables,
     backend_.gather_rows({rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids});
     norm(rows, normed);
     project(normed, logits);
-    lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
+    s = lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
     cap(logits);
     return logits;
 }
@@ -105,7 +109,8 @@ std::vector<LikelyToken> Head::likely_tokens(const MicrobatchTables& tables, con
     std::vector<LikelyToken> tokens;
     const Slice vocabulary = weights_.vocabulary();
     for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
-        const TensorView logits = logits_of(tables, chunk, x);
+        Scratch s;
+        const TensorView logits = logits_of(tables, chunk, x, s);
         std::vector<float> host(static_cast<std::size_t>(logits.numel()));
         download_floats(logits, host.data());
         for (std::int64_t row = 0; row < logits.rows; ++row) {

@@ -52,15 +52,16 @@ class Head {
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
-    /// Logits of a chunk's rows, which are in head_rows 0 then, and behind the norm in 1.
+    /// Logits of a chunk's rows, which are in head_rows 0 then, and behind the norm in 1; their S
+    /// to `s` (HeadLora::forward).
     TensorView logits_of(const MicrobatchTables& tables, const MicrobatchTables::LabelChunk& chunk,
-                         const TensorView& x);
+                         const TensorView& x, Scratch& s);
     void cross_entropy(const CrossEntropy& op);
     void norm_backward(const TensorView& x, const TensorView& d);
     void download_floats(const TensorView& values, float* host);
     void upload_floats(const TensorView& values, const float* host);
     /// Head rows [first, first + count) in compute type.
-    TensorView head_block(std::int64_t first, std::int64_t count);
+    Scratch head_block(std::int64_t first, std::int64_t count);
 
     ReplicaView view_;
     const FrozenWeights& weights_;

@@ -19,22 +19,25 @@ bool HeadLora::gather(const LayerRows& rows, const std::vector<LoraSegment>& seg
     return true;
 }
 
-void HeadLora::forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
-                       const TensorView& x, const TensorView& logits) {
-    if (!gather(rows, segments)) return;
-    const LoraTarget target{slots_, s(rows, x)};
+Scratch HeadLora::forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
+                          const TensorView& x, const TensorView& logits) {
+    if (!gather(rows, segments)) return {};
+    Scratch s = workspace_.gradient(x.rows, rows.width);
+    const LoraTarget target{slots_, s};
     const LoraRows of{segments, rows.packed};
     backend_.lora_shrink({x, {&target, 1}, of});
     backend_.lora_expand({target, logits, of});
+    return s;
 }
 
 void HeadLora::backward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
-                        const TensorView& x, const TensorView& d_logits, const TensorView& dx) {
+                        const TensorView& x, const TensorView& s, const TensorView& d_logits,
+                        const TensorView& dx) {
     if (!gather(rows, segments)) return;
-    const TensorView ds = workspace_.input(x.rows, rows.width, rows.width);
+    const Scratch ds = workspace_.input(x.rows, rows.width);
     const LoraRows of{segments, rows.packed};
     const LoraTarget with_ds{slots_, ds};
-    backend_.lora_backward({d_logits, {slots_, s(rows, x)}, ds, of});
+    backend_.lora_backward({d_logits, {slots_, s}, ds, of});
     backend_.lora_grad_a({x, {&with_ds, 1}, of});
     backend_.lora_expand_backward({dx, {&with_ds, 1}, of, true});
 }

@@ -11,8 +11,8 @@ namespace loratrain {
 
 /// LoRA on the output head (Linear::head), chunk by chunk of its rows (Head): logits += S Bᵀ with
 /// S = scale / l X Aᵀ for the rows of adapters that have it, without dropout, where l divides the
-/// head's product (ModelSpec::logits_scaling). Scratch: gradient() for S and input() for dS, which
-/// are free while a loss is computed. Chunks without such rows cost a look at the adapters.
+/// head's product (ModelSpec::logits_scaling). Chunks without such rows cost a look at the
+/// adapters.
 class HeadLora {
   public:
     /// `model`: the whole one, or a lane's. `layers`: of the stage.
@@ -24,19 +24,17 @@ class HeadLora {
           layers_(layers),
           backend_(backend) {}
 
-    /// x: [n, H], the normed rows; logits: [n, V] with the product of the head.
-    void forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
-                 const TensorView& x, const TensorView& logits);
-    /// After forward() of the same rows: adds to gradients and to dx [n, H] of the lane.
+    /// x: [n, H], the normed rows; logits: [n, V] with the product of the head. Returns S.
+    [[nodiscard]] Scratch forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
+                                  const TensorView& x, const TensorView& logits);
+    /// From the S of forward(): adds to gradients and to dx [n, H] of the lane.
     void backward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
-                  const TensorView& x, const TensorView& d_logits, const TensorView& dx);
+                  const TensorView& x, const TensorView& s, const TensorView& d_logits,
+                  const TensorView& dx);
 
   private:
     /// Whether any of the segments has LoRA on the head; then slots_ has theirs.
     bool gather(const LayerRows& rows, const std::vector<LoraSegment>& segments);
-    TensorView s(const LayerRows& rows, const TensorView& x) const {
-        return workspace_.gradient(x.rows, rows.width, rows.width);
-    }
 
     const AdapterBank& bank_;
     const Workspace& workspace_;

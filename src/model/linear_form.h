@@ -45,22 +45,23 @@ class LinearForm {
     virtual void forward(const LinearSite& /*at*/, const TensorView& /*x*/, const TensorView& /*y*/,
                          bool /*begun*/) {}
 
-    /// The dY that dS and the gradient of B come from, until the next call; nothing where it is dy.
-    virtual std::optional<TensorView> lora_gradient(const LinearSite& /*at*/,
-                                                    const TensorView& /*dy*/) {
+    /// The dY that dS and the gradient of B come from; nothing where it is dy.
+    virtual std::optional<Scratch> lora_gradient(const LinearSite& /*at*/,
+                                                 const TensorView& /*dy*/) {
         return {};
     }
     /// Behind the gradients of B.
     virtual void take_gradients(const LinearSite& /*at*/) {}
 
     /// Of a linear in backward. y: what forward() left, without a bias, or nothing where that was
-    /// not kept. The scratch Workspace::inner is free, or has y; drop(x) may be written to
-    /// `dropped`, which may be x.
+    /// not kept. drop(x) may be written to `dropped`, which may be x; `spare` [T, N] is free, or
+    /// has y: then its rows are free whose y is not wanted.
     struct Backward {
         TensorView x;
         TensorView dy;
         TensorView dropped;
         TensorView y;
+        TensorView spare;
     };
     /// add_gradients() reads at.w; x is lost then.
     virtual bool reads_weights(const LinearSite& /*at*/, const TensorView& /*y*/) const {

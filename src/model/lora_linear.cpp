@@ -53,6 +53,7 @@ std::span<LinearSite> LoraLinear::gather(const Site& site, const PerLinear& s) {
         at.shape = linear_shape(view_.lane_model, at.linear);
         at.first = first;
         at.s = s[i];
+        at.w = {};
         gather_slots(site, at);
         targets_.push_back({at.slots, at.s});
         first += at.shape.out;
@@ -60,11 +61,10 @@ std::span<LinearSite> LoraLinear::gather(const Site& site, const PerLinear& s) {
     return {linears_.data(), targets_.size()};
 }
 
-void LoraLinear::give_weights(std::span<LinearSite> linears) const {
-    const TensorView m = product_->latest_matrix();
+void LoraLinear::give_weights(std::span<LinearSite> linears, const TensorView& m) {
+    if (m.data == nullptr) return;
     for (LinearSite& at : linears) {
-        at.w =
-            m.data == nullptr ? m : m.row_range(at.first, at.shape.out).col_range(0, at.shape.in);
+        at.w = m.row_range(at.first, at.shape.out).col_range(0, at.shape.in);
     }
 }
 
@@ -101,8 +101,9 @@ void LoraLinear::forward(const Site& site, const GroupInput& of, const PerLinear
     for (LinearForm* form : forms) {
         if (begun) added = form->begin(linears[0], y[0], added);
     }
-    product_->forward(site, of.x, y, of.s, lora && rows.augmented ? rows.width : 0, added);
-    give_weights(linears);
+    const std::int64_t width = lora && rows.augmented ? rows.width : 0;
+    const Scratch m = product_->forward(site, of.x, y, of.s, width, added);
+    give_weights(linears, m);
     for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
         for (LinearForm* form : forms) form->forward(linears[i], x, y[i], begun);
         const void* bias = site.weights.bias[i].data();
@@ -148,13 +149,13 @@ void LoraLinear::backward_b(const Site& site, const TensorView& dy, const PerLin
     passes_.clear();
     for (std::size_t i = 0; i < linears.size(); ++i) {
         LoraBackward op = pass_of(site, dy, i);
-        bool alone = false;
+        std::optional<Scratch> own;
         for (LinearForm* form : forms) {
-            const std::optional<TensorView> own = form->lora_gradient(linears[i], op.dy);
-            op.dy = own.value_or(op.dy);
-            alone = alone || own.has_value();
+            own = form->lora_gradient(linears[i], op.dy);
+            if (own) break;
         }
-        if (alone) {
+        if (own) {
+            op.dy = *own;
             backend_.lora_backward(op);
         } else {
             passes_.push_back(op);
@@ -196,9 +197,10 @@ bool LoraLinear::add_form_gradients(const Site& site, int i, const LinearForm::B
     own.dy = at.columns_of(of.dy);
     bool lost = false;
     for (LinearForm* form : forms_.on(site)) {
+        Scratch m;
         if (form->reads_weights(at, of.y)) {
-            product_->read_matrix(site);
-            give_weights(linears);
+            m = product_->read_matrix(site);
+            give_weights(linears, m);
             lost = true;
         }
         form->add_gradients(at, own);
@@ -220,8 +222,9 @@ void LoraLinear::multiply_back(const Site& site, const Operand& dy, const Tensor
     for (LinearForm* form : forms) {
         if (with_factors && form->begin_dx(linears, dy.view, dx)) begun = true;
     }
-    product_->backward(site, dy, dx, factors_too ? site.count() * site.rows.width : 0, begun);
-    give_weights(linears);
+    const std::int64_t pads = factors_too ? site.count() * site.rows.width : 0;
+    const Scratch m = product_->backward(site, dy, dx, pads, begun);
+    give_weights(linears, m);
     for (LinearForm* form : forms) form->finish_dx(linears, dy.view, dx);
 }
 
@@ -250,15 +253,16 @@ LoraGatedBackward LoraLinear::gather_gated(const Gated& of) {
             pass_of(of.gate_up, d_gate_up, 1)};
 }
 
-bool LoraLinear::backward_gated(const Gated& of) {
+bool LoraLinear::backward_x_of_down(const Gated& of, const TensorView& dx) {
     const bool at_once = has_gated(of) && backend_.takes_at_once(gather_gated(of));
-    const bool adds_down = at_once && !in_one_gemm(of.down);
-    multiply_back(of.down, {of.d_down}, of.dx, !adds_down);
-    if (!at_once) return false;
+    multiply_back(of.down, {of.d_down}, dx, !at_once || in_one_gemm(of.down));
+    return at_once;
+}
+
+void LoraLinear::backward_gated(const Gated& of) {
     LoraGatedBackward op = gather_gated(of);
-    op.adds_down = adds_down;
+    op.adds_down = !in_one_gemm(of.down);
     backend_.lora_gated_backward(op);
-    return true;
 }
 
 }  // namespace loratrain

@@ -97,16 +97,17 @@ class LoraLinear {
     struct Gated {
         const Site& down;
         TensorView d_down;
-        TensorView dx;  ///< of down's input
         const Site& gate_up;
         PerLinear s;
-        std::optional<SwiGluBackward> product;
+        std::optional<SwiGluBackward> product = {};
     };
-    /// backward_x of down; and behind it swiglu_backward, backward_a of down and backward_b of gate
-    /// and up in one pass (LoraGatedBackward). Whether also these: not where the backend gains
+    /// backward_x of down to dx. Whether backward_gated must follow: not where the backend gains
     /// nothing by that, where there is no gate, where gate and up are not linears of their own, or
-    /// adapters of the rows need more.
-    bool backward_gated(const Gated& of);
+    /// adapters of the rows need more. Of the scratch of `product` only dh is in use meanwhile.
+    bool backward_x_of_down(const Gated& of, const TensorView& dx);
+    /// swiglu_backward, backward_a of down and backward_b of gate and up in one pass
+    /// (LoraGatedBackward), with what backward_x_of_down has left to it.
+    void backward_gated(const Gated& of);
 
     /// Some adapter of the rows is on the group.
     bool has_lora(const Site& site) const;
@@ -125,8 +126,8 @@ class LoraLinear {
     /// For shrinking x.
     TensorView pad_behind(const Site& site, const TensorView& x, const TensorView& s) const;
     static PerLinear ds_of(const Site& site, const TensorView& dy);
-    /// W of the latest product.
-    void give_weights(std::span<LinearSite> linears) const;
+    /// W of the linears in the group's matrix, or nothing.
+    static void give_weights(std::span<LinearSite> linears, const TensorView& m);
     /// Of the gathered slots those whose A has no gradient. Whether others remain.
     bool leave_out_frozen();
     /// backward_x, `with_factors`: with dS A.

@@ -18,17 +18,15 @@ class ResidualStart : public LinearForm {
 
     void forward(const LinearSite& at, const TensorView& x, const TensorView& y,
                  bool /*begun*/) override {
-        const std::int64_t columns = at.rows().width;
-        subtract(at, x, &LoraSlot::start_a, y, &LoraSlot::start_b,
-                 workspace_.gradient(x.rows, columns, columns));
+        const Scratch s = workspace_.gradient(x.rows, at.rows().width);
+        subtract(at, x, &LoraSlot::start_a, y, &LoraSlot::start_b, s);
     }
 
     void finish_dx(std::span<const LinearSite> linears, const TensorView& dy,
                    const TensorView& dx) override {
         for (const LinearSite& at : linears) {
-            const std::int64_t columns = at.rows().width;
-            subtract(at, at.columns_of(dy), &LoraSlot::start_b, dx, &LoraSlot::start_a,
-                     workspace_.input(dy.rows, columns, columns));
+            const Scratch s = workspace_.input(dy.rows, at.rows().width);
+            subtract(at, at.columns_of(dy), &LoraSlot::start_b, dx, &LoraSlot::start_a, s);
         }
     }
 

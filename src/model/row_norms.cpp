@@ -35,14 +35,14 @@ std::vector<float> row_norms(const RowNormsSite& site, LayerWeights& weights, Li
     const LinearPlace place = place_of(model, linear);
     const LinearShape shape = linear_shape(model, linear);
     GroupWeights& group = weights.groups[static_cast<std::size_t>(place.group)];
-    const TensorView m = gemm_matrix(group.matrix.view, augmented_shape(site.view, place.group),
-                                     site.workspace.staged(), site.backend);
+    const Scratch m =
+        site.workspace.matrix_of(group.matrix.view, augmented_shape(site.view, place.group));
     if (group.matrix.view.residence == WeightResidence::staged) group.packed_width = -1;
     std::vector<float> norms(static_cast<std::size_t>(shape.out));
     const std::size_t bytes = norms.size() * sizeof(float);
     const Buffer squares = site.backend.allocate(aligned(bytes), "norms of weights");
     site.backend.dora_norms(
-        {m.row_range(place.first_row, shape.out).col_range(0, shape.in), {}, squares.as<float>()});
+        {m->row_range(place.first_row, shape.out).col_range(0, shape.in), {}, squares.as<float>()});
     if (is_cut_by_columns(linear)) {
         site.lanes.all->all_reduce(matrix(squares.data(), DType::f32, 1, shape.out));
     }

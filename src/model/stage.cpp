@@ -256,7 +256,7 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
                      const TensorView& d_input) {
     ActivationSlot& slot = *slots_[static_cast<std::size_t>(slot_index)];
     const MicrobatchTables& tables = slot.tables();
-    const TensorView gradient = workspace_.residual(0, tables.tokens());
+    const Scratch gradient = workspace_.residual(tables.tokens());
     backend_.copy({gradient, head_ ? slot.loss_gradient(tables.tokens()) : d_output});
     expect_layers(tables, Pass::backward, Pass::forward);
     if (offload_) offload_->begin_backward(slot_index, tables);
@@ -274,7 +274,8 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
             layer_.recompute(l, weights, computed, saved);
         }
         if (offload_) offload_->use(l);
-        layer_.backward(l, weights, computed, saved, need_dx);
+        layer_.backward(l, weights, computed, saved,
+                        gradient->row_range(computed.first_row, computed.tokens), need_dx);
         weights_.done(l);
         if (offload_) offload_->done(l);
         if (between_layers_) between_layers_();

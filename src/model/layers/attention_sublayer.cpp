@@ -109,7 +109,7 @@ void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
     branch.add(at.group(LinearGroup::o), {{made}, {pad_of(made, at.rows.width), {}, {}}});
 }
 
-TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
+TensorView AttentionSublayer::projected(const LayerSite& at, int i, const TensorView& spare) const {
     const AttentionSpec& spec = at.attention();
     if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || spec.fused_qkv) return {};
     const Heads heads = split_heads(at, at.saved.qkv);
@@ -119,24 +119,25 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i) const {
     if (!spec.rope) return rotated;
     if (i == 0 && spec.rope->query_beta != 0.0) return {};
     if (spec.rope->rotated < 1.0) return {};
-    const TensorView y = tools_.workspace.inner(rotated.rows, rotated.cols);
-    tools_.backend.copy({y, rotated});
-    rope(y, at, true, 0);
-    return y;
+    tools_.backend.copy({spare, rotated});
+    rope(spare, at, true, 0);
+    return spare;
 }
 
-TensorView AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch) const {
+Scratch AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch) const {
     LoraLinear& linear = tools_.linear;
     const TensorView& made = at.saved.o;
-    const std::int64_t t = made.rows;
     const GroupSite o = at.group(LinearGroup::o);
     const TensorView s = pad_of(made, at.rows.width);
-    const TensorView d_made = branch.gradient_of_made();
+    const Scratch d_made = branch.gradient_of_made();
     linear.backward_b(o, d_made, {s, {}, {}});
     linear.backward_a(o, made, d_made);
-    linear.add_form_gradients(
-        o, 0, {made, d_made, tools_.workspace.gradient(t, made.cols, made.cols), {}}, s);
-    const TensorView d_o = tools_.workspace.inner(t, made.cols);
+    {
+        const Scratch dropped = tools_.workspace.gradient(made.rows, made.cols);
+        const Scratch spare = tools_.workspace.inner(made.rows, d_made->cols);
+        linear.add_form_gradients(o, 0, {made, d_made, dropped, {}, spare}, s);
+    }
+    Scratch d_o = tools_.workspace.inner(made.rows, made.cols);
     linear.backward_x(o, {d_made}, d_o);
     return d_o;
 }
@@ -144,14 +145,14 @@ TensorView AttentionSublayer::o_backward(const LayerSite& at, const Branch& bran
 void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
     const AttentionSpec& spec = at.attention();
     const LayerActivations& saved = at.saved;
-    const TensorView d_o = o_backward(at, branch);
+    Scratch d_o = o_backward(at, branch);
 
     const GroupSite qkv = at.group(LinearGroup::qkv);
-    const std::int64_t pads = qkv.weights.shape.count * tools_.view.replica.saved_columns;
-    const TensorView d_qkv =
-        tools_.workspace.gradient(saved.qkv.rows, saved.qkv.cols, saved.qkv.cols + pads);
+    const Scratch d_qkv = tools_.workspace.gradient(
+        saved.qkv.rows, saved.qkv.cols, qkv.count() * tools_.view.replica.saved_columns);
     const Heads grads = split_heads(at, d_qkv);
     tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
+    d_o.end();
     rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
     if (spec.qk_norm) {
         head_norm_backward(at, raw(at, 0), at.weights.q_norm, grads.q);
@@ -159,7 +160,8 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     }
     tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
     branch.project_backward(
-        qkv, {d_qkv}, saved.s_qkv, [&](int i) { return projected(at, i); }, need_dx);
+        qkv, {d_qkv}, saved.s_qkv,
+        [&](int i, const TensorView& spare) { return projected(at, i, spare); }, need_dx);
 }
 
 }  // namespace loratrain

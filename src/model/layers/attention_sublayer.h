@@ -34,11 +34,10 @@ class AttentionSublayer final : public Sublayer {
                             const TensorView& dy) const;
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
     void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
-    /// Linear i of q, k, v as projected, where that was kept or can be had from it; q and k by
-    /// Workspace::inner().
-    TensorView projected(const LayerSite& at, int i) const;
+    /// Branch::OutputOf of q, k, v as projected.
+    TensorView projected(const LayerSite& at, int i, const TensorView& spare) const;
     /// From the branch's gradient to that of what attention made, and the gradients of o's LoRA.
-    TensorView o_backward(const LayerSite& at, const Branch& branch) const;
+    Scratch o_backward(const LayerSite& at, const Branch& branch) const;
 
     const LayerTools& tools_;
 };

@@ -23,10 +23,8 @@ PerLinear LayerTools::columns_of(const GroupSite& at, const TensorView& s) const
     return parts;
 }
 
-TensorView Branch::make_input() const {
-    const std::int64_t hidden = x().cols;
-    const TensorView h =
-        tools_.workspace.input(x().rows, hidden, hidden + tools_.view.replica.saved_columns);
+Scratch Branch::make_input() const {
+    Scratch h = tools_.workspace.input(x().rows, x().cols, tools_.view.replica.saved_columns);
     make_input(h, {});
     return h;
 }
@@ -49,12 +47,10 @@ void Branch::norm_backward(const TensorView& dh, bool accumulate, const TensorVi
 }
 
 void Branch::project(const GroupSite& at, const PerLinear& y, const TensorView& s) const {
-    const std::int64_t t = x().rows;
-    const std::int64_t hidden = x().cols;
-    const std::int64_t behind =
-        column_blocks(tools_.view, at.group) * tools_.view.replica.saved_columns;
-    const TensorView h = tools_.workspace.input(t, hidden, hidden + behind);
-    const Operand made = make_input(h, tools_.linear.coding_of_input(t, hidden));
+    const Scratch h = tools_.workspace.input(
+        x().rows, x().cols,
+        column_blocks(tools_.view, at.group) * tools_.view.replica.saved_columns);
+    const Operand made = make_input(h, tools_.linear.coding_of_input(h->rows, h->cols));
     tools_.linear.forward(at, {made, tools_.columns_of(at, s)}, y, {});
 }
 
@@ -77,13 +73,9 @@ void Branch::add(const GroupSite& at, const GroupInput& of) const {
                              stream_.x});
 }
 
-TensorView Branch::gradient() const {
-    return tools_.workspace.residual(first_row_, x().rows);
-}
-
-TensorView Branch::gradient_of_made() const {
-    if (!tools_.model().norms().has_after()) return gradient();
-    const TensorView d_made = tools_.workspace.branch(x().rows);
+Scratch Branch::gradient_of_made() const {
+    if (!tools_.model().norms().has_after()) return Scratch(gradient());
+    Scratch d_made = tools_.workspace.branch(x().rows);
     tools_.backend.rms_norm_backward({stream_.made,
                                       stream_.norm_after.data(),
                                       static_cast<float>(tools_.model().rms_norm_eps),
@@ -102,16 +94,20 @@ void Branch::project_backward(const GroupSite& at, const Operand& of, const Tens
     const TensorView& dy = of.view;
     if (linear.needs_input(at)) {
         const PerLinear columns = tools_.columns_of(at, s);
-        TensorView h = make_input();
-        for (int i = 0; i < at.count(); ++i) {
-            const bool lost = linear.add_form_gradients(at, i, {h, dy, h, output_of(i)},
-                                                        columns[static_cast<std::size_t>(i)]);
-            if (lost) h = make_input();
+        Scratch h = make_input();
+        for (std::size_t i = 0; i < static_cast<std::size_t>(at.count()); ++i) {
+            const std::int64_t out = linear_shape(tools_.model(), at.weights.shape.linears[i]).out;
+            const Scratch spare = tools_.workspace.inner(h->rows, out);
+            const int number = static_cast<int>(i);
+            const bool lost = linear.add_form_gradients(
+                at, number, {h, dy, h, output_of(number, spare), spare}, columns[i]);
+            if (!lost) continue;
+            h.end();
+            h = make_input();
         }
     }
-    TensorView dh = gradient();
+    const Scratch dh = need_dx ? tools_.workspace.inner(x().rows, x().cols) : Scratch(gradient());
     if (need_dx) {
-        dh = tools_.workspace.inner(x().rows, x().cols);
         linear.backward_x(at, of, dh);
         tools_.lanes.all->all_reduce(dh);
     }

@@ -24,28 +24,28 @@ class Branch {
         const Buffer& norm_before;
         const Buffer& norm_after;
     };
-    /// `first_row` of the microbatch is the first one of x.
-    Branch(const LayerTools& tools, const Stream& stream, std::int64_t first_row)
-        : tools_(tools), stream_(stream), first_row_(first_row) {}
+    /// `gradient`, in backward: the running one, that of sum, from which that of x is made [T, H].
+    Branch(const LayerTools& tools, const Stream& stream, const TensorView& gradient)
+        : tools_(tools), stream_(stream), gradient_(gradient) {}
 
     const TensorView& x() const { return stream_.x; }
     const TensorView& sum() const { return stream_.sum; }
     bool has_sum() const { return stream_.sum.data != nullptr; }
 
     /// h in scratch (Workspace::input), with R columns behind it.
-    TensorView make_input() const;
+    Scratch make_input() const;
     /// y = the outputs of a group's linears of h, side by side, and their S; h is in scratch.
     void project(const GroupSite& at, const PerLinear& y, const TensorView& s) const;
     /// What the sublayer makes is the group's linear, which is cut by columns, of its input: its S,
     /// and the branch's sum over all lanes.
     void add(const GroupSite& at, const GroupInput& of) const;
 
-    /// The running gradient (Workspace::residual): that of sum, from which that of x is made.
-    TensorView gradient() const;
+    const TensorView& gradient() const { return gradient_; }
     /// That of `made`: the running one, or with a norm after in scratch (Workspace::branch).
-    TensorView gradient_of_made() const;
-    /// Output i of a group's linears, where it was kept or can be had from what was; else empty.
-    using OutputOf = std::function<TensorView(int)>;
+    Scratch gradient_of_made() const;
+    /// Output i of a group's linears, where it was kept or can be had from what was, which may be
+    /// written to `spare` [T, N or more]; else empty.
+    using OutputOf = std::function<TensorView(int i, const TensorView& spare)>;
     /// The rest of the backward of project(), behind LoraLinear::backward_b: from dy to the running
     /// gradient, and the gradients of A and of what forms have beside A and B. dS behind dy is
     /// lost. Without need_dx the running gradient is lost too: the norm's backward runs for dS
@@ -63,7 +63,7 @@ class Branch {
 
     const LayerTools& tools_;
     Stream stream_;
-    std::int64_t first_row_;
+    TensorView gradient_;
 };
 
 }  // namespace loratrain

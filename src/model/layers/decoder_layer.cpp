@@ -19,18 +19,19 @@ void DecoderLayer::pack(std::span<const Computed> layers) {
     linear_.pack_all(packed_);
 }
 
-Branch DecoderLayer::around_mixer(const LayerSite& at) const {
+Branch DecoderLayer::around_mixer(const LayerSite& at, const TensorView& gradient) const {
     const LayerActivations& saved = at.saved;
     return {tools_,
             {saved.x, saved.x2, saved.attention_made, at.weights.attention_norm,
              at.weights.after_attention},
-            at.rows.first_row};
+            gradient};
 }
 
-Branch DecoderLayer::around_mlp(const LayerSite& at, const TensorView& y) const {
+Branch DecoderLayer::around_mlp(const LayerSite& at, const TensorView& y,
+                                const TensorView& gradient) const {
     return {tools_,
             {at.saved.x2, y, at.saved.mlp_made, at.weights.mlp_norm, at.weights.after_mlp},
-            at.rows.first_row};
+            gradient};
 }
 
 void DecoderLayer::forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
@@ -46,10 +47,11 @@ void DecoderLayer::recompute(std::int32_t layer, LayerWeights& weights, const La
 }
 
 void DecoderLayer::backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
-                            const LayerActivations& saved, bool need_dx) {
+                            const LayerActivations& saved, const TensorView& gradient,
+                            bool need_dx) {
     const LayerSite at{layer, weights, rows, saved, texts_};
-    sublayers_.mlp(layer).backward(at, around_mlp(at, {}), true);
-    sublayers_.mixer(layer).backward(at, around_mixer(at), need_dx);
+    sublayers_.mlp(layer).backward(at, around_mlp(at, {}, gradient), true);
+    sublayers_.mixer(layer).backward(at, around_mixer(at, gradient), need_dx);
 }
 
 }  // namespace loratrain

@@ -35,14 +35,15 @@ class DecoderLayer {
     void recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                    const LayerActivations& saved);
 
-    /// Turns the running gradient (Workspace::residual) from that of y into that of x;
-    /// without `need_dx` only the adapter gradients of the mixer's inputs are made, and it is lost.
+    /// Turns the running gradient [T, H] from that of y into that of x; without `need_dx` only the
+    /// adapter gradients of the mixer's inputs are made, and it is lost.
     void backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
-                  const LayerActivations& saved, bool need_dx);
+                  const LayerActivations& saved, const TensorView& gradient, bool need_dx);
 
   private:
-    Branch around_mixer(const LayerSite& at) const;
-    Branch around_mlp(const LayerSite& at, const TensorView& y) const;
+    Branch around_mixer(const LayerSite& at, const TensorView& gradient = {}) const;
+    Branch around_mlp(const LayerSite& at, const TensorView& y,
+                      const TensorView& gradient = {}) const;
 
     LoraLinear linear_;
     LayerTools tools_;

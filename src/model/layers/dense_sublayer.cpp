@@ -2,9 +2,14 @@
 
 namespace loratrain {
 
-TensorView DenseSublayer::product_of(const LayerSite& at) const {
-    const std::int64_t f = at.dense().size;
-    return tools_.workspace.input(at.rows.tokens, f, f + tools_.view.replica.saved_columns);
+Scratch DenseSublayer::product_of(const LayerSite& at) const {
+    return tools_.workspace.input(at.rows.tokens, at.dense().size,
+                                  tools_.view.replica.saved_columns);
+}
+
+Scratch DenseSublayer::gradient_of_made(const GroupSite& gate_up) const {
+    return tools_.workspace.gradient(gate_up.rows.tokens, gate_up.weights.shape.out,
+                                     gate_up.count() * tools_.view.replica.saved_columns);
 }
 
 SwiGlu DenseSublayer::swiglu_op(const LayerSite& at, const Operand& product) {
@@ -52,8 +57,8 @@ void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
     branch.project(gate_up, tools_.outputs_of(gate_up, at.saved.gate_up), at.saved.s_gate_up);
     const GroupSite down = at.group(LinearGroup::down);
-    const TensorView h = product_of(at);
-    GroupInput product{{h, tools_.linear.coding_of_input(h.rows, h.cols)},
+    const Scratch h = product_of(at);
+    GroupInput product{{h, tools_.linear.coding_of_input(h->rows, h->cols)},
                        {at.saved.s_down.col_range(0, at.rows.width), {}, {}}};
     if (!at.dense().has_gate() ||
         !tools_.linear.shrink_gated(down, swiglu_op(at, product.x), product)) {
@@ -62,40 +67,47 @@ void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
     branch.add(down, product);
 }
 
-Operand DenseSublayer::down_backward(const LayerSite& at, const Branch& branch) const {
+Operand DenseSublayer::down_backward(const LayerSite& at, const Branch& branch,
+                                     Scratch& d_gate_up) const {
     LoraLinear& linear = tools_.linear;
-    const LayerActivations& saved = at.saved;
     const GroupSite down = at.group(LinearGroup::down);
-    const PerLinear s = tools_.columns_of(down, saved.s_down);
-    const TensorView d_made = branch.gradient_of_made();
-    linear.backward_b(down, d_made, s);
-
-    const std::int64_t t = at.rows.tokens;
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
-    const LinearGroupShape& shape = gate_up.weights.shape;
-    const TensorView d_product = tools_.workspace.inner(t, at.dense().size);
-    const TensorView d_gate_up = tools_.workspace.gradient(
-        t, shape.out, shape.out + shape.count * tools_.view.replica.saved_columns);
-    const TensorView product = product_of(at);
-    const RowCodes codes = linear.coding_of_gradient(gate_up, t);
-    LoraLinear::Gated around{
-        down, d_made, d_product, gate_up, tools_.columns_of(gate_up, saved.s_gate_up), {}};
+    const PerLinear s = tools_.columns_of(down, at.saved.s_down);
+    const Scratch d_down = branch.gradient_of_made();
+    linear.backward_b(down, d_down, s);
+
+    Scratch d_product = tools_.workspace.inner(at.rows.tokens, at.dense().size);
+    const TensorView product = product_of(at).place();
+    const TensorView d_made = gradient_of_made(gate_up).place();
+    const RowCodes codes = linear.coding_of_gradient(gate_up, d_made.rows);
+    LoraLinear::Gated around{down, d_down, gate_up, tools_.columns_of(gate_up, at.saved.s_gate_up)};
     if (at.dense().has_gate()) {
-        around.product = swiglu_backward_op(at, d_product, d_gate_up, product, codes);
+        around.product = swiglu_backward_op(at, d_product, d_made, product, codes);
     }
-    if (linear.backward_gated(around)) return {d_gate_up};
-    activate_backward(at, d_product, d_gate_up, product, codes);
-    linear.backward_a(down, product, d_made);
-    linear.add_form_gradients(down, 0, {product, d_made, product, {}}, s[0]);
+    const bool at_once = linear.backward_x_of_down(around, d_product);
+    d_gate_up = gradient_of_made(gate_up);
+    const Scratch h = product_of(at);
+    if (at_once) {
+        linear.backward_gated(around);
+        return {d_gate_up};
+    }
+    activate_backward(at, d_product, d_gate_up, h, codes);
+    d_product.end();
+    linear.backward_a(down, h, d_down);
+    {
+        const Scratch spare = tools_.workspace.inner(h->rows, d_down->cols);
+        linear.add_form_gradients(down, 0, {h, d_down, h, {}, spare}, s[0]);
+    }
     linear.backward_b(gate_up, d_gate_up, around.s);
     return {d_gate_up, codes};
 }
 
 void DenseSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
-    const Operand d_gate_up = down_backward(at, branch);
+    Scratch leased;
+    const Operand d_gate_up = down_backward(at, branch, leased);
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
     const PerLinear y = tools_.outputs_of(gate_up, at.saved.gate_up);
-    const auto output_of = [&](int i) {
+    const auto output_of = [&](int i, const TensorView&) {
         return LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y[static_cast<std::size_t>(i)];
     };
     branch.project_backward(gate_up, d_gate_up, at.saved.s_gate_up, output_of, need_dx);

@@ -15,8 +15,10 @@ class DenseSublayer final : public Sublayer {
     void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
 
   private:
-    /// down's input in scratch (Workspace::input), with R columns behind it.
-    TensorView product_of(const LayerSite& at) const;
+    /// For down's input (Workspace::input), with R columns behind it.
+    Scratch product_of(const LayerSite& at) const;
+    /// For the gradient of what gate and up made, with the columns of their dS behind it.
+    Scratch gradient_of_made(const GroupSite& gate_up) const;
     /// What the linears before down made, through the activation; and back, with `product` made
     /// again.
     void activate(const LayerSite& at, const Operand& product) const;
@@ -28,9 +30,9 @@ class DenseSublayer final : public Sublayer {
     static SwiGluBackward swiglu_backward_op(const LayerSite& at, const TensorView& d_product,
                                              const TensorView& d_made, const TensorView& product,
                                              const RowCodes& codes);
-    /// From the branch's gradient to that of what gate and up made, and the gradients of down's
-    /// LoRA and of their B.
-    Operand down_backward(const LayerSite& at, const Branch& branch) const;
+    /// From the branch's gradient to that of what gate and up made, which it leases, and the
+    /// gradients of down's LoRA and of their B.
+    Operand down_backward(const LayerSite& at, const Branch& branch, Scratch& d_gate_up) const;
 
     const LayerTools& tools_;
 };

@@ -6,22 +6,25 @@ namespace loratrain {
 
 void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
     const std::int64_t copies = at.saved.routes.copies();
-    const TensorView product =
-        branch.has_sum() ? tools_.workspace.expert_product(copies) : TensorView{};
-    make_gate_up(at, branch.make_input(), product);
+    const Scratch product = branch.has_sum() ? tools_.workspace.expert_product(copies) : Scratch{};
+    {
+        const Scratch h = branch.make_input();
+        make_gate_up(at, h, product);
+    }
     if (branch.has_sum()) combine(at, branch, product);
 }
 
 void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
-    const TensorView dh = tools_.workspace.inner(branch.x().rows, branch.x().cols);
-    const TensorView h = needs_input(at) ? branch.make_input() : TensorView{};
+    const Scratch dh = tools_.workspace.inner(branch.x().rows, branch.x().cols);
+    const Scratch h = needs_input(at) ? branch.make_input() : Scratch{};
     backward_to_input(at, h, branch.gradient(), dh);
     branch.input_backward(dh);
 }
 
 void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
                               const TensorView& y, bool backward) {
-    multiply_experts(matrix.view, {x, {}, y, at.saved.routes, backward}, tools_.workspace.staged(),
+    const Scratch staged = tools_.workspace.staged();
+    multiply_experts(matrix.view, {x, {}, y, at.saved.routes, backward}, staged->data,
                      tools_.backend);
 }
 
@@ -29,7 +32,7 @@ void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, co
                               const TensorView& y) {
     const ExpertLoraLinear::Site site = lora_site(at);
     if (!lora_.is_on(site, linear)) return;
-    const TensorView s = tools_.workspace.expert_s(x.rows, number);
+    const Scratch s = tools_.workspace.expert_s(x.rows, number);
     lora_.shrink(site, linear, x, s);
     lora_.expand(site, linear, s, y);
 }
@@ -40,12 +43,12 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
     const TensorView& gate_up = at.saved.gate_up;
-    const TensorView logits = tools_.workspace.router(h.rows);
+    const Scratch logits = tools_.workspace.router(h.rows);
     Gemm router{h, matrix(weights.router.data(), h.dtype, experts.count, h.cols), logits};
     router.transpose_b = true;
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
-    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
     const TensorView w = weights_of_experts(weights.gate_up.view);
     if (w.data != nullptr && !needs_input(at)) {
         return tools_.backend.expert_gate_up(
@@ -67,7 +70,7 @@ void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product
 
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
     const ExpertRoutes& routes = at.saved.routes;
-    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
+    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
     multiply(at, at.weights.experts.down, product, rows, false);
     add_lora(at, Linear::down, 0, product, rows);
     tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
@@ -81,9 +84,9 @@ bool ExpertSublayer::needs_input(const LayerSite& at) {
 void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
                                    const TensorView& d_gate_up, float* d_weights) {
     const ExpertRoutes& routes = at.saved.routes;
-    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
-    const TensorView product = tools_.workspace.expert_product(routes.copies());
-    const TensorView inner = tools_.workspace.expert_inner(routes.copies());
+    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
+    const Scratch product = tools_.workspace.expert_product(routes.copies());
+    const Scratch inner = tools_.workspace.expert_inner(routes.copies());
     const TensorView w = weights_of_experts(at.weights.experts.down.view);
     if (w.data != nullptr && !lora_.is_on(lora_site(at), Linear::down)) {
         return tools_.backend.expert_down_backward({dy, w, at.saved.gate_up, d_gate_up, d_weights,
@@ -94,7 +97,7 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
     multiply(at, at.weights.experts.down, rows, inner, true);
     make_product(at, product);
     backward_down_lora(at, rows, product, inner, d_weights);
-    const std::int64_t f = product.cols;
+    const std::int64_t f = product->cols;
     tools_.backend.swiglu_backward({at.saved.gate_up.col_range(0, f),
                                     at.saved.gate_up.col_range(f, f),
                                     inner,
@@ -111,8 +114,8 @@ void ExpertSublayer::backward_down_lora(const LayerSite& at, const TensorView& d
     const ExpertRoutes& routes = at.saved.routes;
     const ExpertLoraLinear::Site site = lora_site(at);
     const bool lora = lora_.is_on(site, Linear::down);
-    const TensorView s = lora ? tools_.workspace.expert_s(dy.rows, 0) : TensorView{};
-    const TensorView ds = lora ? tools_.workspace.expert_ds(dy.rows, 0) : TensorView{};
+    const Scratch s = lora ? tools_.workspace.expert_s(dy.rows, 0) : Scratch{};
+    const Scratch ds = lora ? tools_.workspace.expert_ds(dy.rows, 0) : Scratch{};
     if (lora) {
         lora_.shrink_back(site, Linear::down, dy, ds);
         lora_.expand_back(site, Linear::down, ds, inner);
@@ -131,15 +134,15 @@ void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
     if (!needs_input(at)) return;
     const std::int64_t f = at.experts().size;
     const ExpertLoraLinear::Site site = lora_site(at);
-    const TensorView x = tools_.workspace.expert_input(rows.rows);
+    const Scratch x = tools_.workspace.expert_input(rows.rows);
     tools_.backend.gather_rows({x, h, at.saved.routes.rows});
     constexpr std::array linears{Linear::gate, Linear::up};
     for (int i = 0; i < 2; ++i) {
         const Linear linear = linears[static_cast<std::size_t>(i)];
         if (!lora_.is_on(site, linear)) continue;
         const TensorView dy = d_gate_up.col_range(i * f, f);
-        const TensorView s = tools_.workspace.expert_s(rows.rows, i);
-        const TensorView ds = tools_.workspace.expert_ds(rows.rows, i);
+        const Scratch s = tools_.workspace.expert_s(rows.rows, i);
+        const Scratch ds = tools_.workspace.expert_ds(rows.rows, i);
         lora_.shrink(site, linear, x, s);
         lora_.add_grad_b(site, linear, dy, s);
         lora_.shrink_back(site, linear, dy, ds);
@@ -153,13 +156,14 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes& routes = at.saved.routes;
-    const TensorView rows = tools_.workspace.expert_rows(routes.copies());
-    const TensorView d_gate_up = tools_.workspace.expert_gradient(routes.copies());
-    float* d_weights = tools_.workspace.expert_weights();
+    const Scratch d_gate_up = tools_.workspace.expert_gradient(routes.copies());
+    const Scratch weighing = tools_.workspace.expert_weights(routes.copies());
+    float* d_weights = weighing->f32();
     backward_down(at, dy, d_gate_up, d_weights);
+    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
     multiply(at, weights.gate_up, d_gate_up, rows, true);
     backward_gate_up(at, h, d_gate_up, rows);
-    const TensorView d_logits = tools_.workspace.router(dy.rows);
+    const Scratch d_logits = tools_.workspace.router(dy.rows);
     tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});
     tools_.backend.gemm(
         {d_logits, matrix(weights.router.data(), dy.dtype, experts.count, dy.cols), dh});
