@@ -14,7 +14,6 @@
 #include "measure/profile_tasks.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/deployments/compare_deployments.h"
-#include "plan/deployments/compare_policies.h"
 #include "plan/deployments/usual_way.h"
 #include "plan/place.h"
 #include "plan/predict/predict.h"

@@ -14,7 +14,7 @@
 #include "bench/summary_job.h"
 #include "config/model_presets.h"
 #include "plan/deploy/make_plan.h"
-#include "plan/deployments/deployment_baselines.h"
+#include "plan/deployments/compare_deployments.h"
 #include "plan/deployments/find_deployments.h"
 #include "plan/plan.h"
 #include "plan/predict/simulate.h"

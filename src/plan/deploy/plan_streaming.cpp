@@ -1,22 +1,54 @@
 #include "plan/deploy/plan_streaming.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
+#include "base/bisect.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
-#include "plan/deploy/fit_residency.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/layout_player.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/layer_owners.h"
+#include "plan/memory/memory_model.h"
 #include "plan/memory/residency.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
 
 namespace {
+
+/// Tokens of a microbatch, in whole 1024s, whose forward takes as long as the transfers of a stage
+/// of `layers` layers of which `resident` stay; 0 where none streams. Backward takes longer.
+std::int64_t tokens_that_hide(const CostModel& costs, std::int32_t layers, std::int32_t resident) {
+    constexpr double granule = 1024.0;
+    StagePlan stage;
+    stage.layer_count = layers;
+    stage.resident_layers = resident;
+    const std::int32_t loads = streamed_layers(stage) - stream_buffers(stage);
+    if (loads == 0 || costs.layer_forward.per_token <= 0.0) return 0;
+    const double of_token = layers * costs.layer_forward.per_token;
+    const double tokens = loads * costs.layer_transfer / of_token;
+    return static_cast<std::int64_t>(granule * std::ceil(tokens / granule));
+}
+
+/// The most layers that can stay on every rank, with the replica's microbatches and recomputation;
+/// none where they do not fit with no layer resident.
+std::optional<std::int32_t> most_resident_layers(const Job& job, const ReplicaView& view) {
+    const auto fits = [&](std::int64_t resident) {
+        ReplicaPlan trial = view.replica;
+        for (StagePlan& stage : trial.stages) {
+            stage.resident_layers = static_cast<std::int32_t>(resident);
+        }
+        return fits_memory(job, view.with(trial), trial.microbatch_tokens, trial.recompute);
+    };
+    if (!fits(0)) return std::nullopt;
+    return static_cast<std::int32_t>(last_that_holds(0, view.lane_model.layers + 1, fits));
+}
 
 bool has_several(const Job& job) {
     const auto& deployment = job.parallel.deployment;

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "plan/deployments/compare_deployments.h"
-#include "plan/deployments/compare_policies.h"
-#include "plan/deployments/deployment_baselines.h"
 #include "plan/deployments/idle_advice.h"
 #include "plan/predict/predict.h"
 

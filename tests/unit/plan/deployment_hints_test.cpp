@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "config/model_presets.h"
-#include "plan/deployments/deployment_baselines.h"
+#include "plan/deployments/compare_deployments.h"
 #include "plan/text/describe_prediction.h"
 #include "unit/plan/deployment_cases.h"
 

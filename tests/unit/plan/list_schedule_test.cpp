@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 
-#include "plan/timing/end_times.h"
 #include "plan/timing/pipeline_time.h"
 #include "unit/plan/plan_fixtures.h"
 

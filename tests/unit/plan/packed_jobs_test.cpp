@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "config/model_presets.h"
+#include "plan/sweep/compare_sweep.h"
 #include "plan/sweep/job_planner.h"
 #include "plan/sweep/knapsack.h"
-#include "plan/sweep/sweep_baselines.h"
 #include "unit/plan/sweep_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -1,6 +1,6 @@
 #include "plan/predict/predict.h"
 #include "plan/cost/built_in_costs.h"
-#include "plan/deployments/compare_policies.h"
+#include "plan/deployments/compare_deployments.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,6 @@
 #include "plan/predict/predict.h"
 #include "plan/sweep/assign_trials.h"
 #include "plan/sweep/compare_sweep.h"
-#include "plan/sweep/sweep_baselines.h"
 #include "plan/sweep/sweep_bounds.h"
 #include "plan/sweep/sweep_shapes.h"
 #include "plan/sweep/worker_queues.h"
