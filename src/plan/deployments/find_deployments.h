@@ -8,7 +8,7 @@
 
 #include "plan/deploy/make_plan.h"
 #include "plan/deploy/replica_options.h"
-#include "plan/deploy/search_deployments.h"
+#include "plan/deployments/search_deployments.h"
 #include "plan/predict/predict.h"
 
 namespace loratrain {

@@ -1,4 +1,4 @@
-#include "plan/deploy/search_deployments.h"
+#include "plan/deployments/search_deployments.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <limits>
 #include <numeric>
 
-#include "plan/deploy/bisect_deployments.h"
-#include "plan/deploy/exchange_replicas.h"
+#include "plan/deployments/bisect_deployments.h"
+#include "plan/deployments/exchange_replicas.h"
 #include "plan/milp.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/deploy/search_deployments.h"
+#include "plan/deployments/search_deployments.h"
 
 namespace loratrain {
 

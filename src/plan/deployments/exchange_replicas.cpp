@@ -1,4 +1,4 @@
-#include "plan/deploy/exchange_replicas.h"
+#include "plan/deployments/exchange_replicas.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "plan/deploy/search_deployments.h"
+#include "plan/deployments/search_deployments.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "plan/deploy/bisect_deployments.h"
-#include "plan/deploy/exchange_replicas.h"
+#include "plan/deployments/bisect_deployments.h"
+#include "plan/deployments/exchange_replicas.h"
 #include "plan/milp.h"
 #include "plan/pack/dispatch_milp.h"
 

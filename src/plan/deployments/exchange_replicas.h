@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "plan/deploy/search_deployments.h"
+#include "plan/deployments/search_deployments.h"
 
 namespace loratrain {
 

@@ -5,35 +5,9 @@
 #include <limits>
 #include <vector>
 
+#include "plan/deploy/replica_options.h"
+
 namespace loratrain {
-
-/// A way of cutting a replica, in numbers.
-struct ReplicaOption {
-    std::int32_t ranks = 1;
-    /// Of a sample of each length bucket on the slowest stage; as many as the buckets that it
-    /// holds, the shortest ones.
-    std::vector<double> seconds;
-    double filling =
-        0.0;  ///< seconds of a round in which its last stage waits for the first sample
-    /// Beside other replicas, seconds of a round in which its ranks sum gradients with theirs.
-    double exchange = 0.0;
-    /// Per bucket of `seconds`, the mean over stages of what one computes of a sample at least:
-    /// nothing recomputed, and nothing of what does not grow with a microbatch.
-    std::vector<double> least = {};
-};
-
-/// Replicas for so many ranks and rounds with so many samples of each length bucket, the shortest
-/// first (0 is possible). Some replica must hold the last bucket.
-struct DeploymentTask {
-    std::int32_t ranks = 1;
-    std::vector<double> samples;
-    std::vector<ReplicaOption> options;
-    /// Per round the samples of each bucket, where more is known than the mean, `samples`.
-    std::vector<std::vector<std::int32_t>> rounds = {};
-    /// Adapters that train at once: the sums of each go beside what is computed of the others.
-    double adapters = 1.0;
-    double tokens = 0.0;  ///< of the mean round
-};
 
 /// Replicas of each option, and what a round takes with them.
 struct OptionCounts {

@@ -1,4 +1,4 @@
-#include "plan/deploy/bisect_deployments.h"
+#include "plan/deployments/bisect_deployments.h"
 
 #include <algorithm>
 #include <cmath>
