@@ -16,7 +16,7 @@
 #include "measure/profile_ranks.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/offload.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/plan_text.h"

@@ -86,7 +86,7 @@ struct Offload {
 };
 
 /// Which layers' frozen weights stay in a rank's own memory; those of the others come from the
-/// host's for each use (plan/memory/residency.h).
+/// host's for each use (plan/memory/streamed_layers.h).
 struct Residency {
     enum class Kind : std::uint8_t {
         automatic,  ///< all, and on GPUs where they do not fit as many as do
@@ -98,7 +98,7 @@ struct Residency {
     };
     Kind kind = Kind::automatic;
     int layers = 0;  ///< of Kind::some
-    /// No key: ranks that have the base once between them, found by planning (layer_owners.h).
+    /// No key: ranks that have the base once between them, found by planning (streamed_layers.h).
     int sharers = 1;
     friend bool operator==(const Residency&, const Residency&) = default;
 };

@@ -17,7 +17,7 @@
 #include "io/json_text.h"
 #include "measure/profile_loads.h"
 #include "plan/memory/memory_model.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

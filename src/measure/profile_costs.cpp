@@ -20,8 +20,8 @@
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/fit_costs.h"
-#include "plan/memory/layer_owners.h"
 #include "plan/memory/memory_model.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {

@@ -9,8 +9,7 @@
 #include "base/host_pages.h"
 #include "model/shared_layers.h"
 #include "model/transfer_record.h"
-#include "plan/memory/residency.h"
-#include "plan/memory/stream_order.h"
+#include "plan/memory/streamed_layers.h"
 
 namespace loratrain {
 
@@ -18,8 +17,8 @@ namespace loratrain {
 std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, char* host);
 std::vector<HostCopy> owned_layer_copies(const StreamedLayer& layout, char* buffer, char* held);
 
-/// The streamed layers of a stage (plan/memory/residency.h): their linears in host memory or with
-/// the ranks that own them, a few buffers, and copies from there to these that run beside
+/// The streamed layers of a stage (plan/memory/streamed_layers.h): their linears in host memory or
+/// with the ranks that own them, a few buffers, and copies from there to these that run beside
 /// computation, in the order of use.
 class LayerStream {
   public:

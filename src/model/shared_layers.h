@@ -9,8 +9,8 @@
 namespace loratrain {
 
 /// Where layers that stream lie whose weights several ranks of a host have once between them
-/// (plan/memory/layer_owners.h). Made by who knows the ranks; a stage knows no others. Layers are
-/// counted from the stage's first.
+/// (plan/memory/streamed_layers.h). Made by who knows the ranks; a stage knows no others. Layers
+/// are counted from the stage's first.
 class SharedLayers {
   public:
     virtual ~SharedLayers() = default;

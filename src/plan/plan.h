@@ -100,13 +100,13 @@ struct StagePlan {
     AdapterSpan first_layer_adapters = {};  ///< computed in the first layer; in the others all are
     AdapterSpan last_layer_adapters = {};   ///< and in the last one
     /// Most layers whose frozen weights stay in the rank's memory; others stream from the host's
-    /// (plan/memory/residency.h).
+    /// (plan/memory/streamed_layers.h).
     std::int32_t resident_layers = all_layers;
     /// With ReplicaPlan::recompute: the first so many layers keep their activations all the same.
     std::int32_t kept_layers = 0;
     /// Ranks (of lane 0) that own these layers' frozen weights between them: layer l is resident on
     /// owners[l % count], the others read it there. Empty: each rank has its own
-    /// (plan/memory/layer_owners.h).
+    /// (plan/memory/streamed_layers.h).
     std::vector<std::int32_t> owners = {};
     /// With ReplicaPlan::recompute: of the layers that do not keep their activations, at most so
     /// many have them in host memory between forward and backward (plan/memory/offload.h).

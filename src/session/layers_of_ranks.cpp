@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "comm/collective.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 
 namespace loratrain {
 

@@ -13,7 +13,7 @@
 #include "comm/mpi_session.h"
 #include "comm/rank_pages.h"
 #include "model/shared_layers.h"
-#include "plan/memory/layer_owners.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
 

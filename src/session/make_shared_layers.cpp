@@ -10,7 +10,7 @@
 #include "base/system.h"
 #include "base/text.h"
 #include "comm/collective.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "session/cluster.h"
 #include "session/layers_of_ranks.h"
 

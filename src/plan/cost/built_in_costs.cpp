@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {

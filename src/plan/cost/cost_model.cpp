@@ -4,7 +4,7 @@
 #include <array>
 
 #include "plan/memory/offload.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {

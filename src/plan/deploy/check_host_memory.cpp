@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 
 namespace loratrain {

@@ -9,7 +9,7 @@
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 
 namespace loratrain {
 

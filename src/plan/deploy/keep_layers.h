@@ -13,8 +13,8 @@ namespace loratrain {
 /// that memory has room for, where the job leaves it open; and of which they go to the host
 /// (StagePlan::offloaded_layers). No result depends on either.
 
-/// The stages with what the job says of residency (residency.h); all but its recomputed_layers keep
-/// theirs, or none; of offload: auto none go to the host.
+/// The stages with what the job says of residency (streamed_layers.h); all but its
+/// recomputed_layers keep theirs, or none; of offload: auto none go to the host.
 std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job);
 
 /// Whether memory decides: recompute is auto, or layer as auto has come to it.

@@ -6,7 +6,7 @@
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/memory/engine_memory.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 
 namespace loratrain {

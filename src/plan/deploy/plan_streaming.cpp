@@ -13,9 +13,8 @@
 #include "plan/deploy/layout_player.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
-#include "plan/memory/layer_owners.h"
 #include "plan/memory/memory_model.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

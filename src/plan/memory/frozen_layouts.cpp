@@ -5,7 +5,7 @@
 #include "base/alignment.h"
 #include "base/shape.h"
 #include "plan/memory/kind_memory.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 
 namespace loratrain {
 

@@ -9,8 +9,8 @@
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/kind_memory.h"
 #include "plan/memory/offload.h"
-#include "plan/memory/residency.h"
 #include "plan/memory/state_sizes.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {

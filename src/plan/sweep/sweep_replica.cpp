@@ -9,7 +9,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/cost/host_links.h"
 #include "plan/memory/memory_model.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

@@ -12,7 +12,7 @@
 #include "plan/cost/device.h"
 #include "plan/memory/checkpoint_copies.h"
 #include "plan/memory/offload.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/predict/predict.h"
 #include "plan/sample_units.h"
 #include "plan/schedule/admission.h"

@@ -1,5 +1,5 @@
 #include "backend/cpu/cpu_backend.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "unit/model/shared_stages.h"
 #include "unit/model/small_stage.h"
 

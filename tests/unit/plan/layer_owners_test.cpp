@@ -1,4 +1,3 @@
-#include "plan/memory/layer_owners.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +7,7 @@
 #include "config/model_presets.h"
 #include "plan/cost/device.h"
 #include "plan/deployments/find_deployments.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 #include "plan/text/plan_text.h"
 #include "unit/plan/deployment_cases.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_presets.h"
-#include "plan/memory/residency.h"
+#include "plan/memory/streamed_layers.h"
 #include "plan/text/plan_text.h"
 #include "support/problems.h"
 #include "unit/plan/plan_fixtures.h"

@@ -1,4 +1,4 @@
-#include "plan/memory/stream_order.h"
+#include "plan/memory/streamed_layers.h"
 
 #include <gtest/gtest.h>
 
