@@ -138,8 +138,11 @@ void print_workers(const PlannedPreview& preview, const std::vector<DatasetInfo>
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
                            replica.stages, ", predicted ", human_duration(queues.seconds),
                            " of training; what is above is of one of them\n");
-    for (std::size_t w = 0; w < queues.queues.size(); ++w) {
-        text += cat("  worker ", w, ": ", queues.queues[w].size(), " adapters\n");
+    const bool packed = !queues.packed_jobs.empty();
+    const auto& parts = packed ? queues.packed_jobs : queues.queues;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        text +=
+            cat(packed ? "  packed job " : "  worker ", i, ": ", parts[i].size(), " adapters\n");
     }
     log::block(text);
 }

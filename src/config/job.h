@@ -54,7 +54,9 @@ enum class DispatchRule : std::uint8_t { balanced, length, uniform };
 enum class Redeploy : std::uint8_t { automatic, never };
 /// Who trains where. joint: every adapter on all replicas together. each: on one worker, a group of
 /// ranks that shares no rounds with the others; automatic: so too, the planner cuts the ranks.
-enum class Assignment : std::uint8_t { automatic, joint, each };
+/// plora: as each, in packed jobs that hold their worker until the longest has ended (PLoRA,
+/// Algorithms 1 and 2).
+enum class Assignment : std::uint8_t { automatic, joint, each, plora };
 enum class CostSource : std::uint8_t { automatic, built_in };
 enum class PeftType : std::uint8_t { lora, vera };
 /// AdamW, and what it keeps moments in: fp32, or 8-bit codes of blocks (backend.h, AdamW8bit).

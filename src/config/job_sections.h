@@ -109,11 +109,13 @@ void keys(V& v, ParallelJob& parallel) {
     v.key("dispatch", parallel.dispatch, dispatch_words,
           "samples to replicas: `balanced` (all end together), `length` (each to the kind that "
           "takes the fewest GPU-seconds for it), `uniform` (as many to each)");
-    v.key("assignment", parallel.assignment, assignment_words,
-          "`joint`: every adapter trains on all ranks; `each`: on one worker, cut as "
-          "pipeline_stages or deployment say, else one rank; `auto`: so too, cut by simulation; "
-          "without this key and those `auto` where that gains 3% on GPUs",
-          {.usual = "auto", .written = !parallel.assignment_open});
+    v.key(
+        "assignment", parallel.assignment, assignment_words,
+        "`joint`: every adapter trains on all ranks; `each`: on one worker, cut as "
+        "pipeline_stages or deployment say, else one rank; `auto`: so too, cut by simulation; "
+        "`plora`: as `each`, in the packed jobs of PLoRA; without this key and those `auto` where "
+        "that gains 3% on GPUs",
+        {.usual = "auto", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
           "`auto`: where `deployment: auto` finds a faster one for what is left, as adapters end "
           "or come, and that pays, the run goes on in it; `never`");

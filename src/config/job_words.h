@@ -111,10 +111,11 @@ inline constexpr std::array<Word<DispatchRule>, 3> dispatch_words{{
     {"length", DispatchRule::length},
     {"uniform", DispatchRule::uniform},
 }};
-inline constexpr std::array<Word<Assignment>, 3> assignment_words{{
+inline constexpr std::array<Word<Assignment>, 4> assignment_words{{
     {"auto", Assignment::automatic},
     {"joint", Assignment::joint},
     {"each", Assignment::each},
+    {"plora", Assignment::plora},
 }};
 inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},

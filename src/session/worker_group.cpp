@@ -96,7 +96,7 @@ WorkerShape shape_of_workers(const MpiSession& world, const Job& job) {
 Job job_of_worker(Job job, const WorkerShape& shape, int worker) {
     job.logging.trace = job.logging.trace && worker == 0;
     ParallelJob& parallel = job.parallel;
-    parallel.assignment = Assignment::each;
+    if (parallel.assignment == Assignment::automatic) parallel.assignment = Assignment::each;
     const ReplicaJob& replica = shape.replica;
     if (replica.microbatch_tokens) parallel.microbatch_tokens = replica.microbatch_tokens;
     if (parallel.recompute == Recompute::automatic) {

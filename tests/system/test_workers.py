@@ -58,6 +58,18 @@ class Workers(SweepTest):
         self.assertIn("9 adapters have ended", again)
         self.assert_same_run("each-3", "joint")
 
+    def test_packed_jobs_of_plora_come_to_the_same(self):
+        job = self.workers_job("joint")
+        job["parallel"]["assignment"] = "joint"
+        self.succeed(run([self.write_job(job)]))
+        job = self.workers_job("plora")
+        job["parallel"]["assignment"] = "plora"
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        jobs = re.findall(r"worker \d gets the job of (.*)", output)
+        self.assertEqual(sum(len(names.split(", ")) for names in jobs), 9)
+        self.assertNotIn("moves", output)
+        self.assert_same_run("plora", "joint")
+
     def streams(self, output):
         """Of both workers."""
         counts = [int(count) for count in re.findall(r"windows? of (\d+) streams?", output)]

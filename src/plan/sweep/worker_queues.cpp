@@ -7,6 +7,7 @@
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/sweep/assign_trials.h"
+#include "plan/sweep/job_planner.h"
 
 namespace loratrain {
 
@@ -50,6 +51,30 @@ std::vector<double> begins_of(const QueueRun& run) {
     return some;
 }
 
+/// Values are ranks, as the paper's. An adapter that fits nowhere trains alone.
+WorkerQueues in_packed_jobs(SweepReplica replica, const TrialClasses& trials, int workers) {
+    std::vector<double> values;
+    for (std::size_t c = 0; c < trials.size(); ++c) {
+        values.push_back(trials.loads[c].r);
+        if (replica.room > 0) replica.room = std::max(replica.room, replica.classes[c].bytes);
+    }
+    const JobSchedule schedule =
+        plan_jobs(std::span(&replica, 1), {}, trials.counts(), values, workers * replica.ranks());
+    WorkerQueues result{std::vector<std::vector<AdapterId>>(static_cast<std::size_t>(workers)),
+                        {},
+                        schedule.seconds};
+    std::vector<std::size_t> next(trials.size(), 0);
+    for (const ScheduledJob& job : schedule.jobs) {
+        std::vector<AdapterId>& members = result.packed_jobs.emplace_back();
+        for (std::size_t c = 0; c < trials.size(); ++c) {
+            for (std::int32_t n = 0; n < job.counts[c]; ++n) {
+                members.push_back(trials.members[c][next[c]++]);
+            }
+        }
+    }
+    return result;
+}
+
 /// What a worker takes for new shapes while it trains its queue.
 double first_use_seconds(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                          std::span<const std::int32_t> steps_left, const QueueRun& run,
@@ -84,6 +109,9 @@ WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
         remaining_trials(trial_classes(job, plan.model, datasets), steps_left);
     if (trials.size() == 0) return result;
     const SweepReplica replica = sweep_replica(job, with_whole_layers(plan), trials);
+    if (job.parallel.assignment == Assignment::plora) {
+        return in_packed_jobs(replica, trials, workers);
+    }
     const std::vector<std::int32_t> counts = trials.counts();
     const TrialAssignment assignment = assign_trials(replica, {}, counts, workers);
     std::vector<std::size_t> next(trials.size(), 0);

@@ -29,12 +29,18 @@ void AdapterQueues::assign(const Plan& plan, const std::vector<DatasetInfo>& dat
     for (std::size_t w = 0; w < workers_.size(); ++w) {
         workers_[w].queue = std::move(queues.queues[w]);
     }
+    packed_jobs_.assign(queues.packed_jobs.begin(), queues.packed_jobs.end());
     predicted_seconds_ = queues.seconds;
 }
 
 void AdapterQueues::add(const std::vector<AdapterId>& adapters) {
     owners_.resize(ledger_.adapters.size(), nobody);
     checkpoints_.resize(ledger_.adapters.size());
+    predicted_seconds_ = 0.0;
+    if (packs()) {
+        packed_jobs_.push_back(adapters);
+        return;
+    }
     for (const AdapterId a : adapters) {
         int least = 0;
         for (int w = 1; w < static_cast<int>(workers_.size()); ++w) {
@@ -42,7 +48,6 @@ void AdapterQueues::add(const std::vector<AdapterId>& adapters) {
         }
         workers_[static_cast<std::size_t>(least)].queue.push_back(a);
     }
-    predicted_seconds_ = 0.0;
 }
 
 // ---- how much there is to do
@@ -85,8 +90,14 @@ double AdapterQueues::seconds_left(int worker) const {
 // ---- who gets what
 
 void AdapterQueues::give(Decisions& decisions) {
-    for (int w = 0; w < static_cast<int>(workers_.size()); ++w) give_to(w, decisions);
-    move_work(decisions);
+    for (int w = 0; w < static_cast<int>(workers_.size()); ++w) {
+        if (packs()) {
+            give_job_to(w, decisions);
+        } else {
+            give_to(w, decisions);
+        }
+    }
+    if (!packs()) move_work(decisions);
 }
 
 /// The worker's own queue, as long as that has anything to give. Then the queue with most work,
@@ -126,21 +137,41 @@ AdapterId AdapterQueues::take_next(int worker, std::vector<AdapterId>& queue) {
     return adapter;
 }
 
-void AdapterQueues::give_to(int worker, Decisions& decisions) {
+void AdapterQueues::hand_over(int worker, AdapterId adapter, Decisions& decisions) {
     WorkerView& view = workers_[static_cast<std::size_t>(worker)];
+    if (!has_work(worker)) {  // its speed is that of what it does from now on
+        view.since = ledger_.clock.elapsed();
+        view.tokens = 0.0;
+    }
+    owners_[index(adapter)] = worker;
+    decisions.updates.push_back({adapter, ledger_.adapters[adapter].state});
+    decisions.given.push_back({worker, adapter, checkpoints_[index(adapter)]});
+    --view.places;
+}
+
+/// More than the worker has room for wait there.
+void AdapterQueues::give_job_to(int worker, Decisions& decisions) {
+    if (workers_[static_cast<std::size_t>(worker)].places <= 0 || has_work(worker)) return;
+    std::vector<std::string> names;
+    while (names.empty() && !packed_jobs_.empty()) {
+        for (const AdapterId a : packed_jobs_.front()) {
+            if (!is_free(a)) continue;
+            hand_over(worker, a, decisions);
+            names.push_back(job_.adapter(a).name);
+        }
+        packed_jobs_.pop_front();
+    }
+    if (!names.empty()) log::info(cat("worker ", worker, " gets the job of ", join(names, ", ")));
+}
+
+void AdapterQueues::give_to(int worker, Decisions& decisions) {
+    const WorkerView& view = workers_[static_cast<std::size_t>(worker)];
     std::vector<std::string> names;
     while (view.places > 0) {
         std::vector<AdapterId>* queue = queue_for(worker);
         if (queue == nullptr) break;
         const AdapterId adapter = take_next(worker, *queue);
-        if (!has_work(worker)) {  // its speed is that of what it does from now on
-            view.since = ledger_.clock.elapsed();
-            view.tokens = 0.0;
-        }
-        owners_[index(adapter)] = worker;
-        decisions.updates.push_back({adapter, ledger_.adapters[adapter].state});
-        decisions.given.push_back({worker, adapter, checkpoints_[index(adapter)]});
-        --view.places;
+        hand_over(worker, adapter, decisions);
         names.push_back(job_.adapter(adapter).name);
     }
     if (!names.empty()) log::info(cat("worker ", worker, " gets ", join(names, ", ")));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,7 +15,9 @@ namespace loratrain {
 /// Which of several workers has which adapter, and who gets which next. Every worker has a queue,
 /// assigned by simulation (plan/sweep/worker_queues.h). Once it is empty, the worker gets the last
 /// of the queue that has most work. Once all queues are, it gets half of what the worker that is
-/// expected to end last has begun, where that pays (move_costs.h).
+/// expected to end last has begun, where that pays (move_costs.h). With `assignment: plora` a
+/// worker that has nothing gets the next packed job whole, and nothing more until all of it has
+/// ended.
 class AdapterQueues {
   public:
     static constexpr int nobody = -1;
@@ -63,7 +66,10 @@ class AdapterQueues {
     double work_left(int worker) const;
     double seconds_left(int worker) const;
     std::vector<AdapterId>* queue_for(int worker);
+    bool packs() const { return job_.parallel.assignment == Assignment::plora; }
+    void hand_over(int worker, AdapterId adapter, Decisions& decisions);
     void give_to(int worker, Decisions& decisions);
+    void give_job_to(int worker, Decisions& decisions);
     AdapterId take_next(int worker, std::vector<AdapterId>& queue);
     std::vector<AdapterId> movable(int worker) const;
     void move_work(Decisions& decisions);
@@ -71,9 +77,10 @@ class AdapterQueues {
     const Job& job_;
     const RunLedger& ledger_;
     std::vector<WorkerView> workers_;
-    std::vector<int> owners_;               ///< per adapter
-    std::vector<std::string> checkpoints_;  ///< per adapter, of those that have begun
-    std::set<AdapterId> leaving_;           ///< their workers are asked to give them back
+    std::deque<std::vector<AdapterId>> packed_jobs_;  ///< not given out yet
+    std::vector<int> owners_;                         ///< per adapter
+    std::vector<std::string> checkpoints_;            ///< per adapter, of those that have begun
+    std::set<AdapterId> leaving_;                     ///< their workers are asked to give them back
     MoveCosts move_costs_;
     double predicted_seconds_ = 0.0;
 };

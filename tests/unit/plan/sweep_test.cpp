@@ -485,6 +485,25 @@ TEST(WorkerQueues, HoldWhatIsLeftOnceAndBalanceIt) {
     EXPECT_EQ(queued(3).queues, std::vector<std::vector<AdapterId>>(3));
 }
 
+TEST(WorkerQueues, PackJobsAsPlora) {
+    Case test = uniform_case(9, 1, 60, 24, 2);
+    test.job.parallel.assignment = Assignment::plora;
+    for (std::size_t a = 0; a < 9; ++a) test.job.adapters[a].r = a < 3 ? 4 : 16;
+    const std::vector<std::int32_t> left{30, 30, 30, 30, 3, 30, 30, 0, 30};
+    const WorkerQueues two = queue_for_workers(test.job, test.plan(), test.datasets, left, 2);
+    EXPECT_EQ(two.queues, std::vector<std::vector<AdapterId>>(2));
+    EXPECT_GT(two.seconds, 0.0);
+    std::vector<AdapterId> all;
+    for (const auto& job : two.packed_jobs) {
+        EXPECT_FALSE(job.empty());
+        all.insert(all.end(), job.begin(), job.end());
+    }
+    std::sort(all.begin(), all.end());
+    const std::vector<AdapterId> wanted{AdapterId{0}, AdapterId{1}, AdapterId{2}, AdapterId{3},
+                                        AdapterId{4}, AdapterId{5}, AdapterId{6}, AdapterId{8}};
+    EXPECT_EQ(all, wanted);
+}
+
 /// Costs are fitted with adapters of rank 16, which take more there than the base does.
 TEST(WorkerQueues, HoldAdaptersOfTinyModels) {
     Case test = uniform_case(4, 1, 60, 24, 2);

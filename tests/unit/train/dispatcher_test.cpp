@@ -4,6 +4,8 @@
 #include <set>
 #include <thread>
 
+#include "plan/sweep/worker_queues.h"
+
 #include "unit/train/text_lines.h"
 #include "unit/train/worker_run.h"
 
@@ -128,6 +130,27 @@ TEST_F(RunDispatcher, GivesAsManyAsThereAreFreePlaces) {
     ask(1, 3);
     EXPECT_EQ(given_to(1).size(), 2U) << "its own queue";
     EXPECT_EQ(given_to(0).size(), 0U);
+}
+
+TEST_F(RunDispatcher, APackedJobIsGivenWholeAndHoldsItsWorker) {
+    job.parallel.assignment = Assignment::plora;
+    for (int i = 0; i < 6; ++i) add(i < 3 ? 8 : 80);
+    begin();
+    const std::vector<std::int32_t> left{8, 8, 8, 80, 80, 80};
+    const auto jobs = queue_for_workers(job, plan, datasets, left, 2).packed_jobs;
+    ASSERT_FALSE(jobs.empty());
+    std::size_t given = 0;
+    for (const std::vector<AdapterId>& members : jobs) {
+        ask(0, 1);
+        ASSERT_EQ(given_to(0), members);
+        given += members.size();
+        for (const AdapterId a : members) {
+            ask(0, 4);
+            EXPECT_TRUE(last.given.empty()) << "another of the job trains";
+            report(0, a, at(left[index(a)], AdapterStatus::done));
+        }
+    }
+    EXPECT_EQ(given, 6U);
 }
 
 TEST_F(RunDispatcher, NobodyIsGivenTwice) {
