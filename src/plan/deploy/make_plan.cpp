@@ -105,9 +105,10 @@ class Planner {
         const bool goes_on = former_ != nullptr && streams(*former_);
         if (auto streaming = with_streaming(fits && !goes_on)) return *streaming;
         problems_.throw_if_any();
-        if (former_ == nullptr && may_gain_by_streaming(job_, planned.plan)) {
-            auto streaming = with_streaming(false);
-            if (streaming && speed(streaming->plan) > speed(planned.plan)) return *streaming;
+        if (former_ == nullptr && may_gain_by_streaming(job_, planned, work.wanted_tokens())) {
+            const double least = speed(planned.plan);
+            auto streaming = with_streaming(false, least);
+            if (streaming && speed(streaming->plan) > least) return *streaming;
         }
         return planned;
     }
@@ -148,7 +149,7 @@ class Planner {
         }
     }
 
-    std::optional<PlannedJob> with_streaming(bool fits) const {
+    std::optional<PlannedJob> with_streaming(bool fits, double least = 0.0) const {
         if (sizes_ != Sizes::searched || cluster_.backend != BackendKind::cuda) return std::nullopt;
         const auto plan = [&](const Job& job, bool tried) {
             return planned_or_none(job, tried ? Sizes::tried : Sizes::as_given);
@@ -156,17 +157,21 @@ class Planner {
         const auto costs = [&](const Job& job, const Plan& of, std::int32_t tensor) {
             return built_in_of(job, of, tensor);
         };
-        return plan_streaming({job_, datasets_, cluster_, former_, plan, costs}, fits);
+        const auto speed_of = [&](const Plan& of, const SpeedLimits& limits) {
+            return speed(of, limits);
+        };
+        return plan_streaming({job_, datasets_, cluster_, former_, plan, costs, speed_of}, fits,
+                              least);
     }
 
     /// Tokens a second of the whole job, by built-in costs.
-    double speed(Plan plan) const {
+    double speed(Plan plan, const SpeedLimits& limits = {}) const {
         CostModel costs = built_in_of(job_, plan, plan.replicas.front().tensor);
         costs.layer_transfer = plan.costs.layer_transfer;
         costs.layer_traffic = plan.costs.layer_traffic;
         costs.link_power = plan.costs.link_power;
         plan.costs = costs;
-        return whole_job_speed(job_, plan, datasets_);
+        return whole_job_speed(job_, plan, datasets_, limits);
     }
 
     void set_memory(Plan& plan) const {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "base/alignment.h"
 #include "base/bisect.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
@@ -54,11 +57,19 @@ bool has_several(const Job& job) {
     return deployment.size() > 1 || (deployment.size() == 1 && deployment.front().count > 1);
 }
 
+bool is_soon_predicted(const Job& job, std::int32_t stages) {
+    /// Samples of a prediction's first rounds times stages.
+    constexpr std::int64_t most = 1 << 13;
+    std::int64_t samples = 0;
+    for (const AdapterJob& adapter : job.adapters) samples += adapter.global_batch_size;
+    return samples * rounds_predicted * stages <= most;
+}
+
 class StreamingPlanner {
   public:
     explicit StreamingPlanner(const StreamingTask& task) : task_(task), job_(task.job) {}
 
-    std::optional<PlannedJob> run(bool fits) const {
+    std::optional<PlannedJob> run(bool fits, double least) const {
         const bool automatic = job_.model.residency.kind == Residency::Kind::automatic;
         if (job_.parallel.offload.kind != Offload::Kind::none) return with_offload();
         if (automatic ? fits : resident_layers(job_) == all_layers) return std::nullopt;
@@ -66,18 +77,22 @@ class StreamingPlanner {
         Job job = job_;
         if (automatic) job.model.residency = {Residency::Kind::some, 0};
         if (has_free_sizes() || (automatic && job_.parallel.deployment.empty())) {
-            const auto fastest = fastest_streaming(job, automatic);
-            if (!fastest) return std::nullopt;
-            job = *fastest;
-            job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
-        } else if (!automatic) {
-            return std::nullopt;
+            const bool closely = has_free_sizes() && !job_.parallel.microbatch_tokens &&
+                                 is_soon_predicted(job_, task_.cluster.ranks);
+            const std::vector<Trial> trials = played_trials(job, automatic, closely, least > 0.0);
+            if (trials.empty()) return std::nullopt;
+            return closely ? fastest_predicted(trials, least) : planned_of(preferred(trials));
         }
-        return task_.plan(job, false);
+        if (automatic) return task_.plan(job, false);
+        return std::nullopt;
     }
 
   private:
     static constexpr double size_gain = 1.03;  ///< for which another size is taken
+    static constexpr std::int64_t fewest_tokens = 2048;
+    static constexpr double near_enough = 0.94;  ///< of what is played, to what is predicted
+    static constexpr double hopeless = 0.8;      ///< of the fastest: larger ones wait for layers
+    static constexpr std::size_t finalists = 8;  ///< that recompute, and that do not
     /// For which more of the host's memory is. Of 1.5 and 1.9% measurements found nothing: more
     /// layers' copies and wider pads are not in the costs.
     static constexpr double offload_gain = 1.02;
@@ -89,36 +104,108 @@ class StreamingPlanner {
         return task_.former == nullptr && parallel.deployment.empty() && !given;
     }
 
-    /// The job with what makes it fastest as layers of it stream: none where it does not fit. With
-    /// `find_resident` as many stay as fit beside the microbatches, else as many as it says. Large
-    /// microbatches are preferred, and recomputation for their sake: they hide transfers on slower
-    /// hosts too.
-    std::optional<Job> fastest_streaming(const Job& job, bool find_resident) const {
+    /// A job with sizes that are given, and the layers that stay beside them.
+    struct Trial {
+        Job job;
+        double speed = 0.0;  ///< played
+    };
+    static std::vector<std::int64_t> shares_of_most(std::int64_t most) {
+        std::vector<std::int64_t> sizes;
+        for (const std::int64_t share : {8, 6, 4, 3, 2}) sizes.push_back(most * share / 8);
+        return sizes;
+    }
+
+    /// Ascending, to the largest, `most`; on one rank beyond it with fewer adapters at once, where
+    /// memory is what limits it (`fitting`: tokens that fit).
+    std::vector<std::int64_t> sizes_up_to(std::int64_t most, std::int64_t fitting) const {
+        std::set<std::int64_t> sizes{most};
+        const bool beyond = task_.cluster.ranks == 1 && fitting < most + most / 4;
+        const std::int64_t last = beyond ? most + most / 4 : most;
+        for (std::int64_t size = fewest_tokens; size <= last;
+             size += round_up(size / 32, 2 * token_granule)) {
+            sizes.insert(size);
+        }
+        return {sizes.begin(), sizes.end()};
+    }
+
+    /// Those that fit, those that recompute first. With `find_resident` as many layers stay as fit
+    /// beside the microbatches, else as many as the job says. `closely`: of many sizes.
+    /// `streaming`: those alone of which layers stream.
+    std::vector<Trial> played_trials(const Job& job, bool find_resident, bool closely,
+                                     bool streaming) const {
         const Plan* former = task_.former;
-        std::optional<Job> best;
-        double fastest = 0.0;
+        std::vector<Trial> trials;
         for (const Recompute recompute : {Recompute::layer, Recompute::none}) {
             const bool other = former != nullptr && former->replicas.front().recompute != recompute;
             if (!may_use(job, recompute) || other) continue;
-            Job trial = job;
-            trial.parallel.recompute = recompute;
-            const auto planned = task_.plan(trial, true);
+            Job asked = job;
+            asked.parallel.recompute = recompute;
+            auto planned = task_.plan(asked, true);
             if (!planned) continue;
             const std::int64_t most = planned->plan.replicas.front().microbatch_tokens;
-            for (const std::int64_t share : {8, 6, 4, 3, 2}) {
-                if (share < 8 && (job.parallel.microbatch_tokens || former != nullptr)) break;
-                trial.parallel.microbatch_tokens = most * share / 8;
-                const double speed = streaming_speed(planned->plan, trial, find_resident);
-                if (speed <= size_gain * fastest) continue;
-                fastest = speed;
-                best = trial;
+            const bool given = job.parallel.microbatch_tokens || former != nullptr;
+            const FittingTokens& fitting = planned->report.fitting;
+            const std::int64_t fits = recompute == Recompute::layer ? fitting.layer : fitting.none;
+            double fastest = 0.0;
+            for (const std::int64_t size : given     ? std::vector{most}
+                                           : closely ? sizes_up_to(most, fits)
+                                                     : shares_of_most(most)) {
+                asked.parallel.microbatch_tokens = size;
+                if (size > most) planned = task_.plan(asked, true);
+                if (!planned) break;
+                Trial trial{asked};
+                trial.speed = streaming_speed(planned->plan, trial.job, find_resident, streaming);
+                if (trial.speed == 0.0) continue;
+                if (closely && trial.speed < hopeless * fastest) break;
+                fastest = std::max(fastest, trial.speed);
+                trials.push_back(trial);
+            }
+        }
+        return trials;
+    }
+
+    /// Large microbatches, and recomputation for their sake: they hide transfers on slower hosts.
+    static const Trial& preferred(std::span<const Trial> trials) {
+        const Trial* best = &trials.front();
+        for (const Trial& trial : trials) {
+            if (trial.speed > size_gain * best->speed) best = &trial;
+        }
+        return *best;
+    }
+
+    /// Of the best that recompute and of the best that do not, as they are predicted; `least`: by
+    /// which a trial is ruled out.
+    std::optional<PlannedJob> fastest_predicted(std::vector<Trial> trials, double least) const {
+        std::ranges::stable_sort(trials, std::greater<>(), &Trial::speed);
+        std::optional<PlannedJob> best;
+        for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+            std::size_t count = 0;
+            double fastest = least;
+            for (const Trial& trial : trials) {
+                if (trial.job.parallel.recompute != recompute) continue;
+                fastest = std::max(fastest, trial.speed);
+                if (trial.speed < near_enough * fastest || ++count > finalists) break;
+                auto planned = planned_of(trial);
+                if (!planned) continue;
+                const double speed = task_.speed(planned->plan, {least});
+                if (best && speed <= least) continue;
+                least = std::max(least, speed);
+                best = std::move(planned);
             }
         }
         return best;
     }
 
+    std::optional<PlannedJob> planned_of(const Trial& trial) const {
+        Job job = trial.job;
+        job.parallel.recomputes_least = keeps_what_fits(job_.parallel);
+        return task_.plan(job, false);
+    }
+
     /// Tokens a second with the trial's microbatches, by simulation; gives it the layers that stay.
-    double streaming_speed(const Plan& planned, Job& trial, bool find_resident) const {
+    /// 0 where the longest sample does not fit, or as `streaming` says.
+    double streaming_speed(const Plan& planned, Job& trial, bool find_resident,
+                           bool streaming) const {
         Plan plan = planned;
         ReplicaPlan& replica = plan.replicas.front();
         replica.microbatch_tokens = *trial.parallel.microbatch_tokens;
@@ -130,6 +217,7 @@ class StreamingPlanner {
             trial.model.residency.layers = *resident;
         }
         replica.stages = with_residency(replica.stages, trial);
+        if (streaming && !streams(plan)) return 0.0;
         return played_speed(trial, plan, task_.datasets, task_.costs(trial, plan, replica.tensor));
     }
 
@@ -199,8 +287,8 @@ class StreamingPlanner {
 
 }  // namespace
 
-std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits) {
-    return StreamingPlanner(task).run(fits);
+std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits, double least) {
+    return StreamingPlanner(task).run(fits, least);
 }
 
 bool streams(const Plan& plan) {
@@ -210,9 +298,17 @@ bool streams(const Plan& plan) {
     });
 }
 
-bool may_gain_by_streaming(const Job& job, const Plan& plan) {
-    return job.model.residency.kind == Residency::Kind::automatic && plan.replicas.size() == 1 &&
-           may_use(job, Recompute::none) && plan.replicas.front().recompute == Recompute::layer;
+bool may_gain_by_streaming(const Job& job, const PlannedJob& planned, std::int64_t wanted) {
+    const std::vector<ReplicaPlan>& replicas = planned.plan.replicas;
+    if (job.model.residency.kind != Residency::Kind::automatic || replicas.size() > 1 ||
+        !may_use(job, Recompute::none)) {
+        return false;
+    }
+    if (replicas.front().recompute == Recompute::layer) return true;
+    const auto stages = static_cast<std::int32_t>(replicas.front().stages.size());
+    return !job.parallel.microbatch_tokens && job.parallel.deployment.empty() &&
+           planned.plan.bytes_per_rank > 0 && planned.report.fitting.none < wanted &&
+           is_soon_predicted(job, stages);
 }
 
 std::optional<std::int64_t> wide_enough_to_hide(const Job& job, const Plan& plan,

@@ -161,6 +161,7 @@ TEST(MakePlan, AQuantisedModelOf70BillionFitsOneGpuOf80Gigabytes) {
     test.cluster.backend = BackendKind::cuda;
     test.cluster.bytes_per_rank = 75ULL << 30U;
     test.model = *model_preset("llama-3-70b-nf4");
+    test.job.model.residency.kind = Residency::Kind::all;
     const Plan plan = test.plan();
     EXPECT_EQ(plan.weights, WeightFormat::bf16);
     EXPECT_EQ(linear_format(plan), WeightFormat::nf4);
@@ -176,7 +177,6 @@ TEST(MakePlan, AQuantisedModelOf70BillionFitsOneGpuOf80Gigabytes) {
         test.model = *model_preset(other);
         test.cluster.bytes_per_rank =
             std::string(other) == "llama-3-70b" ? 131ULL << 30U : 64ULL << 30U;
-        test.job.model.residency.kind = Residency::Kind::all;
         EXPECT_THROW(test.plan(), InputError) << other;
     }
     EXPECT_FALSE(model_preset("llama-3-70b-nf5"));
@@ -189,6 +189,7 @@ TEST(MakePlan, KeepsFp8CodesInOneOrderWhereBothDoNotFit) {
     test.cluster.bytes_per_rank = 131ULL << 30U;
     test.model = *model_preset("llama-3-70b");
     test.job.model.precision = Precision::fp8;
+    test.job.model.residency.kind = Residency::Kind::all;
     const Plan plan = test.plan();
     EXPECT_TRUE(plan.fp8_one_order);
     EXPECT_GE(plan.replicas[0].microbatch_tokens, 4096);
@@ -202,7 +203,6 @@ TEST(MakePlan, KeepsFp8CodesInOneOrderWhereBothDoNotFit) {
     const auto linears = static_cast<std::uint64_t>(matmul_parameters(test.model)) - 128256 * 8192;
     EXPECT_EQ(roomy.memory[0].weights - plan.memory[0].weights, linears);
     test.cluster.bytes_per_rank = 70ULL << 30U;
-    test.job.model.residency.kind = Residency::Kind::all;
     EXPECT_THROW(test.plan(), InputError);
 }
 
@@ -212,6 +212,7 @@ TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
     test.cluster.device = "h200";
     test.cluster.bytes_per_rank = 131ULL << 30U;
     test.model = *model_preset("llama-3-70b");
+    test.job.parallel.recompute = Recompute::layer;
     const Plan plan = test.plan();
     const StagePlan& stage = plan.replicas[0].stages[0];
     EXPECT_GT(stage.resident_layers, 40);
