@@ -26,6 +26,7 @@ DECLARATIONS = [re.compile(pattern) for pattern in (
     r"[\w:<>,&*\s\[\]]+?[\s&*](\w+)\(",
 )]
 FUNCTION = DECLARATIONS[-1]
+OVERLOADED = {"fields"}  # of each struct its own (base/archive.h)
 
 
 def declared_names(text: str) -> set[str]:
@@ -38,7 +39,7 @@ def declared_names(text: str) -> set[str]:
             match = next(filter(None, (pattern.match(line) for pattern in DECLARATIONS)), None)
             if match:
                 names.add(match.group(1))
-    return names
+    return names - OVERLOADED
 
 
 def shared_names(module: Path) -> list[str]:

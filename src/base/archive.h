@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,23 +28,23 @@
 /// fields(), and of these std::vector, std::array, std::optional, std::map by std::string, or a
 /// vector of pairs with std::string, which a text has as a map in this order. Also
 ///
-///     worded(value, words)      an enum by its words (config/job_words.h's Word); others are
-///     refused below(count, value)       an enum without words, or a number, from 0 to count - 1
-///     at_least(least, value)    a number of at least `least`, or a list of such
+///     worded(value, words)    an enum by its words (config/job_words.h), no others
+///     below(count, value)     an enum without words or a number: 0 to count - 1
+///     at_least(least, value)  a finite number of at least `least`, or a list of such
 ///
 /// An archive has
 ///
-///     archive("key", value);            a text must have the key, but that of a std::optional
-///     archive.unless("key", value, u);  a text leaves out a value that is u, and reads u without
-///     it archive.list(a, b, ...);          instead of keys: a text has the struct as a list [a, b]
-///     archive.kind("key", variant, names);   a text has one of these structs as a map that begins
-///                                       with `kind:` and its name
-///     archive.note("key", value);       texts alone: for people, readers pass over it
-///     archive.format("name-1");         texts alone, first: another one is refused (format_name.h)
-///     Archive::reads                    where a reader does more: if constexpr
+///     archive("key", value);           a text must have the key, if not of a std::optional
+///     archive.unless("key", value, u); a text leaves it out where it is u; reading gives u
+///     archive.list(a, b);              instead of keys: a text has the struct as [a, b]
+///     archive.kind("key", v, names);   a variant: a map that begins with `kind: NAME`
+///     archive.note("key", value);      in texts, for people: readers pass over it
+///     archive.format("name-1");        in texts, first; another is refused (format_name.h)
+///     Archive::reads                   where a reader does more: if constexpr
 ///
-/// Readers refuse what is missing, out of range or not known, and never allocate more than they
-/// have been given. Bytes have every field in order, without keys: both sides are the same program.
+/// where u may be `no_entries`, an empty list or text. Readers refuse what is missing, out of range
+/// or not known, and never allocate more than they have been given. Bytes have every field in
+/// order, without keys: both sides are the same program.
 namespace loratrain {
 
 template <class E, class Words>
@@ -78,6 +79,14 @@ AtLeast<Bound, T> at_least(Bound least, T& value) {
     return {least, value};
 }
 
+struct NoEntries {
+    template <class List>
+    friend bool operator==(const List& list, NoEntries) {
+        return list.empty();
+    }
+};
+inline constexpr NoEntries no_entries{};
+
 /// What archives ask of a type.
 namespace archived {
 
@@ -108,7 +117,7 @@ inline constexpr bool is_id = std::is_enum_v<T> && sizeof(T) == sizeof(std::int3
 
 template <class Number>
 constexpr bool fits(const Number& value, const auto& least) {
-    return !(value < static_cast<Number>(least));
+    return value >= static_cast<Number>(least) && value <= std::numeric_limits<Number>::max();
 }
 template <class T>
 bool fits(const std::vector<T>& values, const auto& least) {

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "measure/makespan_check.h"
 #include "measure/measured_trace.h"
 #include "plan/predict/simulate.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/plan_window.h"
-#include "plan/text/window_text.h"
+#include "plan/schedule/window_fields.h"
 
 namespace loratrain {
 
@@ -74,10 +74,11 @@ std::vector<Window> BenchRun::next_windows(int rounds) {
         progress.steps.assign(adapters, done_);
         progress.stopped.assign(adapters, one_by_one);
         progress.stopped[turn] = false;
-        windows.push_back(window_from_text(broadcast_text(
-            mpi_, mpi_.is_root() ? to_text(plan_window(case_.job, case_.plan, case_.inputs.infos,
-                                                       progress, rounds))
-                                 : "")));
+        Window window;
+        if (mpi_.is_root()) {
+            window = plan_window(case_.job, case_.plan, case_.inputs.infos, progress, rounds);
+        }
+        windows.push_back(broadcast(mpi_, window));
         LORATRAIN_CHECK(windows.back().rounds == rounds, "planned ", windows.back().rounds,
                         " rounds of ", rounds);
     }

@@ -70,7 +70,7 @@ std::vector<Problem> decode(const std::string& text) {
 }
 
 template <class Number>
-std::vector<Number> gather(const MpiSession& mpi, Number value, MPI_Datatype type) {
+std::vector<Number> all_gather(const MpiSession& mpi, Number value, MPI_Datatype type) {
     const activity::Waiting waiting;
     std::vector<Number> values(static_cast<std::size_t>(mpi.size()));
     MPI_CHECK(MPI_Allgather(&value, 1, type, values.data(), 1, type, mpi.comm()));
@@ -129,11 +129,11 @@ bool any_rank(const MpiSession& mpi, bool value) {
 }
 
 std::vector<std::uint64_t> gather_numbers(const MpiSession& mpi, std::uint64_t value) {
-    return gather(mpi, value, MPI_UINT64_T);
+    return all_gather(mpi, value, MPI_UINT64_T);
 }
 
 std::vector<double> gather_numbers(const MpiSession& mpi, double value) {
-    return gather(mpi, value, MPI_DOUBLE);
+    return all_gather(mpi, value, MPI_DOUBLE);
 }
 
 std::vector<std::string> gather_texts(const MpiSession& mpi, const std::string& text) {

@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
-#include <sstream>
 
 #include "base/error.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 
 namespace loratrain {
 
@@ -22,21 +21,17 @@ struct PagesOffer {
     std::uint64_t bytes = 0;
     std::uint64_t token = 0;
 };
+template <class Archive>
+void fields(Archive& archive, PagesOffer& offer) {
+    archive("process", offer.process);
+    archive("file", offer.file);
+    archive("bytes", offer.bytes);
+    archive("token", offer.token);
+}
 
 std::uint64_t random_token() {
     std::random_device device;
     return std::uint64_t{device()} << 32U | device();
-}
-
-std::string offer_text(const PagesOffer& offer) {
-    return cat(offer.process, " ", offer.file, " ", offer.bytes, " ", offer.token);
-}
-
-PagesOffer offer_from_text(const std::string& text) {
-    std::istringstream fields(text);
-    PagesOffer offer;
-    fields >> offer.process >> offer.file >> offer.bytes >> offer.token;
-    return offer;
 }
 
 }  // namespace
@@ -52,11 +47,11 @@ RankPages::Shared RankPages::connect(const MpiSession& mpi, std::size_t bytes,
         std::memcpy(pages->data(), &own.token, sizeof own.token);
     });
     if (!none.empty()) return {nullptr, none};
-    const std::vector<std::string> offers = gather_texts(mpi, offer_text(own));
+    const std::vector<PagesOffer> offers = gather(mpi, own);
     const std::string refusal = shared_refusal(mpi, [&] {
         for (const int rank : wanted) {
             if (rank == mpi.rank()) continue;
-            const PagesOffer offer = offer_from_text(offers[static_cast<std::size_t>(rank)]);
+            const PagesOffer& offer = offers[static_cast<std::size_t>(rank)];
             auto pages = std::make_unique<SharedPages>(offer.process, offer.file, offer.bytes);
             const bool same = std::memcmp(pages->data(), &offer.token, sizeof offer.token) == 0;
             if (!same) throw Error(cat("the pages found are not those of rank ", rank));

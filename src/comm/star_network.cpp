@@ -15,10 +15,10 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "base/text.h"
+#include "base/wire.h"
 #include "comm/collective.h"
 
 namespace loratrain {
@@ -73,23 +73,18 @@ struct Connection {
     std::string read;
 };
 
-/// Where rank 0 listens, as it travels over MPI: "WORD PORT ADDRESS...".
+/// Where rank 0 listens, as it travels over MPI.
 struct Meeting {
     std::string word;
     std::uint16_t port = 0;
     std::vector<std::string> addresses;
 };
 
-std::string to_text(const Meeting& meeting) {
-    return cat(meeting.word, " ", meeting.port, " ", join(meeting.addresses, " "));
-}
-
-Meeting meeting_from_text(const std::string& text) {
-    std::istringstream words(text);
-    Meeting meeting;
-    words >> meeting.word >> meeting.port;
-    for (std::string address; words >> address;) meeting.addresses.push_back(address);
-    return meeting;
+template <class Archive>
+void fields(Archive& archive, Meeting& meeting) {
+    archive("word", meeting.word);
+    archive("port", meeting.port);
+    archive("addresses", meeting.addresses);
 }
 
 }  // namespace
@@ -129,13 +124,13 @@ class StarNetwork::Impl {
         }
         word_ = meeting.word;
         asio::post(io_, [this] { accept(); });
-        return to_text(meeting);
+        return to_wire(meeting);
     }
 
     /// Other ranks: tries one address after another.
     bool connect(const MpiSession& mpi, const std::string& text) {
         if (text.empty()) return false;
-        meeting_ = meeting_from_text(text);
+        meeting_ = from_wire<Meeting>(text, "where rank 0 listens");
         const bool same_host = mpi.host() == mpi.hosts().front();
         if (!same_host) meeting_.addresses.erase(meeting_.addresses.begin());
         word_ = meeting_.word;

@@ -24,8 +24,14 @@ std::string path_text(const TextPath& path) {
     return cat(outer, outer.empty() ? "" : ".", path.key);
 }
 
-std::string_view hint_of(const TextPath& path) {
-    return path.outer == nullptr ? path.hint : hint_of(*path.outer);
+const TextForm& root_form(const TextPath& path) {
+    return path.outer == nullptr ? path.form : root_form(*path.outer);
+}
+
+[[noreturn]] void refuse(const std::string& where, const TextForm& form, std::string_view why) {
+    const std::string what(form.what);
+    throw InputError(where, cat(what.empty() ? "" : "cannot be read as " + what + ": ", why),
+                     std::string(form.hint));
 }
 
 /// In double quotes, as YAML and JSON have it.
@@ -175,8 +181,7 @@ void put_json(std::string& out, const YamlNode& node, std::size_t indent, const 
 
 void refuse_text(const YamlNode& node, const TextPath& path, std::string_view what) {
     const std::string keys = path_text(path);
-    throw InputError(node.place.text, cat(keys, keys.empty() ? "" : " ", what),
-                     std::string(hint_of(path)));
+    refuse(node.place.text, root_form(path), cat(keys, keys.empty() ? "" : " ", what));
 }
 
 void TextWriter::scalar(YamlNode& node, std::string text, bool quoted) {
@@ -200,7 +205,7 @@ const YamlNode* TextReader::find(std::string_view key) {
 void TextReader::format(const char* name) {
     std::string found;
     if (find("format") != nullptr) (*this)("format", found);
-    check_format(node_.place.text, found, {name}, std::string(hint_of(path_)));
+    check_format(node_.place.text, found, {name}, std::string(root_form(path_).hint));
 }
 
 void TextReader::expect_all_known() const {
@@ -241,10 +246,15 @@ bool TextReader::flag(const YamlNode& node, const TextPath& path) {
     return yes;
 }
 
-YamlNode parse_document(const std::string& text, const std::string& where) {
+YamlNode parse_document(const std::string& text, const std::string& where, const TextForm& form) {
     ProblemLog problems;
     std::optional<YamlNode> root = parse_yaml(text, {where}, problems);
-    problems.throw_if_any();
+    try {
+        problems.throw_if_any();
+    } catch (const InputError& error) {
+        const Problem& first = error.problems().front();
+        refuse(first.where, {form.what, form.hint.empty() ? first.hint : form.hint}, first.what);
+    }
     return *std::move(root);
 }
 

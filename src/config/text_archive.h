@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/archive.h"
+#include "base/error.h"
 #include "base/format_name.h"
 #include "base/text.h"
 #include "config/yaml_tree.h"
@@ -15,15 +16,21 @@
 /// when it is read. Readers throw InputError at "file:line" with the key's path and the value.
 namespace loratrain {
 
+/// What messages say of a text that is refused: "cannot be read as WHAT: ...", and what to do.
+struct TextForm {
+    std::string_view what{};
+    std::string_view hint{};
+};
+
 /// The way to a node from the document's root.
 struct TextPath {
     const TextPath* outer = nullptr;
-    std::string_view key{};   ///< in a map
-    std::size_t index = 0;    ///< in a list
-    std::string_view hint{};  ///< of the root: what to do about a refusal
+    std::string_view key{};  ///< in a map
+    std::size_t index = 0;   ///< in a list
+    TextForm form{};         ///< of the root
 };
 
-/// InputError at the node: "PATH WHAT".
+/// InputError at the node: "cannot be read as ...: PATH WHAT".
 [[noreturn]] void refuse_text(const YamlNode& node, const TextPath& path, std::string_view what);
 
 class TextWriter {
@@ -99,6 +106,8 @@ class TextReader {
         using Value = std::remove_reference_t<T>;
         if (const YamlNode* child = find(key)) {
             read(*child, {&path_, key}, value);
+        } else if constexpr (std::is_same_v<decltype(usual), const NoEntries&>) {
+            value.clear();
         } else if constexpr (archived::is<Value, Worded> || archived::is<Value, AtLeast>) {
             value.value = usual;
         } else {
@@ -257,13 +266,18 @@ void TextReader::read(const YamlNode& node, const TextPath& path, T&& value) {
             read(list.children[i], {&path, {}, i}, value[i]);
     } else {
         TextReader reader(node, path);
-        fields(reader, value);
+        try {
+            fields(reader, value);
+        } catch (const Error& error) {
+            refuse_text(node, path, error.what());
+        }
         reader.expect_all_known();
     }
 }
 
 /// A YAML document, JSON too; InputError at `where`:line for what is none.
-YamlNode parse_document(const std::string& text, const std::string& where);
+YamlNode parse_document(const std::string& text, const std::string& where,
+                        const TextForm& form = {});
 /// Maps as blocks, but in braces what fits into a line; keys in the order of the fields.
 std::string yaml_text(const YamlNode& root);
 /// Indented by 2, lists of plain values in a line.
@@ -276,12 +290,12 @@ YamlNode text_tree(const T& value) {
     return root;
 }
 
-/// What as yaml_text() or json_text() was written; `hint` says what to do with any other text.
+/// What as yaml_text() or json_text() was written.
 template <class T>
-T read_text_as(const std::string& text, const std::string& where, const std::string& hint = "") {
+T read_text_as(const std::string& text, const std::string& where, const TextForm& form = {}) {
     T value{};
-    const TextPath path{.hint = hint};
-    TextReader::read(parse_document(text, where), path, value);
+    const TextPath path{.form = form};
+    TextReader::read(parse_document(text, where, form), path, value);
     return value;
 }
 

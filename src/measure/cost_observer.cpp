@@ -1,9 +1,7 @@
 #include "measure/cost_observer.h"
 
 #include <algorithm>
-#include <sstream>
 
-#include "base/error.h"
 #include "base/text.h"
 #include "plan/cost/cost_model.h"
 
@@ -36,26 +34,6 @@ CostObservation layer_observation(const CostLine& prior, const AdapterLoads& loa
                                   double seconds) {
     return {static_cast<double>(loads.total.tokens), loads.total.squares, seconds,
             prior.per_segment > 0 ? segments_of(loads) : 0.0};
-}
-
-std::string sums_text(const CostSums& sums) {
-    std::string text = format_exact(sums.count);
-    for (std::size_t i = 0; i < cost_coefficients; ++i) {
-        for (const double value : sums.products[i]) text += " " + format_exact(value);
-        text += " " + format_exact(sums.results[i]);
-    }
-    return text + " ";
-}
-
-CostSums read_sums(std::istream& in) {
-    CostSums sums;
-    in >> sums.count;
-    for (std::size_t i = 0; i < cost_coefficients; ++i) {
-        for (double& value : sums.products[i]) in >> value;
-        in >> sums.results[i];
-    }
-    LORATRAIN_CHECK(!in.fail(), "sums of observed costs are incomplete");
-    return sums;
 }
 
 }  // namespace
@@ -119,14 +97,13 @@ std::int64_t CostObserver::observations() const {
     return static_cast<std::int64_t>(backward_.sums().count + host_.sums().count / 2.0);
 }
 
-std::string CostObserver::to_text() const {
-    return sums_text(forward_.sums()) + sums_text(backward_.sums()) + sums_text(head_.sums()) +
-           sums_text(host_.sums());
+CostObserver::Sums CostObserver::sums() const {
+    return {forward_.sums(), backward_.sums(), head_.sums(), host_.sums()};
 }
 
-void CostObserver::add(const std::string& text) {
-    std::istringstream in(text);
-    for (CostFit* fit : {&forward_, &backward_, &head_, &host_}) fit->merge(read_sums(in));
+void CostObserver::add(const Sums& sums) {
+    const std::array<CostFit*, 4> fits{&forward_, &backward_, &head_, &host_};
+    for (std::size_t i = 0; i < fits.size(); ++i) fits[i]->merge(sums[i]);
 }
 
 /// What a layer takes is shared out as before, what is beside the layers grows with it.

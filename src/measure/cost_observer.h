@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 
 #include "plan/cost/fit_costs.h"
 #include "plan/plan.h"
@@ -24,9 +23,11 @@ class CostObserver {
     void backward(const AdapterLoads& loads, double seconds);
     std::int64_t observations() const;
 
-    /// Sums of this stage as a line of numbers, and what other stages' lines add.
-    std::string to_text() const;
-    void add(const std::string& text);
+    /// Of forwards, backwards, the head and the host.
+    using Sums = std::array<CostSums, 4>;
+    Sums sums() const;
+    /// Of another stage.
+    void add(const Sums& sums);
 
     /// The prior with its lines refined.
     CostModel refined() const;

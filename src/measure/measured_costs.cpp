@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/text.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "measure/cost_cache.h"
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"
@@ -188,8 +188,8 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
     }
     tasks = broadcast_tasks(mpi, tasks);
     if (tasks.empty()) return measured;
-    const std::vector<ProfileRole> roles = broadcast_roles(
-        mpi, mpi.is_root() ? roles_of_ranks(plan, tasks) : std::vector<ProfileRole>{});
+    const std::vector<ProfileRole> roles =
+        broadcast(mpi, mpi.is_root() ? roles_of_ranks(plan, tasks) : std::vector<ProfileRole>{});
     measured.fresh = any_rank(mpi, measured.fresh);
     const auto start = std::chrono::steady_clock::now();
     try {

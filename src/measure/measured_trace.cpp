@@ -2,11 +2,18 @@
 
 #include "base/text.h"
 #include "base/warn_at_failure.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "io/files.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
+
+template <class Archive>
+void fields(Archive& archive, CostSums& sums) {
+    archive("products", sums.products);
+    archive("results", sums.results);
+    archive("count", sums.count);
+}
 
 void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder) {
     recorder.settle();
@@ -29,10 +36,10 @@ std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan&
                                               TraceRecorder& recorder) {
     recorder.settle();
     if (plan.replicas.size() > 1) return std::nullopt;
-    const std::vector<std::string> texts = gather_texts(mpi, recorder.observer().to_text());
+    const std::vector<CostObserver::Sums> of_ranks = gather(mpi, recorder.observer().sums());
     const ReplicaPlan& replica = plan.replicas.front();
     CostObserver all(plan.costs, replica.stages.front(), replica.stages.size(), replica.recompute);
-    for (const std::string& text : texts) all.add(text);
+    for (const CostObserver::Sums& sums : of_ranks) all.add(sums);
     if (all.observations() == 0) return std::nullopt;
     return all.refined();
 }

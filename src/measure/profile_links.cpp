@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <limits>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "base/system.h"
 #include "base/text.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "measure/median.h"
+#include "plan/cost_fields.h"
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
@@ -92,21 +92,6 @@ bool is_in(const RankPair& pair, int rank) {
     return rank == pair.first || rank == pair.second;
 }
 
-std::string link_costs_text(const std::vector<LinkCost>& costs) {
-    std::string text;
-    for (const LinkCost& cost : costs) {
-        text += cat(format_exact(cost.fixed), " ", format_exact(cost.per_byte), "\n");
-    }
-    return text;
-}
-
-std::vector<LinkCost> link_costs_from(const std::string& text) {
-    std::istringstream in(text);
-    std::vector<LinkCost> costs;
-    for (LinkCost cost; in >> cost.fixed >> cost.per_byte;) costs.push_back(cost);
-    return costs;
-}
-
 LinkCost cost_from(double of_small, double of_large, std::size_t bytes) {
     return {of_small, std::max(0.0, of_large - of_small) / static_cast<double>(bytes)};
 }
@@ -130,7 +115,7 @@ std::optional<LinkCost> profile_messages(const Plan& plan, const MpiSession& mpi
         const double of_small = link.mean(small, small_messages);
         own = cost_from(of_small, link.mean(large, large_messages), large);
     }
-    return link_costs_from(broadcast_text(mpi, link_costs_text({own}), pair->first)).front();
+    return broadcast(mpi, own, pair->first);
 }
 
 std::vector<RankPair> pairs_between_hosts(const Plan& plan, std::span<const std::string> hosts) {
@@ -165,11 +150,11 @@ std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, std::span<con
         }
         quiet_barrier(mpi);
     }
-    const std::vector<std::string> of_ranks = gather_texts(mpi, link_costs_text(own));
+    const auto of_ranks = gather(mpi, own);
     std::vector<LinkBetweenHosts> links;
     for (std::size_t i = 0; i < pairs.size(); ++i) {
         const auto [first, second] = pairs[i];
-        const LinkCost cost = link_costs_from(of_ranks[static_cast<std::size_t>(first)]).at(i);
+        const LinkCost cost = of_ranks[static_cast<std::size_t>(first)].at(i);
         links.push_back({host_of(mpi, first), host_of(mpi, second), cost});
     }
     return links;

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "measure/profile_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/place.h"
@@ -174,19 +173,9 @@ std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
     for (std::size_t t = 0; t < count; ++t) {
         const bool root = mpi.is_root();
         const std::string plan = broadcast_text(mpi, root ? to_text(tasks[t].plan) : "");
-        const std::string shapes = broadcast_text(mpi, root ? to_text(tasks[t].shapes) : "");
-        result.push_back({plan_from_text(plan), start_shapes_from_text(shapes)});
+        const auto shapes = broadcast(mpi, root ? tasks[t].shapes : std::vector<StartShape>());
+        result.push_back({plan_from_text(plan), shapes});
     }
-    return result;
-}
-
-std::vector<ProfileRole> broadcast_roles(const MpiSession& mpi,
-                                         const std::vector<ProfileRole>& roles) {
-    std::string text;
-    for (const ProfileRole& role : roles) text += cat(role.task, " ", role.stage, " ");
-    std::istringstream in(broadcast_text(mpi, text));
-    std::vector<ProfileRole> result;
-    for (ProfileRole role; in >> role.task >> role.stage;) result.push_back(role);
     return result;
 }
 

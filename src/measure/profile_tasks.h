@@ -38,6 +38,11 @@ struct ProfileRole {
     std::size_t stage = 0;  ///< MeetingStage::number of the stage that it computes
     friend bool operator==(const ProfileRole&, const ProfileRole&) = default;
 };
+template <class Archive>
+void fields(Archive& archive, ProfileRole& role) {
+    archive("task", role.task);
+    archive("stage", role.stage);
+}
 
 /// Of every rank of the plan.
 std::vector<ProfileRole> roles_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
@@ -47,8 +52,6 @@ std::vector<StartShape> shapes_of(const ProfileRole& role, std::span<const Profi
 /// The root's, on every rank. Collective.
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
                                          const std::vector<ProfileTask>& tasks);
-std::vector<ProfileRole> broadcast_roles(const MpiSession& mpi,
-                                         const std::vector<ProfileRole>& roles);
 
 /// The plan of one of a plan's replicas alone, on ranks from 0 on, with its lanes' costs.
 Plan alone(const Plan& plan, const ReplicaPlan& replica);

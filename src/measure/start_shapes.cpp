@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/gemm_shape.h"
 #include "base/text.h"
@@ -150,24 +149,6 @@ void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
         if (met.meet_targets(0, rows, head_rows, counted_once) == 0.0) continue;
         shapes.push_back({first.tokens, first.width, rows});
     }
-}
-
-std::string to_text(const std::vector<StartShape>& shapes) {
-    std::string text;
-    for (const StartShape& shape : shapes) {
-        text += cat(shape.tokens, " ", shape.width, " ", shape.targets, " ", shape.stage, " ");
-    }
-    return text;
-}
-
-std::vector<StartShape> start_shapes_from_text(const std::string& text) {
-    std::istringstream in(text);
-    std::vector<StartShape> shapes;
-    StartShape shape;
-    while (in >> shape.tokens >> shape.width >> shape.targets >> shape.stage) {
-        shapes.push_back(shape);
-    }
-    return shapes;
 }
 
 void meet(MetShapes& met, const MeetingStage& stage, std::span<const StartShape> shapes) {

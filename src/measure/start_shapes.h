@@ -21,6 +21,13 @@ struct StartShape {
     std::int32_t stage = every_stage;  ///< MeetingStage::number of the one that has it
     friend bool operator==(const StartShape&, const StartShape&) = default;
 };
+template <class Archive>
+void fields(Archive& archive, StartShape& shape) {
+    archive("tokens", shape.tokens);
+    archive("width", shape.width);
+    archive("targets", shape.targets);
+    archive("stage", shape.stage);
+}
 
 /// What a replica begins with.
 struct StartWindow {
@@ -42,10 +49,6 @@ std::vector<StartShape> shapes_of_stage(std::span<const StartShape> shapes, std:
 void add_possible(std::vector<StartShape>& shapes, std::int64_t most_tokens,
                   std::int64_t head_rows);
 inline constexpr std::size_t mixed_classes = 3;
-
-/// Numbers in one line.
-std::string to_text(const std::vector<StartShape>& shapes);
-std::vector<StartShape> start_shapes_from_text(const std::string& text);
 
 /// A stage has met those that it has; as MetShapes::meet().
 void meet(MetShapes& met, const MeetingStage& stage, std::span<const StartShape> shapes);

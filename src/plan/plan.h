@@ -15,8 +15,8 @@
 
 namespace loratrain {
 
-/// Everything the runtime needs to know, decided once on rank 0 and broadcast as text (plan_text.h,
-/// window_text.h). Immutable after planning; the runtime interprets it and never re-decides.
+/// Everything the runtime needs to know, decided once on rank 0 and broadcast (plan_text.h,
+/// window_fields.h). Immutable after planning; the runtime interprets it and never re-decides.
 
 /// What planning knows of one sample: tokens after the over-length policy, and targets = labels
 /// that are trained (label != -100 at positions 1 .. tokens-1, since labels shift by one).

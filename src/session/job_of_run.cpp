@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "config/inbox_yaml.h"
 #include "train/orders/inbox.h"
 
@@ -17,12 +17,7 @@ std::vector<InboxFile> accepted_files(const MpiSession& mpi, const Job& job) {
     agree(mpi, [&] {
         if (mpi.is_root()) files = accepted_additions(job.run.dir);
     });
-    files.resize(std::stoul(broadcast_text(mpi, std::to_string(files.size()))));
-    for (InboxFile& file : files) {
-        file.path = broadcast_text(mpi, file.path);
-        file.text = broadcast_text(mpi, file.text);
-    }
-    return files;
+    return broadcast(mpi, files);
 }
 
 }  // namespace

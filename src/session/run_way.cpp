@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "config/job_yaml.h"
 #include "plan/deployments/usual_way.h"
 #include "session/cluster.h"
@@ -67,8 +67,7 @@ BegunSession settle_run_way(const CommandLine& command_line, const MpiSession& m
     agree(mpi, [&] {
         if (mpi.is_root()) way = way_of_run(command_line, job, cluster, begun.inputs);
     });
-    const int kind = std::stoi(broadcast_text(mpi, std::to_string(static_cast<int>(way.kind))));
-    way.kind = static_cast<UsualWay::Kind>(kind);
+    way.kind = static_cast<UsualWay::Kind>(broadcast(mpi, static_cast<int>(way.kind)));
     job = settled(std::move(job), way);
     begun.planned = std::move(way.planned);
     return begun;

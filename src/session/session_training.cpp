@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/warn_at_failure.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "io/files.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
@@ -96,8 +96,8 @@ void Session::begin() {
 
 /// Leaders have the way to the dispatcher, the first one's root the dispatcher itself.
 void Session::open_dispatcher() {
-    const std::string start = broadcast_text(world(), std::to_string(former_run_.starts + 1));
-    checkpoints_ = worker_checkpoint_root(job_, std::stoi(start), group_->worker());
+    const int start = broadcast(world(), static_cast<int>(former_run_.starts) + 1);
+    checkpoints_ = worker_checkpoint_root(job_, start, group_->worker());
     if (!mpi_.is_root()) return;
     leaders_.emplace(group_->leaders());
     if (world().is_root()) {
@@ -106,7 +106,7 @@ void Session::open_dispatcher() {
                                               group_->count(), world().size(), costs_.met_shapes},
                             *ledger_);
     }
-    link_.emplace(job_, group_->worker(), *leaders_, dispatcher_ ? &*dispatcher_ : nullptr);
+    link_.emplace(group_->worker(), *leaders_, dispatcher_ ? &*dispatcher_ : nullptr);
 }
 
 void Session::restore() {
@@ -205,7 +205,7 @@ void Session::close_dispatcher() {
     barrier(group_->leaders());
     if (!dispatcher_) return;
     while (const std::optional<std::string> text = leaders_->next_report()) {
-        dispatcher_->take(worker_report_from_text(*text));
+        dispatcher_->take(worker_report_from_bytes(*text));
     }
 }
 

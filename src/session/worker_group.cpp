@@ -4,12 +4,30 @@
 #include <limits>
 
 #include "base/error.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
+#include "config/job_words.h"
 #include "plan/sweep/deploy_sweep.h"
 #include "session/cluster.h"
 #include "session/job_inputs.h"
 
 namespace loratrain {
+
+template <class Archive>
+void fields(Archive& archive, ReplicaJob& replica) {
+    archive("tensor", replica.tensor);
+    archive("stages", replica.stages);
+    archive("count", replica.count);
+    archive("microbatch_tokens", replica.microbatch_tokens);
+    archive("recompute", worded(replica.recompute, recompute_words));
+    archive("recomputed_layers", replica.recomputed_layers);
+    archive("recomputes_least", replica.recomputes_least);
+}
+
+template <class Archive>
+void fields(Archive& archive, WorkerShape& shape) {
+    archive("replica", shape.replica);
+    archive("recompute", worded(shape.recompute, recompute_words));
+}
 
 namespace {
 
@@ -80,17 +98,7 @@ WorkerShape shape_of_workers(const MpiSession& world, const Job& job) {
     agree(world, [&] {
         if (world.is_root()) shape = shape_of_workers(job, cluster);
     });
-    const auto number = [&](std::int64_t value) {
-        return std::stoll(broadcast_text(world, std::to_string(value)));
-    };
-    ReplicaJob& replica = shape.replica;
-    replica.tensor = static_cast<int>(number(replica.tensor));
-    replica.stages = static_cast<int>(number(replica.stages));
-    replica.count = static_cast<int>(number(replica.count));
-    const std::int64_t tokens = number(replica.microbatch_tokens.value_or(0));
-    if (tokens > 0) replica.microbatch_tokens = tokens;
-    shape.recompute = static_cast<Recompute>(number(static_cast<std::int64_t>(shape.recompute)));
-    return shape;
+    return broadcast(world, shape);
 }
 
 Job job_of_worker(Job job, const WorkerShape& shape, int worker) {

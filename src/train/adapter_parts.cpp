@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <iterator>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
 
 namespace loratrain {
 
 namespace {
 
 constexpr std::size_t most_values = std::size_t{1} << 22;  // 16 MiB
-constexpr const char* piece_word = "part ";
 
 }  // namespace
 
@@ -25,8 +21,8 @@ AdapterPiece whole_piece(const PartKey& key, std::int32_t rank, std::vector<floa
     return {key, rank, true, std::move(values), total};
 }
 
-void for_each_piece(AdapterPiece whole, const std::function<void(const AdapterPiece&)>& take) {
-    if (whole.total <= most_values) return take(whole);
+void for_each_piece(AdapterPiece whole, const std::function<void(AdapterPiece)>& take) {
+    if (whole.total <= most_values) return take(std::move(whole));
     for (std::size_t first = 0; first < whole.total; first += most_values) {
         const std::size_t size = std::min(most_values, whole.total - first);
         const auto own = std::span(whole.values).subspan(first, size);
@@ -36,41 +32,6 @@ void for_each_piece(AdapterPiece whole, const std::function<void(const AdapterPi
               {own.begin(), own.end()},
               whole.total});
     }
-}
-
-std::string to_text(const AdapterPiece& piece) {
-    std::string text =
-        cat(piece_word, number(piece.key.adapter), " ", static_cast<int>(piece.key.part), " ",
-            static_cast<int>(piece.key.use), " ", piece.key.step, " ", piece.rank, " ",
-            piece.last ? 1 : 0, " ", piece.total, "\n");
-    const auto bytes = std::as_bytes(std::span(piece.values));
-    text.reserve(text.size() + bytes.size());
-    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());  // NOLINT(*-cast)
-    return text;
-}
-
-bool is_adapter_piece(const std::string& text) {
-    return text.starts_with(piece_word);
-}
-
-AdapterPiece adapter_piece_from_text(const std::string& text) {
-    LORATRAIN_CHECK(is_adapter_piece(text), "this is no part of an adapter");
-    const std::size_t line = std::min(text.find('\n'), text.size() - 1) + 1;
-    std::istringstream numbers(text.substr(std::strlen(piece_word), line));
-    AdapterPiece piece;
-    std::int32_t adapter = 0;
-    std::uint32_t part = 0;
-    std::uint32_t use = 0;
-    numbers >> adapter >> part >> use >> piece.key.step >> piece.rank >> piece.last >> piece.total;
-    const bool known = part < state_parts && use <= static_cast<std::uint32_t>(PartUse::best);
-    LORATRAIN_CHECK(numbers && known && (text.size() - line) % sizeof(float) == 0,
-                    "a part of an adapter is damaged");
-    piece.key.adapter = AdapterId{adapter};
-    piece.key.part = static_cast<StatePart>(part);
-    piece.key.use = static_cast<PartUse>(use);
-    piece.values.resize((text.size() - line) / sizeof(float));
-    std::memcpy(piece.values.data(), text.data() + line, text.size() - line);
-    return piece;
 }
 
 void AdapterParts::expect(const PartKey& key, std::int32_t ranks) {

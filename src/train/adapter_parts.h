@@ -26,6 +26,7 @@ enum class PartUse : std::uint8_t {
     checkpoint,  ///< one that is written while others train
     best,        ///< parameters as they were evaluated: its best state, if it turns out to be
 };
+inline constexpr std::size_t part_uses = 3;
 
 /// What ranks send of an adapter.
 struct PartKey {
@@ -49,12 +50,7 @@ struct AdapterPiece {
 AdapterPiece whole_piece(const PartKey& key, std::int32_t rank, std::vector<float> values);
 /// Cuts what is whole into pieces small enough for a message each, and for memory that an allocator
 /// uses again; one, empty, of no values.
-void for_each_piece(AdapterPiece whole, const std::function<void(const AdapterPiece&)>& take);
-
-/// A line of numbers, then the values' bytes; reading what was written gives the same piece.
-std::string to_text(const AdapterPiece& piece);
-bool is_adapter_piece(const std::string& text);
-AdapterPiece adapter_piece_from_text(const std::string& text);
+void for_each_piece(AdapterPiece whole, const std::function<void(AdapterPiece)>& take);
 
 /// What comes of adapters to rank 0 piece by piece, while others train.
 class AdapterParts {

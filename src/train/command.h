@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -93,11 +94,9 @@ using WorkerCommand =
                  AdmitAdapters, ReleaseAdapter, LoadAdapter, CheckAdditions, TakeAddition,
                  DropAdditions, GenerateTexts, Finish>;
 
-/// The one text form, for the way to the other ranks: a line "<kind> <numbers>", then for a window
-/// its text (plan/text/window_text.h), for an adapter to load its directory, for inbox files their
-/// paths and texts as they are, the numbers being the bytes of each, but of a last text. Reading
-/// what was written gives the same value; any other text is an Error that shows its first line.
-std::string to_text(const WorkerCommand& command);
-WorkerCommand command_from_text(const std::string& text);
+/// For the way to the other ranks (base/wire.h). Reading what was written gives the same value; any
+/// other bytes are an Error.
+std::string to_bytes(const WorkerCommand& command);
+WorkerCommand command_from_bytes(std::string_view bytes);
 
 }  // namespace loratrain

@@ -18,7 +18,7 @@ void CommandReader::look() {
 }
 
 WorkerCommand CommandReader::next(const std::function<void()>& meanwhile) {
-    if (taken_.empty()) return command_from_text(channel_.next(meanwhile));
+    if (taken_.empty()) return command_from_bytes(channel_.next(meanwhile));
     std::future<WorkerCommand> first = std::move(taken_.front());
     taken_.pop_front();
     return first.get();
@@ -27,12 +27,12 @@ WorkerCommand CommandReader::next(const std::function<void()>& meanwhile) {
 void CommandReader::read(std::string text) {
     if (text.size() < long_text) {
         taken_.push_back(std::async(std::launch::deferred,
-                                    [text = std::move(text)] { return command_from_text(text); }));
+                                    [text = std::move(text)] { return command_from_bytes(text); }));
         return;
     }
     taken_.push_back(std::async(std::launch::async, [text = std::move(text)] {
         const BackgroundWork background;
-        return command_from_text(text);
+        return command_from_bytes(text);
     }));
 }
 

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "base/ids.h"
@@ -40,9 +38,5 @@ struct EvalResult {
     double loss() const;         ///< 0 without a denominator
     double exact_match() const;  ///< share of the samples; 0 without any
 };
-
-/// For the way to rank 0; reading what was written gives the same values.
-std::string to_text(std::span<const EvalResult> results);
-std::vector<EvalResult> eval_results_from_text(const std::string& text);
 
 }  // namespace loratrain

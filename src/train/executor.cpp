@@ -2,13 +2,12 @@
 
 #include <map>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "data/prompts.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"
@@ -23,15 +22,6 @@ struct Overloaded : Functions... {
 };
 template <class... Functions>  // clang 16 does not find it by itself
 Overloaded(Functions...)->Overloaded<Functions...>;
-
-/// "4 1.25\n5 0.5\n"
-std::string numbered_text(const std::vector<std::pair<std::int32_t, double>>& values) {
-    std::string text;
-    for (const auto& [number_of_value, value] : values) {
-        text += cat(number_of_value, " ", format_exact(value), "\n");
-    }
-    return text;
-}
 
 }  // namespace
 
@@ -80,9 +70,9 @@ void Executor::refer(const JointWindow& window, const Meanwhile& meanwhile) {
     std::vector<double> all(static_cast<std::size_t>(batch.samples));
     for (const ReplicaPlan& replica : parts_.plan.replicas) {
         const int last_rank = replica.stages.back().rank;
-        std::istringstream lines(broadcast_text(parts_.mpi, numbered_text(mine), last_rank));
-        std::string loss;  // streams do not read "nan" as a number
-        for (std::size_t sample = 0; lines >> sample >> loss;) all.at(sample) = std::stod(loss);
+        for (const auto& [sample, loss] : broadcast(parts_.mpi, mine, last_rank)) {
+            all.at(static_cast<std::size_t>(sample)) = loss;
+        }
     }
     set_references(batch.adapter, all);
 }
@@ -106,7 +96,7 @@ std::vector<GeneratedText> Executor::generate(AdapterId adapter, const Meanwhile
             all.push_back({std::move(prompt), {}, false});
         }
     }
-    all = generated_from_text(broadcast_text(parts_.mpi, to_text(all)));
+    all = broadcast(parts_.mpi, all);
     const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
     const std::size_t replicas = parts_.plan.replicas.size();
     std::vector<Prompt> own;
@@ -118,11 +108,11 @@ std::vector<GeneratedText> Executor::generate(AdapterId adapter, const Meanwhile
     Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
                          parts_.run.communicator(), stop_tokens, meanwhile},
                         adapter);
-    const std::string written = to_text(generator.write(own));
+    const std::vector<GeneratedText> written = generator.write(own);
     for (std::size_t r = 0; r < replicas; ++r) {
         const int rank = parts_.plan.replicas[r].stages.front().rank;
         std::size_t i = r;
-        for (GeneratedText& text : generated_from_text(broadcast_text(parts_.mpi, written, rank))) {
+        for (GeneratedText& text : broadcast(parts_.mpi, written, rank)) {
             all.at(i) = std::move(text);
             i += replicas;
         }

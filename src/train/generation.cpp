@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "base/activity.h"
 #include "base/text.h"
-#include "comm/collective.h"
+#include "comm/collective_values.h"
 #include "data/loader.h"
 #include "io/json_text.h"
 #include "plan/place.h"
@@ -15,28 +14,13 @@
 
 namespace loratrain {
 
+template <class Archive>
+void fields(Archive& archive, LikelyToken& likely) {
+    archive("logit", likely.logit);
+    archive("token", likely.token);
+}
+
 namespace {
-
-/// "2.5 17\n..."
-std::string likely_text(const std::vector<LikelyToken>& tokens) {
-    std::string text;
-    for (const LikelyToken& likely : tokens) {
-        text += cat(format_exact(likely.logit), " ", likely.token, "\n");
-    }
-    return text;
-}
-
-std::vector<LikelyToken> likely_from_text(const std::string& text) {
-    std::vector<LikelyToken> tokens;
-    std::istringstream lines(text);
-    LikelyToken likely;
-    // Streams do not read "nan" as a number.
-    for (std::string logit; lines >> logit >> likely.token;) {
-        likely.logit = std::stof(logit);
-        tokens.push_back(likely);
-    }
-    return tokens;
-}
 
 std::size_t as_size(std::int64_t count) {
     return static_cast<std::size_t>(count);
@@ -56,20 +40,6 @@ std::string to_text(const std::vector<GeneratedText>& texts) {
         lines += dump_json(line) + "\n";
     }
     return lines;
-}
-
-std::vector<GeneratedText> generated_from_text(const std::string& text) {
-    std::vector<GeneratedText> texts;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        const OrderedJson json = parse_ordered_json(line);
-        texts.push_back({{json.at("sample").get<std::int64_t>(),
-                          json.at("prompt").get<std::vector<std::int32_t>>(),
-                          json.at("reference").get<std::vector<std::int32_t>>()},
-                         json.at("generated").get<std::vector<std::int32_t>>(),
-                         json.at("stopped").get<bool>()});
-    }
-    return texts;
 }
 
 std::string texts_notice(const std::string& adapter, const std::vector<GeneratedText>& texts,
@@ -165,13 +135,13 @@ std::vector<std::int32_t> Generator::next_tokens(const std::vector<std::vector<s
     activity::begin(activity::Task::generate, number(adapter_));
     forward(rows, first_positions, what);
     const bool last = stage_index_ + 1 == view_.replica.stages.size();
-    const std::string own = last ? likely_text(parts_.stage.likely_tokens()) : "";
+    std::vector<LikelyToken> own;
+    if (last) own = parts_.stage.likely_tokens();
     const int first_rank = view_.replica.stages.front().rank;
     std::vector<LikelyToken> best(rows.size());
     for (std::int32_t lane = 0; lane < view_.replica.tensor; ++lane) {
         const int root = view_.replica.stages.back().rank - first_rank + lane;
-        const std::vector<LikelyToken> of_lane =
-            likely_from_text(broadcast_text(parts_.replica, own, root));
+        const std::vector<LikelyToken> of_lane = broadcast(parts_.replica, own, root);
         LORATRAIN_CHECK(of_lane.size() == rows.size(), of_lane.size(), " tokens for ", rows.size(),
                         " texts");
         for (std::size_t i = 0; i < best.size(); ++i) {

@@ -18,10 +18,21 @@ struct GeneratedText {
     std::vector<std::int32_t> tokens;  ///< with the stop token, where it came to one
     bool stopped = false;
 };
+template <class Archive>
+void fields(Archive& archive, Prompt& prompt) {
+    archive("sample", prompt.sample);
+    archive("tokens", prompt.tokens);
+    archive("reference", prompt.reference);
+}
+template <class Archive>
+void fields(Archive& archive, GeneratedText& text) {
+    archive("prompt", text.prompt);
+    archive("tokens", text.tokens);
+    archive("stopped", text.stopped);
+}
 
 /// A line for each (io/run_files/generations_file.h).
 std::string to_text(const std::vector<GeneratedText>& texts);
-std::vector<GeneratedText> generated_from_text(const std::string& text);
 
 /// "adapter a: 64 texts of 5120 tokens in 3.2 s, 40 ended with a stop token, 3 are their reference
 /// token by token"

@@ -20,7 +20,7 @@ double MpiWorkerRanks::share_of_host() const {
 }
 
 void MpiWorkerRanks::order(const WorkerCommand& command) {
-    channel_.post(to_text(command));
+    channel_.post(to_bytes(command));
     ordered_.push_back({command, trained_ + std::ssize(windows_)});
 }
 
@@ -52,7 +52,7 @@ void MpiWorkerRanks::train(const JointWindow& window, const PipelineRunner::Hook
 
 std::vector<GeneratedText> MpiWorkerRanks::generate(AdapterId adapter) {
     perform_ordered();
-    channel_.post(to_text(WorkerCommand(GenerateTexts{adapter})));
+    channel_.post(to_bytes(GenerateTexts{adapter}));
     return executor_.generate(adapter, meanwhile_);
 }
 
@@ -63,7 +63,7 @@ std::optional<Report> MpiWorkerRanks::report() {
         return first;
     }
     if (const std::optional<std::string> text = channel_.next_report())
-        return report_from_text(*text);
+        return report_from_bytes(*text);
     return std::nullopt;
 }
 

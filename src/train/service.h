@@ -4,10 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "train/adapter_parts.h"
-#include "train/eval_result.h"
-#include "train/orders/additions_report.h"
 #include "train/pipeline_runner.h"
+#include "train/report.h"
 #include "train/stream_planner.h"
 
 namespace loratrain {

@@ -55,7 +55,7 @@ void StreamPlanner::start(std::int32_t rounds, bool drain) {
         const BackgroundWork background;
         const Clock::time_point start = Clock::now();
         WorkerCommand train = TrainWindow{stream_.next(rounds, drain)};
-        std::string text = to_text(train);
+        std::string text = to_bytes(train);
         planned_seconds_ = seconds_since(start);
         return PlannedWindow{std::move(std::get<TrainWindow>(train).window), std::move(text)};
     });

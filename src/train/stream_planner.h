@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// A window, and the text of the command to train it (command.h).
+/// A window, and the bytes of the command to train it (command.h).
 struct PlannedWindow {
     JointWindow window;
     std::string command;

@@ -245,7 +245,7 @@ std::vector<EvalResult> StreamTrainer::evaluate(const JointWindow& window) {
     std::vector<EvalResult> results;
     asked_evaluations_ = &results;
     ranks_.perform_ordered();
-    ranks_.order_window({window, to_text(WorkerCommand(TrainWindow{window}))});
+    ranks_.order_window({window, to_bytes(TrainWindow{window})});
     note_evaluations(window);
     ranks_.train(window, hooks(nullptr));
     wait_for_reports();

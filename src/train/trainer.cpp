@@ -60,8 +60,8 @@ ExitCode Trainer::follow(int signal) {
     };
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
     const auto tell = [&](Report report) {
-        send_as_texts(std::move(report),
-                      [&](std::string text) { channel_.send_report(std::move(text)); });
+        send_as_messages(std::move(report),
+                         [&](std::string text) { channel_.send_report(std::move(text)); });
     };
     if (learns_evaluations(parts_.plan, parts_.mpi.rank())) {
         hooks.on_evaluation = [&](const EvalResult& result) {

@@ -8,7 +8,7 @@ namespace loratrain {
 
 WorkerLoop::OwnDispatcher::OwnDispatcher(Worker& worker)
     : dispatcher({worker.parts.job, worker.parts.plan, worker.parts.datasets}, worker),
-      link(worker.parts.job, dispatcher) {}
+      link(dispatcher) {}
 
 WorkerLoop::WorkerLoop(const RunParts& parts, WorkerRanks& ranks)
     : worker_(parts, ranks),

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "mpi/mpi_main.h"
-#include "plan/text/window_text.h"
+#include "plan/schedule/window_fields.h"
 
 namespace loratrain::mpi_test {
 namespace {
@@ -33,9 +33,9 @@ TEST(CommandReader, GivesCommandsInOrder) {
     CommandChannel channel(session());
     if (session().is_root()) {
         for (std::int32_t round = 0; round < 4; ++round) {
-            channel.post(to_text(TrainWindow{window_of(round, round % 2 == 0 ? many : 1)}));
+            channel.post(to_bytes(TrainWindow{window_of(round, round % 2 == 0 ? many : 1)}));
         }
-        channel.post(to_text(Finish{ExitCode::stopped_resume_me, true}));
+        channel.post(to_bytes(Finish{ExitCode::stopped_resume_me, true}));
         return channel.finish();
     }
     CommandReader reader(channel);
@@ -43,7 +43,7 @@ TEST(CommandReader, GivesCommandsInOrder) {
         if (session().rank() % 2 == 1) reader.look();
         const WorkerCommand read = reader.next([] {});
         const JointWindow& window = std::get<TrainWindow>(read).window;
-        EXPECT_EQ(to_text(window), to_text(window_of(round, round % 2 == 0 ? many : 1)));
+        EXPECT_EQ(to_wire(window), to_wire(window_of(round, round % 2 == 0 ? many : 1)));
     }
     const WorkerCommand last = reader.next([] {});
     EXPECT_TRUE(std::get<Finish>(last).goes_on);
@@ -51,7 +51,7 @@ TEST(CommandReader, GivesCommandsInOrder) {
 
 TEST(CommandReader, TakesUpWithoutBeingAsked) {
     CommandChannel channel(session());
-    const std::string text = to_text(TrainWindow{window_of(1, many)});
+    const std::string text = to_bytes(TrainWindow{window_of(1, many)});
     MPI_Request all_have = MPI_REQUEST_NULL;
     if (session().is_root()) {
         const std::int64_t number = channel.post(text);
@@ -68,14 +68,14 @@ TEST(CommandReader, TakesUpWithoutBeingAsked) {
         reader.look();
         std::this_thread::yield();
     }
-    EXPECT_EQ(to_text(reader.next([] { FAIL() << "it is there already"; })), text);
+    EXPECT_EQ(to_bytes(reader.next([] { FAIL() << "it is there already"; })), text);
 }
 
 TEST(CommandReader, DamagedTextIsAnError) {
     CommandChannel channel(session());
     for (const int microbatches : {1, many}) {
         if (session().is_root()) {
-            channel.post(to_text(TrainWindow{window_of(0, microbatches)}) + "  - \"q\"\n");
+            channel.post(to_bytes(TrainWindow{window_of(0, microbatches)}) + "q");
             continue;
         }
         CommandReader reader(channel);

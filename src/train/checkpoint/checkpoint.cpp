@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "base/format_name.h"
 #include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/adapters/exported_adapter.h"
@@ -23,10 +24,8 @@ namespace fs = std::filesystem;
 namespace {
 
 void check_files(const fs::path& dir, const OrderedJson& manifest) {
-    if (manifest.at("format").get<std::string>() != checkpoint_format) {
-        throw InputError((dir / checkpoint_manifest_name).string(),
-                         "format is not " + std::string(checkpoint_format));
-    }
+    check_format((dir / checkpoint_manifest_name).string(),
+                 manifest.at("format").get<std::string>(), {checkpoint_format});
     Problems problems;
     for (const auto& [name, checksum] : manifest.at("files").items()) {
         const std::string path = (dir / name).string();
@@ -58,9 +57,7 @@ void check_identity(const fs::path& dir, const Manifest& manifest, const JobDiff
                      "restore the old value, or use another run.dir, or start over with "
                      "--restart never");
     }
-    const std::string& weights = manifest.weights_checksum;
-    const std::string& weights_now = identity.weights_checksum;
-    if (weights != weights_now && !weights_now.starts_with(weights + "-")) {
+    if (manifest.weights_checksum != identity.weights_checksum) {
         problems.add(dir.string(),
                      "was written for other base weights or another config.json of theirs "
                      "(checksum differs)",

@@ -11,9 +11,8 @@ namespace loratrain {
 
 /// What must agree between the run that wrote a checkpoint and the one that continues it.
 struct RunIdentity {
-    std::string job_yaml;  ///< to_yaml(job)
-    /// WeightSource::checksum(); checkpoints of earlier versions hold the part before its '-'.
-    std::string weights_checksum;
+    std::string job_yaml;                     ///< to_yaml(job)
+    std::string weights_checksum;             ///< WeightSource::checksum()
     std::vector<std::string> data_checksums;  ///< per DatasetId, training files
     std::vector<std::string> eval_checksums;  ///< per DatasetId, "" = none; may differ
     BackendsOfAuto backends{};                ///< of the run before, and now

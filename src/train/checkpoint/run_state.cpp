@@ -2,125 +2,70 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 
 #include "base/error.h"
-#include "io/json_text.h"
+#include "config/text_archive.h"
 #include "train/early_stopping.h"
 
 namespace loratrain {
 
 namespace {
 
-AdapterStatus status_from_name(const std::string& name) {
-    for (const AdapterStatus status :
-         {AdapterStatus::running, AdapterStatus::waiting, AdapterStatus::done,
-          AdapterStatus::stopped_early, AdapterStatus::stopped, AdapterStatus::failed,
-          AdapterStatus::parked, AdapterStatus::pruned}) {
-        if (name == status_name(status)) return status;
-    }
-    throw JsonRefusal(cat("status '", name, "' is not known"));
+/// As state.json has an adapter.
+struct StoredState {
+    AdapterState state;
+    std::uint64_t seed = 0;
+};
+
+template <class Archive>
+void fields(Archive& archive, StoredState& stored) {
+    fields(archive, stored.state);
+    archive.note("seed", stored.seed);
 }
 
-/// JSON writes a number that is not finite as null.
-double number(const OrderedJson& entry, const char* key) {
-    const OrderedJson& value = entry.at(key);
-    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+struct StoredDeployment {
+    std::vector<std::string> made_for;
+    std::vector<std::string> judged_for;
+};
+
+template <class Archive>
+void fields(Archive& archive, StoredDeployment& deployment) {
+    archive("made_for", deployment.made_for);
+    archive("judged_for", deployment.judged_for);
 }
 
-/// Checkpoints of before have the last one alone.
-LastMean losses_of(const OrderedJson& entry, const AdapterState& adapter) {
-    LastMean losses;
-    if (!entry.contains("losses")) {
-        if (adapter.steps > 0) losses.add(adapter.last_loss);
-        return losses;
-    }
-    for (const OrderedJson& value : entry.at("losses")) {
-        losses.add(value.is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                   : value.get<double>());
-    }
-    return losses;
+/// RunState with adapters by their names.
+struct StoredRun {
+    std::int32_t round = 0;
+    double elapsed_seconds = 0.0;
+    std::vector<std::pair<std::string, StoredState>> adapters;
+    std::optional<StoredDeployment> deployment;
+};
+
+template <class Archive>
+void fields(Archive& archive, StoredRun& run) {
+    archive("round", at_least(0, run.round));
+    archive("elapsed_seconds", run.elapsed_seconds);
+    archive("adapters", run.adapters);
+    archive("deployment", run.deployment);
 }
 
-/// Only where there is anything to keep.
-OrderedJson search_json(const AdapterState& a) {
-    OrderedJson json = OrderedJson::object();
-    if (!a.rungs.empty()) json["rungs"] = a.rungs;
-    if (a.promoted > 0) json["promoted"] = a.promoted;
-    if (!a.reason.empty()) json["reason"] = a.reason;
-    return json;
-}
-
-OrderedJson json_of(const AdapterState& a, const AdapterJob& adapter) {
-    OrderedJson json = {{"steps", a.steps},
-                        {"status", status_name(a.status)},
-                        {"bad_steps_in_row", a.bad_steps_in_row},
-                        {"seed", adapter.seed},
-                        {"last_loss", a.last_loss},
-                        {"losses", a.losses.values()},
-                        {"first_eval_loss", a.first_eval_loss},
-                        {"last_eval_loss", a.last_eval_loss},
-                        {"first_exact_match", a.first_exact_match},
-                        {"last_exact_match", a.last_exact_match},
-                        {"best_eval_loss", a.best_eval_loss},
-                        {"best_step", a.best_step},
-                        {"evaluations_without_gain", a.evaluations_without_gain}};
-    json.update(search_json(a));
-    return json;
-}
-
-void read_search(const OrderedJson& entry, AdapterState& a) {
-    if (entry.contains("rungs")) {
-        for (const OrderedJson& value : entry.at("rungs")) {
-            a.rungs.push_back(value.is_null() ? std::numeric_limits<double>::infinity()
-                                              : value.get<double>());
-        }
-    }
-    if (entry.contains("promoted")) a.promoted = whole_number(entry, "promoted");
-    if (entry.contains("reason")) a.reason = entry.at("reason").get<std::string>();
-}
-
-AdapterState adapter_state(const OrderedJson& entry) {
-    AdapterState a;
-    read_search(entry, a);
-    a.steps = whole_number(entry, "steps");
-    a.bad_steps_in_row = whole_number(entry, "bad_steps_in_row");
-    a.status = status_from_name(entry.at("status").get<std::string>());
-    a.last_loss = number(entry, "last_loss");
-    a.losses = losses_of(entry, a);
-    a.first_eval_loss = number(entry, "first_eval_loss");
-    a.last_eval_loss = number(entry, "last_eval_loss");
-    a.first_exact_match = number(entry, "first_exact_match");
-    a.last_exact_match = number(entry, "last_exact_match");
-    if (!entry.contains("best_step")) return a;  // of a version before 0.2
-    a.best_eval_loss = number(entry, "best_eval_loss");
-    a.best_step = whole_number(entry, "best_step");
-    a.evaluations_without_gain = whole_number(entry, "evaluations_without_gain");
-    return a;
-}
-
-OrderedJson names_of(const std::vector<AdapterId>& adapters, const Job& job) {
-    OrderedJson names = OrderedJson::array();
+std::vector<std::string> names_of(const std::vector<AdapterId>& adapters, const Job& job) {
+    std::vector<std::string> names;
     for (const AdapterId adapter : adapters) names.push_back(job.adapter(adapter).name);
     return names;
 }
 
 /// Ascending.
-std::vector<AdapterId> adapters_named(const OrderedJson& names, const Job& job) {
+std::vector<AdapterId> adapters_named(const std::vector<std::string>& names, const Job& job) {
     std::vector<AdapterId> adapters;
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
-        const bool named = std::any_of(names.begin(), names.end(), [&](const OrderedJson& name) {
-            return name.get<std::string>() == job.adapters[a].name;
-        });
-        if (named) adapters.push_back(static_cast<AdapterId>(a));
+        if (std::find(names.begin(), names.end(), job.adapters[a].name) != names.end()) {
+            adapters.push_back(static_cast<AdapterId>(a));
+        }
     }
     return adapters;
-}
-
-DeploymentRecord deployment_record(const OrderedJson& json, const Job& job) {
-    if (!json.contains("deployment")) return {};
-    const OrderedJson& entry = json.at("deployment");
-    return {adapters_named(entry.at("made_for"), job), adapters_named(entry.at("judged_for"), job)};
 }
 
 /// What no run can have come to, "" = nothing.
@@ -134,28 +79,6 @@ std::string inconsistency(const AdapterState& a, std::int32_t round) {
 }
 
 }  // namespace
-
-const char* status_name(AdapterStatus status) {
-    switch (status) {
-        case AdapterStatus::running:
-            return "RUNNING";
-        case AdapterStatus::waiting:
-            return "WAITING";
-        case AdapterStatus::done:
-            return "DONE";
-        case AdapterStatus::stopped_early:
-            return "STOPPED EARLY";
-        case AdapterStatus::stopped:
-            return "STOPPED";
-        case AdapterStatus::failed:
-            return "FAILED";
-        case AdapterStatus::parked:
-            return "PARKED";
-        case AdapterStatus::pruned:
-            return "PRUNED";
-    }
-    return "";
-}
 
 std::vector<AdapterId> unfinished_in(const RunState& state) {
     std::vector<AdapterId> adapters;
@@ -205,51 +128,40 @@ std::string done_text(const EvalJob& eval, const AdapterState& adapter) {
     return text + "\n";
 }
 
-std::string to_json(const AdapterState& state, const AdapterJob& adapter) {
-    return dump_json(json_of(state, adapter));
-}
-
-AdapterState adapter_state_from_json(const std::string& text) {
-    return adapter_state(parse_ordered_json(text));
-}
-
 std::string to_json(const RunState& state, const Job& job) {
-    OrderedJson json;
-    json["round"] = state.round;
-    json["elapsed_seconds"] = state.elapsed_seconds;
-    OrderedJson& adapters = json["adapters"] = OrderedJson::object();
+    StoredRun run{state.round, state.elapsed_seconds, {}, {}};
     for (std::size_t i = 0; i < state.adapters.size(); ++i) {
-        adapters[job.adapters[i].name] = json_of(state.adapters[i], job.adapters[i]);
+        const AdapterJob& adapter = job.adapters[i];
+        run.adapters.push_back({adapter.name, {state.adapters[i], adapter.seed}});
     }
-    if (!state.deployment.judged_for.empty()) {
-        json["deployment"] = {{"made_for", names_of(state.deployment.made_for, job)},
-                              {"judged_for", names_of(state.deployment.judged_for, job)}};
-    }
-    return dump_json(json, 2) + "\n";
+    const auto& [made_for, judged_for] = state.deployment;
+    if (!judged_for.empty()) run.deployment = {names_of(made_for, job), names_of(judged_for, job)};
+    return json_text(text_tree(run));
 }
 
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where) {
-    const auto damaged = [&](const std::string& why) {
-        return InputError(where, "cannot be read as the state of this job: " + why,
-                          "delete this checkpoint directory to continue from the one before it");
-    };
-    try {
-        const OrderedJson json = parse_ordered_json(text);
-        RunState state;
-        state.round = whole_number(json, "round");
-        state.elapsed_seconds = json.at("elapsed_seconds").get<double>();
-        for (const AdapterJob& adapter : job.adapters) {
-            const OrderedJson& entries = json.at("adapters");
-            AdapterState& a = state.adapters.emplace_back(not_begun());
-            if (entries.contains(adapter.name)) a = adapter_state(entries.at(adapter.name));
-            const std::string problem = inconsistency(a, state.round);
-            if (!problem.empty()) throw damaged(cat("adapter ", adapter.name, " ", problem));
+    const TextForm form{"the state of this job",
+                        "delete this checkpoint directory to continue from the one before it"};
+    const auto run = read_text_as<StoredRun>(text, where, form);
+    const std::map<std::string, StoredState> known(run.adapters.begin(), run.adapters.end());
+    RunState state{run.round, run.elapsed_seconds, {}, {}};
+    for (const AdapterJob& adapter : job.adapters) {
+        const auto found = known.find(adapter.name);
+        AdapterState& a = state.adapters.emplace_back(not_begun());
+        if (found != known.end()) a = found->second.state;
+        const std::string problem = inconsistency(a, state.round);
+        if (!problem.empty()) {
+            throw InputError(
+                where,
+                cat("cannot be read as ", form.what, ": adapter ", adapter.name, " ", problem),
+                std::string(form.hint));
         }
-        state.deployment = deployment_record(json, job);
-        return state;
-    } catch (const OrderedJson::exception& error) {
-        throw damaged(json_reason(error));
     }
+    if (run.deployment) {
+        state.deployment = {adapters_named(run.deployment->made_for, job),
+                            adapters_named(run.deployment->judged_for, job)};
+    }
+    return state;
 }
 
 }  // namespace loratrain

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "base/archive.h"
 #include "base/ids.h"
 #include "base/last_mean.h"
-#include "config/job.h"
+#include "config/job_words.h"
 
 namespace loratrain {
 
@@ -20,7 +23,19 @@ enum class AdapterStatus : std::uint8_t {
     parked,  ///< a trial at a rung (plan/rungs.h), until it is judged
     pruned,  ///< a trial that was judged not to go on
 };
-const char* status_name(AdapterStatus status);
+inline constexpr std::array<Word<AdapterStatus>, 8> status_words{{
+    {"RUNNING", AdapterStatus::running},
+    {"WAITING", AdapterStatus::waiting},
+    {"DONE", AdapterStatus::done},
+    {"STOPPED EARLY", AdapterStatus::stopped_early},
+    {"STOPPED", AdapterStatus::stopped},
+    {"FAILED", AdapterStatus::failed},
+    {"PARKED", AdapterStatus::parked},
+    {"PRUNED", AdapterStatus::pruned},
+}};
+inline std::string status_name(AdapterStatus status) {
+    return word_of(status_words, status);
+}
 
 /// An adapter's progress. It is the root's that goes on; other ranks hold what was loaded.
 struct AdapterState {
@@ -41,6 +56,32 @@ struct AdapterState {
     int promoted = 0;             ///< rungs that it was let past
     std::string reason{};         ///< why it ended before its last step; may be ""
 };
+template <class Archive>
+void fields(Archive& archive, AdapterState& state) {
+    std::vector<double> losses = state.losses.values();
+    archive("steps", at_least(0, state.steps));
+    archive("status", worded(state.status, status_words));
+    archive("bad_steps_in_row", at_least(0, state.bad_steps_in_row));
+    archive("last_loss", state.last_loss);
+    archive("losses", losses);
+    archive("first_eval_loss", state.first_eval_loss);
+    archive("last_eval_loss", state.last_eval_loss);
+    archive("first_exact_match", state.first_exact_match);
+    archive("last_exact_match", state.last_exact_match);
+    archive("best_eval_loss", state.best_eval_loss);
+    archive("best_step", at_least(0, state.best_step));
+    archive("evaluations_without_gain", at_least(0, state.evaluations_without_gain));
+    archive.unless("rungs", state.rungs, no_entries);
+    archive.unless("promoted", at_least(0, state.promoted), 0);
+    archive.unless("reason", state.reason, no_entries);
+    if constexpr (Archive::reads) {
+        state.losses = {};
+        for (const double loss : losses) state.losses.add(loss);
+        for (double& value : state.rungs) {  // JSON has no infinity
+            if (std::isnan(value)) value = std::numeric_limits<double>::infinity();
+        }
+    }
+}
 
 /// Status of an adapter that is to be exported, provided that it has taken a step.
 inline bool is_complete(AdapterStatus status) {
@@ -119,10 +160,7 @@ void take_evaluation(double loss, double exact_match, AdapterState& adapter);
 /// Why an adapter of so many steps in all must be given up, "" = it need not.
 std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps);
 
-/// One adapter's, on one line.
-std::string to_json(const AdapterState& state, const AdapterJob& adapter);
-AdapterState adapter_state_from_json(const std::string& text);
-
+/// The contents of state.json.
 std::string to_json(const RunState& state, const Job& job);
 /// Adapters of the job that the text does not know were added after it: they wait, at step 0.
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where);

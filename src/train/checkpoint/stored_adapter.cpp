@@ -18,10 +18,10 @@ namespace {
 constexpr const char* applied_key = "applied_steps";
 constexpr const char* skipped_key = "skipped_steps";
 
-/// A file of earlier versions has no counters. InputError for what is no count.
+/// InputError for what is no count.
 std::int64_t counter(const SafetensorsFile& file, const char* key) {
     const auto found = file.metadata().find(key);
-    if (found == file.metadata().end()) return 0;
+    if (found == file.metadata().end()) throw InputError(file.path(), cat("has no ", key));
     const std::string& text = found->second;
     std::int64_t value = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -14,6 +14,11 @@ struct InboxFile {
     std::string path;
     std::string text;
 };
+template <class Archive>
+void fields(Archive& archive, InboxFile& file) {
+    archive("path", file.path);
+    archive("text", file.text);
+}
 
 /// <run.dir>/inbox/, through which a running job is given orders: NAME.yaml or .yml adds adapters,
 /// ADAPTER.stop ends one. Other names, hidden files and folders are left alone, so that a file can

@@ -358,7 +358,7 @@ void Dispatcher::serve() {
     while (!is_joint()) {
         const std::optional<std::string> text = parts_.leaders->next_report();
         if (!text) break;
-        take(worker_report_from_text(*text));
+        take(worker_report_from_bytes(*text));
     }
     if (over_) return;
     if (!is_joint() && seconds_since(looked_) > seconds_between_looks) take_orders();
@@ -371,7 +371,7 @@ void Dispatcher::serve() {
 
 void Dispatcher::post() {
     if (!decisions_.empty()) {
-        if (!is_joint()) parts_.leaders->post(to_text(decisions_, parts_.job));
+        if (!is_joint()) parts_.leaders->post(to_bytes(decisions_));
         decisions_.additions.clear();  // the worker on this rank has had them
         own_.push_back(std::exchange(decisions_, {}));
     }

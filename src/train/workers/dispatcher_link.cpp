@@ -15,9 +15,8 @@ constexpr double seconds_between_reports = 0.5;
 
 }  // namespace
 
-DispatcherLink::DispatcherLink(const Job& job, int worker, TextChannel& leaders,
-                               Dispatcher* dispatcher)
-    : job_(job), worker_(worker), leaders_(&leaders), dispatcher_(dispatcher) {
+DispatcherLink::DispatcherLink(int worker, TextChannel& leaders, Dispatcher* dispatcher)
+    : worker_(worker), leaders_(&leaders), dispatcher_(dispatcher) {
     report_.worker = worker;
     log::forward_info([this](std::string text) {
         const std::lock_guard lock(log_mutex_);
@@ -25,8 +24,7 @@ DispatcherLink::DispatcherLink(const Job& job, int worker, TextChannel& leaders,
     });
 }
 
-DispatcherLink::DispatcherLink(const Job& job, Dispatcher& dispatcher)
-    : job_(job), dispatcher_(&dispatcher) {}
+DispatcherLink::DispatcherLink(Dispatcher& dispatcher) : dispatcher_(&dispatcher) {}
 
 DispatcherLink::~DispatcherLink() {
     if (!is_joint()) log::forward_info({});
@@ -72,7 +70,7 @@ void DispatcherLink::send() {
         report_.round = report.round;
     }
     if (dispatcher_ != nullptr) return dispatcher_->take(report);
-    leaders_->send_report(to_text(report, job_));
+    leaders_->send_report(to_bytes(report));
 }
 
 // ---- where the dispatcher is
@@ -133,7 +131,7 @@ void DispatcherLink::take_decisions() {
         return;
     }
     while (const std::optional<std::string> text = leaders_->arrived()) {
-        decisions_.push_back(decisions_from_text(*text));
+        decisions_.push_back(decisions_from_bytes(*text));
     }
 }
 

@@ -19,9 +19,9 @@ class DispatcherLink {
   public:
     /// Of several workers. `leaders`: among the leaders of all, its root where the dispatcher is.
     /// `dispatcher`: on that rank, else null. All outlive the link.
-    DispatcherLink(const Job& job, int worker, TextChannel& leaders, Dispatcher* dispatcher);
+    DispatcherLink(int worker, TextChannel& leaders, Dispatcher* dispatcher);
     /// Of a joint run: all goes to the dispatcher by direct calls.
-    DispatcherLink(const Job& job, Dispatcher& dispatcher);
+    explicit DispatcherLink(Dispatcher& dispatcher);
     ~DispatcherLink();
     DispatcherLink(const DispatcherLink&) = delete;
     DispatcherLink& operator=(const DispatcherLink&) = delete;
@@ -67,7 +67,6 @@ class DispatcherLink {
   private:
     void take_decisions();
 
-    const Job& job_;
     int worker_ = 0;
     TextChannel* leaders_ = nullptr;
     Dispatcher* dispatcher_;

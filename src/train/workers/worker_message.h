@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -72,11 +73,11 @@ struct Decisions {
     bool empty() const;
 };
 
-/// The one text form, JSON. Reading what was written gives the same value; any other text is an
-/// Error. `job`: the same on all ranks.
-std::string to_text(const WorkerReport& report, const Job& job);
-WorkerReport worker_report_from_text(const std::string& text);
-std::string to_text(const Decisions& decisions, const Job& job);
-Decisions decisions_from_text(const std::string& text);
+/// Between leaders of workers (base/wire.h). Reading what was written gives the same value; any
+/// other bytes are an Error.
+std::string to_bytes(const WorkerReport& report);
+WorkerReport worker_report_from_bytes(std::string_view bytes);
+std::string to_bytes(const Decisions& decisions);
+Decisions decisions_from_bytes(std::string_view bytes);
 
 }  // namespace loratrain

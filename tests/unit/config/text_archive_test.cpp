@@ -96,7 +96,7 @@ std::string changed(std::string text, const std::string& from, const std::string
 
 std::string refusal(const std::string& text) {
     try {
-        read_text_as<Sheet>(text, "sheet.yaml", "write it anew");
+        read_text_as<Sheet>(text, "sheet.yaml", {"a sheet", "write it anew"});
     } catch (const InputError& error) {
         return error.what();
     }
@@ -159,7 +159,8 @@ TEST(TextArchive, RefusalsNameLineKeyAndValue) {
     const std::string good = small_text;
     EXPECT_EQ(refusal(good), "");
     EXPECT_EQ(refusal(changed(good, "bytes: 5", "bytes: -5")),
-              "sheet.yaml:3: bytes is -5, must be a whole number in range\n    write it anew");
+              "sheet.yaml:3: cannot be read as a sheet: bytes is -5, must be a whole number in "
+              "range\n    write it anew");
     for (const auto& [from, to, what] :
          {std::array{"bytes: 5", "bytes: '5'", "bytes is \"5\", must be a whole"},
           {"flag: true", "flag: 1", "flag is 1, must be true or false"},

@@ -63,8 +63,8 @@ TEST(CostObserver, StagesTogetherFindLayersAndHead) {
     observe(first, first_stage, truth);
     observe(last, last_stage, truth);
     CostObserver all(prior, first_stage, 2, Recompute::none);
-    all.add(first.to_text());
-    all.add(last.to_text());
+    all.add(first.sums());
+    all.add(last.sums());
     EXPECT_EQ(all.observations(), 400);
     expect_like(all.refined(), truth, first_stage);
     expect_like(all.refined(), truth, last_stage);
@@ -92,7 +92,7 @@ TEST(CostObserver, SharedLayersCountByTheirRows) {
         CostObserver last(costs_of(1.0, 1.0), last_shared, 2, recompute);
         observe(first, first_shared, truth, recompute);
         observe(last, last_shared, truth, recompute);
-        first.add(last.to_text());
+        first.add(last.sums());
         EXPECT_EQ(first.observations(), 400);
         const CostModel refined = first.refined();
         EXPECT_NEAR(refined.layer_forward.seconds(300, 9000),
@@ -124,7 +124,7 @@ TEST(CostObserver, WhatTheHostHoldsUpIsTheHosts) {
     observe(first, first_stage, truth);
     observe(last, last_stage, truth);
     EXPECT_EQ(first.observations(), 200);
-    first.add(last.to_text());
+    first.add(last.sums());
     const CostModel refined = first.refined();
     EXPECT_EQ(refined.layer_backward.per_token, prior.layer_backward.per_token);
     for (const StagePlan& stage : {first_stage, last_stage}) {

@@ -6,7 +6,7 @@
 #include "plan/predict/predict.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/schedule/schedule_stream.h"
-#include "plan/text/window_text.h"
+#include "plan/schedule/window_fields.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain {
@@ -113,7 +113,7 @@ TEST(MakespanCheck, TakesWhatWasMeasuredOfReplicas) {
         plan_joint_window(small.job, small.plan, small.infos, at_start(small.plan), 1);
     ASSERT_EQ(again.replicas.size(), window.replicas.size());
     for (std::size_t r = 0; r < again.replicas.size(); ++r) {
-        EXPECT_EQ(to_text(again.replicas[r]), to_text(window.replicas[r]));
+        EXPECT_EQ(to_wire(again.replicas[r]), to_wire(window.replicas[r]));
     }
 }
 

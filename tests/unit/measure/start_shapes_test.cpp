@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/wire.h"
+
 namespace loratrain {
 namespace {
 
@@ -28,8 +30,7 @@ TEST(StartShapes, AreThoseUnlikeAllBefore) {
     const std::vector<StartShape> wanted{
         {300, 16, 100}, {700, 16, 0}, {300, 300, 0}, {300, 16, 300}};
     EXPECT_EQ(start_shapes(replicas, head_rows), wanted);
-    EXPECT_EQ(start_shapes_from_text(to_text(wanted)), wanted);
-    EXPECT_TRUE(start_shapes_from_text(to_text(std::vector<StartShape>{})).empty());
+    EXPECT_EQ(from_wire<std::vector<StartShape>>(to_wire(wanted), ""), wanted);
 }
 
 TEST(StartShapes, OnesWithoutAHeadHaveNoTargets) {
@@ -51,7 +52,7 @@ TEST(StartShapes, AreOfPartsToo) {
         {1000, 16, 190}, {300, 16, 0, 4}, {700, 16, 0, 5}, {290, 16, 95}};
     const std::vector<StartShape> shapes = start_shapes({&window, 1}, head_rows);
     EXPECT_EQ(shapes, wanted);
-    EXPECT_EQ(start_shapes_from_text(to_text(shapes)), shapes);
+    EXPECT_EQ(from_wire<std::vector<StartShape>>(to_wire(shapes), ""), shapes);
     EXPECT_EQ(shapes_of_stage(shapes, 4),
               (std::vector<StartShape>{wanted[0], wanted[1], wanted[3]}));
     MetShapes met;

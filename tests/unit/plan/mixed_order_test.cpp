@@ -8,8 +8,8 @@
 #include "plan/pack/sample_order.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/schedule/window_fields.h"
 #include "plan/text/plan_text.h"
-#include "plan/text/window_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -103,7 +103,7 @@ TEST(FileShares, AreOfPlansAndWindows) {
                           ScheduleStream::Evaluations::due);
     const Window window = stream.next(9, true).common();
     std::vector<double> trained{0.0, 0.0};
-    for (const BatchPlan& batch : window_from_text(to_text(window)).batches) {
+    for (const BatchPlan& batch : from_wire<Window>(to_wire(window), "a window").batches) {
         ASSERT_EQ(batch.file_denominators.size(), 2U);
         const double sum = batch.file_denominators[0] + batch.file_denominators[1];
         EXPECT_EQ(sum, batch.denominator);

@@ -7,9 +7,9 @@
 #include "base/text.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/schedule/window_fields.h"
 #include "plan/text/describe.h"
 #include "plan/text/plan_text.h"
-#include "plan/text/window_text.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -46,7 +46,7 @@ std::vector<std::string> train(const Case& test, const Plan& plan, const Cuts& c
             const Window& window = joint.common();
             more = window.rounds > 0;
             EXPECT_EQ(join(checker.check(joint), "\n"), "");
-            EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
+            EXPECT_EQ(to_wire(from_wire<JointWindow>(to_wire(joint), "")), to_wire(joint));
             for (const Microbatch& microbatch : window.microbatches) {
                 if (!microbatch.evaluation) all.push_back(words_of(microbatch));
             }
@@ -191,7 +191,7 @@ TEST_P(RandomJobs, EvaluationWindowsHoldEveryEvalSample) {
         samples += static_cast<std::size_t>(microbatch.samples());
     }
     EXPECT_EQ(samples, expected);
-    EXPECT_EQ(to_text(window_from_text(to_text(window))), to_text(window));
+    EXPECT_EQ(to_wire(from_wire<Window>(to_wire(window), "")), to_wire(window));
 }
 
 TEST_P(RandomJobs, PlanTextReadsBack) {

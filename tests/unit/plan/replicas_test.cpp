@@ -15,8 +15,8 @@
 #include "plan/predict/simulate.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/schedule/window_fields.h"
 #include "plan/text/plan_text.h"
-#include "plan/text/window_text.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -65,7 +65,7 @@ std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> train_
         for (int i = 1; i <= drained; ++i) {
             const JointWindow joint = stream.next(rounds, i == drained);
             more = joint.common().rounds > 0;
-            EXPECT_EQ(to_text(joint_window_from_text(to_text(joint))), to_text(joint));
+            EXPECT_EQ(to_wire(from_wire<JointWindow>(to_wire(joint), "")), to_wire(joint));
             for (const Window& window : joint.replicas) {
                 for (const Microbatch& microbatch : window.microbatches) {
                     for (const Segment& segment : microbatch.segments) {
@@ -197,7 +197,7 @@ TEST(Replicas, ComputeTheSameMicrobatchesHoweverWindowsAreCut) {
                 for (const Microbatch& microbatch : joint.replicas[r].microbatches) {
                     Window alone;
                     alone.microbatches = {microbatch};
-                    all.push_back(cat(r, ".", counts[r]++, " ", to_text(alone)));
+                    all.push_back(cat(r, ".", counts[r]++, " ", to_wire(alone)));
                 }
             }
         }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "train/report.h"
 
 namespace loratrain::test {
 namespace {
@@ -14,7 +15,7 @@ std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
                                     std::vector<float> values) {
     std::vector<AdapterPiece> pieces;
     for_each_piece(whole_piece(key, rank, std::move(values)),
-                   [&](const AdapterPiece& piece) { pieces.push_back(piece); });
+                   [&](AdapterPiece piece) { pieces.push_back(std::move(piece)); });
     return pieces;
 }
 
@@ -23,20 +24,20 @@ TEST(AdapterParts, PiecesKeepEveryBit) {
     const PartKey key{AdapterId{12}, StatePart::second_moments, PartUse::best, 140};
     const std::vector<AdapterPiece> pieces = pieces_of(key, 3, values);
     ASSERT_EQ(pieces.size(), 1U);
-    const std::string text = to_text(pieces[0]);
-    ASSERT_TRUE(is_adapter_piece(text));
-    const AdapterPiece read = adapter_piece_from_text(text);
+    std::string bytes;
+    send_as_messages(pieces[0], [&](std::string message) { bytes = std::move(message); });
+    const auto read = std::get<AdapterPiece>(report_from_bytes(bytes));
     EXPECT_EQ(read.key, key);
     EXPECT_EQ(read.rank, 3);
     EXPECT_TRUE(read.last);
     EXPECT_EQ(read.total, 3U);
     EXPECT_EQ(read.values, values);
     EXPECT_TRUE(std::signbit(read.values[1]));
-    EXPECT_FALSE(is_adapter_piece("1 20 3 0.5 1 1\n"));
-    EXPECT_THROW(adapter_piece_from_text(text.substr(0, text.size() - 1)), Error);
-    EXPECT_THROW(adapter_piece_from_text("part x\n"), Error);
-    EXPECT_THROW(adapter_piece_from_text("part 1 9 0 0 3 1 0\n"), Error);
-    EXPECT_THROW(adapter_piece_from_text("part 1 0 3 0 3 1 0\n"), Error);
+    EXPECT_THROW(report_from_bytes(bytes.substr(0, bytes.size() - 1)), Error);
+    AdapterPiece other = pieces[0];
+    other.key.use = static_cast<PartUse>(part_uses);
+    send_as_messages(other, [&](std::string message) { bytes = std::move(message); });
+    EXPECT_THROW(report_from_bytes(bytes), Error);
 }
 
 TEST(AdapterParts, AreCutIntoMessages) {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "plan/text/window_text.h"
+#include "plan/schedule/window_fields.h"
 #include "support/problems.h"
 
 namespace loratrain {
@@ -15,17 +15,8 @@ using test::has;
 /// What is read from what was written.
 template <class Kind>
 Kind travelled(const Kind& command) {
-    const WorkerCommand read = command_from_text(to_text(WorkerCommand{command}));
+    const WorkerCommand read = command_from_bytes(to_bytes(WorkerCommand{command}));
     return std::get<Kind>(read);
-}
-
-std::string failure_of(const std::string& text) {
-    try {
-        command_from_text(text);
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "";
 }
 
 JointWindow some_window() {
@@ -43,9 +34,9 @@ JointWindow some_window() {
 }
 
 TEST(WorkerCommand, WindowsTravel) {
-    const std::string window = to_text(some_window());
-    EXPECT_EQ(to_text(travelled(TrainWindow{some_window()}).window), window);
-    EXPECT_EQ(to_text(travelled(ReferWindow{some_window()}).window), window);
+    const std::string window = to_wire(some_window());
+    EXPECT_EQ(to_wire(travelled(TrainWindow{some_window()}).window), window);
+    EXPECT_EQ(to_wire(travelled(ReferWindow{some_window()}).window), window);
 }
 
 TEST(WorkerCommand, ReferencesTravel) {
@@ -71,7 +62,6 @@ TEST(WorkerCommand, AdaptersTravel) {
     EXPECT_EQ(travelled(CopyStates{three}).adapters, three);
     const std::vector<AdapterAtStep> kept{{AdapterId{4}, 20}, {AdapterId{0}, 1200}};
     EXPECT_EQ(travelled(KeepParameters{kept}).adapters, kept);
-    EXPECT_THROW(command_from_text("keep 4 20 0\n"), Error);
 }
 
 TEST(WorkerCommand, TheRestTravels) {
@@ -95,25 +85,19 @@ TEST(WorkerCommand, CheckedAdditionsTravel) {
     }
     EXPECT_EQ(travelled(TakeAddition{"plan: {}\ntake 1\n"}).plan, "plan: {}\ntake 1\n");
     EXPECT_NO_THROW(travelled(DropAdditions{}));
-    EXPECT_TRUE(has(failure_of("check 1\na"), "a path without its text"));
-    EXPECT_TRUE(has(failure_of("check 1 2\nab"), "a file is cut off"));
-    EXPECT_TRUE(has(failure_of("check 1 2\nabcd"), "text behind its end"));
-    EXPECT_TRUE(has(failure_of("take 1\n"), "no number is expected"));
 }
 
-TEST(WorkerCommand, ADamagedTextIsNamed) {
-    EXPECT_TRUE(has(failure_of(""), "the command \"\" cannot be read"));
-    EXPECT_TRUE(has(failure_of("send 1"), "its first line does not end"));
-    EXPECT_TRUE(has(failure_of("sned 1\n"), "\"sned 1\" cannot be read: no such kind"));
-    EXPECT_TRUE(has(failure_of("send\n"), "one number"));
-    EXPECT_TRUE(has(failure_of("send 1 2\n"), "one number"));
-    EXPECT_TRUE(has(failure_of("drop 3\n"), "no number is expected"));
-    EXPECT_TRUE(has(failure_of("train 1\n"), "no number is expected"));
-    EXPECT_TRUE(has(failure_of("release x\n"), "'x' is no number"));
-    EXPECT_TRUE(has(failure_of("admit 1  2\n"), "'' is no number"));
-    EXPECT_TRUE(has(failure_of("admit -1\n"), "'-1' is no number"));
-    EXPECT_TRUE(has(failure_of("drop\nmore"), "text behind its end"));
-    EXPECT_TRUE(has(failure_of("train\nrounds: many\n"), "\"train\" cannot be read"));
+TEST(WorkerCommand, DamagedBytesAreErrors) {
+    const std::string good = to_bytes(LoadAdapter{AdapterId{5}, "runs/a"});
+    for (const std::string& bytes :
+         {std::string(), good.substr(0, good.size() - 1), good + "x", std::string("\x7f")}) {
+        try {
+            command_from_bytes(bytes);
+            ADD_FAILURE() << bytes.size();
+        } catch (const Error& error) {
+            EXPECT_TRUE(has(error.what(), "a command cannot be read: ")) << error.what();
+        }
+    }
 }
 
 }  // namespace

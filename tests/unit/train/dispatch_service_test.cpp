@@ -21,7 +21,7 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         plan = make_plan(job, small_model(), datasets, cluster);
         ranks.emplace(job, plan);
         stop.emplace(job, stop_after);
-        link.emplace(job, 1, lines.other(), nullptr);
+        link.emplace(1, lines.other(), nullptr);
         root = worker_checkpoint_root(job, 1, 1);
         parts.reset(new RunParts{job, plan, files, datasets, identity, *stop, {}});
         parts->checkpoints = root;
@@ -32,13 +32,7 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         start.elapsed_seconds = 0.0;
         decide(start);
     }
-    void decide(const Decisions& decisions) { lines.root().post(to_text(decisions, job)); }
-    /// By a dispatcher whose job has got one more adapter already.
-    void decide_grown(const Decisions& decisions) {
-        Job grown = job;
-        grown.adapters.push_back(job.adapters.front());
-        lines.root().post(to_text(decisions, grown));
-    }
+    void decide(const Decisions& decisions) { lines.root().post(to_bytes(decisions)); }
     void give(AdapterId a, const std::string& checkpoint = "") {
         Decisions decisions;
         decisions.updates = {{a, heard[a]}};
@@ -72,7 +66,7 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
         }
         while (const std::optional<std::string> text = lines.root().next_report()) {
             quiet_looks = 0;
-            const WorkerReport report = worker_report_from_text(*text);
+            const WorkerReport report = worker_report_from_bytes(*text);
             for (const AdapterUpdate& update : report.states) heard[update.adapter] = update.state;
             for (const MetricsLine& line : report.metrics) ++rows[line.adapter];
             returned.insert(returned.end(), report.returned.begin(), report.returned.end());
@@ -372,7 +366,7 @@ TEST_F(DispatchedRun, TheJobGrowsInTheStreamBeforeWhatIsDecidedBehind) {
         gives.updates = {{late, {}}};
         gives.updates[0].state.status = AdapterStatus::waiting;
         gives.given = {{1, late, ""}};
-        decide_grown(gives);
+        decide(gives);
     });
     before(first, 20, [this] {
         Decisions stops;
@@ -404,7 +398,7 @@ TEST_F(DispatchedRun, AStopBehindAnAdditionIsNotLookedAtBeforeTheJobHasGrown) {
         stops.updates[0].state.status = AdapterStatus::waiting;
         stops.given = {{1, late, ""}};
         stops.ended = {late};
-        decide_grown(stops);
+        decide(stops);
     });
     end_after({first, late});
     EXPECT_EQ(run(), ExitCode::done);

@@ -38,10 +38,10 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
         dispatcher->serve();
         last = {};
         while (const std::optional<std::string> text = lines.other().arrived()) {
-            const Decisions next = decisions_from_text(*text);
+            const Decisions next = decisions_from_bytes(*text);
             const std::optional<Decisions> own = dispatcher->next_of_own();
             ASSERT_TRUE(own);
-            EXPECT_EQ(to_text(next, job), to_text(*own, job));
+            EXPECT_EQ(to_bytes(next), to_bytes(*own));
             last.given.insert(last.given.end(), next.given.begin(), next.given.end());
             last.returned.insert(last.returned.end(), next.returned.begin(), next.returned.end());
             last.ended.insert(last.ended.end(), next.ended.begin(), next.ended.end());
@@ -56,7 +56,7 @@ class RunDispatcher : public ::testing::Test, protected WorkerRun {
         if (from.worker == 0) {
             dispatcher->take(from);
         } else {
-            lines.other().send_report(to_text(from, job));
+            lines.other().send_report(to_bytes(from));
         }
         collect();
     }

@@ -1,14 +1,16 @@
-#include "train/eval_result.h"
+#include "train/report.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
+
 namespace loratrain::test {
 namespace {
 
-TEST(EvalResult, TextKeepsEveryBit) {
+TEST(EvalResult, TravelsToTheBit) {
     const std::vector<EvalResult> results{
         {AdapterId{3}, 20, 7, 0.1 + 0.2, 2, 5},
         {AdapterId{0}, 0, 1, std::numeric_limits<double>::quiet_NaN(), 0, 1},
@@ -21,7 +23,9 @@ TEST(EvalResult, TextKeepsEveryBit) {
          0,
          true,
          {0.1, -2.0, 3.0, -1e-300, std::numeric_limits<double>::quiet_NaN(), 1.0, 2.0, 0.3, 4.0}}};
-    const std::vector<EvalResult> read = eval_results_from_text(to_text(results));
+    std::string bytes;
+    send_as_messages(results, [&](std::string message) { bytes = std::move(message); });
+    const auto read = std::get<std::vector<EvalResult>>(report_from_bytes(bytes));
     ASSERT_EQ(read.size(), 3U);
     EXPECT_EQ(read[0].adapter, AdapterId{3});
     EXPECT_EQ(read[0].step, 20);
@@ -41,7 +45,7 @@ TEST(EvalResult, TextKeepsEveryBit) {
     EXPECT_EQ(read[2].rewards.rejected_samples, 2.0);
     EXPECT_EQ(read[2].rewards.kl, 0.3);
     EXPECT_EQ(read[2].rewards.kl_groups, 4.0);
-    EXPECT_TRUE(eval_results_from_text("").empty());
+    EXPECT_THROW(report_from_bytes(bytes.substr(1)), Error);
 }
 
 TEST(EvalResult, RewardsOfReplicasAddUp) {

@@ -13,18 +13,41 @@ namespace loratrain::test {
 
 namespace {
 
-/// The first line, without a window's or a plan's text.
-std::string line_of(const WorkerCommand& command) {
-    const std::string text = to_text(command);
-    return text.substr(0, text.find('\n'));
-}
-
 template <class... Functions>
 struct PerKind : Functions... {
     using Functions::operator()...;
 };
 template <class... Functions>  // clang 16 does not find it by itself
 PerKind(Functions...)->PerKind<Functions...>;
+
+std::string line_of(const char* kind, const std::vector<AdapterId>& adapters) {
+    std::string line = kind;
+    for (const AdapterId adapter : adapters) line += cat(" ", number(adapter));
+    return line;
+}
+
+/// The kind of the command and its numbers.
+std::string line_of(const WorkerCommand& command) {
+    return std::visit(
+        PerKind{
+            [](const TrainWindow&) { return line_of("train", {}); },
+            [](const ReferWindow&) { return line_of("refer", {}); },
+            [](const KnownReferences& known) { return line_of("known", {known.adapter}); },
+            [](const SendAdapter& send) { return line_of("send", {send.adapter}); },
+            [](const CopyStates& copy) { return line_of("copy", copy.adapters); },
+            [](const KeepParameters&) { return line_of("keep", {}); },
+            [](const AdmitAdapters& admit) { return line_of("admit", admit.adapters); },
+            [](const ReleaseAdapter& release) { return line_of("release", {release.adapter}); },
+            [](const LoadAdapter& load) { return line_of("load", {load.adapter}); },
+            [](const CheckAdditions&) { return line_of("check", {}); },
+            [](const TakeAddition&) { return line_of("take", {}); },
+            [](const DropAdditions&) { return line_of("drop", {}); },
+            [](const GenerateTexts& generate) { return line_of("generate", {generate.adapter}); },
+            [](const Finish& finish) {
+                return cat("finish ", static_cast<int>(finish.code), " ", finish.goes_on ? 1 : 0);
+            }},
+        command);
+}
 
 const StagePlan& planned_stage(const Plan& plan, int rank) {
     const RankPlace place = place_of(plan, rank);

@@ -8,14 +8,6 @@
 namespace loratrain::test {
 namespace {
 
-Job job_of_two() {
-    Job job;
-    job.adapters.resize(2);
-    job.adapters[0].name = "first";
-    job.adapters[1].name = "second";
-    return job;
-}
-
 AdapterState some_state() {
     AdapterState state;
     state.steps = 7;
@@ -31,7 +23,6 @@ AdapterState some_state() {
 }
 
 TEST(WorkerMessage, ReportsTravel) {
-    const Job job = job_of_two();
     WorkerReport report;
     EXPECT_TRUE(report.empty());
     report.worker = 3;
@@ -46,7 +37,7 @@ TEST(WorkerMessage, ReportsTravel) {
     report.log = {"a", "\"b\" \xff"};
     report.stopped = "signal";
     EXPECT_FALSE(report.empty());
-    const WorkerReport read = worker_report_from_text(to_text(report, job));
+    const WorkerReport read = worker_report_from_bytes(to_bytes(report));
     EXPECT_EQ(read.worker, 3);
     ASSERT_EQ(read.states.size(), 1U);
     const AdapterState& state = read.states[0].state;
@@ -67,7 +58,6 @@ TEST(WorkerMessage, ReportsTravel) {
 }
 
 TEST(WorkerMessage, DecisionsTravel) {
-    const Job job = job_of_two();
     Decisions decisions;
     EXPECT_TRUE(decisions.empty());
     decisions.updates = {{AdapterId{0}, some_state()}};
@@ -78,7 +68,7 @@ TEST(WorkerMessage, DecisionsTravel) {
     decisions.budget_spent = true;
     decisions.stop = "why";
     decisions.over = ExitCode::some_adapters_failed;
-    const Decisions read = decisions_from_text(to_text(decisions, job));
+    const Decisions read = decisions_from_bytes(to_bytes(decisions));
     EXPECT_EQ(read.updates.size(), 1U);
     ASSERT_EQ(read.given.size(), 2U);
     EXPECT_EQ(read.given[0].worker, 2);
@@ -90,14 +80,20 @@ TEST(WorkerMessage, DecisionsTravel) {
     EXPECT_TRUE(read.budget_spent);
     EXPECT_EQ(read.stop, "why");
     EXPECT_EQ(read.over, ExitCode::some_adapters_failed);
-    EXPECT_FALSE(decisions_from_text(to_text(Decisions{}, job)).over.has_value());
+    EXPECT_FALSE(decisions_from_bytes(to_bytes(Decisions{})).over.has_value());
 }
 
-TEST(WorkerMessage, OtherTextsAreErrors) {
-    for (const char* text : {"", "{", "{}", "[]", "{\"worker\": \"a\"}"}) {
-        EXPECT_THROW(worker_report_from_text(text), Error) << text;
-        EXPECT_THROW(decisions_from_text(text), Error) << text;
+TEST(WorkerMessage, OtherBytesAreErrors) {
+    WorkerReport report;
+    report.states = {{AdapterId{1}, some_state()}};
+    const std::string good = to_bytes(report);
+    for (std::size_t size = 0; size < good.size(); ++size) {
+        EXPECT_THROW(worker_report_from_bytes(good.substr(0, size)), Error) << size;
     }
+    EXPECT_THROW(worker_report_from_bytes(good + "x"), Error);
+    EXPECT_THROW(decisions_from_bytes(""), Error);
+    report.states[0].state.steps = -1;
+    EXPECT_THROW(worker_report_from_bytes(to_bytes(report)), Error);
 }
 
 }  // namespace

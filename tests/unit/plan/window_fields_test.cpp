@@ -1,4 +1,4 @@
-#include "plan/text/window_text.h"
+#include "plan/schedule/window_fields.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,10 @@ namespace loratrain::plan_test {
 
 namespace {
 
+Window travelled(const Window& window) {
+    return from_wire<Window>(to_wire(window), "a window");
+}
+
 void expect_equal(const LoraColumns& read, const LoraColumns& written) {
     EXPECT_EQ(read.augmented, written.augmented);
     EXPECT_EQ(read.width, written.width);
@@ -22,7 +26,7 @@ void expect_equal(const LoraColumns& read, const LoraColumns& written) {
 }  // namespace
 
 /// Side by side, by segment, and on a GPU the same in every microbatch.
-TEST(WindowText, KeepsColumns) {
+TEST(WindowFields, KeepsColumns) {
     Case test = uniform_case(3, 1, 4, 10, 4);
     for (const bool cuda : {false, true}) {
         for (const std::int32_t pads : {32, 16, 0}) {
@@ -33,13 +37,13 @@ TEST(WindowText, KeepsColumns) {
             const LoraColumns& columns = window.microbatches.front().columns;
             EXPECT_EQ(columns.lasting.size(), cuda && pads == 32 ? 3U : 0U);
             EXPECT_EQ(columns.augmented, pads >= 32) << pads;
-            const Window read = window_from_text(to_text(window));
+            const Window read = travelled(window);
             expect_equal(read.microbatches.front().columns, columns);
         }
     }
 }
 
-TEST(WindowText, KeepsEveryField) {
+TEST(WindowFields, KeepsEveryField) {
     Case test = random_case(3);
     test.job.schedule.packing = Packing::bucketed;
     for (const SampleInfo& sample : test.datasets[0].train) {
@@ -47,8 +51,8 @@ TEST(WindowText, KeepsEveryField) {
     }
     const Plan plan = test.plan();
     const Window window = plan_window(test.job, plan, test.datasets, fresh(plan), 4);
-    const Window read = window_from_text(to_text(window));
-    EXPECT_EQ(to_text(read), to_text(window));
+    const Window read = travelled(window);
+    EXPECT_EQ(to_wire(read), to_wire(window));
     EXPECT_EQ(read.rounds, window.rounds);
     EXPECT_EQ(read.peak_in_flight, window.peak_in_flight);
     ASSERT_EQ(read.batches.size(), window.batches.size());
@@ -83,60 +87,50 @@ TEST(WindowText, KeepsEveryField) {
     }
 }
 
-TEST(WindowText, NamesEveryFieldOfABatch) {
-    const Case test = uniform_case(1, 1, 4, 10, 4);
-    const Plan plan = test.plan();
-    const std::string text = to_text(plan_window(test.job, plan, test.datasets, fresh(plan), 1));
-    const auto commas_of_line = [&](std::size_t at) {
-        return std::count(text.begin() + static_cast<std::ptrdiff_t>(at),
-                          text.begin() + static_cast<std::ptrdiff_t>(text.find('\n', at)), ',');
-    };
-    const std::size_t names = text.find("batches:");
-    EXPECT_EQ(commas_of_line(names), commas_of_line(text.find('\n', names) + 1));
-}
-
-TEST(WindowText, KeepsAnEmptyOne) {
+TEST(WindowFields, KeepsAnEmptyOne) {
     Window window;
     window.first_round = 7;
     window.actions.resize(2);
     window.peak_in_flight = {0, 0};
-    const Window read = window_from_text(to_text(window));
+    const Window read = travelled(window);
     EXPECT_EQ(read.first_round, 7);
     EXPECT_EQ(read.actions.size(), 2U);
     EXPECT_TRUE(read.batches.empty() && read.microbatches.empty());
 }
 
-TEST(WindowText, RefusesWhatItDidNotWrite) {
-    const std::string good = to_text(Window{});
-    std::string broken = good;
-    broken.replace(broken.find("rounds: 0"), 9, "rounds: 1.5");
-    EXPECT_THROW(window_from_text(broken), Error);
-    EXPECT_THROW(window_from_text(good + "  - \"X1\"\n"), Error);
-    EXPECT_THROW(window_from_text("[1, 2"), Error);
+TEST(WindowFields, RefusesWhatItDidNotWrite) {
+    Window window;
+    window.microbatches.push_back({{{AdapterId{1}, 0, {{0, 5, 2}}}}});
+    EXPECT_THROW(travelled(window), Error) << "no first column";
+    window.microbatches.back().columns.first = {0};
+    const std::string good = to_wire(window);
+    EXPECT_EQ(to_wire(travelled(window)), good);
+    for (std::size_t size = 0; size < good.size(); ++size) {
+        EXPECT_THROW(from_wire<Window>(good.substr(0, size), "a window"), Error) << size;
+    }
+    EXPECT_THROW(from_wire<JointWindow>(to_wire(JointWindow{}), "windows"), Error);
+    window.actions = {{Action{}}};
+    window.actions[0][0].kind = static_cast<ActionKind>(action_kinds.size());
+    EXPECT_THROW(travelled(window), Error);
 }
 
-TEST(ActionText, ListsLeaveOutWhatFollows) {
-    const std::vector<std::string> whole{"rf0@1<0", "F0@1",    "sf0@1>2", "rb0%0<2", "B0@1%0",
-                                         "sb0%0>0", "rf1@0<0", "S0",      "F1@0",    "rn%0<0"};
-    const std::vector<std::string> brief{"rf0@1<0", "F0",    "sf0>2", "rb0%0<2", "B0",
-                                         "sb0>0",   "rf1@0", "S0",    "F1",      "rn<0"};
-    ActionShorthand writing;
-    ActionShorthand reading;
-    for (std::size_t i = 0; i < whole.size(); ++i) {
-        EXPECT_EQ(action_text(writing.shorten(action_from_text(whole[i]))), brief[i]);
-        EXPECT_EQ(action_text(reading.expand(action_from_text(brief[i]))), whole[i]);
-    }
-}
-
-TEST(ActionText, ReadsBack) {
-    for (const char* text : {"F3", "F3@1", "B12@0%1", "S4", "rf3@2<0", "sf3@1>2[0,2]", "rb3%1<2[1]",
-                             "sb0%0>0", "rn%0<0[5]", "sn[0,1,2]"}) {
-        EXPECT_EQ(action_text(action_from_text(text)), text);
-    }
-    for (const char* text : {"", "F", "X3", "N", "F3@", "F3%1@1", "sf3<1", "rf3>1", "F3[", "F3[]",
-                             "F3[1", "F3 ", "F3[1]x", "Sx"}) {
-        EXPECT_THROW(action_from_text(text), Error) << text;
-    }
+TEST(ActionText, NamesWhatAnActionHas) {
+    Action action;
+    action.kind = ActionKind::send_forward;
+    action.microbatch = MicrobatchId{3};
+    action.slot = 1;
+    action.peer = 2;
+    action.carried = {0, 2};
+    EXPECT_EQ(action_text(action), "sf3@1>2[0,2]");
+    action = {};
+    action.kind = ActionKind::recv_norms;
+    action.buffer = 0;
+    action.peer = 4;
+    EXPECT_EQ(action_text(action), "rn%0<4");
+    action = {};
+    action.kind = ActionKind::step;
+    action.batch = 7;
+    EXPECT_EQ(action_text(action), "S7");
 }
 
 }  // namespace loratrain::plan_test
