@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "backend/gpu_info.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "base/version.h"
 #include "base/warn_at_failure.h"
+#include "config/text_archive.h"
 #include "io/files.h"
-#include "io/json_text.h"
 #include "measure/profile_loads.h"
+#include "plan/cost_fields.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/replica_view.h"
@@ -24,88 +23,17 @@ namespace loratrain {
 
 namespace {
 
-constexpr const char* format_name = "loratrain-costs-2";
+constexpr const char* format_name = "loratrain-costs-3";
 
-OrderedJson link_json(const LinkCost& link) {
-    return {link.fixed, link.per_byte};
-}
+/// The file's contents.
+struct CostFile {
+    CostTable costs;
+};
 
-OrderedJson line_json(const CostLine& line) {
-    return {line.fixed, line.per_token, line.per_square, line.per_segment};
-}
-
-OrderedJson line_json(const HostLine& line) {
-    return {line.fixed, line.per_segment};
-}
-
-OrderedJson line_json(const NewShapeLine& line) {
-    return {line.each, line.first, line.per_row};
-}
-
-OrderedJson host_json(const HostCosts& host) {
-    return {{"layer_forward", line_json(host.layer_forward)},
-            {"layer_backward", line_json(host.layer_backward)},
-            {"forward", line_json(host.forward)},
-            {"backward", line_json(host.backward)},
-            {"head", host.head},
-            {"new_rows", line_json(host.new_rows)},
-            {"new_targets", line_json(host.new_targets)}};
-}
-
-double non_negative(const OrderedJson& value) {
-    const double number = value.get<double>();
-    if (!std::isfinite(number) || number < 0) throw Error(cat(number, " is no cost"));
-    return number;
-}
-
-CostLine line_from(const OrderedJson& json) {
-    constexpr std::size_t before = 3;  // in files of before
-    return {non_negative(json.at(0)), non_negative(json.at(1)), non_negative(json.at(2)),
-            json.size() > before ? non_negative(json.at(before)) : 0.0};
-}
-
-HostLine host_line_from(const OrderedJson& json) {
-    return {non_negative(json.at(0)), non_negative(json.at(1))};
-}
-
-NewShapeLine shapes_from(const OrderedJson& json) {
-    constexpr std::size_t before = 2;  // in files of before
-    return {non_negative(json.at(0)), non_negative(json.at(1)), 0,
-            json.size() > before ? non_negative(json.at(before)) : 0.0};
-}
-
-HostCosts host_from(const OrderedJson& json) {
-    return {host_line_from(json.at("layer_forward")),
-            host_line_from(json.at("layer_backward")),
-            host_line_from(json.at("forward")),
-            host_line_from(json.at("backward")),
-            non_negative(json.at("head")),
-            shapes_from(json.at("new_rows")),
-            shapes_from(json.at("new_targets"))};
-}
-
-LinkCost link_from(const OrderedJson& json) {
-    return {non_negative(json.at(0)), non_negative(json.at(1))};
-}
-
-CostModel model_from(const OrderedJson& json) {
-    CostModel costs;
-    costs.layer_forward = line_from(json.at("layer_forward"));
-    costs.layer_backward = line_from(json.at("layer_backward"));
-    costs.head = line_from(json.at("head"));
-    costs.host = host_from(json.at("host_work"));
-    costs.step_fixed = non_negative(json.at("step").at(0));
-    costs.step_per_parameter = non_negative(json.at("step").at(1));
-    costs.message = link_from(json.at("message"));
-    if (json.contains("between_hosts")) costs.between_hosts = link_from(json.at("between_hosts"));
-    costs.first_layer_saving = non_negative(json.at("first_layer_saving"));
-    costs.full_speed_ranks = non_negative(json.at("host").at(0));
-    costs.ranks_per_host = json.at("host").at(1).get<std::int32_t>();
-    if (json.contains("layer_transfer")) {  // not in files of before
-        costs.layer_transfer = non_negative(json.at("layer_transfer"));
-    }
-    costs.source = json.at("source").get<std::string>();
-    return costs;
+template <class Archive>
+void fields(Archive& archive, CostFile& file) {
+    archive.format(format_name);
+    archive("costs", file.costs);
 }
 
 /// A missing file has no costs.
@@ -168,37 +96,21 @@ std::string longest_text(const Plan& plan) {
 }  // namespace
 
 OrderedJson cost_json(const CostModel& costs) {
-    OrderedJson json{{"source", costs.source},
-                     {"layer_forward", line_json(costs.layer_forward)},
-                     {"layer_backward", line_json(costs.layer_backward)},
-                     {"first_layer_saving", costs.first_layer_saving},
-                     {"head", line_json(costs.head)},
-                     {"host_work", host_json(costs.host)},
-                     {"step", {costs.step_fixed, costs.step_per_parameter}},
-                     {"message", link_json(costs.message)},
-                     {"layer_transfer", costs.layer_transfer},
-                     {"host", {costs.full_speed_ranks, costs.ranks_per_host}}};
-    if (costs.between_hosts) json["between_hosts"] = link_json(*costs.between_hosts);
-    return json;
+    return parse_ordered_json(json_text(text_tree(costs)));
 }
 
 std::string costs_to_json(const CostTable& table) {
-    OrderedJson json{{"format", format_name}, {"costs", OrderedJson::object()}};
-    for (const auto& [key, costs] : table) json["costs"][key] = cost_json(costs);
-    return dump_json(json, 2) + "\n";
+    CostFile file{table};
+    for (auto& [key, costs] : file.costs) {  // what this process has met
+        costs.host.new_rows.met = 0;
+        costs.host.new_targets.met = 0;
+    }
+    return json_text(text_tree(file));
 }
 
 CostTable costs_from_json(const std::string& text, const std::string& where) {
-    try {
-        const OrderedJson json = parse_ordered_json(text);
-        if (json.at("format") != format_name) throw Error("another version's format");
-        CostTable table;
-        for (const auto& [key, costs] : json.at("costs").items()) table[key] = model_from(costs);
-        return table;
-    } catch (const std::exception& error) {
-        throw InputError(where, cat("cannot be read as measured costs: ", error.what()),
-                         "costs are measured anew and replace it");
-    }
+    const TextForm form{"measured costs", "costs are measured anew and replace it"};
+    return read_text_as<CostFile>(text, where, form).costs;
 }
 
 std::string cost_key(const Job& job, const ReplicaView& view, const std::string& device,

@@ -12,19 +12,14 @@ namespace loratrain {
 /// Measured costs by what they hold for (cost_key).
 using CostTable = std::map<std::string, CostModel>;
 
-/// {"layer_forward": [fixed, per_token, per_square, per_segment], "layer_backward",
-/// "first_layer_saving": share, "head", "host_work": {"layer_forward": [fixed, per_segment],
-/// "layer_backward", "forward", "backward", "head": seconds, "new_rows": [each, first, per_row],
-/// "new_targets"}, "step": [fixed, per_parameter], "message": [fixed, per_byte],
-/// "host": [full_speed_ranks, ranks_per_host], "between_hosts": [fixed, per_byte] where measured,
-/// "source"}, in seconds.
+/// As costs.json has them (plan/cost_fields.h).
 OrderedJson cost_json(const CostModel& costs);
 
-/// {"format": "loratrain-costs-2", "costs": {KEY: cost_json()}}; another number is another
-/// version's file, and its costs, which other commits measured, would not be used anyway
-/// (cost_key).
+/// {"format": "loratrain-costs-3", "costs": {KEY: COSTS}}, without the shapes that this process has
+/// met (NewShapeLine::met).
 std::string costs_to_json(const CostTable& table);
-/// Throws InputError naming `where` when the text is damaged or a number is negative.
+/// InputError for any other text, of another format too: what other commits have measured would not
+/// be used anyway (cost_key).
 CostTable costs_from_json(const std::string& text, const std::string& where);
 
 /// What costs depend on, as one line: program, device and threads, ranks that share a host,

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/collective.h"
-#include "measure/cost_cache.h"
+#include "comm/collective_values.h"
 #include "measure/profile_costs.h"
+#include "plan/cost_fields.h"
 
 namespace loratrain {
 
@@ -33,13 +33,13 @@ std::int32_t lanes_of(const ProfileTask& task) {
 }
 
 /// Of the first rank that has the task. What shapes it has met is not kept: as many as the root.
-CostModel costs_from(const std::vector<std::string>& texts, std::size_t task,
+CostModel costs_from(const std::vector<std::optional<CostModel>>& of_ranks, std::size_t task,
                      std::span<const ProfileRole> roles, const HostCosts& own) {
     const auto has_task = [&](const ProfileRole& role) { return role.task == task; };
     const auto rank = std::find_if(roles.begin(), roles.end(), has_task) - roles.begin();
-    const std::string& text = texts[static_cast<std::size_t>(rank)];
-    if (text.empty()) throw Error(cat("rank ", rank, " could not measure its costs"));
-    CostModel costs = costs_from_json(text, "costs of another rank").begin()->second;
+    const std::optional<CostModel>& found = of_ranks[static_cast<std::size_t>(rank)];
+    if (!found) throw Error(cat("rank ", rank, " could not measure its costs"));
+    CostModel costs = *found;
     costs.host.new_rows.met = own.new_rows.met;
     costs.host.new_targets.met = own.new_targets.met;
     return costs;
@@ -55,9 +55,11 @@ RankProfiles profile_gpus(const MpiSession& mpi, const Job& job, std::span<const
     });
     const std::vector<std::uint64_t> prepared =
         gather_numbers(mpi, static_cast<std::uint64_t>(profiled.prepared));
-    std::vector<std::string> texts;
+    std::vector<std::optional<CostModel>> of_ranks;
     if (tasks.size() > 1) {
-        texts = gather_texts(mpi, failure ? "" : costs_to_json({{"measured", profiled.costs}}));
+        std::optional<CostModel> own;
+        if (!failure) own = profiled.costs;
+        of_ranks = gather(mpi, own);
     }
     if (failure) std::rethrow_exception(failure);
     RankProfiles result;
@@ -65,8 +67,9 @@ RankProfiles profile_gpus(const MpiSession& mpi, const Job& job, std::span<const
     result.prepared.assign(prepared.begin(), prepared.end());
     for (std::size_t t = 0; t < tasks.size(); ++t) {
         result.costs.push_back(
-            {lanes_of(tasks[t]),
-             t == role.task ? profiled.costs : costs_from(texts, t, roles, profiled.costs.host)});
+            {lanes_of(tasks[t]), t == role.task
+                                     ? profiled.costs
+                                     : costs_from(of_ranks, t, roles, profiled.costs.host)});
     }
     return result;
 }

@@ -32,7 +32,8 @@ namespace {
 /// The plan of the run that is continued; none where it cannot be read, by a version before.
 std::optional<Plan> former_plan(const Job& job) {
     try {
-        return plan_from_text(read_text(job.run.dir + "/plan.yaml"));
+        const std::string path = job.run.dir + "/plan.yaml";
+        return plan_from_text(read_text(path), path);
     } catch (const std::exception& error) {
         log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
         return std::nullopt;

@@ -100,8 +100,9 @@ class Gpu(JobTest):
         to share."""
         kept = json.loads(path.read_text())
         for costs in kept["costs"].values():
-            costs.update(layer_forward=[0, 1e-6, 0], layer_backward=[0, 2e-6, 0], head=[0, 2e-6, 0])
-            costs["host_work"].update(layer_forward=[0, 0], layer_backward=[0, 0], head=0)
+            costs.update(layer_forward=[0, 1e-6, 0, 0], layer_backward=[0, 2e-6, 0, 0],
+                         head=[0, 2e-6, 0, 0])
+            costs["host"].update(layer_forward=[0, 0], layer_backward=[0, 0], head=0)
         path.write_text(json.dumps(kept))
 
     @unittest.skipIf(RANKS < 4, "needs four ranks")

@@ -167,7 +167,7 @@ class TwoHosts(HostsTest):
         self.assertRegex(output, f"links between hosts: node1 - node2 {RATE}\n")
         kept = json.loads((self.dir / "run/costs.json").read_text())["costs"]
         costs = next(of for key, of in kept.items() if not key.startswith("refined"))
-        self.assertEqual((len(costs["between_hosts"]), costs["host"][1]), (2, 2))
+        self.assertEqual((len(costs["between_hosts"]), costs["ranks_per_host"]), (2, 2))
         preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node", 2))
         self.assertRegex(preview.stdout, f"(?m)^messages +inside a host {RATE}; "
                                          f"between 2 hosts {RATE}, measured$")

@@ -60,7 +60,7 @@ class Streaming(JobTest):
     def host_bytes(self, run_dir):
         """Of all ranks, as planned."""
         plan = (self.dir / run_dir / "plan.yaml").read_text()
-        return sum(int(text) for text in re.findall(r" host: (\d+)}", plan))
+        return sum(int(text) for text in re.findall(r"\bhost: (\d+)", plan))
 
     def check_shared(self, family, ranks, deployment, **options):
         """All ranks have the base once between them: in the host's memory, then in their own; then

@@ -142,8 +142,4 @@ void fields(Archive& archive, ModelSpec& model) {
     }
 }
 
-/// The lines `model:` of a YAML document, and back from one that has them; Error for others.
-std::string model_text(const ModelSpec& model);
-ModelSpec read_model(const std::string& document);
-
 }  // namespace loratrain

@@ -6,9 +6,9 @@
 
 namespace loratrain {
 
-/// The one text form (YAML) of plans: for --dry-run, plan.yaml, the broadcast and tests. Reading
-/// what was written gives the same value; other texts are an Error.
+/// Plans as YAML (base/archive.h): for --dry-run, plan.yaml, the broadcast and tests. Reading what
+/// was written gives the same value; any other text is an InputError at WHERE:line, or an Error.
 std::string to_text(const Plan& plan);
-Plan plan_from_text(const std::string& text);
+Plan plan_from_text(const std::string& text, const std::string& where = "plan text");
 
 }  // namespace loratrain

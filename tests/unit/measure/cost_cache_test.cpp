@@ -86,7 +86,7 @@ TEST_F(CostCache, DamagedFilesAreReplaced) {
 
 TEST_F(CostCache, FilesOfVersionsBeforeAreReplaced) {
     std::string text = costs_to_json({{"one", some_costs()}});
-    text.replace(text.find("loratrain-costs-2"), 17, "loratrain-costs-1");
+    text.replace(text.find("loratrain-costs-3"), 17, "loratrain-costs-2");
     EXPECT_THROW(costs_from_json(text, "here"), InputError);
     write_text_atomic(folder_.file("costs.json"), text);
     EXPECT_FALSE(find_costs(folder_.file("costs.json"), "one"));
@@ -94,11 +94,10 @@ TEST_F(CostCache, FilesOfVersionsBeforeAreReplaced) {
     EXPECT_TRUE(find_costs(folder_.file("costs.json"), "two"));
 }
 
-TEST_F(CostCache, WhatIsNoLongerACostIsPassedOver) {
+TEST_F(CostCache, UnknownCostsAreRefused) {
     std::string text = costs_to_json({{"one", some_costs()}});
     text.insert(text.find("\"new_rows\""), "\"new_attention\": 0.06, ");
-    write_text_atomic(folder_.file("costs.json"), text);
-    expect_equal(*find_costs(folder_.file("costs.json"), "one"), some_costs());
+    EXPECT_THROW(costs_from_json(text, "here"), InputError);
 }
 
 TEST_F(CostCache, NegativeCostsAreRefused) {

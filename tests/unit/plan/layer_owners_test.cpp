@@ -62,7 +62,7 @@ TEST(LayerOwners, EachLayerIsOnOneOfThoseThatHaveIt) {
     EXPECT_EQ(plan.replicas[2].stages[0].resident_layers, 3);
     EXPECT_EQ(host_bytes(plan, 0, 3), 0U);
     EXPECT_EQ(to_text(plan_from_text(to_text(plan))), to_text(plan));
-    EXPECT_NE(to_text(plan).find("holders: [0, 1, 2]"), std::string::npos);
+    EXPECT_NE(to_text(plan).find("owners: [0, 1, 2]"), std::string::npos);
 
     test.job.model.residency.kind = Residency::Kind::all;
     const Plan whole = test.plan();

@@ -78,6 +78,16 @@ Plan odd_plan() {
     return plan;
 }
 
+/// "" where the text is a plan.
+std::string refusal(const std::string& text) {
+    try {
+        plan_from_text(text);
+        return "";
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
 }  // namespace
 
 TEST(PlanText, KeepsEveryField) {
@@ -176,36 +186,13 @@ TEST(PlanText, KeepsEveryField) {
 }
 
 TEST(PlanText, RefusesOtherFormats) {
-    const std::string format = "format: loratrain-plan-2\n";
+    const std::string format = "format: loratrain-plan-3\n";
     const std::string text = to_text(odd_plan());
     ASSERT_TRUE(text.starts_with(format));
-    EXPECT_EQ(to_text(plan_from_text(text.substr(format.size()))), text) << "plans of before";
-    for (const char* other : {"loratrain-plan-3", "", "[1]"}) {
-        EXPECT_THROW(plan_from_text(cat("format: ", other, "\n", text.substr(format.size()))),
-                     Error)
-            << other;
-    }
-}
-
-TEST(PlanText, PassesOverACostOfPlansOfBefore) {
-    const std::string text = to_text(odd_plan());
-    std::string former = text;
-    former.insert(former.find("new_rows: "), "new_attention: 21, ");
-    EXPECT_EQ(to_text(plan_from_text(former)), text);
-}
-
-TEST(PlanText, ReadsThePrecisionOfPlansOfBefore) {
-    const std::string now = "compute: bf16\nweight_format: bf16\n";
-    for (const auto& [backend, compute] :
-         {std::pair("cuda", DType::bf16), std::pair("cpu", DType::f32)}) {
-        std::string text = to_text(odd_plan());
-        text.replace(text.find("backend: cuda"), 13, cat("backend: ", backend));
-        text.replace(text.find(now), now.size(), "precision: bf16\n");
-        EXPECT_EQ(plan_from_text(text).compute, compute);
-        EXPECT_EQ(plan_from_text(text).weights, WeightFormat::bf16);
-        text.replace(text.find("precision: bf16"), 15, "precision: fp32");
-        EXPECT_EQ(plan_from_text(text).compute, DType::f32);
-        EXPECT_EQ(plan_from_text(text).weights, WeightFormat::f32);
+    EXPECT_EQ(refusal(text.substr(format.size())),
+              "plan text:1: has format '', must be 'loratrain-plan-3'");
+    for (const char* other : {"loratrain-plan-2", "", "[1]"}) {
+        EXPECT_NE(refusal(cat("format: ", other, "\n", text.substr(format.size()))), "") << other;
     }
 }
 
@@ -217,7 +204,7 @@ TEST(PlanText, SaysHowLinearsAreQuantised) {
     EXPECT_EQ(plan_from_text(text).model.quantization, plan.model.quantization);
     std::string bad = text;
     bad.replace(bad.find("fp16"), 4, "fp17");
-    EXPECT_THROW(plan_from_text(bad), Error);
+    EXPECT_NE(refusal(bad), "");
 }
 
 TEST(PlanText, RefusesLanesThatTheModelDoesNotHave) {
@@ -225,7 +212,7 @@ TEST(PlanText, RefusesLanesThatTheModelDoesNotHave) {
     for (const char* lanes : {"3", "0", "-2", "65536"}) {
         std::string bad = good;
         bad.replace(bad.find("tensor: 2") + 8, 1, lanes);
-        EXPECT_THROW(plan_from_text(bad), Error) << lanes;
+        EXPECT_NE(refusal(bad), "") << lanes;
     }
 }
 
@@ -234,22 +221,21 @@ TEST(PlanText, RefusesWhatItDidNotWrite) {
     const auto with = [](std::string text, const std::string& from, const std::string& to) {
         return text.replace(text.find(from), from.size(), to);
     };
-    EXPECT_THROW(plan_from_text("[1, 2"), Error);
-    EXPECT_THROW(plan_from_text("7"), Error);
-    EXPECT_THROW(plan_from_text(with(good, "backend: cuda", "backend: gpu")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "compute: bf16", "compute: bf8")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16", "weight_format: bf8")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "weight_format: bf16\n", "")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "longest_sample: 12\n", "")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "max_in_flight: ", "max_in_flight: x")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "qk_norm: true", "qk_norm: 1")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "pad_columns", "columns")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")),
-                 Error);
-    EXPECT_THROW(plan_from_text(with(good, "first_layer_adapters", "adapters")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "description_of: [0, ", "description_of: [9, ")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "description_of: [0, ", "description_of: [")), Error);
-    EXPECT_THROW(plan_from_text(with(good, "kind: attention", "kind: convolution")), Error);
+    EXPECT_NE(refusal("[1, 2"), "");
+    EXPECT_NE(refusal("7"), "");
+    EXPECT_NE(refusal(with(good, "backend: cuda", "backend: gpu")), "");
+    EXPECT_NE(refusal(with(good, "compute: bf16", "compute: bf8")), "");
+    EXPECT_NE(refusal(with(good, "weight_format: bf16", "weight_format: bf8")), "");
+    EXPECT_NE(refusal(with(good, "weight_format: bf16\n", "")), "");
+    EXPECT_NE(refusal(with(good, "longest_sample: 12\n", "")), "");
+    EXPECT_NE(refusal(with(good, "max_in_flight: ", "max_in_flight: x")), "");
+    EXPECT_NE(refusal(with(good, "qk_norm: true", "qk_norm: 1")), "");
+    EXPECT_NE(refusal(with(good, "pad_columns", "columns")), "");
+    EXPECT_NE(refusal(with(good, "last_layer_adapters: [2, ", "last_layer_adapters: [")), "");
+    EXPECT_NE(refusal(with(good, "first_layer_adapters", "adapters")), "");
+    EXPECT_NE(refusal(with(good, "description_of: [0, ", "description_of: [9, ")), "");
+    EXPECT_NE(refusal(with(good, "description_of: [0, ", "description_of: [")), "");
+    EXPECT_NE(refusal(with(good, "kind: attention", "kind: convolution")), "");
 }
 
 TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
