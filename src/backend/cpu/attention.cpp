@@ -109,7 +109,7 @@ void CpuBackend::attention(const Attention& op) {
             }
         }
     }
-    const Scratch scratch = reserve_scratch(attention_score_floats);
+    const ThreadScratch scratch = reserve_scratch(attention_score_floats);
     parallel_for(threads_, static_cast<std::int64_t>(attention_blocks_.size()),
                  [&](std::int64_t i) { attend(op, attention_blocks_[i], group, scratch.local()); });
 }

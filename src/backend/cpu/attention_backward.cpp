@@ -127,7 +127,7 @@ void CpuBackend::attention_backward(const AttentionBackward& op) {
             attention_blocks_.push_back({first, 0, length, head});
         }
     }
-    const Scratch scratch = reserve_scratch(2 * attention_score_floats);
+    const ThreadScratch scratch = reserve_scratch(2 * attention_score_floats);
     parallel_for(threads_, static_cast<std::int64_t>(attention_blocks_.size()),
                  [&](std::int64_t i) {
                      attend_backward_group(op, attention_blocks_[i], group, scratch.local());

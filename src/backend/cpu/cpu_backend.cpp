@@ -39,7 +39,7 @@ class CopiedBytes final : public Readback {
 
 }  // namespace
 
-float* Scratch::local() const {
+float* ThreadScratch::local() const {
     return data_ + omp_get_thread_num() * stride_;
 }
 
@@ -99,7 +99,7 @@ void CpuBackend::zero(void* target, std::size_t bytes) {
     });
 }
 
-Scratch CpuBackend::reserve_scratch(std::int64_t floats_per_thread) {
+ThreadScratch CpuBackend::reserve_scratch(std::int64_t floats_per_thread) {
     constexpr std::int64_t line = alignment / sizeof(float);
     const std::int64_t stride = round_up(floats_per_thread, line);
     const std::size_t bytes = static_cast<std::size_t>(stride * threads_) * sizeof(float);

@@ -10,9 +10,9 @@
 namespace loratrain {
 
 /// Memory for the threads of one op: each thread has `local()` floats to itself.
-class Scratch {
+class ThreadScratch {
   public:
-    Scratch(float* data, std::int64_t stride) : data_(data), stride_(stride) {}
+    ThreadScratch(float* data, std::int64_t stride) : data_(data), stride_(stride) {}
     float* local() const;
 
   private:
@@ -58,7 +58,7 @@ class CpuBackend : public Backend {
 
   private:
     /// Valid until the next call; grows, so that a steady state allocates nothing.
-    Scratch reserve_scratch(std::int64_t floats_per_thread);
+    ThreadScratch reserve_scratch(std::int64_t floats_per_thread);
     /// Room for the losses and guesses of so many rows.
     void reserve_row_losses(std::int64_t rows);
     /// Adds them to the op's sums, row after row.

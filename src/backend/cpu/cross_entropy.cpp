@@ -246,7 +246,7 @@ void CpuBackend::cross_entropy(const CrossEntropy& op) {
     reserve_row_losses(op.logits.rows);
     const std::int64_t count = op.logits.cols;
     const bool capped = op.soft_cap > 0.0F && op.gradient;
-    const Scratch scratch = reserve_scratch(capped ? count : 0);
+    const ThreadScratch scratch = reserve_scratch(capped ? count : 0);
     parallel_rows(threads_, op.logits.rows, count, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             float* logits = op.logits.f32() + row * op.logits.ld;

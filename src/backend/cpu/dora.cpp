@@ -69,7 +69,7 @@ void add_products(const float* x, const float* y, std::int64_t count, double* su
 
 void CpuBackend::dora_norms(const DoraNorms& op) {
     require_f32({&op.w});
-    const Scratch scratch = reserve_scratch(op.slot.rank > 0 ? norm_rows * norm_cols : 0);
+    const ThreadScratch scratch = reserve_scratch(op.slot.rank > 0 ? norm_rows * norm_cols : 0);
     parallel_for(threads_, (op.w.rows + norm_rows - 1) / norm_rows, [&](std::int64_t i) {
         const std::int64_t first = i * norm_rows;
         const std::int64_t count = std::min(norm_rows, op.w.rows - first);

@@ -203,7 +203,7 @@ void CpuBackend::cut_lora_rows(const LoraRows& lora, std::int64_t rows) {
 void CpuBackend::lora_shrink(const LoraShrink& op) {
     require_f32({&op.x});
     cut_lora_rows(op.rows, op.x.rows);
-    const Scratch scratch = reserve_scratch(any_dropout(op.targets) ? mask_scratch : 0);
+    const ThreadScratch scratch = reserve_scratch(any_dropout(op.targets) ? mask_scratch : 0);
     parallel_for(threads_, static_cast<std::int64_t>(lora_blocks_.size()), [&](std::int64_t i) {
         for (const LoraTarget& target : op.targets) {
             shrink_block(op, target, lora_blocks_[i], scratch.local());
@@ -270,7 +270,7 @@ void CpuBackend::lora_grad_a(const LoraGradA& op) {
     require_f32({&op.x});
     const std::int64_t dropped = any_dropout(op.targets) ? mask_scratch : 0;
     const std::int64_t sums = op.weight == nullptr ? 0 : largest_rank(op.targets) * cols_per_block;
-    const Scratch scratch = reserve_scratch(dropped + sums);
+    const ThreadScratch scratch = reserve_scratch(dropped + sums);
     const auto targets = static_cast<std::int64_t>(op.targets.size());
     parallel_for(threads_, targets * blocks_of(op.x.cols), [&](std::int64_t i) {
         const LoraTarget& target = op.targets[i % targets];
@@ -287,7 +287,7 @@ void CpuBackend::lora_grad_a(const LoraGradA& op) {
 void CpuBackend::lora_expand_backward(const LoraExpandBackward& op) {
     require_f32({&op.dx});
     cut_lora_rows(op.rows, op.dx.rows);
-    const Scratch scratch = reserve_scratch(any_dropout(op.targets) ? mask_scratch : 0);
+    const ThreadScratch scratch = reserve_scratch(any_dropout(op.targets) ? mask_scratch : 0);
     parallel_for(threads_, static_cast<std::int64_t>(lora_blocks_.size()), [&](std::int64_t i) {
         const LoraRowBlock& block = lora_blocks_[i];
         if (!op.accumulate) zero_rows(op.dx, block.begin, block.end);

@@ -107,7 +107,7 @@ void CpuBackend::gemm_fp8(const GemmFp8& op) {
                         added.rows == op.c.rows && added.cols == op.c.cols,
                     "gemm_fp8: shapes of a, b, c and d do not fit");
     const std::int64_t k = op.a.cols;
-    const Scratch scratch = reserve_scratch(decoded_rows * (2 * k + decoded_rows));
+    const ThreadScratch scratch = reserve_scratch(decoded_rows * (2 * k + decoded_rows));
     const std::int64_t row_tiles = (op.c.rows + decoded_rows - 1) / decoded_rows;
     const std::int64_t col_tiles = (op.c.cols + decoded_rows - 1) / decoded_rows;
     parallel_for(threads_, row_tiles * col_tiles, [&](std::int64_t tile) {

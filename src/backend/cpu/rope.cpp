@@ -69,7 +69,7 @@ void CpuBackend::rope(const Rope& op) {
                     op.scaled_columns, " columns scaled");
     const std::int64_t half = op.rotated() / 2;
     const auto rotate = op.interleaved ? rotate_pairs : rotate_head;
-    const Scratch scratch = reserve_scratch(op.head_dim);
+    const ThreadScratch scratch = reserve_scratch(op.head_dim);
     parallel_rows(threads_, op.x.rows, op.x.cols, [&](std::int64_t begin, std::int64_t end) {
         float* cosines = scratch.local();
         float* sines = cosines + half;
