@@ -2,14 +2,6 @@
 
 namespace loratrain {
 
-namespace {
-
-std::int64_t experts_in(const ModelSpec& model) {
-    return model.experts() != nullptr ? model.experts()->count : 0;
-}
-
-}  // namespace
-
 ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
                                const Workspace& workspace, Backend& backend)
     : view_(view),
