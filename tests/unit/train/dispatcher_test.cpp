@@ -140,9 +140,9 @@ TEST_F(RunDispatcher, APackedJobIsGivenWholeAndHoldsItsWorker) {
     const auto jobs = queue_for_workers(job, plan, datasets, left, 2).packed_jobs;
     ASSERT_FALSE(jobs.empty());
     std::size_t given = 0;
+    ask(0, 1);
     for (const std::vector<AdapterId>& members : jobs) {
-        ask(0, 1);
-        ASSERT_EQ(given_to(0), members);
+        ASSERT_EQ(given_to(0), members) << "once all before have ended";
         given += members.size();
         for (const AdapterId a : members) {
             ask(0, 4);
