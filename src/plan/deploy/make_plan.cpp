@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <string_view>
 #include <tuple>
 
 #include "base/error.h"
@@ -106,9 +105,8 @@ class Planner {
         if (auto streaming = with_streaming(fits && !goes_on)) return *streaming;
         problems_.throw_if_any();
         if (former_ == nullptr && may_gain_by_streaming(job_, planned, work.wanted_tokens())) {
-            const double least = speed(planned.plan);
-            auto streaming = with_streaming(false, least);
-            if (streaming && speed(streaming->plan) > least) return *streaming;
+            auto streaming = with_streaming(false, speed(planned.plan));
+            if (streaming && speed(streaming->plan) > speed(planned.plan)) return *streaming;
         }
         return planned;
     }
@@ -123,8 +121,8 @@ class Planner {
         ReplicaPlan& replica = plan.replicas.emplace_back();
         replica.pad_columns = width.pad;
         replica.saved_columns = width.saved;
-        plan.first_admitted =
-            admission_order(job_, std::vector<AdapterClaim>(job_.adapters.size()));
+        const std::vector<AdapterClaim> claims(job_.adapters.size());
+        plan.first_admitted = admission_order(job_, claims);
         plan.first_admitted.resize(std::min(plan.first_admitted.size(), most_admitted(job_)));
         return plan;
     }
@@ -157,11 +155,9 @@ class Planner {
         const auto costs = [&](const Job& job, const Plan& of, std::int32_t tensor) {
             return built_in_of(job, of, tensor);
         };
-        const auto speed_of = [&](const Plan& of, const SpeedLimits& limits) {
-            return speed(of, limits);
-        };
-        return plan_streaming({job_, datasets_, cluster_, former_, plan, costs, speed_of}, fits,
-                              least);
+        const auto speed_of = [&](const Plan& of, const SpeedLimits& at) { return speed(of, at); };
+        const StreamingTask task{job_, datasets_, cluster_, former_, plan, costs, speed_of};
+        return plan_streaming(task, fits, least);
     }
 
     /// Tokens a second of the whole job, by built-in costs.
