@@ -329,7 +329,7 @@ class Directory(JobTest):
                              if name != "state.json"}
         (folder / "manifest.json").write_text(json.dumps(manifest))
         process = self.succeed(run([self.path]))
-        self.assertIn("'steps' is 1099511627776", process.stderr)
+        self.assertIn("adapters.two.steps is 1099511627776", process.stderr)
         self.assertIn("continuing from " + str(self.run_dir / "ckpt/4"), process.stdout)
         self.assert_same_adapters()
 
