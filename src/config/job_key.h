@@ -53,9 +53,10 @@ struct KeyInfo {
     Resume resume = Resume::refused;
     bool shared = true;              ///< of adapters: `defaults` may have it, and a sweep vary it
     const char* in_names = nullptr;  ///< what stands for it in names of trials; nullptr = "key-"
-    /// Of keys that have no meaning with every loss or schedule: whose they are, for people, and
-    /// that the job's is among them, or that the value does nothing. Others are not written.
+    /// The losses or schedules that have the key, in words for messages; nullptr = all.
     const char* of = nullptr;
+    /// The job's loss or schedule is among them, or the value has no effect. Else the key is not
+    /// written to the resolved job.
     bool used = true;
     /// Of values with keys of their own: the heading that these have (JobKey::section).
     const char* inside = nullptr;

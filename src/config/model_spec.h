@@ -30,8 +30,8 @@ struct ModelSpec {
     double rms_norm_eps = 1e-6;
     bool norm_plus_one = false;        ///< norms multiply by 1 + weight (gemma2)
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
-    /// Of the file, nothing else says it: a token whose embedding is not trained (torch's
-    /// padding_idx).
+    /// The padding token, whose embedding is not trained (torch's padding_idx). Only the file says
+    /// which it is.
     std::int64_t pad_token = -1;  ///< -1: none
     double embedding_multiplier = 1.0;
     double residual_multiplier = 1.0;

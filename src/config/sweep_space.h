@@ -38,9 +38,8 @@ extern const OwnKey<SweepSpace> shard_key;
 /// `count` different ones; a value depends on (seed, trial, key) alone and has at most four digits,
 /// so that names say what is trained. Names hold what varies: "r8-lr2e-05-b1". Empty, and a
 /// problem, where the space is empty, a range has no values, or there are more than most_trials.
-/// Of several
-/// shards, every `shards`-th trial. `defaults`: of all adapters, for values that are multiples of
-/// r.
+/// Of several shards, every `shards`-th trial. `defaults`: of all adapters, for values that are
+/// multiples of r.
 std::vector<YamlNode> expand_space(const SweepSpace& space, const AdapterJob& defaults,
                                    ProblemLog& log);
 

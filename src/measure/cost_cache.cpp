@@ -74,7 +74,6 @@ std::string residual_starts_text(const Job& job, const Plan& plan) {
     return count == 0 ? "" : cat(", ", count, " of them differences");
 }
 
-/// In powers of two; jobs of usual lengths are alike.
 std::string sizes_text(const AttentionSpec& of) {
     return cat(" heads ", of.heads, "/", of.kv_heads, " x ", of.head_dim);
 }
@@ -87,6 +86,7 @@ std::string sizes_text(const ExpertSpec& experts) {
     return cat(" experts ", experts.per_token, "/", experts.count, " x ", experts.size);
 }
 
+/// In powers of two; jobs of usual lengths are alike.
 std::string longest_text(const Plan& plan) {
     const auto longest = static_cast<std::uint64_t>(longest_profiled(plan));
     if (longest <= static_cast<std::uint64_t>(usual_longest_sample)) return "";

@@ -31,8 +31,8 @@ class GroupProduct {
     }
     /// Where the group's factors stay between uses.
     virtual std::optional<FactorPads::Pads> kept_pads(const GroupSite& site) = 0;
-    /// Columns behind x that forward() reads S of the first linear from, or of all of them: none
-    /// where it reads `s`, that of the first.
+    /// The columns behind x where forward() expects S: that of the first linear, or of all of them
+    /// where their products are joined. None where it reads S from `s`.
     virtual TensorView pad_behind(const GroupSite& /*site*/, const TensorView& /*x*/,
                                   const TensorView& /*s*/) const {
         return {};

@@ -18,9 +18,9 @@ struct LikelyToken {
 };
 
 /// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
-/// target; other rows are skipped. The head is frozen, so d-logits are made in
-/// place and used at once: an objective whose scales depend on sums of all rows has the chunks run
-/// twice (objective/loss_passes.h). A lane has the logits of its rows of the vocabulary; all lanes
+/// target; other rows are skipped. The head is frozen, so d-logits are made in place and used at
+/// once: an objective whose scales depend on sums of all rows has the chunks run twice
+/// (objective/loss_passes.h). A lane has the logits of its rows of the vocabulary; all lanes
 /// get the same losses.
 class Head {
   public:

@@ -13,7 +13,7 @@ namespace loratrain {
 
 /// What adapters of a form compute on a linear group beyond its products (GroupProduct) and LoRA's
 /// S, dS and gradients of A and B (LoraLinear), for those rows of a microbatch that are theirs. A
-/// new form is such a class, a row of linear_forms() and one of the table in
+/// new form is such a class, a line in LinearForms' constructor and a row of the table in
 /// config/adapter_form.h. Without overrides it computes what LoRA does. `linears` are all of the
 /// group's, `at` is one of them.
 class LinearForm {
@@ -54,8 +54,8 @@ class LinearForm {
     virtual void take_gradients(const LinearSite& /*at*/) {}
 
     /// Of a linear in backward. y: what forward() left, without a bias, or nothing where that was
-    /// not kept. drop(x) may be written to `dropped`, which may be x; `spare` [T, N] is free, or
-    /// has y: then its rows are free whose y is not wanted.
+    /// not kept. drop(x) may be written to `dropped`, which may be x. `spare` [T, N] may be
+    /// overwritten; if y lies in it, only in rows whose y is not needed.
     struct Backward {
         TensorView x;
         TensorView dy;

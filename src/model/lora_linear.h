@@ -36,8 +36,9 @@ class GroupInput {
 /// Forward and backward of one linear group with the adapters of a microbatch (BatchLoRA, mLoRA
 /// section 3):
 ///
-///   forward:   S_i = scale drop_i(X) A_iᵀ (rows of each adapter only),  Y_i = X W_iᵀ + S_i B_iᵀ +
-///   b_i backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
+///   forward:   S_i = scale drop_i(X) A_iᵀ, of the rows of each adapter alone,
+///              Y_i = X W_iᵀ + S_i B_iᵀ + b_i
+///   backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
 ///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
 ///
 /// The products are a GroupProduct's, which makes LoRA's too where it can; what else adapters of

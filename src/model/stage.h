@@ -87,8 +87,8 @@ class Stage {
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
     void step(AdapterId adapter, double learning_rate);
 
-    /// What its samples cost under the base model, for objectives that ask; to be set before their
-    /// microbatches come.
+    /// Losses of samples under the base model or a ref_adapter, for objectives that ask. They are
+    /// set before the microbatches of these samples come.
     ReferenceLosses& references() { return references_; }
     /// Of the last stage.
     LossPasses& losses() { return *loss_; }

@@ -36,8 +36,8 @@ class Branch {
     Scratch make_input() const;
     /// y = the outputs of a group's linears of h, side by side, and their S; h is in scratch.
     void project(const GroupSite& at, const PerLinear& y, const TensorView& s) const;
-    /// What the sublayer makes is the group's linear, which is cut by columns, of its input: its S,
-    /// and the branch's sum over all lanes.
+    /// Applies the sublayer's last linear, which lanes cut by columns, to `of`: fills its S, adds
+    /// the output to the residual stream, sums over all lanes.
     void add(const GroupSite& at, const GroupInput& of) const;
 
     const TensorView& gradient() const { return gradient_; }
@@ -48,8 +48,8 @@ class Branch {
     using OutputOf = std::function<TensorView(int i, const TensorView& spare)>;
     /// The rest of the backward of project(), behind LoraLinear::backward_b: from dy to the running
     /// gradient, and the gradients of A and of what forms have beside A and B. dS behind dy is
-    /// lost. Without need_dx the running gradient is lost too: the norm's backward runs for dS
-    /// alone, so that no adapter notices whether another one's embedding needs dx.
+    /// lost. Without need_dx the running gradient is lost too. The norm's backward runs all the
+    /// same, because it scales dS: gradients of adapters have the same bits either way.
     void project_backward(const GroupSite& at, const Operand& dy, const TensorView& s,
                           const OutputOf& output_of, bool need_dx) const;
     /// gradient() += that of x, from dh.

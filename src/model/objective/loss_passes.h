@@ -18,9 +18,9 @@ namespace loratrain {
 ///   no adapter needs a first pass: one pass, sums per adapter and gradient, or where one compares
 ///     hidden states sums per sample;
 ///   else: a pass for the sums per sample, which the host reads (it waits for the backend), then
-///   one for the gradient. All adapters of the microbatch get their losses from these sums; so
-///   they do, of the one pass, where losses are reported by file. What comparing hidden states adds
-/// to the gradient (Objective::hidden_loss) comes last.
+///   one for the gradient. All adapters of the microbatch get their losses from these sums.
+/// Where losses are reported by file, the one pass also makes sums per sample, and losses come from
+/// them. What comparing hidden states adds to the gradient (Objective::hidden_loss) comes last.
 class LossPasses {
   public:
     /// All are kept by reference.
