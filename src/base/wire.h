@@ -143,7 +143,8 @@ class WireReader {
     }
     template <class Number>
     void raw(Number* values, std::size_t size) {
-        std::memcpy(values, take(size * sizeof(Number)).data(), size * sizeof(Number));
+        const std::string_view bytes = take(size * sizeof(Number));
+        if (!bytes.empty()) std::memcpy(values, bytes.data(), bytes.size());
     }
     template <std::size_t at, class Variant>
     void alternative(std::size_t which, Variant& value) {
