@@ -187,7 +187,7 @@ void WireWriter::write(const T& value) {
         write(value.second);
     } else if constexpr (is<T, std::variant>) {
         count(value.index());
-        std::visit([this](const auto& kind) { write(kind); }, value);
+        std::visit([this](const auto& kind) { this->write(kind); }, value);
     } else if constexpr (std::is_same_v<T, std::vector<float>> ||
                          std::is_same_v<T, std::vector<double>>) {
         count(value.size());
