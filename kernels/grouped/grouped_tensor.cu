@@ -100,18 +100,6 @@ __device__ __forceinline__ void copy_weights(const ExpertProduct& p, const Tenso
     }
 }
 
-__device__ __forceinline__ void load_matrices(std::uint32_t (&m)[4], std::uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(from));
-}
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&m)[4],
-                                                         std::uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-                 : "r"(from));
-}
-
 constexpr int row_fragments = staged_rows / 16;
 constexpr int column_fragments = warp_columns / 8;
 using WarpSums = float[row_fragments][column_fragments][4];
@@ -128,18 +116,18 @@ __device__ __forceinline__ void add_products(WarpSums& sums, std::uint32_t stage
         for (int j = 0; j < column_fragments / 2; ++j) {
             const int column = warp * warp_columns + j * 16;
             if constexpr (backward) {
-                load_matrices_transposed(
+                load_fragments_transposed(
                     b[j], weights + column / step_depth * weights_panel +
                               piece_at(k * 16 + lane % 16, column % step_depth / 8 + lane / 16));
             } else {
-                load_matrices(b[j], weights + piece_at(column + lane / 16 * 8 + lane % 8,
-                                                       2 * k + lane / 8 % 2));
+                load_fragments(b[j], weights + piece_at(column + lane / 16 * 8 + lane % 8,
+                                                        2 * k + lane / 8 % 2));
             }
         }
 #pragma unroll
         for (int i = 0; i < row_fragments; ++i) {
             std::uint32_t a[4];
-            load_matrices(a, stage + piece_at(i * 16 + lane % 16, 2 * k + lane / 16));
+            load_fragments(a, stage + piece_at(i * 16 + lane % 16, 2 * k + lane / 16));
 #pragma unroll
             for (int j = 0; j < column_fragments; ++j) {
                 multiply_add(sums[i][j], a[0], a[1], a[2], a[3], b[j / 2][j % 2 * 2],
