@@ -185,27 +185,6 @@ class Backend {
     virtual bool takes_at_once(const ExpertGateUp& /*op*/) const { return false; }
     virtual bool takes_at_once(const ExpertDownBackward& /*op*/) const { return false; }
 
-    /// Spellings that callers in model/ still have.
-    void copy(const TensorView& target, const TensorView& source) { copy(Copy{target, source}); }
-    void add_bias(const TensorView& y, const void* bias) { add_bias(AddBias{y, bias}); }
-    void add(const TensorView& y, const TensorView& x) { add(Add{y, x}); }
-    void gather_rows(const TensorView& y, const TensorView& table, const std::int32_t* ids,
-                     float scale) {
-        gather_rows(GatherRows{y, table, ids, scale});
-    }
-    void scatter_rows(const TensorView& y, const TensorView& x, const std::int32_t* ids) {
-        scatter_rows(ScatterRows{y, x, ids});
-    }
-    void fill_random(const TensorView& target, const RandomMatrix& random) {
-        fill_random(FillRandom{target, random});
-    }
-    void dequantize(const TensorView& target, const QuantizedMatrix& weights) {
-        dequantize(Dequantize{target, weights});
-    }
-    void transpose_codes(const Fp8Rows& to, const Fp8Rows& from) {
-        transpose_codes(TransposeCodes{to, from});
-    }
-
 #define LORATRAIN_OPERATOR(name, Parameter, part) virtual void name(Parameter op) = 0;
     LORATRAIN_OPERATORS(LORATRAIN_OPERATOR)
 #undef LORATRAIN_OPERATOR

@@ -107,7 +107,7 @@ void LoraLinear::forward(const Site& site, const GroupInput& of, const PerLinear
     for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
         for (LinearForm* form : forms) form->forward(linears[i], x, y[i], begun);
         const void* bias = site.weights.bias[i].data();
-        if (bias != nullptr) backend_.add_bias(y[i], bias);
+        if (bias != nullptr) backend_.add_bias({y[i], bias});
     }
 }
 
