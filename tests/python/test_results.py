@@ -61,7 +61,8 @@ class Readme(unittest.TestCase):
             self.assertIn(f" {figure} ", write_results.RESULTS.read_text())
 
     def test_names_only_files_that_are_there(self):
-        for page in ("README.md", "jobs/README.md", "slurm/README.md", "src/README.md"):
+        jobs = sorted(f"jobs/{path.name}" for path in (ROOT / "jobs").glob("*.md"))
+        for page in ("README.md", *jobs, "slurm/README.md", "src/README.md"):
             for name in re.findall(r"`((?:src|jobs|slurm|inputs|scripts|tests|kernels)/[\w./]+)`",
                                    (ROOT / page).read_text()):
                 self.assertTrue((ROOT / name).exists(), f"{page}: {name}")

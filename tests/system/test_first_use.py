@@ -237,7 +237,7 @@ class FirstUse(JobTest):
 
     def test_keys_are_printed(self):
         text = self.succeed(direct("--keys")).stdout
-        self.assertIn(text.strip(), (SOURCE / "jobs/README.md").read_text())
+        self.assertIn(text.strip(), (SOURCE / "jobs/keys.md").read_text())
 
     def test_the_name_of_the_base_reaches_exports(self):
         weights = self.dir / "named.h5"

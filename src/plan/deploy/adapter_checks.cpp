@@ -260,7 +260,7 @@ void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& inf
             cat(word_of(loss_words, adapter.loss.loss), " trains on ", kind_words(taken).name,
                 ", dataset ", job_.dataset(adapter.dataset).name, " holds ", kind_words(held).name),
             cat("give it loss: ", kind_words(held).losses, ", or ", kind_words(taken).data,
-                " (jobs/README.md)"));
+                " (jobs/data.md)"));
         return;
     }
     if (adapter.loss.is_contrastive() && adapter.global_batch_size < 2) {

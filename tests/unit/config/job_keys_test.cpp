@@ -155,11 +155,11 @@ TEST_F(JobKeys, AnswersToForeignOnesAreOfThisProgram) {
 }
 
 TEST_F(JobKeys, TheTableOfThePageIsWhatTheProgramPrints) {
-    std::ifstream file(LORATRAIN_SOURCE_DIR "/jobs/README.md");
+    std::ifstream file(LORATRAIN_SOURCE_DIR "/jobs/keys.md");
     std::ostringstream page;
     page << file.rdbuf();
     EXPECT_NE(page.str().find("\n\n" + keys_text()), std::string::npos)
-        << "paste what loratrain --keys prints into jobs/README.md";
+        << "paste what loratrain --keys prints into jobs/keys.md";
 }
 
 TEST_F(JobKeys, TheTableHasDefaultsMeaningsAndOtherNames) {
