@@ -37,8 +37,8 @@ class StageChain {
                 rows.targets = packed.targets;
             }
             if (s > 0) {
-                backends_[s]->copy({stages_[s]->input(slot, tokens),
-                                   stages_[s - 1]->output(slot, tokens)});
+                backends_[s]->copy(
+                    {stages_[s]->input(slot, tokens), stages_[s - 1]->output(slot, tokens)});
             }
             stages_[s]->forward(slot, batch.microbatch, rows, batch.terms);
         }
