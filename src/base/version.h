@@ -5,7 +5,7 @@
 
 namespace loratrain {
 
-/// "0.1.0".
+/// "0.2.0".
 std::string version_text();
 /// Commit the program was built from, "+" appended when the tree had changes.
 std::string git_hash();

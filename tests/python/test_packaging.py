@@ -111,5 +111,14 @@ class ApptainerDefinition(unittest.TestCase):
         self.assertEqual(set(re.findall(r"-D(\w+)=", text)) - cmake_names(), set())
 
 
+class Version(unittest.TestCase):
+    def test_pages_have_the_version_of_the_build(self):
+        changes = (ROOT / "src/CHANGELOG.md").read_text()
+        self.assertEqual(re.search(r"^## (\S+)", changes, re.MULTILINE)[1], VERSION)
+        for page in ("jobs/README.md", "scripts/packaging/README.md"):
+            named = set(re.findall(r"loratrain[ @-](\d+\.\d+\.\d+)", (ROOT / page).read_text()))
+            self.assertEqual(named, {VERSION}, page)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -10,9 +10,9 @@ class Loratrain(CMakePackage, CudaPackage):
 
     # Made by `cmake --build build --target package_source`; there is no public download.
     manual_download = True
-    url = "file:///loratrain-0.1.0.tar.gz"
+    url = "file:///loratrain-0.2.0.tar.gz"
 
-    version("0.1.0")
+    version("0.2.0")
 
     variant("cbc", default=True, description="Pack microbatches with the MILP solver COIN-OR CBC")
     variant("nccl", default=True, when="+cuda", description="Several GPUs through NCCL")
