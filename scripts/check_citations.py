@@ -9,8 +9,8 @@ Python the docstrings too). A fault is
   (those of src/ may be left out, as in includes);
 - a path that begins with a folder of the repository, and of pages one in `backquotes` that begins with
   a folder of src/, and leads nowhere;
-- a heading that the cited page does not have: design.md "Two error regimes", README.md ("Speed"), and
-  links of pages, [text](#heading);
+- a heading that the cited page does not have: design.md "Two error regimes", README.md ("Speed");
+- a link of a page, [text](design.md#heading), whose file or heading is not there; files count from the page;
 - a decision by its number, as if a page had numbered ones (UNWRITTEN);
 - a line of code in a block ```cpp of a page, which begins with // FILE, that the file does not have.
 Files of other projects are in ELSEWHERE, files that builds, tests and users make in MADE.
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import re
 import subprocess
 import sys
@@ -53,7 +54,7 @@ FILE = re.compile(rf"(?<![\w$}}<>*])((?:[\w.+-]+/)*[\w+-][\w.+-]*\.(?:{ENDINGS})
 PATH = re.compile(r"(?<![\w/.$}<>*~-])((?:src|kernels|tests|scripts|jobs|slurm|inputs)/[\w./-]*)(?![\w*<{$(])")
 QUOTED = re.compile(r"`(?:\.\./)?(\w+/[\w./-]*)`")
 HEADING = re.compile(r"([\w./-]+\.md)`?[,:]?\s+\(?\"([^\"]+)\"")
-LINK = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
+LINK = re.compile(r"\]\(([^()\s#]*)(?:#([^()\s]*))?\)")
 CODE = re.compile(r"^```cpp\n// (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 UNWRITTEN = re.compile(r"\bdesign\s+(?:decision|section)s?\b|[(,] ?decision \d|\bdesign:\s+section", re.IGNORECASE)
@@ -139,8 +140,19 @@ class Repository:
 
     @cache
     def headings(self, page: str) -> set[str]:
-        lines = (self.root / page).read_text(encoding="utf-8").splitlines()
-        return {line.lstrip("#").strip() for line in lines if re.match(r"#+ ", line)}
+        text = FENCED.sub("", (self.root / page).read_text(encoding="utf-8"))
+        return {line.lstrip("#").strip() for line in text.splitlines() if re.match(r"#+ ", line)}
+
+    def link_fault(self, name: str, file: str, heading: str | None) -> str | None:
+        """Of a link on the page `name`; addresses of other machines are not followed."""
+        if ":" in file:
+            return None
+        target = os.path.normpath(Path(name).parent / file) if file else name
+        if target not in self.files and target not in self.folders:
+            return f"{file} is not in the repository"
+        if heading is not None and heading not in {anchor(h) for h in self.headings(target)}:
+            return f"{target} has no heading for #{heading}"
+        return None
 
 
 def faults_of_block(repository: Repository, name: str, first: int, text: str) -> list[str]:
@@ -168,9 +180,9 @@ def faults_of_block(repository: Repository, name: str, first: int, text: str) ->
         if page is not None and heading not in repository.headings(page):
             faults.append(f"{name}:{first}: {page} has no heading \"{heading}\"")
     for match in LINK.finditer(text) if name.endswith(".md") else []:
-        page = repository.page(match.group(1), name) if match.group(1) else name
-        if page is not None and match.group(2) not in {anchor(h) for h in repository.headings(page)}:
-            faults.append(fault(match.start(), f"{page} has no heading for #{match.group(2)}"))
+        what = repository.link_fault(name, *match.groups())
+        if what:
+            faults.append(fault(match.start(), what))
     return faults
 
 

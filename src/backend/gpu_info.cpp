@@ -17,7 +17,7 @@ void require_no_failure(const GpuInfo& gpu, const std::string& who) {
     if (gpu.failure.empty()) return;
     throw Error(cat(
         who, " cannot use its GPU: ", gpu.failure,
-        "\n    nvidia-smi shows what else uses it and its driver; run.backend: cpu does without"));
+        "\n    nvidia-smi shows what else uses it and its driver; run.backend: cpu needs none"));
 }
 
 void require_shared_memory(const std::string& gpu, std::size_t offered, std::size_t needed) {

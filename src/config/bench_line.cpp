@@ -68,7 +68,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
         problems.add("--offload", "'" + bench.offload + "' is not known",
                      "give none, auto, or the layers, as in 8");
     } else if (bench.offload != "none" && bench.recompute == "none") {
-        problems.add("--offload", "'" + bench.offload + "' goes with no --recompute none",
+        problems.add("--offload", "'" + bench.offload + "' does not go with --recompute none",
                      "give --recompute auto or layer");
     }
     check_word("--lengths", bench.lengths, {"fixed", "xsum", "cnn", "wikisum", "mix"}, problems);

@@ -89,8 +89,8 @@ void ActivationOffload::load_what_can() {
         is_taken[buffer] = true;
         const Content wanted{slot_, *place};
         if (holds_[buffer] == wanted) continue;
-        LORATRAIN_CHECK(*place < copied_ && copied_rows(wanted) > 0, "activations of layer ",
-                        *place, " of those that go to the host were lost");
+        LORATRAIN_CHECK(*place < copied_ && copied_rows(wanted) > 0, "layer ", *place,
+                        ": its activations in the host's memory were lost");
         link_->load(buffer_of(*place), copies(wanted, copied_rows(wanted)), recorded_.clock());
         recorded_.add(layer_at(*place), false);
         holds_[buffer] = wanted;

@@ -250,8 +250,8 @@ std::string importance(const RunRecord& run, const SweptTrials& sweep) {
                         number_cell("spread through the best")},
                        rows) +
            cat("<p class=\"note\">Of the ", sweep.complete, " of ", sweep.trials.size(),
-               " trials that trained to their end. Spread: largest less smallest of those that are "
-               "as the best in all other keys.</p>\n");
+               " trials that trained to their end. Spread: largest minus smallest among the trials "
+               "that equal the best one in all other keys.</p>\n");
 }
 
 std::string section_of(const RunRecord& run, DatasetId dataset) {

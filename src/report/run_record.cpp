@@ -45,7 +45,7 @@ bool read_record(const std::string& path, const std::function<void(const std::st
     } catch (const std::exception& error) {
         const std::string what = error.what();
         const bool named = what.starts_with(path);
-        log::warn(cat("the page does without ", named ? what : path + ": cannot be read: " + what));
+        log::warn(cat("the page leaves out ", named ? what : path + ": cannot be read: " + what));
         return false;
     }
 }

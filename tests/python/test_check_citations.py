@@ -47,6 +47,18 @@ class CheckCitations(unittest.TestCase):
                 'src/a.h:1: src/design.md has no heading "Three regimes"',
                 "src/design.md:5: src/design.md has no heading for #three-regimes"])
 
+    def test_links(self):
+        self.assertEqual(self.faults({
+            "jobs/a.md": "# A\n## Has `a_b`, (c)\n[b](b.md), [c](../c.md#one-two), [self](#has-a_b-c), [web](https://x.y/z#q),\n"
+                         "![picture](p.svg), [folder](../jobs)\n",
+            "jobs/b.md": "# B\n[none](none.svg), [here](a.md#none), [not from the page's folder](jobs/a.md)\n"
+                         "```sh\n# Block\n```\n[in a block](#block)\n",
+            "jobs/p.svg": "", "c.md": "# One two\n"}), [
+                "jobs/b.md:2: none.svg is not in the repository",
+                "jobs/b.md:2: jobs/a.md has no heading for #none",
+                "jobs/b.md:2: jobs/a.md is not in the repository",
+                "jobs/b.md:6: jobs/b.md has no heading for #block"])
+
     def test_lines_of_code(self):
         page = "# A\n```cpp\n// src/a.cpp\n    run(x);\n    stop(x.h);\n```\n"
         self.assertEqual(self.faults({"src/README.md": page, "src/a.cpp": "void f() {\n    run(x);\n    go();\n}\n"}),

@@ -381,7 +381,7 @@ class RunDirectories(BadInputTest):
                 (self.dir / "run" / name).write_text(texts[i % len(texts)])
             page = self.succeed(run(["report", self.dir / "run"]))
             for name in ("memory.json", "status.json", "plan.yaml"):
-                self.assertRegex(page.stderr, f"the page does without .*{name}: cannot be read")
+                self.assertRegex(page.stderr, f"the page leaves out .*{name}: cannot be read")
             process = self.succeed(run([self.dir / "job.yaml", "--stop-after", 2 + i]), STOPPED)
             self.assertIn("warning: ", process.stderr)
             starts = json.loads((self.dir / "run/provenance.json").read_text())["starts"]

@@ -180,7 +180,7 @@ void SweepRecords::take_back_exports() {
         const bool is_taken_back = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
         if (is_taken_back) continue;
         if (fs::remove(weights)) {
-            log::info(cat("took back ", folder_of(a), ": others are better"));
+            log::info(cat("deleted export ", folder_of(a), ": no longer among the best"));
         }
         fs::remove(folder_of(a) + "/adapter_config.json");
         write_done(a);

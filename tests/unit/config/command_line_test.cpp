@@ -289,7 +289,7 @@ TEST(CommandLineBench, BadUsage) {
                     cat("'", offload, "' is not known"), "give none, auto");
     }
     expect_only(problems_of({"bench", "--offload", "8", "--recompute", "none"}), "--offload",
-                "'8' goes with no --recompute none", "auto or layer");
+                "'8' does not go with --recompute none", "auto or layer");
     expect_only(problems_of({"bench", "--lengths", "x"}), "--lengths", "'x' is not known", "cnn");
     expect_only(problems_of({"bench", "--rank", "0"}), "--rank", "0 is out of range", "at least 1");
     expect_only(problems_of({"bench", "--hidden", "100", "--heads", "3"}), "--heads",
