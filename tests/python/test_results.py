@@ -51,7 +51,7 @@ class Results(unittest.TestCase):
 
 class Readme(unittest.TestCase):
     def test_is_short(self):
-        self.assertLessEqual(len((ROOT / "README.md").read_bytes()), 9 * 1024)
+        self.assertLessEqual(len((ROOT / "README.md").read_bytes()), 8 * 1024)
 
     def test_quotes_only_results(self):
         speed = (ROOT / "README.md").read_text().split("\n## Speed\n")[1].split("\n## ")[0]

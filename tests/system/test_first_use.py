@@ -8,7 +8,7 @@ import sys
 import unittest
 from unittest import mock
 
-from harness import BIN, GOLDEN, SOURCE, STOPPED, JobTest, direct, mpirun_command, run, write_samples
+from harness import BIN, GOLDEN, SOURCE, STOPPED, JobTest, direct, run, write_samples
 
 UNUSABLE_GPU = os.environ.get("LORATRAIN_UNUSABLE_GPU", "")
 
@@ -245,53 +245,6 @@ class FirstUse(JobTest):
         self.succeed(run([self.write_job(self.job(model={"weights": str(weights)}))]))
         config = json.loads((self.dir / "run/adapters/one/adapter_config.json").read_text())
         self.assertEqual(config["base_model_name_or_path"], "org/m")
-
-
-SHORTER = """#!/bin/sh
-# The program; what trains takes few steps.
-case "$1 $*" in
-    jobs/*--dry-run*) exec "{program}" "$@" ;;
-    jobs/sweep_demo*) exec "{program}" "$@" --set defaults.num_train_epochs=0.05 ;;
-    jobs/*) exec "{program}" "$@" --set defaults.max_steps=4 --set defaults.warmup_steps=1 ;;
-esac
-exec "{program}" "$@"
-"""
-
-
-class ReadMe(JobTest):
-    """The commands of README.md in a clone, as they stand and in their order."""
-
-    def clone(self):
-        """What git has, or of a copy without git the folders that the commands use."""
-        folder = self.dir / "clone"
-        for name in ("README.md", "inputs", "jobs", "scripts", "slurm"):
-            copy = shutil.copytree if (SOURCE / name).is_dir() else shutil.copy
-            folder.mkdir(exist_ok=True)
-            copy(SOURCE / name, folder / name)
-        (folder / "build").mkdir()
-        program = folder / "build/loratrain"
-        program.write_text(SHORTER.format(program=BIN))
-        program.chmod(0o755)
-        return folder
-
-    def commands(self, section):
-        text = (SOURCE / "README.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
-        return [line.strip() for line in text.splitlines() if line.startswith("    ") and "```" not in line]
-
-    def test_your_own_job(self):
-        folder = self.clone()
-        environment = mpirun_command([])[1]
-        environment.update(OMPI_MCA_rmaps_base_oversubscribe="1")
-        commands = self.commands("Your own job")
-        self.assertTrue(commands[0].startswith("build/loratrain import-hf"), commands)
-        for command in commands:
-            # One shell for all of them would take what a script sets; it has to work without.
-            process = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, text=True, capture_output=True,
-                                     timeout=300, check=False)
-            self.assertEqual(process.returncode, 0, f"{command}\n{process.stdout}{process.stderr}")
-        for made in ("runs/quickstart/run/report.html", "out/metrics.csv", "runs/sweep_demo/sweep/best.yaml",
-                     "runs/replicas_demo/adapters/json/DONE"):
-            self.assertTrue((folder / made).exists(), made)
 
 
 if __name__ == "__main__":
