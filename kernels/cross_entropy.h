@@ -35,7 +35,7 @@ struct CrossEntropyParams {
 };
 cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& params);
 
-/// Of one row of one lane's logits, as base/shard_statistics.h of the program.
+/// Of one row of one lane's logits, as base/operators.h of the program.
 struct LaneStatistics {
     double largest;
     double sum;

@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// What the gate goes through (base/activation.h of the program).
+/// What the gate goes through (base/operators.h of the program).
 enum class Gate : std::uint8_t { silu, gelu_tanh };
 
 /// h = f(gate) * up, f = `function`. All [T, F] of one type. `codes`: of h, as quantize_rows makes

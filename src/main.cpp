@@ -2,7 +2,7 @@
 
 #include "app/run.h"
 #include "backend/gpu_info.h"
-#include "base/clear_errors.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "comm/mpi_runtime.h"
 #include "session/exit_file.h"

@@ -6,8 +6,8 @@
 #include "adapter/adapter_bank.h"
 #include "adapter/start_factors.h"
 #include "backend/make_backend.h"
-#include "base/parallel_for.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "io/adapters/adapter_file.h"
 #include "io/tensor_names.h"
 

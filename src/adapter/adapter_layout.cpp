@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/tensor_names.h"
 #include "plan/memory/memory_model.h"
 

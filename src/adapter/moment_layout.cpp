@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/dynamic_map.h"
 
 namespace loratrain {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "io/adapters/vera_projections.h"
 #include "plan/memory/memory_model.h"

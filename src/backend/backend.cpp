@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "base/expert_limits.h"
+#include "base/operators.h"
 
 namespace loratrain {
 

@@ -22,7 +22,7 @@
 #include "backend/readback.h"
 #include "backend/side_stream.h"
 #include "backend/stream_clock.h"
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 
@@ -132,7 +132,7 @@ class HostCopies;
 /// Contract of every op: arguments are views, nothing is owned and nothing is allocated in steady
 /// state; ops run in call order on the backend's one stream (the CPU backend runs them at once);
 /// pointers marked [host] are host memory read during the call, all others are backend memory.
-/// Shapes use the alphabet of base/tensor_view.h; compute type is `compute_dtype()` (fp32 on the
+/// Shapes use the alphabet of base/tensor.h; compute type is `compute_dtype()` (fp32 on the
 /// CPU), factors, gradients, moments and sums are fp32 or fp64 as their types say. Results do not
 /// depend on the number of threads; zero rows, segments or columns are legal and do nothing.
 class Backend {

@@ -2,7 +2,7 @@
 
 #include "backend/backend.h"
 #include "base/error.h"
-#include "base/expert_limits.h"
+#include "base/operators.h"
 
 namespace loratrain {
 

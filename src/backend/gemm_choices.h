@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shared_lines.h"
+#include "base/plain_file.h"
 
 namespace loratrain {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 
 namespace loratrain {
 

@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// What the main thread of this process is at, for messages about failures and for other threads
-/// (the watchdog): one state per process, written by the main thread, read by any.
+/// What the main thread of this process is doing, for messages about failures and for the watchdog.
+/// One state per process: the main thread writes it, any thread reads it.
 namespace activity {
 
 enum class Task : std::uint8_t {
@@ -35,26 +35,26 @@ enum class Task : std::uint8_t {
 
 struct State {
     Task task = Task::set_up;
-    bool on_device = false;    ///< queues work on a GPU and waits for it: takes a bounded time
-    bool waiting = false;      ///< for another rank
-    std::int32_t number = -1;  ///< of a microbatch, batch, adapter or step; -1 = none
+    bool on_device = false;  ///< the task queues work on a GPU and waits for it, for a bounded time
+    bool waiting = false;    ///< for another rank
+    std::int32_t number = -1;  ///< microbatch, batch, adapter or step; -1 = none
 };
 
-/// "backward of microbatch", without the number; lives as long as the program.
+/// "backward of microbatch": the task without its number, as a static text.
 const char* words_of(Task task);
 /// "backward of microbatch 3"
 std::string to_string(const State& state);
 
-/// The main thread starts on something new; counts as progress.
+/// The main thread begins a task; counts as progress.
 void begin(Task task, std::int32_t number = -1, bool on_device = false);
-/// Progress inside what was begun.
+/// Progress within the task.
 void advance();
 
 State now();
-/// Grows with every sign of progress.
+/// A counter that grows with every sign of progress.
 std::uint64_t progress();
 
-/// The main thread waits for another rank as long as the object lives; the end counts as progress.
+/// While one lives, the main thread waits for another rank. Its end counts as progress.
 class Waiting {
   public:
     Waiting();
@@ -63,7 +63,7 @@ class Waiting {
     Waiting& operator=(const Waiting&) = delete;
 };
 
-/// Work that takes any time (files) amid work on a device, as long as the object lives.
+/// While one lives, a task on a device does something that may take any time (files).
 class OffDevice {
   public:
     OffDevice();
@@ -75,9 +75,9 @@ class OffDevice {
     bool before_;
 };
 
-/// Something short beside what the main thread is at or waits for, files among it: as long as the
-/// object lives it does neither. Counts as progress only where it took longer than a second, so
-/// that what hangs or waits for ever still shows.
+/// While one lives, the main thread interrupts its task or its waiting for something short, such as
+/// writing a file. Only an interruption of more than a second counts as progress, so that a task
+/// that hangs, or waits for ever, still shows.
 class Aside {
   public:
     Aside();

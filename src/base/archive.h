@@ -12,8 +12,8 @@
 #include <variant>
 #include <vector>
 
-/// One description of a struct's fields, from which all its forms are written and read: files that
-/// people may read, YAML or JSON (config/text_archive.h), and bytes between ranks (base/wire.h).
+/// One description of a struct's fields from which all its forms are written and read: texts for
+/// files, YAML or JSON (config/text_archive.h), and bytes between ranks (base/wire.h).
 ///
 ///     template <class Archive>
 ///     void fields(Archive& archive, StagePlan& stage) {
@@ -23,28 +23,28 @@
 ///         archive.unless("kept_layers", stage.kept_layers, 0);
 ///     }
 ///
-/// stands in namespace loratrain: beside its only client in a .cpp, or in a header where several
-/// files need it. Values are numbers, bools, std::string, numbered types (AdapterId), structs with
-/// fields(), and of these std::vector, std::array, std::optional, std::map by std::string, or a
-/// vector of pairs with std::string, which a text has as a map in this order. Also
+/// The function stands in namespace loratrain: in a .cpp beside its only client, or in a header for
+/// several. A value is a number, a bool, a std::string, an id (AdapterId), a struct with fields(),
+/// or a std::vector, std::array, std::optional or std::map<std::string, ...> of values. A vector of
+/// pairs <std::string, value> is a map in texts, in the vector's order. Wrappers restrict a value:
 ///
-///     worded(value, words)    an enum by its words (config/job_words.h), no others
-///     below(count, value)     an enum without words or a number: 0 to count - 1
-///     at_least(least, value)  a finite number of at least `least`, or a list of such
+///     worded(value, words)    an enum, written as one of its words (config/job_words.h)
+///     below(count, value)     a number, or an enum without words: 0 to count - 1
+///     at_least(least, value)  a finite number of at least `least`, or a list of such numbers
 ///
 /// An archive has
 ///
-///     archive("key", value);           a text must have the key, if not of a std::optional
-///     archive.unless("key", value, u); a text leaves it out where it is u; reading gives u
-///     archive.list(a, b);              instead of keys: a text has the struct as [a, b]
-///     archive.kind("key", v, names);   a variant: a map that begins with `kind: NAME`
-///     archive.note("key", value);      in texts, for people: readers pass over it
-///     archive.format("name-1");        in texts, first; another is refused (format_name.h)
-///     Archive::reads                   where a reader does more: if constexpr
+///     archive("key", value);           a key that texts must have, unless it is a std::optional
+///     archive.unless("key", value, u); texts leave the key out if the value is u; reading gives u
+///     archive.list(a, b);              instead of keys: texts have the struct as [a, b]
+///     archive.kind("key", v, names);   a variant: texts have a map that begins with `kind: NAME`
+///     archive.note("key", value);      for people: readers of texts ignore it
+///     archive.format("name-1");        first in texts; readers refuse others (check_format())
+///     Archive::reads                   true for readers, for `if constexpr`
 ///
 /// where u may be `no_entries`, an empty list or text. Readers refuse what is missing, out of range
-/// or not known, and never allocate more than they have been given. Bytes have every field in
-/// order, without keys: both sides are the same program.
+/// or unknown, and never allocate more than the size of their input. Bytes have every field in
+/// order, without keys, since both sides are the same program.
 namespace loratrain {
 
 template <class E, class Words>
@@ -87,7 +87,7 @@ struct NoEntries {
 };
 inline constexpr NoEntries no_entries{};
 
-/// What archives ask of a type.
+/// Properties of types that archives ask for.
 namespace archived {
 
 template <class T, template <class...> class Of>
@@ -100,7 +100,7 @@ inline constexpr bool is_array = false;
 template <class T, std::size_t size>
 inline constexpr bool is_array<std::array<T, size>> = true;
 
-/// A vector of pairs with a name, or a map: a text has it as a map.
+/// True for a vector of pairs with a name, and for a map: texts have both as a map.
 template <class T>
 inline constexpr bool is_named = false;
 template <class T>
@@ -111,7 +111,7 @@ inline constexpr bool is_named<std::map<std::string, T>> = true;
 template <class T>
 inline constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-/// AdapterId and the like; enums of names need words or a count.
+/// True for AdapterId and other ids; smaller enums need worded() or below().
 template <class T>
 inline constexpr bool is_id = std::is_enum_v<T> && sizeof(T) == sizeof(std::int32_t);
 
@@ -127,7 +127,7 @@ bool fits(const std::vector<T>& values, const auto& least) {
     return true;
 }
 
-/// A writer changes nothing, but fields() are for readers too.
+/// The value as fields() takes it: not const, for readers. Writers change nothing.
 template <class T>
 T& fields_of(const T& value) {
     return const_cast<T&>(value);  // NOLINT(cppcoreguidelines-pro-type-const-cast)

@@ -7,12 +7,12 @@
 
 namespace loratrain {
 
-/// 8-bit floating point E4M3 ("fn" of torch, OCP OFP8): a sign, 4 bits of exponent with bias 7, 3
-/// of mantissa, subnormals in steps of 2^-9, no infinity; 0x7f and 0xff are NaN.
+/// 8-bit floating point E4M3 ("fn" of torch, OCP OFP8): 1 bit of sign, 4 of exponent with bias 7, 3
+/// of mantissa; subnormals in steps of 2^-9; no infinity; 0x7f and 0xff are NaN.
 inline constexpr float largest_e4m3 = 448.0F;
 inline constexpr std::uint8_t e4m3_nan = 0x7f;
 
-/// Every code but the two of NaN is exact in fp32 and in bf16.
+/// The number that a code stands for; exact in fp32 and in bf16.
 constexpr float from_e4m3(std::uint8_t code) {
     const std::uint32_t sign = (code & 0x80U) << 24U;
     const std::uint32_t magnitude = code & 0x7fU;
@@ -25,8 +25,8 @@ constexpr float from_e4m3(std::uint8_t code) {
     return std::bit_cast<float>(sign | ((magnitude << 20U) + (bias_difference << 23U)));
 }
 
-/// Rounds to nearest even; what is beyond +-448, infinities too, becomes +-448, and every NaN 0x7f:
-/// as cvt.rn.satfinite of GPUs.
+/// Rounds to nearest even, as cvt.rn.satfinite of GPUs. Numbers beyond ±448 and infinities become
+/// ±448; every NaN becomes 0x7f.
 constexpr std::uint8_t to_e4m3(float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (bits >> 24U) & 0x80U;
@@ -47,14 +47,14 @@ constexpr std::uint8_t to_e4m3(float value) {
     return static_cast<std::uint8_t>(sign | (rounded - (bias_difference << 3U)));
 }
 
-/// What a row of codes is made with.
+/// Scale of a row of codes.
 struct RowCoding {
     float scale = 1.0F;    ///< a code stands for from_e4m3(code) * scale
     float inverse = 1.0F;  ///< code = to_e4m3(value * inverse)
 };
 
-/// Of a row whose largest magnitude this is: scale = largest / 448, at least the smallest normal
-/// number; 1 for a row of zeros; NaN, as all its codes are then, where the row is not finite.
+/// Scale of a row with this largest magnitude: largest / 448, at least the smallest normal number.
+/// A row of zeros has scale 1. A row that is not finite has scale NaN, and so NaN in all its codes.
 inline RowCoding row_coding(float largest) {
     using Limits = std::numeric_limits<float>;
     if (!(largest <= Limits::max())) return {Limits::quiet_NaN(), Limits::quiet_NaN()};

@@ -1,12 +1,18 @@
 #pragma once
 
+#include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
 
 namespace loratrain {
+
+/// Errors of the program: what the user gave (InputError), what the environment did (Error), and
+/// broken invariants (LORATRAIN_CHECK).
 
 /// Exit codes of the program.
 enum class ExitCode : int {
@@ -25,7 +31,7 @@ struct Problem {
     std::string hint;
 };
 
-/// "where: what", the hint on an indented line of its own: how every problem reaches the user.
+/// "where: what", and the hint on an indented line of its own. Every problem reaches the user so.
 std::string to_string(const Problem& problem);
 
 /// What the user gave cannot be used; carries every problem found. Leads to exit code 2.
@@ -45,26 +51,36 @@ class Error : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Collects problems so that a file's faults are reported at once.
+/// Collects problems, so that all faults of a file are reported at once.
 class Problems {
   public:
     void add(std::string where, std::string what, std::string hint = "");
     void add(const InputError& error);
     bool empty() const { return problems_.empty(); }
     const std::vector<Problem>& list() const { return problems_; }
-    /// Throws InputError when there is at least one problem.
+    /// Throws InputError if there is at least one problem.
     void throw_if_any() const;
 
   private:
     std::vector<Problem> problems_;
 };
 
+/// InputError at `where` unless `found`, the format that a file names, is one of the `known`.
+void check_format(const std::string& where, std::string_view found,
+                  std::initializer_list<std::string_view> known, const std::string& hint = "");
+
+/// Runs `work` and turns std::filesystem errors that no caller expects into errors with a reason:
+/// an InputError where the user can do something about it (a path that is too long, a working
+/// directory that has been removed, missing permissions), else an Error.
+void clearly(const std::function<void()>& work);
+
 [[noreturn]] void fail_check(const char* expression, const char* file, int line,
                              const std::string& message);
 
 }  // namespace loratrain
 
-/// Invariant of the program itself; the further arguments are printed (base/text.h cat()).
+/// Throws Error if an invariant of the program does not hold. Further arguments are printed
+/// (cat()).
 #define LORATRAIN_CHECK(condition, ...)                             \
     do {                                                            \
         if (!(condition)) {                                         \

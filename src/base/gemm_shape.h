@@ -6,7 +6,8 @@
 
 namespace loratrain {
 
-/// Sizes of a GEMM that share a choice of algorithms (backend/cuda/gemm_cublaslt.h).
+/// Classes of GEMM sizes: sizes of a class share one choice of algorithm, timed with the largest
+/// size of the class (backend/cuda/gemm_cublaslt.h).
 struct SizesAlike {
     std::int64_t smallest = 0;
     std::int64_t largest = 0;  ///< the one that is timed
@@ -26,12 +27,14 @@ inline SizesAlike in_steps(std::int64_t size, std::int64_t step) {
 
 }  // namespace gemm_shapes
 
-/// The class of `rows` (>= 1): up to the next of 8 steps to each power of two, from 4096 on of 4,
-/// of a tile at least: 64, 128, ... 1024, 1152, ... 2048, 2304, ... 4096, 5120, ... 8192, 10240.
-/// Small products have few waves of tiles, which fit one number of rows and not the next, and take
-/// little time to try; large ones take long, and differ less: from 14337 on all rows are of the
-/// class that is timed with 16384. Powers of two up to that, which samples of equal lengths make,
-/// are what is timed of their class.
+/// The class of `rows` (>= 1). Largest sizes of classes: 64, 128, ... 1024, 1152, ... 2048, 2304,
+/// ... 4096, 5120, ... 8192, 10240, ... 16384. So a power of two is divided into 8 classes, from
+/// 4096 on into 4, each at least one tile wide; all rows from 14337 on are one class.
+///   - Small products have few waves of tiles: an algorithm that fits one number of rows may not
+///   fit
+///     the next, and trying takes little time. Large products take long to time and differ less.
+///   - Every power of two up to 16384, which samples of equal lengths make, is a size that is
+///   timed.
 inline SizesAlike rows_alike(std::int64_t rows) {
     using namespace gemm_shapes;
     rows = std::min(rows, most_rows);
@@ -40,16 +43,16 @@ inline SizesAlike rows_alike(std::int64_t rows) {
     return in_steps(rows, std::max(tile, below / (below < many_rows ? 8 : 4)));
 }
 
-/// The class of a matrix's columns, those of LoRA beside it included: up to the next multiple of a
-/// tile, from 256 on of 256, which the matrices of most models have: there so many LoRA columns
-/// are one class, whatever the matrix.
+/// The class of a matrix's columns, LoRA columns beside it included: up to the next multiple of a
+/// tile; above 256 columns, of 256. The matrices of most models have a multiple of 256 columns, so
+/// the class of the LoRA columns beside them does not depend on the matrix.
 inline SizesAlike columns_alike(std::int64_t columns) {
     using namespace gemm_shapes;
     return in_steps(columns, columns <= many_columns ? tile : many_columns);
 }
 
-/// The most LoRA columns of the class of `columns` (0 or more) beside such a matrix: 0, 256, 512
-/// ...
+/// The most LoRA columns in the class of `columns` LoRA columns (>= 0) beside a matrix with a
+/// multiple of 256 columns: 0, 256, 512, ...
 inline std::int64_t lora_columns_alike(std::int64_t columns) {
     using namespace gemm_shapes;
     return columns_alike(many_columns + columns).largest - many_columns;

@@ -3,15 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <exception>
 #include <iostream>
 #include <mutex>
 #include <utility>
 
 #include "base/error.h"
-#include "base/live_region.h"
 #include "base/plain_file.h"
-#include "base/printable.h"
 #include "base/system.h"
+#include "base/terminal.h"
 
 namespace loratrain::log {
 
@@ -175,3 +175,15 @@ void end_live() {
 }
 
 }  // namespace loratrain::log
+
+namespace loratrain {
+
+void warn_at_failure(const std::function<void()>& work, std::string_view what) {
+    try {
+        work();
+    } catch (const std::exception& error) {
+        log::warn(cat(what, error.what()));
+    }
+}
+
+}  // namespace loratrain

@@ -4,20 +4,22 @@
 #include <cstdint>
 #include <span>
 
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 #include "base/weight_format.h"
 
 namespace loratrain {
 
-/// What the codes of quantised weights stand for. Of each weight there is one number, its effective
-/// weight, computed in fp32 and rounded once, to the type that it had before quantisation; every
-/// backend, file and test uses it, forward and backward:
-///   nf4         table[code] * scale, 64 consecutive weights of a row share a scale
-///   int8        (code * scale) * fp32(1 / 127), a scale per row
-///   e4m3        from_e4m3(code) * scale, a scale per row
-///   e4m3_block  the same, a scale per 128 x 128 weights
-/// nf4 has two codes to a byte, the first in the high half. Source: QLoRA (Dettmers et al., 2023),
-/// LLM.int8() (2022), and the dequantisation that their library bitsandbytes does.
+/// Quantised weights: what codes stand for, and how they are made.
+///
+/// A weight has one value, its effective weight, which every backend, file and test uses, forward
+/// and backward. It is computed in fp32 and rounded once, to the type that the weight had before
+/// quantisation:
+///   nf4         nf4_table[code] * scale       a scale per 64 consecutive weights of a row
+///   int8        (code * scale) * int8_step    a scale per row
+///   e4m3        from_e4m3(code) * scale       a scale per row
+///   e4m3_block  from_e4m3(code) * scale       a scale per 128 x 128 weights
+/// nf4 has two codes to a byte, the first in the high half. Sources: QLoRA (Dettmers et al., 2023),
+/// LLM.int8() (Dettmers et al., 2022), and the dequantisation of the library bitsandbytes.
 
 /// Quantiles of a normal distribution, scaled to [-1, 1] (QLoRA, appendix E).
 inline constexpr std::array<float, 16> nf4_table{
@@ -40,15 +42,15 @@ inline constexpr std::array<float, 16> nf4_table{
 };
 inline constexpr float int8_step = 7.874015718698502e-3F;  ///< 1 / 127
 
-/// The code of the number in the table that is nearest to `value`; between two, the lower one.
+/// Code of the number in nf4_table nearest to `value`; the lower number if two are equally near.
 std::uint8_t to_nf4(float value);
 
 /// Rounds to nearest even.
 float rounded_to(SourceType type, float value);
 void round_to(SourceType type, std::span<float> values);
 
-/// Rows of a quantised matrix, not owned. Stored rows have `ld` weights: code_bytes(ld) bytes of
-/// codes and scale_count(ld) scales.
+/// A view of rows of a quantised matrix; it owns nothing. A stored row has `ld` weights:
+/// code_bytes(ld) bytes of codes and scale_count(ld) scales.
 struct QuantizedMatrix {
     WeightFormat format = WeightFormat::nf4;
     SourceType source = SourceType::bf16;
@@ -59,17 +61,18 @@ struct QuantizedMatrix {
     std::int64_t ld = 0;
 };
 
-/// The effective weights of one row of it [host]; `target`: [cols].
+/// Effective weights of one row [host]; `target`: [cols].
 void effective_row(const QuantizedMatrix& weights, std::int64_t row, float* target);
 
-/// Of all its rows, rounded to the type of `target` [host].
+/// Effective weights of all rows, rounded to the type of `target` [host].
 void effective_rows(const QuantizedMatrix& weights, const TensorView& target);
 
-/// Codes and scales of one row [host]. nf4: the largest of 64 magnitudes is
-/// the scale; int8: that of the row, code = rint(x * (127 / scale)); e4m3: that of the row / 448,
-/// code = to_e4m3(x / scale); e4m3_block: likewise each 128
-/// of the row by themselves. Rows or blocks of zeros have code 0 (nf4: that of 0), and where the
-/// scale would divide, scale 1.
+/// Codes and scales of one row [host].
+///   nf4         scale = largest magnitude of 64 weights; code = to_nf4(x / scale)
+///   int8        scale = largest magnitude of the row; code = rint(x * (127 / scale))
+///   e4m3        scale = largest magnitude of the row / 448; code = to_e4m3(x / scale)
+///   e4m3_block  as e4m3, for each 128 weights of the row
+/// Zeros alone: code 0 (nf4: the code of 0), scale 0 (e4m3, e4m3_block: 1).
 void quantize_row(WeightFormat format, std::span<const float> row, std::uint8_t* codes,
                   float* scales);
 

@@ -15,6 +15,22 @@
 
 namespace loratrain {
 
+namespace {
+
+/// The whole number in a file, or behind `name` in a line of it; none for other texts ("max").
+std::optional<std::uint64_t> number_in_file(const char* file, const std::string& name = "") {
+    std::ifstream in(file);
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with(name)) continue;
+        std::istringstream fields(line.substr(name.size()));
+        std::uint64_t number = 0;
+        if (fields >> number) return number;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
 double unix_time() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
         .count();
@@ -42,32 +58,8 @@ std::string environment(const char* name) {
 }
 
 std::uint64_t proc_value(const char* file, const std::string& name) {
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) {
-        if (line.rfind(name + ":", 0) != 0) continue;
-        std::istringstream fields(line.substr(name.size() + 1));
-        std::uint64_t kilobytes = 0;
-        fields >> kilobytes;
-        return kilobytes * 1024;
-    }
-    return 0;
+    return number_in_file(file, name + ":").value_or(0) * 1024;
 }
-
-namespace {
-
-/// The whole number in a file, or behind `name` in a line of it; none for other texts ("max").
-std::optional<std::uint64_t> number_in_file(const char* file, const std::string& name = "") {
-    std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) {
-        if (!line.starts_with(name)) continue;
-        std::istringstream fields(line.substr(name.size()));
-        std::uint64_t number = 0;
-        if (fields >> number) return number;
-    }
-    return std::nullopt;
-}
-
-}  // namespace
 
 std::string parent_name() {
     std::ifstream in(cat("/proc/", getppid(), "/comm"));
@@ -85,6 +77,12 @@ std::uint64_t available_memory() {
     const auto cached = number_in_file("/sys/fs/cgroup/memory.stat", "inactive_file ").value_or(0);
     const std::uint64_t kept = *used - std::min(*used, cached);
     return std::min(available, *limit - std::min(*limit, kept));
+}
+
+ResidentMemory resident_memory() {
+    const char* file = "/proc/self/status";
+    const std::uint64_t code = proc_value(file, "RssFile");
+    return {proc_value(file, "VmRSS") - code, proc_value(file, "VmHWM") - code};
 }
 
 double processor_seconds() {

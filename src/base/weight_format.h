@@ -7,13 +7,13 @@
 #include <string>
 #include <string_view>
 
-#include "base/alignment.h"
-#include "base/dtype.h"
+#include "base/arithmetic.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 
-/// How frozen weights are stored, in base.h5 and on a backend; what a backend computes in is a
-/// DType of its own (Plan::compute). base/quantized.h says what codes and scales stand for.
+/// How frozen weights are stored, in base.h5 and on a backend. The type in which a backend computes
+/// is another one (Plan::compute). base/quantized.h says what codes and scales stand for.
 enum class WeightFormat : std::uint8_t {
     f32,
     bf16,
@@ -23,21 +23,21 @@ enum class WeightFormat : std::uint8_t {
     e4m3_block,  ///< a scale per 128 x 128
 };
 
-/// A block of weights as long as the row.
+/// The length of a block that is a whole row.
 inline constexpr std::int64_t row_block = std::numeric_limits<std::int32_t>::max();
 
-/// What allocation, planning and files have to know of a format. On a backend a matrix [rows, cols]
-/// is stored as rows of codes, each a whole number of bytes, and where `block` is not 0 as one
-/// scale for every `block` consecutive weights of a row.
+/// What allocation, planning and files need to know of a format. On a backend, a matrix [rows,
+/// cols] is stored as rows of codes, a whole number of bytes each. If `block` is not 0, one scale
+/// for every `block` consecutive weights of a row follows behind all codes.
 struct WeightTraits {
     std::string_view name;         ///< in plan.yaml and base.h5
-    std::int64_t bits = 0;         ///< of a code
+    std::int64_t bits = 0;         ///< per code
     std::int64_t block = 0;        ///< weights that share a scale, 0 = no scales
     std::int64_t scale_bytes = 0;  ///< per block
-    std::optional<DType> dense;    ///< the type of codes that are the numbers themselves
+    std::optional<DType> dense;    ///< type of the codes if they are the numbers themselves
 };
 
-/// By WeightFormat.
+/// Indexed by WeightFormat.
 inline constexpr std::array<WeightTraits, 6> weight_formats{{
     {"fp32", 32, 0, 0, DType::f32},
     {"bf16", 16, 0, 0, DType::bf16},
@@ -51,7 +51,7 @@ constexpr const WeightTraits& traits_of(WeightFormat format) {
     return weight_formats[static_cast<std::size_t>(format)];
 }
 
-/// The format of this name; none where no format has it.
+/// The format with this name; none if no format has it.
 constexpr std::optional<WeightFormat> weight_format(std::string_view name) {
     for (std::size_t i = 0; i < weight_formats.size(); ++i) {
         if (weight_formats[i].name == name) return static_cast<WeightFormat>(i);
@@ -59,7 +59,7 @@ constexpr std::optional<WeightFormat> weight_format(std::string_view name) {
     return std::nullopt;
 }
 
-/// The type that quantised weights had before, to which what their codes stand for is rounded.
+/// The type that quantised weights had before; their effective weights are rounded to it.
 enum class SourceType : std::uint8_t { f32, bf16, f16 };
 inline constexpr std::array<std::string_view, 3> source_types{"fp32", "bf16", "fp16"};
 
@@ -73,7 +73,7 @@ constexpr std::optional<SourceType> source_type(std::string_view name) {
     return std::nullopt;
 }
 
-/// How a model has the linears of its layers; all other weights are dense.
+/// How the linears of a model's layers are quantised; all other weights are dense.
 struct Quantization {
     WeightFormat format = WeightFormat::nf4;
     SourceType source = SourceType::bf16;
@@ -86,13 +86,13 @@ inline std::string to_string(const Quantization& quantization) {
     return text.append(" of ").append(name_of(quantization.source));
 }
 
-/// Whether a GEMM that computes in `compute` reads the codes as they are; else they are widened
-/// into scratch of that type at each use.
+/// True if a GEMM in `compute` reads the codes as they are. Otherwise they are widened into scratch
+/// of that type at each use.
 constexpr bool gemm_reads(const WeightTraits& traits, DType compute) {
     return traits.dense == compute;
 }
 
-/// Bytes of the codes, number of scales and their bytes, of `cols` weights of a row.
+/// Bytes of the codes, number of the scales, and bytes of the scales, for `cols` weights of a row.
 constexpr std::uint64_t code_bytes(const WeightTraits& traits, std::int64_t cols) {
     return static_cast<std::uint64_t>((cols * traits.bits + 7) / 8);
 }
@@ -109,10 +109,10 @@ struct MatrixShape {
     constexpr std::int64_t elements() const { return rows * cols; }
 };
 
-/// Where a stored matrix has its parts: codes at 0, scales behind them.
+/// Offsets of the parts of a stored matrix: codes at 0, scales behind them.
 struct WeightLayout {
     std::uint64_t scales = 0;  ///< offset in bytes
-    std::uint64_t bytes = 0;   ///< of both, aligned
+    std::uint64_t bytes = 0;   ///< codes and scales, aligned
 };
 constexpr WeightLayout weight_layout(const WeightTraits& traits, const MatrixShape& shape) {
     const auto rows = static_cast<std::uint64_t>(shape.rows);

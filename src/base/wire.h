@@ -9,9 +9,12 @@
 #include "base/archive.h"
 #include "base/error.h"
 
-/// Values as bytes between ranks of one program (archive.h): whole numbers in as few bytes as they
-/// need (LEB128; of signed ones zigzag), floating-point ones as they are in memory, texts and lists
-/// behind their count, a bool before an optional, a variant behind its number.
+/// Values as bytes between ranks of one program, by the fields() of archive.h:
+///   whole numbers           as few bytes as they need (LEB128; signed: zigzag)
+///   floating-point numbers  as in memory
+///   texts, lists            their count, then the entries
+///   optionals               a bool, then the value if there is one
+///   variants                the index of the alternative, then its value
 namespace loratrain {
 
 class WireWriter {
@@ -68,7 +71,7 @@ class WireWriter {
     std::string bytes_;
 };
 
-/// Throws Error where bytes are not what the writer has made of such a value.
+/// Throws Error if the bytes are not a value of the type that is read.
 class WireReader {
   public:
     static constexpr bool reads = true;
@@ -121,7 +124,7 @@ class WireReader {
             if (byte < 0x80) return value;
         }
     }
-    /// Of entries that take a byte or more each.
+    /// The count of entries that take a byte or more each.
     std::size_t size() {
         const std::uint64_t entries = count();
         if (entries > left_.size()) fail("is cut off");
@@ -157,7 +160,7 @@ class WireReader {
     }
 
     std::string_view left_;
-    const char* key_ = "it";  ///< that was read last
+    const char* key_ = "it";  ///< the key that was read last
 };
 
 template <class T>
@@ -274,7 +277,7 @@ std::string to_wire(const T& value) {
     return writer.take();
 }
 
-/// Throws Error("WHAT cannot be read: ..."), WHAT as in "a command".
+/// Throws Error("WHAT cannot be read: ..."), where `what` is a text such as "a command".
 template <class T>
 T from_wire(std::string_view bytes, std::string_view what) {
     try {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "config/model_spec.h"
 
 namespace loratrain {

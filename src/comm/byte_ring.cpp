@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 
 namespace loratrain {
 

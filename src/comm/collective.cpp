@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/activity.h"
-#include "base/clear_errors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/mpi_check.h"

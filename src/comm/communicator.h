@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/rank_group.h"
-#include "base/channel.h"
+#include "base/ids.h"
 #include "comm/byte_copy.h"
 #include "comm/mpi_session.h"
 

@@ -6,7 +6,7 @@
 #include <deque>
 #include <memory>
 
-#include "base/channel.h"
+#include "base/ids.h"
 #include "comm/byte_ring.h"
 #include "comm/mpi_session.h"
 #include "comm/shared_memory.h"

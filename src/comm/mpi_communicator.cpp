@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/activity.h"
-#include "base/background_work.h"
+#include "base/threads.h"
 #include "comm/communicator.h"
 #include "comm/host_link.h"
 #include "comm/mpi_check.h"

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "base/shared_pages.h"
+#include "base/pages.h"
 #include "comm/mpi_session.h"
 
 namespace loratrain {
 
-/// Pages of ranks of one host that others of them read and write (base/shared_pages.h).
+/// Pages of ranks of one host that others of them read and write (base/pages.h).
 class RankPages {
   public:
     struct Shared {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/channel.h"
+#include "base/ids.h"
 
 namespace loratrain::tags {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/ids.h"
+#include "base/tensor.h"
 #include "config/adapter_form.h"
 #include "config/loss_job.h"
 #include "config/model_spec.h"

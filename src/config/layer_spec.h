@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/activation.h"
+#include "base/operators.h"
 
 namespace loratrain {
 

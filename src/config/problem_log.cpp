@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/some_of.h"
+#include "base/text.h"
 
 namespace loratrain {
 

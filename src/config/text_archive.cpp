@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/text.h"
 
 namespace loratrain {
 

@@ -7,7 +7,6 @@
 
 #include "base/archive.h"
 #include "base/error.h"
-#include "base/format_name.h"
 #include "base/text.h"
 #include "config/yaml_tree.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

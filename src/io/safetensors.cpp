@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"

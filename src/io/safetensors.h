@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "io/raw_file.h"
 
 namespace loratrain {

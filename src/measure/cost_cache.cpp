@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/version.h"
-#include "base/warn_at_failure.h"
 #include "config/text_archive.h"
 #include "io/files.h"
 #include "measure/profile_loads.h"

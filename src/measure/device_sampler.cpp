@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/plain_file.h"
-#include "base/resident_memory.h"
 #include "base/system.h"
 #include "io/files.h"
 

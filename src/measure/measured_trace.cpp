@@ -1,7 +1,7 @@
 #include "measure/measured_trace.h"
 
+#include "base/log.h"
 #include "base/text.h"
-#include "base/warn_at_failure.h"
 #include "comm/collective_values.h"
 #include "io/files.h"
 #include "plan/replica_view.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/host_pages.h"
+#include "base/pages.h"
 #include "base/system.h"
 #include "data/loader.h"
 #include "measure/lone_lane.h"

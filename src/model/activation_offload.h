@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/host_copies.h"
-#include "base/host_pages.h"
+#include "base/pages.h"
 #include "model/microbatch_tables.h"
 #include "model/transfer_record.h"
 #include "model/workspace.h"

@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/host_copies.h"
-#include "base/host_pages.h"
+#include "base/pages.h"
 #include "model/shared_layers.h"
 #include "model/transfer_record.h"
 #include "plan/memory/streamed_layers.h"

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/activity.h"
-#include "base/channel.h"
+#include "base/ids.h"
 #include "plan/plan.h"
 
 namespace loratrain {

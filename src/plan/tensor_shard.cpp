@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_limits.h"

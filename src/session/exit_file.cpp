@@ -1,7 +1,7 @@
 #include "session/exit_file.h"
 
+#include "base/log.h"
 #include "base/system.h"
-#include "base/warn_at_failure.h"
 #include "io/files.h"
 
 namespace loratrain {

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "base/warn_at_failure.h"
 #include "comm/collective.h"
 #include "io/files.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/resident_memory.h"
+#include "base/system.h"
 #include "comm/mpi_session.h"
 #include "plan/plan.h"
 #include "report/run_record.h"

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/version.h"
-#include "base/warn_at_failure.h"
 #include "config/job_yaml.h"
 #include "io/json_text.h"
 #include "plan/text/plan_text.h"

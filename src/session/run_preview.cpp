@@ -1,7 +1,7 @@
 #include "session/run_preview.h"
 
+#include "base/log.h"
 #include "base/text.h"
-#include "base/warn_at_failure.h"
 #include "config/job_words.h"
 #include "io/files.h"
 #include "plan/predict/predict.h"

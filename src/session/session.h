@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/phase_times.h"
+#include "base/task_progress.h"
 #include "comm/command_channel.h"
 #include "comm/communicator.h"
 #include "config/command_line.h"

@@ -4,7 +4,6 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/warn_at_failure.h"
 #include "comm/collective_values.h"
 #include "io/files.h"
 #include "report/status_text.h"

@@ -7,10 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/shape.h"
 #include "base/system.h"
 #include "base/task_progress.h"
-#include "base/warn_at_failure.h"
+#include "base/tensor.h"
 #include "comm/collective.h"
 #include "io/files.h"
 #include "io/json_text.h"

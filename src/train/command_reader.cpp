@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "base/background_work.h"
+#include "base/threads.h"
 
 namespace loratrain {
 

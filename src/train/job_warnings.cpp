@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "base/some_of.h"
+#include "base/text.h"
 #include "config/dead_rules.h"
 #include "io/weights/hf_notes.h"
 #include "plan/pack/batch_source.h"

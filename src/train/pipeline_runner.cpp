@@ -6,7 +6,7 @@
 
 #include "backend/range.h"
 #include "base/activity.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "plan/action_traits.h"
 #include "plan/file_share.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/background_work.h"
 #include "base/error.h"
 #include "base/system.h"
+#include "base/threads.h"
 #include "train/command.h"
 
 namespace loratrain {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/host_pages.h"
+#include "base/pages.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
 

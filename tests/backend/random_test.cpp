@@ -1,4 +1,3 @@
-#include "base/random_matrix.h"
 #include "base/rng.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"

@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "data/dataset.h"
 #include "fuzz/mutate.h"
 #include "fuzz/target.h"

@@ -2,7 +2,7 @@
 
 #include "backend/make_backend.h"
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "config/job_yaml.h"
 #include "fuzz/mutate.h"
 #include "fuzz/sample_run.h"

@@ -2,7 +2,7 @@
 
 #include "backend/make_backend.h"
 #include "base/rng.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "mpi/gather_adapter.h"
 #include "mpi/mpi_main.h"
 #include "plan/deploy/partition_layers.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/rng.h"
+#include "base/tensor.h"
 
 namespace loratrain::reference {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/activation.h"
+#include "base/operators.h"
 #include "reference/host_matrix.h"
 
 namespace loratrain::reference {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

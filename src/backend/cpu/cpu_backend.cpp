@@ -8,7 +8,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 
 namespace loratrain {

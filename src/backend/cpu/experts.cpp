@@ -5,7 +5,7 @@
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
-#include "base/expert_limits.h"
+#include "base/operators.h"
 #include "base/vector_code.h"
 
 namespace loratrain {

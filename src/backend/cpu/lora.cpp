@@ -4,7 +4,7 @@
 #include "backend/cpu/dropout_mask.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 
 namespace loratrain {

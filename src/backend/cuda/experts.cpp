@@ -8,7 +8,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
-#include "base/expert_limits.h"
+#include "base/operators.h"
 
 namespace loratrain {
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "backend/cuda/check.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/gemm_shape.h"
 #include "base/system.h"
 

@@ -1,7 +1,7 @@
 #include "backend/cuda/growing_memory.h"
 
 #include "backend/cuda/counted_memory.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/device_memory.h"
 #include "base/error.h"
 

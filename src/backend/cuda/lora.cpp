@@ -5,7 +5,7 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/table_cache.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/device_memory.h"
 #include "kernels/lora/lora_gated.h"
 

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/counted_memory.h"
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "kernels/small_table.h"
 
 namespace loratrain {

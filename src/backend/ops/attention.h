@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "backend/ops/packed_rows.h"
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/ops/lora.h"
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

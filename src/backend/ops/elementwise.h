@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "backend/ops/gemm.h"
-#include "base/activation.h"
-#include "base/tensor_view.h"
+#include "base/operators.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

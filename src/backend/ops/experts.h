@@ -4,8 +4,8 @@
 #include <span>
 
 #include "backend/ops/lora.h"
-#include "base/activation.h"
-#include "base/tensor_view.h"
+#include "base/operators.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "base/quantized.h"
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

@@ -5,7 +5,7 @@
 
 #include "backend/ops/elementwise.h"
 #include "backend/ops/packed_rows.h"
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

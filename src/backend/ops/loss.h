@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "base/shard_statistics.h"
-#include "base/tensor_view.h"
+#include "base/operators.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

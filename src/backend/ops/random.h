@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "backend/ops/lora.h"
-#include "base/random_matrix.h"
-#include "base/tensor_view.h"
+#include "base/rng.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 
@@ -32,7 +32,7 @@ struct AddNoise {
     float amplitude = 0.0F;
 };
 
-/// The matrix of base/random_matrix.h: equal bits on every backend.
+/// The matrix of base/rng.h: equal bits on every backend.
 struct FillRandom {
     TensorView target;  ///< fp32 or bf16
     RandomMatrix random;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "base/tensor_view.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

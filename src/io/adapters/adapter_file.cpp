@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/exported_adapter.h"
 #include "io/adapters/own_weights.h"

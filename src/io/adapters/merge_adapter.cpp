@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
-#include "base/shape.h"
 #include "base/task_progress.h"
+#include "base/tensor.h"
+#include "base/threads.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/own_weights.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <random>
 
-#include "base/shape.h"
+#include "base/tensor.h"
 
 namespace loratrain {
 

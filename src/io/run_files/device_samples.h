@@ -24,7 +24,7 @@ struct DeviceSample {
     double time = 0.0;     ///< seconds since 1970
     double seconds = 0.0;  ///< since this start of the run began to train
     std::int32_t rank = 0;
-    std::uint64_t resident_bytes = 0;   ///< of the process in the host's memory (resident_memory.h)
+    std::uint64_t resident_bytes = 0;   ///< of the process in the host's memory (system.h)
     std::uint64_t allocated_bytes = 0;  ///< as memory.json counts it, at this moment
     GpuReading gpu{};
 };

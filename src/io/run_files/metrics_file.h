@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/last_mean.h"
+#include "base/means.h"
 
 namespace loratrain {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/format_name.h"
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"

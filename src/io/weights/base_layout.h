@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "config/model_spec.h"
 #include "io/weights/base_writer.h"
 

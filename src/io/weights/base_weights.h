@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/random_matrix.h"
-#include "base/tensor_view.h"
+#include "base/rng.h"
+#include "base/tensor.h"
 #include "config/model_spec.h"
 #include "io/weights/base_tensors.h"
 

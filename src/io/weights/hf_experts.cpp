@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/expert_limits.h"
+#include "base/operators.h"
 
 namespace loratrain {
 

@@ -5,7 +5,7 @@
 #include "base/e4m3.h"
 #include "base/error.h"
 #include "base/quantized.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"
 #include "io/weights/quantized_parts.h"

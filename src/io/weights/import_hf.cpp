@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/shape.h"
 #include "base/task_progress.h"
+#include "base/tensor.h"
 #include "config/model_limits.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"

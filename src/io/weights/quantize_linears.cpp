@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/quantized.h"
+#include "base/threads.h"
 #include "io/float_convert.h"
 #include "io/weights/quantized_parts.h"
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/quantized.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "io/checksum.h"
 #include "io/tensor_names.h"
 #include "io/weights/base_weights.h"

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "config/job.h"
 #include "config/model_spec.h"
 #include "plan/costs.h"

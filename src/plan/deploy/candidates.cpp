@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 #include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/keep_layers.h"

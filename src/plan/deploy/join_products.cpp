@@ -1,6 +1,6 @@
 #include "plan/deploy/join_products.h"
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/frozen_layouts.h"
 

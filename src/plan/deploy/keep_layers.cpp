@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 #include "plan/cost/cost_model.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"

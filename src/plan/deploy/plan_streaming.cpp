@@ -8,8 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "base/alignment.h"
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
 #include "plan/deploy/keep_layers.h"

@@ -5,8 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "base/alignment.h"
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 #include "plan/cost/cost_model.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/layout_player.h"

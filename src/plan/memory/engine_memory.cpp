@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
 #include "kernels/lora/lora_sizes.h"

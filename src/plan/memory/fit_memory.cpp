@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 
 namespace loratrain {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/alignment.h"
-#include "base/shape.h"
+#include "base/arithmetic.h"
+#include "base/tensor.h"
 #include "plan/memory/kind_memory.h"
 #include "plan/memory/streamed_layers.h"
 

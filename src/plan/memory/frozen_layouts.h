@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 
 namespace loratrain {
 

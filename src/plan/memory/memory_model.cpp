@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <span>
 
-#include "base/shape.h"
-#include "base/shard_statistics.h"
+#include "base/operators.h"
+#include "base/tensor.h"
 #include "kernels/sizes.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/kind_memory.h"

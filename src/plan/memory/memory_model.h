@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/memory/frozen_layouts.h"
 #include "plan/replica_view.h"
 

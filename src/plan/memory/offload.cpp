@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/memory/kind_memory.h"
 
 namespace loratrain {

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "plan/place.h"
 #include "plan/replica_order.h"

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "base/parallel_for.h"
+#include "base/threads.h"
 #include "plan/pack/least_time.h"
 #include "plan/timing/pipeline_bound.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/cost/cost_model.h"
 
 namespace loratrain {

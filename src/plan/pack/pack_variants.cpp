@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
+#include "base/threads.h"
 #include "plan/pack/pack_alone.h"
 
 namespace loratrain {

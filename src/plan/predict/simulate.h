@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "base/channel.h"
+#include "base/ids.h"
 #include "plan/cost/met_shapes.h"
 #include "plan/costs.h"
 #include "plan/replica_view.h"

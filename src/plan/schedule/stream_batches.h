@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "base/numbered.h"
+#include "base/ids.h"
 #include "plan/plan.h"
 #include "plan/schedule/check_contents.h"
 

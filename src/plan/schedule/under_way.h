@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "base/numbered.h"
+#include "base/ids.h"
 #include "plan/plan.h"
 
 namespace loratrain {

@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "config/model_presets.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "base/text_table.h"
 #include "config/job_words.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"

@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "base/text_table.h"
 #include "config/job_words.h"
 #include "plan/cost/host_links.h"
 #include "plan/replica_view.h"

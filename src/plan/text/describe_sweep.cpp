@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "base/text_table.h"
 
 namespace loratrain {
 

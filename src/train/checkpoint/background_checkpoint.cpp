@@ -6,8 +6,8 @@
 #include <span>
 #include <utility>
 
-#include "base/background_work.h"
 #include "base/system.h"
+#include "base/threads.h"
 #include "train/checkpoint/adapter_transfer.h"
 
 namespace loratrain {

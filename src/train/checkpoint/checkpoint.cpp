@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "base/error.h"
-#include "base/format_name.h"
 #include "base/log.h"
 #include "config/job_yaml.h"
 #include "io/adapters/exported_adapter.h"

@@ -8,7 +8,7 @@
 
 #include "base/archive.h"
 #include "base/ids.h"
-#include "base/last_mean.h"
+#include "base/means.h"
 #include "config/job_words.h"
 
 namespace loratrain {

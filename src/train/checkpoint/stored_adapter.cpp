@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
 

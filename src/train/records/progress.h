@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/recent_mean.h"
+#include "base/means.h"
 #include "plan/plan.h"
 #include "train/adapter_table.h"
 #include "train/checkpoint/run_state.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/recent_mean.h"
+#include "base/means.h"
 #include "io/run_files/status_file.h"
 #include "plan/plan.h"
 #include "train/adapter_table.h"

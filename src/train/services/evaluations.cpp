@@ -5,7 +5,6 @@
 
 #include "base/activity.h"
 #include "base/log.h"
-#include "base/some_of.h"
 #include "base/text.h"
 #include "plan/sample_units.h"
 #include "plan/schedule/evaluations.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/activity.h"
-#include "base/background_work.h"
+#include "base/threads.h"
 #include "train/records/exports.h"
 #include "train/services/services.h"
 

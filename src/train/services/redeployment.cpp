@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/background_work.h"
+#include "base/threads.h"
 #include "train/services/services.h"
 
 namespace loratrain {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 namespace loratrain {
 namespace {
@@ -95,6 +97,37 @@ TEST(InputError, ANulCharacterDoesNotCutTheText) {
     const std::string name("nul\0after", 9);
     EXPECT_STREQ(InputError("file:3", "no '" + name + "'", "hint").what(),
                  "file:3: no 'nul\\x00after'\n    hint");
+}
+
+TEST(Clearly, ErrorsOfTheFileSystemSayWhatToDo) {
+    const auto text = [](const std::string& path) -> std::string {
+        try {
+            clearly([&] { static_cast<void>(std::filesystem::exists(path)); });
+        } catch (const InputError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(text("/"), "");
+    const std::string found = text("/x/" + std::string(5000, 'y') + "/costs.json");
+    EXPECT_NE(found.find("/costs.json (5014 characters): File name too long"), std::string::npos);
+    EXPECT_NE(found.find("give a shorter path"), std::string::npos);
+    EXPECT_LT(found.size(), 300U);
+    EXPECT_THROW(clearly([] { throw Error("other"); }), Error);
+    const auto fails = [](std::errc code, const std::string& path) {
+        clearly([&] {
+            throw std::filesystem::filesystem_error("x", path, std::make_error_code(code));
+        });
+    };
+    EXPECT_THROW(fails(std::errc::io_error, "/a"), Error);
+    try {
+        fails(std::errc::no_such_file_or_directory, "");
+        FAIL() << "did not throw";
+    } catch (const InputError& error) {
+        EXPECT_STREQ(error.what(),
+                     "working directory: No such file or directory\n    the working directory has "
+                     "been removed; change to another one");
+    }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "base/shared_lines.h"
+#include "base/plain_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "io/adapters/peft_config.h"
 #include "io/files.h"
 #include "io/tensor_names.h"

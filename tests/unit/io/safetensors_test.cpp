@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "support/files.h"
 #include "support/problems.h"
 #include "test_paths.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/tensor.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/hf_config.h"
 #include "support/files.h"

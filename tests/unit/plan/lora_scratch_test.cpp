@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/alignment.h"
+#include "base/arithmetic.h"
 #include "plan/memory/engine_memory.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/parallel_for.h"
 #include "base/rng.h"
+#include "base/threads.h"
 #include "plan/milp.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/subset_sum.h"

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "base/bisect.h"
+#include "base/arithmetic.h"
 #include "base/text.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/memory/memory_model.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "support/small_model.h"

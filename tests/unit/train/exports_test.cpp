@@ -1,7 +1,7 @@
 #include "train/records/exports.h"
 
 #include "adapter/adapter_layout.h"
-#include "base/shape.h"
+#include "base/tensor.h"
 #include "support/small_model.h"
 #include "train/checkpoint/stored_adapter.h"
 #include "unit/train/run_folder.h"

@@ -1,4 +1,8 @@
-#include "base/parallel_for.h"
+#include "base/threads.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -7,6 +11,26 @@
 #include <vector>
 
 namespace loratrain {
+
+namespace {
+
+constexpr int steps_lower = 10;  // a tenth of what another thread on the same processor gets
+constexpr int lowest = 19;
+std::atomic<int> works = 0;
+
+/// Lowers this thread's priority and frees it from the rank's processors, as far as the system
+/// allows. Linux takes the id of a thread for that of a process here.
+void step_back() {
+    const auto thread = static_cast<id_t>(gettid());
+    setpriority(PRIO_PROCESS, thread,
+                std::min(getpriority(PRIO_PROCESS, thread) + steps_lower, lowest));
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &all);
+    sched_setaffinity(0, sizeof(all), &all);
+}
+
+}  // namespace
 
 void parallel_for(std::size_t count, int threads, const std::function<void(std::size_t)>& work) {
     std::vector<std::exception_ptr> errors(count);
@@ -41,6 +65,21 @@ void share_rows(std::int64_t rows, std::int64_t cols,
         const auto s = static_cast<std::int64_t>(share);
         work(rows * s / shares, rows * (s + 1) / shares);
     });
+}
+
+BackgroundWork::BackgroundWork() {
+    thread_local bool back = false;
+    ++works;
+    if (!back) step_back();
+    back = true;
+}
+
+BackgroundWork::~BackgroundWork() {
+    --works;
+}
+
+bool has_background_work() {
+    return works > 0;
 }
 
 }  // namespace loratrain

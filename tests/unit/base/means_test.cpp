@@ -1,4 +1,4 @@
-#include "base/recent_mean.h"
+#include "base/means.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/live_region.h"
+#include "base/terminal.h"
 
 #include <gtest/gtest.h>
 

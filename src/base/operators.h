@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+namespace loratrain {
+
+/// What configurations, plans and backends agree on about operators: activations of an MLP, limits
+/// of experts, and what lanes exchange about a row of logits.
+
+/// Activation of an MLP's gate (names of HF hidden_act).
+///   silu: x / (1 + e^-x)
+///   gelu_tanh ("gelu_pytorch_tanh"): x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))
+///     (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"; Shazeer 2020 as GeGLU)
+///   xielu: for an MLP without a gate; applied to up, with two weights per layer
+///     (backend/ops/elementwise.h, Xielu)
+enum class Activation : std::uint8_t { silu, gelu_tanh, xielu };
+
+/// The most experts of a router, and the most experts per row, that kernels have room for.
+inline constexpr std::int64_t most_experts = 1024;
+inline constexpr std::int64_t most_experts_per_token = 32;
+
+/// What one lane knows of a row of logits from its own columns.
+struct ShardStatistics {
+    double largest = 0.0;  ///< logit
+    double sum = 0.0;      ///< of exp(logit - largest)
+    double target = 0.0;   ///< the target's logit if the target is among this lane's columns
+    /// Of the target: 0 = among other lanes' columns; 1 = among this lane's columns, and the
+    /// largest of them; -1 = among this lane's columns, and not the largest.
+    double standing = 0.0;
+    double logits = 0.0;  ///< sum of the logits if the loss is smoothed; else 0
+};
+
+}  // namespace loratrain

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace loratrain {
+
+/// Host memory in whole pages: of one process, or shared by the processes of a host. The pages are
+/// zero at first, in large pages where the system has them. Constructors take all the memory at
+/// once, on several threads, and throw Error if the system refuses.
+
+/// Pages of this process.
+class HostPages {
+  public:
+    HostPages() = default;
+    explicit HostPages(std::size_t bytes);
+    HostPages(HostPages&& other) noexcept { *this = std::move(other); }
+    HostPages& operator=(HostPages&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    HostPages(const HostPages&) = delete;
+    HostPages& operator=(const HostPages&) = delete;
+    ~HostPages();
+
+    char* data() const { return static_cast<char*>(data_); }
+    std::size_t bytes() const { return bytes_; }
+
+  private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+/// Pages that several processes of a host read and write: a file in memory without a name, which
+/// lasts until the last process has released it. Its size is bounded by the memory of the host, not
+/// by /dev/shm, which containers keep small.
+class SharedPages {
+  public:
+    /// New pages.
+    explicit SharedPages(std::size_t bytes);
+    /// The pages of another process, which has sent its id and its file().
+    SharedPages(pid_t process, int file, std::size_t bytes);
+    SharedPages(const SharedPages&) = delete;
+    SharedPages& operator=(const SharedPages&) = delete;
+    ~SharedPages();
+
+    char* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }
+    int file() const { return file_; }
+
+  private:
+    void map(const std::string& what);
+
+    char* data_ = nullptr;
+    std::size_t bytes_;
+    int file_ = -1;
+};
+
+}  // namespace loratrain
