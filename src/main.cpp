@@ -4,7 +4,7 @@
 #include "backend/gpu_info.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/mpi_runtime.h"
+#include "comm/mpi_session.h"
 #include "session/exit_file.h"
 #include "train/orders/stop_request.h"
 

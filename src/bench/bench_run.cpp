@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "measure/makespan_check.h"
 #include "measure/measured_trace.h"
 #include "plan/predict/simulate.h"

@@ -10,9 +10,9 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/mpi_check.h"
-#include "comm/quiet_wait.h"
+#include "comm/mpi_session.h"
 #include "comm/tags.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 

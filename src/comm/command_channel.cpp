@@ -8,10 +8,9 @@
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "comm/mpi_check.h"
-#include "comm/quiet_wait.h"
+#include "comm/mpi_session.h"
 #include "comm/tags.h"
-#include "comm/while_waiting.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 

@@ -14,8 +14,8 @@
 
 namespace loratrain {
 
-/// Texts from rank 0 to all others, in order, which it does not wait for; numbers and texts back.
-/// Main threads only. Construction and destruction are collective.
+/// A TextChannel over MPI: texts from rank 0 to all other ranks, and numbers and texts back. Rank 0
+/// does not wait for the others. Main threads only. Construction and destruction are collective.
 class CommandChannel : public TextChannel {
   public:
     explicit CommandChannel(const MpiSession& mpi);
@@ -27,17 +27,17 @@ class CommandChannel : public TextChannel {
     void send_report(std::string text) override;
     std::optional<std::string> arrived() override;
 
-    /// Root: whether a rank can take the texts up to that number, or all, though the root does
-    /// nothing more for them.
+    /// Root: true if `rank` can take the texts up to `number` (default: all) without any further
+    /// call on the root.
     bool has_reached(int rank, std::int64_t number = std::numeric_limits<std::int64_t>::max());
-    /// Root: waits until all that was posted has been taken.
+    /// Root: waits until the other ranks have taken all posted texts.
     void finish();
 
     /// Other ranks: waits for the next text; calls `meanwhile` now and then.
     std::string next(const std::function<void()>& meanwhile);
-    /// Other ranks: a number for the root, which does not have to wait for it.
+    /// Other ranks: sends a number, which the root may read later.
     void report(int number);
-    /// Root: the largest number reported so far; 0 = none.
+    /// Root: the largest number that a rank has sent so far; 0 = none.
     int reported();
 
   private:
@@ -57,7 +57,7 @@ class CommandChannel : public TextChannel {
     MPI_Comm comm_ = MPI_COMM_NULL;
     std::int64_t newest_ = 0;
     std::deque<Posted> posted_;
-    std::deque<Arriving> arriving_;  ///< posted, or on the root reported
+    std::deque<Arriving> arriving_;  ///< from the root, or on the root from the others
     std::deque<std::pair<std::unique_ptr<int>, MPI_Request>> reports_;
     int reported_ = 0;
     std::deque<std::pair<std::unique_ptr<std::string>, MPI_Request>> reporting_;

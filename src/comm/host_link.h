@@ -13,10 +13,10 @@
 
 namespace loratrain {
 
-/// Messages between two neighbouring stages on one host, through memory that both share: what is
-/// sent lies there for the other, whatever the two do. MPI without direct copies between processes
-/// (containers forbid them) moves a large message only while both ends are inside MPI, so that one
-/// waits until the other has computed something else.
+/// Messages between two neighbouring stages on one host, through memory that both share. A message
+/// lies there until the receiver takes it, whatever the two ranks do meanwhile. (MPI without direct
+/// copies between processes, which containers forbid, moves a large message only while both ranks
+/// are inside MPI, so that one waits while the other computes.)
 class HostLink {
   public:
     /// A message under way.
@@ -29,28 +29,29 @@ class HostLink {
         friend class HostLink;
         char* data_;
         std::size_t left_;
-        bool started_ = false;  ///< its length has been written, or read
+        bool started_ = false;  ///< the length has been written, or read
     };
 
-    /// With `room` bytes each way, or less where so much shared memory cannot be had; null on both
-    /// ranks where there is none. Messages may be larger. `copy`: as ByteRing takes it. Collective
-    /// over this rank and `peer`.
+    /// A link with `room` bytes each way, or less if the system has less shared memory; null on
+    /// both ranks if it has none. Messages may be larger. `copy`: as for ByteRing. Collective over
+    /// this rank and `peer`.
     static std::unique_ptr<HostLink> connect(const MpiSession& mpi, int peer, std::size_t room,
                                              const ByteCopy& copy = {});
 
     int peer() const { return peer_; }
     std::size_t bytes() const { return memory_->bytes(); }
-    /// Whether what this rank sends, or receives, over the channel goes this way: the lower rank is
-    /// the stage before.
+    /// True if this rank is the sender, or the receiver, of the channel. The lower rank is the
+    /// stage before.
     bool sends(Channel channel) const;
     bool receives(Channel channel) const { return !sends(channel); }
 
-    /// The data stay in place until the message is done. Messages of a channel are received in the
-    /// order sent, with the lengths that they were sent with (else Error, here or in advance()).
+    /// The data must stay in place until the message is done. Messages of a channel are received in
+    /// the order in which they were sent, with the same lengths; otherwise this or advance() throws
+    /// Error.
     std::shared_ptr<const Message> send(const void* data, std::size_t bytes, Channel channel);
     std::shared_ptr<const Message> receive(void* data, std::size_t bytes, Channel channel);
 
-    /// Moves what can be moved now; whether anything was.
+    /// Moves the bytes that can be moved now; true if there were any.
     bool advance();
 
   private:
@@ -59,7 +60,7 @@ class HostLink {
         bool sends;
         std::deque<std::shared_ptr<Message>> queue;
     };
-    /// Bytes that the rings of channels hold.
+    /// Capacity in bytes of each channel's ring.
     using Capacities = std::array<std::size_t, 3>;
 
     HostLink(std::unique_ptr<SharedMemory> memory, const Capacities& capacities, int peer,

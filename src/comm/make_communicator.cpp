@@ -1,9 +1,7 @@
 #include <cstring>
 
 #include "comm/communicator.h"
-#include "comm/mpi_rank_group.h"
-#include "comm/nccl_communicator.h"
-#include "comm/nccl_rank_group.h"
+#include "comm/rank_groups.h"
 
 namespace loratrain {
 

@@ -7,10 +7,9 @@
 #include "base/threads.h"
 #include "comm/communicator.h"
 #include "comm/host_link.h"
-#include "comm/mpi_check.h"
-#include "comm/quiet_wait.h"
+#include "comm/mpi_session.h"
 #include "comm/tags.h"
-#include "comm/while_waiting.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 

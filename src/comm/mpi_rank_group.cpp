@@ -1,4 +1,4 @@
-#include "comm/mpi_rank_group.h"
+#include "comm/rank_groups.h"
 
 #include <algorithm>
 #include <chrono>
@@ -7,8 +7,8 @@
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "comm/mpi_check.h"
-#include "comm/quiet_wait.h"
+#include "comm/mpi_session.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 

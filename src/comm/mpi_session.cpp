@@ -11,13 +11,12 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "comm/mpi_check.h"
 
 namespace loratrain {
 
 namespace {
 
-/// What a test takes for a rank's host.
+/// Replaces the name of a rank's host, for tests.
 constexpr const char* host_variable = "LORATRAIN_HOST";
 
 std::vector<std::string> gather_hosts(MPI_Comm comm, int size) {
@@ -40,7 +39,7 @@ std::vector<std::string> gather_hosts(MPI_Comm comm, int size) {
     return hosts;
 }
 
-/// Those that this process may run on.
+/// The processors on which this process may run.
 cpu_set_t bound_processors() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -54,7 +53,7 @@ int processors_of_all(MPI_Comm node) {
     return CPU_COUNT(&set);
 }
 
-/// The part of a communicator that shares memory and the name of its host.
+/// The ranks of a communicator that share this rank's memory and host name.
 class Node {
   public:
     Node(MPI_Comm comm, int rank, const std::vector<std::string>& hosts) {
@@ -81,7 +80,7 @@ int wanted_threads(const char* text) {
     return static_cast<int>(std::clamp<long>(number, 0, std::numeric_limits<int>::max()));
 }
 
-/// What abort() does, once.
+/// Something that abort() does, at most once.
 template <class... Arguments>
 class AbortHook {
   public:
@@ -103,7 +102,7 @@ class AbortHook {
 AbortHook<> first_at_abort;
 AbortHook<int> then_at_abort;
 
-/// OpenMP ends the program without a word where it cannot start so many.
+/// Refuses numbers of threads for which OpenMP would end the program without a message.
 void check_threads(int threads, int processors, const char* wanted) {
     constexpr int always_allowed = 256;
     const int most = std::max(always_allowed, 4 * processors);
@@ -198,6 +197,26 @@ int threads_per_rank(const MpiSession& mpi, int host_size) {
     const int bound = CPU_COUNT(&set);
     const bool bound_apart = bound * host_size <= mpi.host_processors();
     return bound_apart ? bound : std::max(1, mpi.host_processors() / host_size);
+}
+
+MpiRuntime::Library::Library(int* argc, char*** argv) {
+    int provided = 0;
+    MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided));
+    MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+}
+
+MpiRuntime::Library::~Library() {
+    MPI_Finalize();
+}
+
+MpiRuntime::MpiRuntime(int* argc, char*** argv) : library_(argc, argv) {}
+
+std::string MpiRuntime::library_version() {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    const std::string version(text.data());
+    return version.substr(0, version.find(','));
 }
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "comm/nccl_communicator.h"
+#include "comm/communicator.h"
 
 #ifdef LORATRAIN_WITH_NCCL
 
@@ -15,11 +15,11 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 #include "comm/nccl_check.h"
 #include "comm/stream_flags.h"
 #include "comm/tags.h"
-#include "comm/while_waiting.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 
@@ -367,8 +367,6 @@ std::string nccl_version() {
 }  // namespace loratrain
 
 #else
-
-#include "base/error.h"
 
 namespace loratrain {
 

@@ -1,11 +1,11 @@
-#include "comm/device_exchange.h"
+#include "comm/rank_exchange.h"
 
 #ifdef LORATRAIN_WITH_NCCL
 
 #include <vector>
 
 #include "base/device_memory.h"
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 #include "comm/nccl_check.h"
 
 namespace loratrain {

@@ -1,9 +1,9 @@
-#include "comm/nccl_rank_group.h"
+#include "comm/rank_groups.h"
 
 #ifdef LORATRAIN_WITH_NCCL
 
 #include "base/device_memory.h"
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 #include "comm/nccl_check.h"
 
 namespace loratrain {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 
 namespace loratrain {
 

@@ -8,28 +8,34 @@
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <utility>
 
-#include "comm/mpi_check.h"
+#include "base/error.h"
+#include "comm/collective.h"
+#include "comm/mpi_session.h"
 #include "comm/tags.h"
 
 namespace loratrain {
 
 namespace {
 
-using Name = std::array<char, 32>;  ///< ends with 0; empty = of nothing
+using Name = std::array<char, 32>;  ///< ends with 0; empty = no memory
 
-/// No other memory has it, on whatever host: who can open it has the right one.
-Name random_name() {
+std::uint64_t random_token() {
     std::random_device device;
-    const std::uint64_t number = std::uint64_t{device()} << 32U | device();
+    return std::uint64_t{device()} << 32U | device();
+}
+
+/// A name that no other memory has on any host: a process that can open it has the right memory.
+Name random_name() {
     Name name{};
-    std::snprintf(name.data(), name.size(), "/loratrain-%016" PRIx64, number);
+    std::snprintf(name.data(), name.size(), "/loratrain-%016" PRIx64, random_token());
     return name;
 }
 
-/// Null where it cannot be had.
+/// Null if the system refuses.
 std::unique_ptr<SharedMemory> map(const Name& name, std::size_t bytes, int create) {
     const int file = shm_open(name.data(), O_RDWR | create, S_IRUSR | S_IWUSR);
     if (file < 0) return nullptr;
@@ -43,7 +49,7 @@ std::unique_ptr<SharedMemory> map(const Name& name, std::size_t bytes, int creat
     return std::make_unique<SharedMemory>(data, bytes);
 }
 
-/// The name goes with this object.
+/// New memory whose name is removed with this object.
 class Offer {
   public:
     explicit Offer(std::size_t bytes)
@@ -78,6 +84,22 @@ std::unique_ptr<SharedMemory> accept_from(const MpiSession& mpi, int peer, std::
     return memory;
 }
 
+/// What a rank sends the others about its pages. The token stands at the beginning of the pages
+/// until all ranks have checked it, since a process in another container may have the same id.
+struct PagesOffer {
+    pid_t process = 0;
+    int file = -1;
+    std::uint64_t bytes = 0;
+    std::uint64_t token = 0;
+};
+template <class Archive>
+void fields(Archive& archive, PagesOffer& offer) {
+    archive("process", offer.process);
+    archive("file", offer.file);
+    archive("bytes", offer.bytes);
+    archive("token", offer.token);
+}
+
 }  // namespace
 
 std::unique_ptr<SharedMemory> SharedMemory::connect(const MpiSession& mpi, int peer,
@@ -88,6 +110,39 @@ std::unique_ptr<SharedMemory> SharedMemory::connect(const MpiSession& mpi, int p
 
 SharedMemory::~SharedMemory() {
     munmap(data_, bytes_);
+}
+
+RankPages::Shared RankPages::connect(const MpiSession& mpi, std::size_t bytes,
+                                     const std::vector<int>& wanted) {
+    auto shared = std::make_unique<RankPages>();
+    PagesOffer own{getpid(), -1, bytes, random_token()};
+    const std::string none = shared_refusal(mpi, [&] {
+        if (bytes == 0) return;
+        const auto& pages = shared->pages_[mpi.rank()] = std::make_unique<SharedPages>(bytes);
+        own.file = pages->file();
+        std::memcpy(pages->data(), &own.token, sizeof own.token);
+    });
+    if (!none.empty()) return {nullptr, none};
+    const std::vector<PagesOffer> offers = gather(mpi, own);
+    const std::string refusal = shared_refusal(mpi, [&] {
+        for (const int rank : wanted) {
+            if (rank == mpi.rank()) continue;
+            const PagesOffer& offer = offers[static_cast<std::size_t>(rank)];
+            auto pages = std::make_unique<SharedPages>(offer.process, offer.file, offer.bytes);
+            const bool same = std::memcmp(pages->data(), &offer.token, sizeof offer.token) == 0;
+            if (!same) throw Error(cat("the pages found are not those of rank ", rank));
+            shared->pages_[rank] = std::move(pages);
+        }
+    });
+    if (!refusal.empty()) return {nullptr, refusal};
+    if (bytes > 0) std::memset(shared->of(mpi.rank()), 0, sizeof own.token);
+    return {std::move(shared), ""};
+}
+
+std::vector<int> RankPages::ranks() const {
+    std::vector<int> ranks;
+    for (const auto& [rank, pages] : pages_) ranks.push_back(rank);
+    return ranks;
 }
 
 }  // namespace loratrain

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 #include "comm/tags.h"
 
 namespace loratrain {

@@ -4,27 +4,27 @@
 
 namespace loratrain::tags {
 
-/// All MPI tags. A tag keeps kinds of messages apart that the same two ranks exchange in one
-/// communicator; messages of one kind keep their order. What goes on while others set up or end has
-/// a communicator of its own besides (the commands; the messages of the pipeline, those of one
-/// Communicator), so that only tags of one group below must differ; they differ all the same, for a
-/// message's tag to name its kind in a debugger. Take the next free number of a group for a new
-/// kind.
+/// All MPI tags. A tag separates kinds of messages that two ranks exchange in one communicator;
+/// messages of one kind keep their order. Commands, and the messages of each Communicator, have an
+/// MPI communicator of their own, since they go on while other ranks set up or end. So only tags of
+/// one group below must differ; all differ, so that a tag names its kind in a debugger. Take the
+/// next free number of a group for a new kind.
 
-/// Commands, in a communicator of the CommandChannel.
+/// Commands, in the CommandChannel's MPI communicator.
 inline constexpr int command = 1;
 inline constexpr int command_report = 2;
 inline constexpr int command_report_text = 3;
 
-/// Within the session's communicator, by calls that both ends make: one after another.
+/// In the session's MPI communicator, by calls that both ranks make in the same order.
 inline constexpr int floats = 77;  ///< collective.h
 inline constexpr int nccl_id = 90;
 inline constexpr int memory_name = 91;  ///< shared_memory.h
 inline constexpr int memory_answer = 92;
 inline constexpr int flags_work = 93;  ///< stream_flags.h
 
-/// Messages of the pipeline, in a communicator of the Communicator: one tag per channel, the sender
-/// tells links apart. 100 to 102 carry the data over MPI, 120 to 122 say that NCCL's are queued.
+/// Messages of the pipeline, in the Communicator's MPI communicator: a tag per channel; the sender
+/// distinguishes links. 100 to 102 carry data over MPI; 120 to 122 report that a send is queued
+/// with NCCL.
 constexpr int pipeline(Channel channel) {
     return 100 + static_cast<int>(channel);
 }

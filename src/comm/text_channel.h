@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// Texts from a root to all others, in order, and texts back: none waits for another. Over MPI
-/// CommandChannel is one.
+/// Texts from a root to all other ranks, in order, and texts back. No rank waits for another.
+/// CommandChannel is the one over MPI.
 class TextChannel {
   public:
     TextChannel() = default;
@@ -15,17 +15,17 @@ class TextChannel {
     TextChannel(const TextChannel&) = delete;
     TextChannel& operator=(const TextChannel&) = delete;
 
-    /// Root: on its way to every rank when it returns; the number of the text, counted from 1.
+    /// Root: sends a text to every rank; returns its number, counted from 1.
     virtual std::int64_t post(std::string text) = 0;
-    /// Root: lets texts travel on; to be called now and then while some are under way.
+    /// Root: advances texts that are under way; call it now and then.
     virtual void progress() = 0;
-    /// Root: the next text that was reported, in the order of each rank; none = none is there as a
-    /// whole. Waits for no rank, which may wait for this one.
+    /// Root: the next report, in each rank's order; none if no whole report has arrived. Does not
+    /// wait, since the sender may wait for this rank.
     virtual std::optional<std::string> next_report() = 0;
 
-    /// Other ranks: a text for the root, which does not have to wait for it.
+    /// Other ranks: sends a report, which the root may read later.
     virtual void send_report(std::string text) = 0;
-    /// Other ranks: the next text; none = it is not there as a whole. Waits for no rank.
+    /// Other ranks: the next text; none if no whole text has arrived. Does not wait.
     virtual std::optional<std::string> arrived() = 0;
 };
 

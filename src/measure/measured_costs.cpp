@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/system.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "measure/cost_cache.h"
 #include "measure/measured_trace.h"
 #include "measure/profile_costs.h"

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "io/files.h"
 #include "plan/replica_view.h"
 

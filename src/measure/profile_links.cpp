@@ -9,7 +9,7 @@
 
 #include "base/system.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "measure/median.h"
 #include "plan/cost_fields.h"
 #include "plan/memory/memory_model.h"

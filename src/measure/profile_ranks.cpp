@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "plan/cost_fields.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "measure/profile_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/place.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "config/inbox_yaml.h"
 #include "train/orders/inbox.h"
 

@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "backend/host_copies.h"
 #include "comm/mpi_session.h"
-#include "comm/rank_pages.h"
+#include "comm/shared_memory.h"
 #include "model/shared_layers.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/place.h"

@@ -1,8 +1,8 @@
 #include "session/libraries.h"
 
 #include "backend/make_backend.h"
-#include "comm/mpi_runtime.h"
-#include "comm/nccl_communicator.h"
+#include "comm/communicator.h"
+#include "comm/mpi_session.h"
 #include "io/hdf5_version.h"
 
 namespace loratrain {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "config/job_yaml.h"
 #include "plan/deployments/usual_way.h"
 #include "session/cluster.h"

@@ -4,7 +4,7 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "io/files.h"
 #include "report/status_text.h"
 #include "session/cluster.h"

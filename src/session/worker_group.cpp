@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "config/job_words.h"
 #include "plan/sweep/deploy_sweep.h"
 #include "session/cluster.h"

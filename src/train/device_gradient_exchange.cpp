@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/device_exchange.h"
+#include "comm/rank_exchange.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {

@@ -7,7 +7,7 @@
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "data/prompts.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"

@@ -6,7 +6,7 @@
 
 #include "base/activity.h"
 #include "base/text.h"
-#include "comm/collective_values.h"
+#include "comm/collective.h"
 #include "data/loader.h"
 #include "io/json_text.h"
 #include "plan/place.h"

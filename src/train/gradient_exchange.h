@@ -22,7 +22,7 @@ namespace loratrain {
 /// same order; construction and destruction are collective too.
 ///
 /// A rank's part of the exchange goes on in poll() and finish() alone, and others need it to end
-/// theirs: whoever waits for another rank has to poll meanwhile (comm/while_waiting.h).
+/// theirs: whoever waits for another rank has to poll meanwhile (comm/waiting.h).
 class GradientExchange {
   public:
     virtual ~GradientExchange() = default;

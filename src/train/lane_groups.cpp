@@ -1,6 +1,6 @@
 #include "train/lane_groups.h"
 
-#include "comm/communicator.h"
+#include "comm/rank_groups.h"
 #include "plan/place.h"
 #include "plan/tensor_shard.h"
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/activity.h"
-#include "comm/while_waiting.h"
+#include "comm/waiting.h"
 
 namespace loratrain {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/while_waiting.h"
+#include "comm/waiting.h"
 #include "data/loader.h"
 #include "measure/trace_recorder.h"
 #include "model/stage.h"

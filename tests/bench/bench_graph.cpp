@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bench/bench_case.h"
-#include "comm/mpi_runtime.h"
+#include "comm/mpi_session.h"
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/schedule/plan_window.h"

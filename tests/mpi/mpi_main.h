@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "comm/collective.h"
-#include "comm/mpi_runtime.h"
+#include "comm/mpi_session.h"
 #include "support/skip_code.h"
 
 namespace loratrain::mpi_test {

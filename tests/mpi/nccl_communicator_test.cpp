@@ -1,4 +1,4 @@
-#include "comm/nccl_communicator.h"
+#include "comm/communicator.h"
 
 #include <chrono>
 #include <iostream>
@@ -7,7 +7,7 @@
 
 #include "backend/make_backend.h"
 #include "base/system.h"
-#include "comm/nccl_rank_group.h"
+#include "comm/rank_groups.h"
 #include "measure/profile_links.h"
 #include "mpi/gpu_ranks.h"
 #include "mpi/mpi_main.h"

@@ -1,4 +1,4 @@
-#include "comm/nccl_rank_group.h"
+#include "comm/rank_groups.h"
 
 #include <algorithm>
 #include <cmath>

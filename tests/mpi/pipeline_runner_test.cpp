@@ -4,7 +4,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "comm/mpi_check.h"
+#include "comm/mpi_session.h"
 #include "mpi/mpi_main.h"
 #include "mpi/shared_temp_dir.h"
 #include "plan/schedule/schedule_stream.h"

@@ -1,4 +1,4 @@
-#include "comm/mpi_rank_group.h"
+#include "comm/rank_groups.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "comm/rank_pages.h"
+#include "comm/shared_memory.h"
 
 #include <cstdint>
 #include <vector>
