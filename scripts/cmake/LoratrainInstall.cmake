@@ -3,6 +3,7 @@
 #   bin/loratrain                               the program
 #   share/man/man1, share/bash-completion       its page and completion, made from its help and keys
 #   share/modulefiles/loratrain/VERSION         for Environment Modules and Lmod
+#   share/doc/loratrain                         README.md, what has changed, and the pages of jobs/
 #   share/loratrain/{slurm,jobs,inputs,scripts} as in the repository, and found from each other so
 include(GNUInstallDirs)
 
@@ -39,14 +40,17 @@ install(TARGETS loratrain RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(FILES "${pages}/loratrain.1" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1")
 install(FILES "${pages}/loratrain.bash" DESTINATION "${completions}" RENAME loratrain)
 install(FILES "${pages}/modulefile" DESTINATION "${modulefiles}" RENAME "${PROJECT_VERSION}")
-install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES README.md src/CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY jobs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING
+        PATTERN "*.md" PATTERN "*.svg" PATTERN papers EXCLUDE)
 install(DIRECTORY jobs inputs DESTINATION "${data}")
 install(DIRECTORY slurm/ DESTINATION "${data}/slurm" USE_SOURCE_PERMISSIONS
         PATTERN machine.sh EXCLUDE)
 install(DIRECTORY scripts/dataprep DESTINATION "${data}/scripts" PATTERN __pycache__ EXCLUDE)
 install(FILES scripts/requirements.txt scripts/mpi_environment.sh DESTINATION "${data}/scripts")
 install(PROGRAMS scripts/quickstart.sh scripts/prepare_data.py scripts/ask_adapter.py
-                 scripts/check_peft_export.py scripts/export_metrics.py
+                 scripts/check_peft_export.py scripts/exact_match.py scripts/export_metrics.py
+                 scripts/fetch_real_model.py
                  scripts/tune_with_optuna.py scripts/tune_with_peft.py
         DESTINATION "${data}/scripts")
 

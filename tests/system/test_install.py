@@ -81,6 +81,14 @@ class Installed(JobTest):
         for key in re.findall(r"^\| `(\w+)` ", direct("--keys").stdout, re.M):
             self.assertIn(f" {key} (", text)
 
+    def test_pages_for_users(self):
+        folder = self.prefix / "share/doc/loratrain"
+        pages = [folder / "README.md", *(folder / "jobs").glob("*.md")]
+        self.assertEqual({page.name for page in pages}, {page.name for page in (SOURCE / "jobs").glob("*.md")})
+        for page in pages:
+            for link in re.findall(r"\]\(((?:jobs/)?\w+\.(?:md|svg))\b", page.read_text()):
+                self.assertTrue((page.parent / link).exists(), f"{page}: {link}")
+
     @needs("groff")
     def test_page_is_sound(self):
         process = self.succeed(command("groff", "-man", "-ww", "-z", "-Tutf8", self.page))
