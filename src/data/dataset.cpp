@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
-#include "io/tokens/joined_tokens.h"
+#include "io/tokens/token_file.h"
 #include "plan/pack/sample_order.h"
 
 namespace loratrain {

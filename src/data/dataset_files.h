@@ -1,19 +1,43 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "base/error.h"
-#include "data/loader.h"
+#include "data/dataset.h"
+#include "plan/plan.h"
 
 namespace loratrain {
 
-/// Samples that a split takes of `samples`; 0 when it would leave none to train on.
+/// The datasets of a job, opened, and what is taken from them beside training.
+
+struct DatasetFiles {
+    std::vector<Dataset> train;                  ///< by DatasetId
+    std::vector<std::unique_ptr<Dataset>> eval;  ///< by DatasetId, null = none
+};
+
+/// Number of samples that a split holds out of `samples`; 0 if none would be left to train on.
 std::int64_t held_out_samples(const EvalSplit& split, std::int64_t samples);
 
-/// Opens the files of the job's datasets that `files` does not have yet, in order; every problem of
-/// every file goes to `problems` (then `files` is of no use). Splits are drawn by run.seed.
+/// Opens the datasets of the job that `files` does not have yet, in order. Splits are drawn with
+/// run.seed. Adds every problem of every file to `problems`; then `files` must not be used.
 void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems);
 
-/// What planning knows of dataset `id` of `files`, whose files `job` names.
+/// What planning needs to know of a dataset; `job` names its files.
 DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job = {});
+
+/// The beginning of a text that an adapter continues: a sample's tokens before its first target.
+struct Prompt {
+    std::int64_t sample = 0;  ///< in the evaluation data
+    std::vector<std::int32_t> tokens;
+    std::vector<std::int32_t> reference;  ///< the sample's targets behind the prompt
+};
+
+/// Prompts of the first `most` samples; of groups (pairs of preferences, ...) their first samples.
+/// InputError naming `dataset` if samples have no token before their first target.
+std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset);
 
 }  // namespace loratrain

@@ -10,30 +10,32 @@
 
 namespace loratrain {
 
-/// An example with a label as it stands in its file, not cut yet.
+/// Groups of labelled examples (loss kto): examples, and KL samples from which KL is estimated.
+
+/// An example with a label as it stands in its file, not truncated.
 struct Example {
     std::int32_t tokens = 0;
     std::int32_t prompt = 0;  ///< tokens before the completion
     bool undesirable = false;
 };
 
-/// Of a labelled sample. Throws InputError at `where` unless its labels are -100 over the prompt
-/// and its ids over a completion, which goes to the end.
+/// The example of a labelled sample. Throws InputError at `where` unless labels are -100 in the
+/// prompt, and equal to the ids in a completion that reaches to the end.
 Example example_of(const std::string& where, const TokenSample& sample);
 
-/// How examples with labels become the groups of DatasetInfo: k neighbours, then a KL sample of
-/// each: its prompt with the completion of the one before it among the k (of the first: of the
-/// last), as TRL pairs them to estimate KL. Samples longer than the limit are cut. All functions
-/// are of group order: example 0 .. k-1, KL sample 0 .. k-1, and so on.
+/// Groups of k neighbouring examples with a KL sample for each example. A group has 2k samples:
+/// example 0 .. k-1, then KL sample 0 .. k-1. KL sample i has the prompt of example i and the
+/// completion of example i - 1 (for i = 0 of example k - 1), as TRL pairs them. Samples longer than
+/// the limit are truncated.
 class KlGroups {
   public:
-    /// `examples` are whole groups of k.
     KlGroups() = default;
+    /// The number of examples is a multiple of k.
     KlGroups(std::vector<Example> examples, std::int64_t k, std::int64_t most_tokens);
 
     bool empty() const { return examples_.empty(); }
     std::vector<SampleInfo> infos() const;
-    /// The sample at `place`, cut; `read` gives an example whole.
+    /// The sample at `place`, truncated; read(i) returns example i as a whole.
     template <class Read>
     TokenSample sample(std::int64_t place, const Read& read) const {
         const auto [prompt, completion] = parts(place);
@@ -44,7 +46,7 @@ class KlGroups {
     const std::vector<Example>& examples() const { return examples_; }
 
   private:
-    /// The examples whose prompt and completion it has.
+    /// The examples that give the sample at `place` its prompt and its completion.
     std::pair<std::int64_t, std::int64_t> parts(std::int64_t place) const;
     TokenSample joined(const TokenSample& prompt, std::int64_t of_prompt,
                        const TokenSample& completion, std::int64_t of_completion) const;

@@ -10,8 +10,9 @@
 
 namespace loratrain {
 
-/// Problems of one file of which the first `limit` are listed, and at most `most_alike` that say
-/// the same, as of lines that are all of one wrong kind; the rest is counted.
+/// Problems of one file, with a limit to how many are listed; the others are counted. At most
+/// `limit` are listed, and at most `most_alike` with the same text, such as those of lines that are
+/// all wrong in the same way.
 class CappedProblems {
   public:
     static constexpr std::size_t default_limit = 20;
@@ -51,7 +52,7 @@ class CappedProblems {
     }
 
   private:
-    /// Those listed that say the same.
+    /// Listed problems with the same text.
     struct Kind {
         std::string what;
         std::size_t count = 0;

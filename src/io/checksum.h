@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// Streaming XXH64 (seed 0) of bytes: detects truncation and corruption, not tampering.
+/// XXH64 (seed 0) of bytes that come in parts. Detects truncation and corruption, not tampering.
 class Checksum {
   public:
     Checksum();

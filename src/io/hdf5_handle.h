@@ -10,8 +10,10 @@
 
 namespace loratrain {
 
-/// Held around every use of HDF5, which is not thread-safe in all builds; also keeps the library
-/// from printing errors by itself.
+/// HDF5 in C++: a lock, owners of identifiers, files, types, attributes, slabs.
+
+/// A lock for every use of HDF5, which is not thread-safe in all builds. While it is held, the
+/// library prints no errors.
 class Hdf5Lock {
   public:
     Hdf5Lock();
@@ -33,7 +35,7 @@ class Hdf5Handle {
 
     hid_t get() const { return id_; }
     explicit operator bool() const { return id_ >= 0; }
-    /// False when HDF5 could not close, for example because buffered data cannot be written.
+    /// False if HDF5 could not close it, for example because buffered data cannot be written.
     bool close();
 
   private:
@@ -44,15 +46,15 @@ class Hdf5Handle {
 /// The innermost message of HDF5's error stack.
 std::string hdf5_reason();
 
-/// Opens for reading; InputError when missing, not HDF5, truncated, or with links that lead into
-/// other files (what else HDF5 keeps elsewhere: hdf5_storage.h).
+/// Opens a file for reading. InputError if it is missing, is not HDF5, is truncated, or has links
+/// into other files. (storage_problem() finds data in other files.)
 Hdf5Handle open_hdf5_file(const std::string& path);
-/// Creates anew, in a format that HDF5 1.8 and later read; Error naming the path.
+/// Creates a new file in a format that HDF5 1.8 and later read. Error naming the path.
 Hdf5Handle create_hdf5_file(const std::string& path);
 
-/// The handle if valid, else an Error "where: cannot DO: reason".
+/// Returns the handle if it is valid; else throws Error "where: cannot ACTION: reason".
 Hdf5Handle checked(Hdf5Handle handle, const std::string& where, const std::string& action);
-/// An Error "where: cannot DO: reason" if a call's status says failure.
+/// Throws Error "where: cannot ACTION: reason" if a call's status is a failure.
 void check_status(herr_t status, const std::string& where, const std::string& action);
 
 /// Names of the root group's links, sorted.
@@ -60,12 +62,12 @@ std::vector<std::string> root_names(hid_t file);
 
 /// bfloat16 as an HDF5 float type: 16 bits, sign 15, exponent 8 bits at 7 (bias 127), mantissa 7.
 Hdf5Handle make_bf16_type();
-/// True for that layout in either byte order.
+/// True for the layout of make_bf16_type() in either byte order.
 bool is_bf16_type(hid_t type);
 /// True for IEEE floats of 32 bits in either byte order.
 bool is_f32_type(hid_t type);
 
-/// Text attribute of fixed or variable length; none when missing or not a text.
+/// Text attribute of fixed or variable length; none if it is missing or no text.
 std::optional<std::string> read_text_attribute(hid_t object, const std::string& name);
 void write_text_attribute(hid_t object, const std::string& name, const std::string& value,
                           const std::string& where);
@@ -73,8 +75,8 @@ void write_text_attribute(hid_t object, const std::string& name, const std::stri
 /// Extents of a dataset.
 std::vector<std::int64_t> dataset_shape(hid_t dataset);
 
-/// Reads [first, first + count) along the first axis (all of the others) as `memory_type`.
-/// InputError at `where` when the data are damaged.
+/// Reads elements [first, first + count) of the first axis, and all elements of the other axes, as
+/// `memory_type`. InputError at `where` if the data are damaged.
 void read_hdf5_slab(hid_t dataset, hid_t memory_type, std::int64_t first, std::int64_t count,
                     void* target, const std::string& where);
 

@@ -1,16 +1,98 @@
 #include "io/hdf5_storage.h"
 
+#include <zlib.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/text.h"
-#include "io/hdf5_filters.h"
 #include "io/hdf5_handle.h"
 
 namespace loratrain {
 
 namespace {
+
+constexpr std::uint64_t fletcher32_bytes = 4;
+
+std::optional<std::uint64_t> inflated_bytes(std::span<const std::byte> stored, std::uint64_t most) {
+    std::vector<Bytef> inflated(most + 1);
+    uLongf bytes = inflated.size();
+    const int status = ::uncompress(inflated.data(), &bytes,
+                                    reinterpret_cast<const Bytef*>(stored.data()), stored.size());
+    if (status != Z_OK || bytes > most) return std::nullopt;
+    return bytes;
+}
+
+/// The filters of a dataset's chunks. HDF5 itself does not check the size of a chunk after its
+/// filters are undone, and reads beyond its memory if the chunk is too short.
+class ChunkFilters {
+  public:
+    /// `properties`: the dataset's creation properties.
+    explicit ChunkFilters(hid_t properties);
+
+    /// Why chunks cannot be read: a filter other than shuffle, fletcher32 and deflate (gzip), a
+    /// filter that this HDF5 lacks, or deflate twice; "" = they can be read.
+    const std::string& problem() const { return problem_; }
+
+    bool empty() const { return filters_.empty(); }
+
+    /// True if a stored chunk's size depends on its contents.
+    bool compress() const { return compress_; }
+
+    /// Bytes that the filters other than compression add to a chunk.
+    std::uint64_t added_bytes() const { return added_; }
+
+    /// Bytes of a chunk after its filters are undone; none if that fails or gives more than `most`
+    /// bytes. Bit i of `skipped`: the chunk was stored without filter i.
+    std::optional<std::uint64_t> undone_bytes(std::span<const std::byte> stored,
+                                              std::uint32_t skipped, std::uint64_t most) const;
+
+  private:
+    std::vector<H5Z_filter_t> filters_;
+    std::string problem_;
+    bool compress_ = false;
+    std::uint64_t added_ = 0;
+};
+
+ChunkFilters::ChunkFilters(hid_t properties) {
+    for (int i = 0; i < H5Pget_nfilters(properties); ++i) {
+        unsigned flags = 0;
+        std::size_t values = 0;
+        const H5Z_filter_t filter = H5Pget_filter2(properties, static_cast<unsigned>(i), &flags,
+                                                   &values, nullptr, 0, nullptr, nullptr);
+        const bool deflates = filter == H5Z_FILTER_DEFLATE;
+        const bool sums = filter == H5Z_FILTER_FLETCHER32;
+        const bool known = sums || filter == H5Z_FILTER_SHUFFLE || (deflates && !compress_);
+        if (!known || H5Zfilter_avail(filter) <= 0) {
+            problem_ = cat("needs filter ", filter,
+                           ": can be read with gzip (once), shuffle and fletcher32 only");
+        }
+        if (sums) added_ += fletcher32_bytes;
+        compress_ = compress_ || deflates;
+        filters_.push_back(filter);
+    }
+}
+
+std::optional<std::uint64_t> ChunkFilters::undone_bytes(std::span<const std::byte> stored,
+                                                        std::uint32_t skipped,
+                                                        std::uint64_t most) const {
+    std::uint64_t bytes = stored.size();
+    for (std::size_t i = filters_.size(); i-- > 0;) {
+        if ((skipped >> i & 1U) != 0) continue;
+        if (filters_[i] == H5Z_FILTER_FLETCHER32) {
+            if (bytes < fletcher32_bytes) return std::nullopt;
+            bytes -= fletcher32_bytes;
+        } else if (filters_[i] == H5Z_FILTER_DEFLATE) {
+            const auto inflated = inflated_bytes(stored.first(bytes), most + added_);
+            if (!inflated) return std::nullopt;
+            bytes = *inflated;
+        }
+    }
+    return bytes;
+}
 
 /// More than any filter of HDF5 saves (deflate: 1032).
 constexpr std::uint64_t largest_compression = 2048;

@@ -9,25 +9,25 @@
 
 namespace loratrain {
 
-/// Typed access to the keys of a JSON object: null counts as missing, and every wrong type or
-/// value becomes a problem at `where` that names the key (with `prefix` before it) and the value.
+/// Typed access to the keys of a JSON object. null counts as missing. Every wrong type or value
+/// becomes a problem at `where` that names the key, with `prefix` in front, and the value.
 class JsonReader {
   public:
     JsonReader(const Json& object, std::string where, std::string prefix, Problems& problems);
 
-    /// The value, or null where the key is missing.
+    /// The value; null if the key is missing.
     const Json& get(const char* key) const;
     bool has(const char* key) const { return !get(key).is_null(); }
     bool contains(const char* key) const { return object_.contains(key); }
 
     std::optional<std::int64_t> count(const char* key);  ///< whole, 1 .. 2^31 - 1
-    std::int64_t required_count(const char* key);        ///< 0 where refused
+    std::int64_t required_count(const char* key);        ///< 0 if refused
     std::optional<double> positive(const char* key);
-    double required_positive(const char* key);  ///< 1 where refused
+    double required_positive(const char* key);  ///< 1 if refused
     bool flag(const char* key);
     std::string text(const char* key);
 
-    /// "KEY is VALUE, rule".
+    /// Adds the problem "KEY is VALUE, rule".
     void wrong(const char* key, const std::string& rule, const std::string& hint = "");
     void missing(const char* key);
     void add(const std::string& what, const std::string& hint = "");

@@ -9,7 +9,7 @@ namespace loratrain {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  ///< keys in the order in which they were added
 
-/// What readers of the program's own files do not accept, besides what the library refuses.
+/// Raised by readers of the program's own files for values that the library would accept.
 class JsonRefusal : public OrderedJson::exception {
   public:
     explicit JsonRefusal(const std::string& what) : OrderedJson::exception(own_id, what.c_str()) {}
@@ -18,28 +18,27 @@ class JsonRefusal : public OrderedJson::exception {
     static constexpr int own_id = 600;  // the library's are below
 };
 
-/// Parses a JSON document; bad syntax (at "where:line", with this hint), keys given twice and
-/// nesting so deep that the library's recursion would end the program are InputErrors.
+/// Parses a JSON document. InputError for bad syntax (at "where:line", with `hint`), for keys given
+/// twice, and for nesting so deep that the library's recursion would end the program.
 Json parse_json(std::string_view text, const std::string& where,
                 const std::string& hint = "the file may be truncated or was edited by hand");
 
-/// Parses what the program itself has written; bad syntax and deep nesting, as above, are an
-/// OrderedJson::exception.
+/// Parses JSON that the program itself has written. OrderedJson::exception for bad syntax and for
+/// deep nesting.
 OrderedJson parse_ordered_json(std::string_view text);
 
-/// The same; what is wrong gives a value with is_discarded().
+/// parse_ordered_json() that returns a value with is_discarded() instead of throwing.
 OrderedJson parse_json_or_discard(std::string_view text);
 
-/// The key's value; an OrderedJson::exception where it is missing or no whole number of at least
-/// `least`.
+/// The key's value. OrderedJson::exception if it is missing or no whole number of at least `least`.
 std::int32_t whole_number(const OrderedJson& object, const char* key, std::int32_t least = 0);
 
-/// As it is written to files: on one line, or indented by that many spaces; bytes that are not
-/// UTF-8 become the replacement character.
+/// JSON text for files: on one line, or indented by `indent` spaces. Bytes that are not UTF-8
+/// become the replacement character.
 std::string dump_json(const Json& value, int indent = -1);
 std::string dump_json(const OrderedJson& value, int indent = -1);
 
-/// What is wrong, in words, without the library's prefix.
+/// The text of an error of the library, without the library's prefix.
 std::string json_reason(const Json::exception& error);
 
 /// "an object", "a string", ... for messages.

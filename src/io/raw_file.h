@@ -7,15 +7,17 @@
 
 namespace loratrain {
 
-/// A file is there, but the system does not let it be read, perhaps only now: a network file system
-/// in trouble, a right that is missing. What it holds may be good.
+/// Files as bytes: read at any offset, written from start to end.
+
+/// The file is there, but the system does not let it be read now: a network file system in trouble,
+/// a missing right. Its contents may be good.
 class UnreadableFile : public InputError {
   public:
     using InputError::InputError;
 };
 
 /// A regular file open for reading at any offset; reads are thread-safe. Every error is an
-/// InputError naming the path, where the system refuses an UnreadableFile.
+/// InputError naming the path, an UnreadableFile if the system refuses.
 class InputFile {
   public:
     explicit InputFile(const std::string& path);
@@ -25,7 +27,7 @@ class InputFile {
 
     const std::string& path() const { return path_; }
     std::uint64_t size() const { return size_; }
-    /// Differs between files and after a change: inode, size, times of the last change.
+    /// Text that differs between files and after a change: inode, size, times of the last change.
     std::string identity() const;
     void read(std::uint64_t offset, std::uint64_t bytes, void* target) const;
 
@@ -45,7 +47,7 @@ class OutputFile {
     OutputFile& operator=(const OutputFile&) = delete;
 
     void write(const void* data, std::uint64_t bytes);
-    /// Reports what a delayed write could not do; the destructor only releases.
+    /// Closes the file and reports failures of delayed writes; the destructor only releases it.
     void close();
 
   private:

@@ -19,7 +19,7 @@ std::vector<html::Cell> key_heads();
 std::vector<html::Cell> key_cells(const AdapterJob& adapter);
 /// Leaderboard, parallel coordinates, and what each key matters, per dataset.
 std::string sweep(const RunRecord& run);
-/// What adapters have written (io/run_files/generations_file.h).
+/// What adapters have written (io/run_files/metrics_file.h).
 std::string generations(const RunRecord& run);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);

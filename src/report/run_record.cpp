@@ -9,7 +9,7 @@
 #include "config/job_yaml.h"
 #include "io/files.h"
 #include "io/json_text.h"
-#include "io/run_files/generations_file.h"
+#include "io/run_files/metrics_file.h"
 #include "plan/text/plan_text.h"
 
 namespace loratrain {

@@ -8,7 +8,6 @@
 #include "config/job_yaml.h"
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
-#include "data/prompts.h"
 #include "io/adapters/adapter_file.h"
 #include "plan/file_share.h"
 #include "plan/sample_units.h"

@@ -8,7 +8,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "comm/collective.h"
-#include "data/prompts.h"
+#include "data/dataset_files.h"
 #include "plan/place.h"
 #include "train/checkpoint/stored_adapter.h"
 

@@ -7,7 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
-#include "data/prompts.h"
+#include "data/dataset_files.h"
 #include "model/stage.h"
 
 namespace loratrain {
@@ -31,7 +31,7 @@ void fields(Archive& archive, GeneratedText& text) {
     archive("stopped", text.stopped);
 }
 
-/// A line for each (io/run_files/generations_file.h).
+/// A line for each (io/run_files/metrics_file.h).
 std::string to_text(const std::vector<GeneratedText>& texts);
 
 /// "adapter a: 64 texts of 5120 tokens in 3.2 s, 40 ended with a stop token, 3 are their reference

@@ -1,15 +1,20 @@
 #include "io/adapters/adapter_file.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/tensor.h"
+#include "base/text.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/exported_adapter.h"
-#include "io/adapters/own_weights.h"
 #include "io/adapters/peft_config.h"
 #include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
@@ -20,6 +25,8 @@
 #include "io/tensor_names.h"
 
 namespace loratrain {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -103,7 +110,7 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
 /// The weights; where they cannot be opened, none and a problem.
 std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProblems& problems) {
     const std::string path = cat(dir, "/", adapter_weights_name);
-    if (!std::filesystem::exists(path) && std::filesystem::exists(dir + "/adapter_model.bin")) {
+    if (!fs::exists(path) && fs::exists(dir + "/adapter_model.bin")) {
         problems.add(dir, "has adapter_model.bin only",
                      "save the adapter with safe_serialization=True");
         return std::nullopt;
@@ -139,6 +146,34 @@ std::int64_t layers_of_names(const std::vector<NamedTensor>& tensors) {
     }
     return layers;
 }
+
+constexpr std::int64_t floats_at_once = 2 << 20;
+
+/// Of a number in a format, relative, rounded up.
+float rounding_of(FloatFormat format) {
+    if (format == FloatFormat::bf16) return 1.0F / 256.0F;
+    return format == FloatFormat::f16 ? 1.0F / 2048.0F : 1e-7F;
+}
+
+bool are_close(const std::vector<float>& stored, const std::vector<float>& own, std::size_t count,
+               float rounding) {
+    constexpr float least = 6e-8F;  // between numbers of f16
+    for (std::size_t i = 0; i < count; ++i) {
+        const float error = std::abs(own[i] - stored[i]);
+        if (!(error <= rounding * std::abs(own[i]) + least)) return false;
+    }
+    return true;
+}
+
+constexpr const char* names[] = {"tokenizer.json",
+                                 "tokenizer_config.json",
+                                 "special_tokens_map.json",
+                                 "added_tokens.json",
+                                 "vocab.json",
+                                 "merges.txt",
+                                 "tokenizer.model",
+                                 "chat_template.jinja",
+                                 "chat_template.json"};
 
 }  // namespace
 
@@ -211,6 +246,58 @@ std::vector<float> AdapterFile::read_finite(const std::string& name) const {
     std::vector<float> values = file_.read_floats(name);
     check_finite(FloatFormat::f32, values.data(), std::ssize(values), 0, file_.path() + ":" + name);
     return values;
+}
+
+std::vector<OwnWeight> own_weights(const ModelSpec& model) {
+    std::vector<OwnWeight> found;
+    for (const Linear linear : outer_linears) {
+        const bool head = linear == Linear::head && !model.tie_word_embeddings;
+        for (const char* end : {".weight", ".base_layer.weight"}) {
+            found.push_back({cat("base_model.model.", module_path(0, linear), end),
+                             head ? head_name : embedding_name});
+        }
+    }
+    return found;
+}
+
+bool is_of_base(const SafetensorsFile& file, const OwnWeight& own, const WeightSource& base) {
+    const std::optional<FloatFormat> format = float_format(file.entry(own.tensor).dtype);
+    if (!format) return false;
+    const bool narrow = base.dense_type_of(own.weight) == DType::bf16;
+    const float rounding =
+        std::max(rounding_of(*format), rounding_of(narrow ? FloatFormat::bf16 : FloatFormat::f32));
+    const std::int64_t rows = base.spec().vocab_size;
+    const std::int64_t cols = base.spec().hidden_size;
+    const std::int64_t at_once = std::max<std::int64_t>(1, floats_at_once / cols);
+    const std::uint64_t row_bytes = static_cast<std::uint64_t>(cols) * size_of(*format);
+    std::vector<float> values(static_cast<std::size_t>(at_once * cols));
+    std::vector<float> stored(values.size());
+    std::vector<std::byte> bytes(values.size() * size_of(*format));
+    for (std::int64_t first = 0; first < rows; first += at_once) {
+        const std::int64_t count = std::min(at_once, rows - first);
+        file.read_bytes(own.tensor, static_cast<std::uint64_t>(first) * row_bytes,
+                        static_cast<std::uint64_t>(count) * row_bytes, bytes.data());
+        convert_to_f32(*format, bytes.data(), count * cols, stored.data());
+        base.read_rows(own.weight, first, matrix(values.data(), DType::f32, count, cols));
+        if (!are_close(stored, values, static_cast<std::size_t>(count * cols), rounding)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void copy_tokenizer_files(const std::string& base, const std::string& dir) {
+    for (const char* name : names) {
+        std::error_code unreadable;
+        const fs::path source = fs::path(base) / name;
+        if (!fs::is_regular_file(source, unreadable)) continue;
+        try {
+            write_file_atomic((fs::path(dir) / name).string(),
+                              [&](const std::string& path) { fs::copy_file(source, path); });
+        } catch (const std::exception& error) {
+            log::warn(cat("could not copy ", source.string(), ": ", error.what()));
+        }
+    }
 }
 
 }  // namespace loratrain

@@ -9,34 +9,40 @@
 
 namespace loratrain {
 
+/// PEFT directories: written, and read as the start or the reference of an adapter.
+
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
-/// A PEFT directory: adapter_model.safetensors with the tensors of the adapter's form for each
-/// target, as exported_adapter.h has them, and adapter_config.json (keys as PEFT writes them,
-/// indent 2, sorted). Each file atomically. How the base was quantised stands as base_quantization
-/// in the metadata of the tensors, which PEFT does not read: its configs refuse or drop keys that
-/// it does not know.
+/// Writes a PEFT directory, each file atomically: adapter_model.safetensors with the tensors of the
+/// adapter's form for each target (exported_adapter.h), and adapter_config.json (PEFT's keys,
+/// indent 2, sorted). The quantisation of the base stands as base_quantization in the metadata of
+/// the tensors, which PEFT does not read; PEFT's configs refuse or drop unknown keys.
 void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
                    const std::string& base_model_name_or_path,
                    const std::vector<NamedTensor>& tensors,
                    const std::string& base_quantization = "");
 
-/// Over the bytes of both files of a PEFT directory, which must be there.
+/// Copies the tokenizer and the chat template of the Hugging Face folder `base` into `dir`, each
+/// file atomically. Does nothing if `base` is no folder here, such as a name on a hub. A file that
+/// cannot be copied is a warning.
+void copy_tokenizer_files(const std::string& base, const std::string& dir);
+
+/// Checksum over the bytes of both files of a PEFT directory, which must be there.
 std::string adapter_checksum(const std::string& dir);
 
 /// A PEFT directory as init_from and ref_adapter read it.
 class AdapterFile {
   public:
     /// Checks adapter_config.json and all tensors against the adapter and the model: r, lora_alpha,
-    /// use_rslora, patterns, targets, form and shapes must agree, and there is no variant
-    /// (adapter_config.h); all problems at once (InputError).
+    /// use_rslora, patterns, targets, form and shapes must agree, and there must be no variant
+    /// (adapter_config.h). InputError with all problems.
     AdapterFile(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model);
-    /// A nan or an infinity is an InputError.
+    /// The values of a tensor. InputError if one is nan or infinite.
     std::vector<float> read(std::int64_t layer, Linear linear, const FormTensor& tensor,
                             std::int32_t expert = no_expert) const;
-    /// Reads every tensor; the values that read() would refuse, projections that are not those of
-    /// projection_prng_key, and where `base` is given a head or an embedding that is not its own
-    /// (own_weights.h), all at once.
+    /// Reads every tensor. InputError with all problems: values that read() would refuse;
+    /// projections that are not those of projection_prng_key; with `base`, a head or an embedding
+    /// that is not the base's own (own_weights()).
     void check_values(const WeightSource* base = nullptr) const;
 
   private:
@@ -47,8 +53,24 @@ class AdapterFile {
     SafetensorsFile file_;
 };
 
-/// Once for each PEFT directory that they begin with or compare themselves with
-/// (AdapterConfig::warn_of_dead_rules).
+/// Calls AdapterConfig::warn_of_dead_rules() once for each PEFT directory that adapters start from
+/// or compare themselves with.
 void warn_of_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model);
+
+/// A tensor of an adapter's file that is the base's own. PEFT writes the head and the embedding
+/// beside LoRA on them, and puts them into the base when it loads the directory.
+struct OwnWeight {
+    std::string tensor;  ///< "base_model.model.lm_head.base_layer.weight", or without base_layer
+    std::string weight;  ///< name in the base; the embedding's for a head that is tied to it
+};
+std::vector<OwnWeight> own_weights(const ModelSpec& model);
+
+/// True if the tensor of the file, [V, H], has the base's values, up to the rounding of either to
+/// its type. Reads parts of some MB.
+bool is_of_base(const SafetensorsFile& file, const OwnWeight& own, const WeightSource& base);
+
+inline constexpr const char* not_of_base =
+    "is another than the base's own, in whose place PEFT would load it";
+inline constexpr const char* not_of_base_hint = "import the base that it was saved with";
 
 }  // namespace loratrain

@@ -7,15 +7,18 @@
 
 namespace loratrain {
 
-/// What files have of an adapter: itself, but of a residual start (has_residual_start) plain LoRA
-/// of twice the rank, A' = [A; A0] and B' = [B, -B0], with the alpha that keeps the scaling; so it
-/// belongs to the base as it is. Source: PEFT, path_initial_model_for_weight_conversion. Of VeRA
-/// with save_projection also its projections (vera_projections.h).
-///
-/// With AdapterJob::plain_export, but of VeRA, it is without use_rslora and patterns: r is the
-/// largest rank, A and B of others get zeros, lora_alpha = r s with s the scaling of modules that
-/// no pattern names, and B of a module of another scaling t is B t / s. Names are those of
-/// ModelSpec::wrapper where there is one. With AdapterJob::export_dtype bf16 values are rounded.
+/// An adapter as files have it: its settings and its tensors.
+///   residual start   (has_residual_start) becomes plain LoRA of twice the rank for the unchanged
+///                    base: A' = [A; A0], B' = [B, -B0], and an alpha that keeps the scaling.
+///                    Source: PEFT, path_initial_model_for_weight_conversion.
+///   save_projection  of VeRA: its projections are among the tensors (vera_projections.h).
+///   plain_export     (not VeRA) has no use_rslora and no patterns: r is the largest rank, smaller
+///   A
+///                    and B are padded with zeros, lora_alpha = r s where s is the scaling of
+///                    modules that no pattern names, and B of a module with scaling t is B t / s.
+///   wrapper          names are those of ModelSpec::wrapper if there is one.
+///   export_dtype     bf16: values are rounded.
+/// Other adapters are as they are trained.
 AdapterJob exported_job(const AdapterJob& adapter);
 std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                           std::vector<NamedTensor> tensors);

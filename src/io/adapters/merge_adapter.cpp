@@ -14,8 +14,6 @@
 #include "base/threads.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
-#include "io/adapters/own_weights.h"
-#include "io/adapters/tokenizer_files.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/float_convert.h"

@@ -17,17 +17,18 @@ namespace loratrain {
 /// CRC-32C (Castagnoli), the polynomial of iSCSI.
 std::uint32_t crc32c(std::string_view bytes);
 
-/// As TFRecords store it: rotated right by 15 bits, plus 0xa282ead8.
+/// crc32c() as TFRecords store it: rotated right by 15 bits, plus 0xa282ead8.
 std::uint32_t masked_crc32c(std::string_view bytes);
 
+/// A payload as a record.
 std::string tf_record(std::string_view payload);
 
-/// The record that every event file begins with.
+/// The first record of every event file.
 std::string event_file_header(double wall_time);
 
 using Scalar = std::pair<std::string, double>;  ///< tag, value
 
-/// One record with the scalars of a step; "" when there are none.
+/// A record with the scalars of a step; "" without scalars.
 std::string scalar_event(double wall_time, std::int64_t step, const std::vector<Scalar>& scalars);
 
 }  // namespace loratrain

@@ -10,8 +10,10 @@
 
 namespace loratrain {
 
-/// One line of an adapter's metrics.jsonl (train/records/metrics.h writes it). What the line lacks
-/// is empty; null, which stands for a number that is not finite, is NaN.
+/// Files in an adapter's folder: metrics.jsonl and generations.jsonl.
+
+/// One line of metrics.jsonl (train/records/metrics.h writes it). A key that the line lacks is
+/// empty; null, which stands for a number that is not finite, is NaN.
 struct MetricsRow {
     std::int32_t step = 0;
     std::optional<double> epoch;
@@ -29,26 +31,32 @@ struct MetricsRow {
     std::optional<double> eval_rewards_margins;
 };
 
-/// None when the line is torn (its writer died in it) or is no object with a step.
+/// The row of a line; none if the line is cut off (its writer died) or is no object with a step.
 std::optional<MetricsRow> metrics_row(std::string_view line);
 
-/// All whole lines of the text of a metrics.jsonl.
+/// The rows of all whole lines of a file.
 std::vector<MetricsRow> metrics_rows(const std::string& text);
 
-/// What an adapter's rows come to.
+/// Summary of an adapter's rows.
 struct MetricsSummary {
     std::int32_t steps = 0;
     std::optional<double> last_loss;
     LastMean losses{};                ///< of steps
-    std::optional<double> best_loss;  ///< smallest finite one
+    std::optional<double> best_loss;  ///< smallest finite loss
     std::optional<double> first_eval_loss;
     std::optional<double> last_eval_loss;
-    std::optional<double> best_eval_loss;  ///< smallest finite one
+    std::optional<double> best_eval_loss;  ///< smallest finite loss
     std::optional<double> last_exact_match;
     double tokens = 0.0;
-    double seconds = 0.0;  ///< of training when its last step was through
+    double seconds = 0.0;  ///< of training until the end of the last step
 
     void add(const MetricsRow& row);
 };
+
+/// File of the texts that an adapter has written (train/generation.h). A line is
+/// {"sample": 0, "prompt": [..], "generated": [..], "reference": [..], "stopped": true} with token
+/// ids; "generated" includes the stop token. With a tokenizer scripts/exact_match.py adds
+/// "prompt_text", "generated_text", "reference_text", "answer", "expected" and "match".
+inline constexpr const char* generations_file_name = "generations.jsonl";
 
 }  // namespace loratrain

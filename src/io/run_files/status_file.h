@@ -7,7 +7,9 @@
 
 namespace loratrain {
 
-/// Where one adapter stands.
+/// <run.dir>/status.json, the state of a run that rank 0 writes every few seconds.
+
+/// Progress of one adapter.
 struct AdapterProgress {
     std::string name;
     std::string status;  ///< status_name(): RUNNING, WAITING, DONE, FAILED, ...
@@ -19,16 +21,15 @@ struct AdapterProgress {
     int priority = 0;
 };
 
-/// <run.dir>/status.json, the heartbeat that rank 0 writes every few seconds.
 struct RunStatus {
     std::string state;   ///< running, stopped, done, failed
-    std::string reason;  ///< why it failed or stopped; may be empty
+    std::string reason;  ///< why the run failed or stopped; may be empty
     std::int32_t round = 0;
     std::int32_t rounds = 0;
-    double elapsed_seconds = 0.0;    ///< of training, over all continuations
-    double tokens_per_second = 0.0;  ///< of all adapters, lately
+    double elapsed_seconds = 0.0;    ///< of training, in all starts of the run
+    double tokens_per_second = 0.0;  ///< of all adapters, recent mean
     std::optional<double> seconds_left;
-    double seconds_per_round = 0.0;  ///< lately; 0 = not known
+    double seconds_per_round = 0.0;  ///< recent mean; 0 = not known
     std::string host;
     std::int64_t pid = 0;
     int ranks = 1;
@@ -36,14 +37,15 @@ struct RunStatus {
     std::vector<AdapterProgress> adapters;
 };
 
-/// What people read of an adapter's status once its run has ended: INTERRUPTED for RUNNING.
+/// An adapter's status as shown after its run has ended: INTERRUPTED for RUNNING, others as they
+/// are.
 std::string status_of_ended(const std::string& status);
 
 inline constexpr const char* status_file_name = "status.json";
 
-/// Numbers that are not finite become null and come back empty.
+/// JSON text. Numbers that are not finite become null, and are read as empty.
 std::string to_json(const RunStatus& status);
-/// Throws InputError at `where` when it is damaged or names an adapter as none can be called.
+/// Throws InputError at `where` if the text is damaged or an adapter's name is not a valid one.
 RunStatus run_status_from_json(const std::string& text, const std::string& where);
 
 /// "2026-03-01 14:05:09", local time.

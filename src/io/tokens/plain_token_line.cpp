@@ -1,9 +1,9 @@
-#include "io/tokens/plain_token_line.h"
+#include "io/tokens/token_formats.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "io/tokens/token_weights.h"
+#include "io/tokens/token_rules.h"
 
 namespace loratrain {
 

@@ -9,64 +9,75 @@
 
 namespace loratrain {
 
+/// Files of tokenised samples.
+
 /// Label of a token that is not a target, as in Hugging Face's data collators.
 inline constexpr std::int32_t no_target = -100;
 
-/// One tokenised sample; labels not yet shifted, no_target where there is none. weights[t] is what
-/// the loss of labels[t] counts: the loss of a batch is sum w nll / sum w over its targets.
+/// One tokenised sample. Labels are not shifted yet; no_target marks tokens that are no targets.
+/// weights[t] weighs the loss of labels[t]: the loss of a batch is sum w nll / sum w over its
+/// targets.
 struct TokenSample {
     std::vector<std::int32_t> input_ids;
     std::vector<std::int32_t> labels;
-    std::vector<float> weights = {};  ///< more than 0 where there is a label; empty: 1 each
-    std::optional<bool> label = {};   ///< whether it is desirable, where a file says so
+    std::vector<float> weights = {};  ///< > 0 for every target; empty = 1 each
+    std::optional<bool> label = {};  ///< of `kto`: true = desirable; none if the file has no labels
 };
 
-/// Random access to a file of samples. Opening scans it once for offsets and lengths (and, for text
-/// lines, tokenises); token data stay in the file and are read on demand. Thread-safe reads.
+/// Random access to the samples of a file. Opening scans the file once for offsets and lengths, and
+/// tokenises text lines; token data stay in the file and are read on demand. Reads are thread-safe.
 class TokenFile {
   public:
     virtual ~TokenFile() = default;
     virtual std::int64_t size() const = 0;
-    /// Neighbours from a multiple of this number on that belong together: 2 of pairs.
+    /// Number of neighbours that belong together, from each multiple of it on: 2 for pairs.
     virtual std::int64_t group_samples() const { return 1; }
-    /// Whether samples have a label; all or none.
+    /// True if samples have a TokenSample::label; all samples or none have.
     virtual bool is_labelled() const { return false; }
     virtual std::int64_t length(std::int64_t sample) const = 0;
     virtual TokenSample read(std::int64_t sample) const = 0;
-    /// Which tokenizer made the tokens, as prepare_data.py notes it in .h5: "xxh64:DIGEST" of its
+    /// The tokenizer that made the tokens, as prepare_data.py notes it in .h5: "xxh64:DIGEST" of
     /// tokenizer.json, or a word; "" = not known.
     virtual std::string tokenizer() const { return ""; }
-    /// "data.jsonl:17" or "data.h5:sample 16", for messages.
+    /// Place of a sample for messages: "data.jsonl:17", "data.h5:sample 16".
     virtual std::string where(std::int64_t sample) const = 0;
 };
 
-/// Called for every good sample while a file is scanned at opening, in order; `where` as for
-/// messages.
+/// Called for every good sample, in order, while a file is scanned at opening; `where` is
+/// TokenFile::where().
 using SampleVisitor = std::function<void(const std::string& where, const TokenSample& sample)>;
 
-/// How bytes become ids: bytes 0..255, then these.
+/// Ids of tokenizer `bytes`: 0 to 255 are bytes, then these.
 inline constexpr std::int32_t byte_bos = 256;
 inline constexpr std::int32_t byte_eos = 257;
 
-/// {"prompt","completion"}: [BOS] prompt completion [EOS], trained: completion and EOS.
-/// {"text"}: [BOS] text [EOS], trained: all but BOS.
+/// Tokens of bytes: [BOS] prompt completion [EOS]; completion and EOS are targets. A "text" is a
+/// completion without a prompt.
 TokenSample tokenize_bytes(const std::string& prompt, const std::string& completion);
 
-/// `path`: .jsonl of {"input_ids","labels"} (labels optional: = input_ids), or with `bytes` of
-/// prompt/completion/text lines; or .h5/.hdf5 with datasets tokens, labels (int32, flat) and
-/// offsets (int64 [samples + 1]). Single samples of tokens may have "weights" (.h5: of floats), as
-/// many as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes no_target. A .jsonl may
-/// hold pairs instead, which are two samples each, the chosen one first: {"chosen_input_ids",
-/// "chosen_labels","rejected_input_ids","rejected_labels"}, or with `bytes`
-/// {"prompt","chosen","rejected"}; or samples with a "label" of true or false beside their labels,
-/// or completion. All problems of a file at once, with file:line (at most 20 listed, then a count):
-/// not JSON, wrong types, labels, weights and ids of different length, empty sample, negative ids,
-/// bad weights, unknown keys, a mask without labels or against them, an attention_mask with zeros,
-/// position_ids and the like that mark several documents (line_keys.h). A blank last line is fine;
-/// an empty file is a problem.
+/// Opens a file of samples. Formats:
+///   .jsonl, a line    {"input_ids", "labels", "weights"}; labels default to input_ids
+///   .jsonl, bytes     {"prompt", "completion"} or {"text"}
+///   .jsonl, pairs     {"chosen_input_ids", "chosen_labels", "rejected_input_ids",
+///                     "rejected_labels"}, with bytes {"prompt", "chosen", "rejected"}: two
+///                     samples, the chosen one first
+///   .jsonl, labelled  a line as above with "label", true or false
+///   .h5, .hdf5        datasets tokens, labels (int32, flat), offsets (int64 [samples + 1]), and
+///                     optionally weights (float)
+/// There are as many weights as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes
+/// no_target. A blank last line is accepted.
 ///
-/// `visit` (may be empty) spares a caller that must see all tokens a second pass.
+/// Throws InputError with all problems of the file, with file:line (at most 20, then a count): not
+/// JSON, wrong types, ids, labels and weights of different lengths, an empty file or sample,
+/// negative ids, bad weights, unknown keys, and keys whose values training would not honour
+/// (token_rules.h).
+///
+/// `visit` (may be empty) sees all samples during the scan, which spares a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,
                                            const SampleVisitor& visit = {});
+
+/// Several files of one kind (equal group_samples() and is_labelled()) as one: the samples of each
+/// follow those of the file before it. A single file is returned as it is.
+std::unique_ptr<TokenFile> join_token_files(std::vector<std::unique_ptr<TokenFile>> files);
 
 }  // namespace loratrain

@@ -6,9 +6,8 @@
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
 #include "io/hdf5_storage.h"
-#include "io/tokens/line_keys.h"
 #include "io/tokens/token_formats.h"
-#include "io/tokens/token_weights.h"
+#include "io/tokens/token_rules.h"
 
 namespace loratrain {
 

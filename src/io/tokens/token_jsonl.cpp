@@ -9,10 +9,8 @@
 #include "io/capped_problems.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
-#include "io/tokens/line_keys.h"
-#include "io/tokens/plain_token_line.h"
 #include "io/tokens/token_formats.h"
-#include "io/tokens/token_weights.h"
+#include "io/tokens/token_rules.h"
 
 namespace loratrain {
 

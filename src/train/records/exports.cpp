@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/exported_adapter.h"
-#include "io/adapters/tokenizer_files.h"
 #include "io/files.h"
 #include "train/checkpoint/stored_adapter.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "io/files.h"
-#include "io/run_files/generations_file.h"
+#include "io/run_files/metrics_file.h"
 #include "train/generation.h"
 
 namespace loratrain {

@@ -1,4 +1,4 @@
-#include "data/prompts.h"
+#include "data/dataset_files.h"
 
 #include <gtest/gtest.h>
 

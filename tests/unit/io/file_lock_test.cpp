@@ -16,7 +16,6 @@
 
 #include "base/system.h"
 #include "io/files.h"
-#include "io/locks/heartbeat_lock.h"
 #include "support/files.h"
 #include "support/problems.h"
 

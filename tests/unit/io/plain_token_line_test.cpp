@@ -1,4 +1,4 @@
-#include "io/tokens/plain_token_line.h"
+#include "io/tokens/token_formats.h"
 
 #include <gtest/gtest.h>
 
