@@ -6,6 +6,10 @@
 
 namespace loratrain {
 
+Buffer::~Buffer() {
+    if (owner_ != nullptr) owner_->release(data_, bytes_);
+}
+
 void run_in_parts(Backend& backend, const LoraGatedForward& op) {
     backend.swiglu(op.product);
     backend.lora_shrink({op.product.h, {&op.down, 1}, op.rows, op.again});

@@ -21,17 +21,18 @@
 #include "backend/ops/vera.h"
 #include "backend/readback.h"
 #include "backend/side_stream.h"
-#include "backend/stream_clock.h"
 #include "base/tensor.h"
 
 namespace loratrain {
+
+/// The engine that runs operators: the interface of CPU and CUDA backends.
 
 struct MemoryUse {
     std::size_t current = 0;  ///< bytes allocated now
     std::size_t peak = 0;
 };
 
-/// Scratch that operators need, in bytes, at most (plan/memory/engine_memory.h).
+/// The most scratch that operators need, in bytes (plan/memory/engine_memory.h).
 struct ScratchSizes {
     std::size_t operators = 0;
     std::size_t gemm_timing = 0;
@@ -40,17 +41,17 @@ struct ScratchSizes {
     std::size_t attention_scores = 0;
 };
 
-/// What shapes took that were new to a backend, while its stream stood still.
+/// Time that a backend spent on shapes it met for the first time, while its stream stood still.
 struct FirstUses {
-    std::int64_t gemms = 0;  ///< whose algorithms were timed
+    std::int64_t gemms = 0;  ///< classes of GEMMs whose algorithms were timed
     double gemm_seconds = 0.0;
 };
 
 class HostCopies;
 
-/// The operators: X(name, parameter, part of a profile), one line each. What an operator computes,
-/// its shapes and its formula stand at its parameter, in the header named above it. `Backend`, the
-/// two backends, `TimedBackend` and the rows of a profile (op_timer.h) come from this list.
+/// The operators: X(name, parameter, part of a profile), one line each. The parameter's struct, in
+/// the header named above it, says what the operator computes, with shapes and formula. `Backend`,
+/// the two backends, `TimedBackend` and the rows of a profile (op_timer.h) are made from this list.
 #define LORATRAIN_OPERATORS(X)                                    \
     /* ops/gemm.h */                                              \
     X(gemm, const Gemm&, gemm)                                    \
@@ -123,18 +124,20 @@ class HostCopies;
     X(adamw_8bit, const AdamW8bit&, optimizer)                    \
     X(move_doubles, const MoveDoubles&, other)
 
-/// An operator in the class of a backend.
+/// Declares an operator in the class of a backend.
 #define LORATRAIN_OVERRIDE_OPERATOR(name, Parameter, part) void name(Parameter op) override;
 
-/// Engine that runs the operators (ops/): CPU (cpu/) or CUDA (cuda/), the same op names file by
-/// file.
+/// Runs the operators of ops/ on a CPU (cpu/) or a GPU (cuda/), whose files have the same names.
 ///
-/// Contract of every op: arguments are views, nothing is owned and nothing is allocated in steady
-/// state; ops run in call order on the backend's one stream (the CPU backend runs them at once);
-/// pointers marked [host] are host memory read during the call, all others are backend memory.
-/// Shapes use the alphabet of base/tensor.h; compute type is `compute_dtype()` (fp32 on the
-/// CPU), factors, gradients, moments and sums are fp32 or fp64 as their types say. Results do not
-/// depend on the number of threads; zero rows, segments or columns are legal and do nothing.
+/// Contract of every operator:
+///   - Arguments are views; an operator owns nothing, and allocates nothing in steady state.
+///   - Operators run in call order on the backend's one stream; the CPU backend runs them at once.
+///   - Pointers marked [host] are host memory that is read during the call; all others are backend
+///     memory.
+///   - Shapes use the letters of base/tensor.h. Matrices have compute_dtype() (fp32 on the CPU);
+///     factors, gradients, moments and sums are fp32 or fp64, as their types say.
+///   - Results do not depend on the number of threads.
+///   - Zero rows, segments or columns are legal and do nothing.
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -142,44 +145,44 @@ class Backend {
     virtual std::string description() const = 0;  ///< "cpu, 2 threads, oneDNN 2.6.3"
     virtual DType compute_dtype() const = 0;
 
-    /// The stream that ops are queued on (a cudaStream_t), for communicators of device memory; null
-    /// where ops run at once.
+    /// The stream on which operators are queued (a cudaStream_t), for communicators of device
+    /// memory; null if operators run at once.
     virtual void* native_stream() const { return nullptr; }
 
-    /// Throws Error naming `what` and the bytes when memory is short. Contents are zeroed.
+    /// Zeroed memory. Throws Error naming `what` and the bytes if memory is short.
     virtual Buffer allocate(std::size_t bytes, const char* what) = 0;
-    /// Allocates scratch now instead of when an operator first asks for it, so that a run uses from
-    /// its start the memory that was planned. Throws as allocate() does.
+    /// Allocates scratch now instead of at its first use, so that a run takes its planned memory
+    /// from the start. Throws as allocate() does.
     virtual void prepare_scratch(const ScratchSizes& /*sizes*/) {}
-    /// `call` is called from now on before what may wait for the whole device: the first use of a
-    /// library's code, which the driver loads then. An empty function ends that.
+    /// Sets a function that is called before anything that may wait for the whole device, such as
+    /// the first use of a library's code, which the driver loads then. An empty function: nothing.
     virtual void before_stalls(const std::function<void()>& /*call*/) {}
     virtual FirstUses first_uses() const { return {}; }
     virtual void release(void* data, std::size_t bytes) = 0;
     virtual MemoryUse memory() const = 0;
     virtual void upload(void* target, const void* host_source, std::size_t bytes) = 0;
     virtual void download(void* host_target, const void* source, std::size_t bytes) = 0;
-    /// Reads the parts as they are when the stream comes to this call, without waiting for it; no
-    /// part at all marks the place. Results become ready in the order of the calls.
+    /// Queues a read of the parts; does not wait. Without parts it marks a place in the stream.
+    /// Results become ready in the order of the calls.
     virtual std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) = 0;
     virtual void zero(void* target, std::size_t bytes) = 0;
     virtual void synchronize() = 0;
 
-    /// Copies between host memory and the backend's beside its stream, for loads to so many places
-    /// (backend/host_copies.h); it must not outlive the backend.
+    /// Copies between host memory and the backend's memory that overlap with its stream, for loads
+    /// to `places` places (host_copies.h). Must not outlive the backend.
     virtual std::unique_ptr<HostCopies> make_host_copies(std::int32_t places) = 0;
 
-    /// A clock of the stream; it must not outlive the backend.
+    /// A clock of the stream. Must not outlive the backend.
     virtual std::unique_ptr<StreamClock> make_clock() = 0;
-    /// Null where ops run at once.
+    /// Null if operators run at once.
     virtual std::unique_ptr<SideStream> make_side_stream() { return nullptr; }
-    /// Names the work queued until pop_range() for a profiler (backend/range.h); `name` must live
-    /// as long as the program.
+    /// Names the work queued until pop_range() for a profiler (ProfilerRange). `name` must live as
+    /// long as the program.
     virtual void push_range(const char* /*name*/, std::int64_t /*number*/) {}
     virtual void pop_range() {}
 
-    /// True if there is a kernel of its own for these operands and it is faster than the separate
-    /// operators.
+    /// True if there is a fused kernel for these operands and it is faster than the separate
+    /// operators (run_in_parts()).
     virtual bool takes_at_once(const LoraGatedForward& /*op*/) const { return false; }
     virtual bool takes_at_once(const LoraGatedBackward& /*op*/) const { return false; }
     virtual bool takes_at_once(const ExpertGateUp& /*op*/) const { return false; }
@@ -190,16 +193,31 @@ class Backend {
 #undef LORATRAIN_OPERATOR
 };
 
-/// The operators that such a one stands for, one by one: where there is no kernel of its own.
+/// Runs the separate operators of a fused one, where there is no fused kernel.
 void run_in_parts(Backend& backend, const LoraGatedForward& op);
 void run_in_parts(Backend& backend, const LoraGatedBackward& op);
 void run_in_parts(Backend& backend, const ExpertProduct& op);
 void run_in_parts(Backend& backend, const ExpertGateUp& op);
 void run_in_parts(Backend& backend, const ExpertDownBackward& op);
 
-/// Calls work(expert, first, count) for each expert that has rows, of which `first` is the first;
-/// the host waits for the offsets.
+/// Calls work(expert, first row, number of rows) for each expert that has rows. The host waits for
+/// the offsets.
 void for_each_expert(Backend& backend, const ExpertRoutes& routes,
                      const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& work);
+
+/// While one lives, work of the host is named in a profiler's timeline (NVTX on CUDA, nothing
+/// elsewhere). `number` (layer, microbatch) distinguishes equal names.
+class ProfilerRange {
+  public:
+    ProfilerRange(Backend& backend, const char* name, std::int64_t number = 0) : backend_(backend) {
+        backend_.push_range(name, number);
+    }
+    ~ProfilerRange() { backend_.pop_range(); }
+    ProfilerRange(const ProfilerRange&) = delete;
+    ProfilerRange& operator=(const ProfilerRange&) = delete;
+
+  private:
+    Backend& backend_;
+};
 
 }  // namespace loratrain

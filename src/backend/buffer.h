@@ -7,7 +7,7 @@ namespace loratrain {
 
 class Backend;
 
-/// Memory of a backend, released on destruction; moves, does not copy. 64-byte aligned.
+/// Memory of a backend, aligned to 64 bytes and released on destruction. Moves, does not copy.
 class Buffer {
   public:
     Buffer() = default;

@@ -9,19 +9,21 @@
 
 namespace loratrain {
 
+/// Choice of a backend by name.
+
 struct BackendOptions {
     int threads = 1;             ///< OpenMP threads of this rank (CPU backend)
-    int local_rank = 0;          ///< rank on this node, chooses the GPU (CUDA backend)
-    DType compute = DType::f32;  ///< CUDA backend: bf16, or fp32 without TF32; the CPU's is fp32
-    /// CUDA backend: where the choices of GEMM algorithms are kept (gemm_cublaslt.h); "" = nowhere.
+    int local_rank = 0;          ///< rank on this host, chooses the GPU (CUDA backend)
+    DType compute = DType::f32;  ///< CUDA backend: bf16, or fp32 without TF32; CPU backend: fp32
+    /// CUDA backend: file for the choices of GEMM algorithms (gemm_cublaslt.h); "" = no file.
     std::string algorithm_file = {};
 };
 
-/// `kind`: "cpu" or "cuda". A backend that was not built or has no GPU says so (InputError), as one
-/// whose GPU cannot be used now (Error).
+/// `kind`: "cpu" or "cuda". Throws InputError if the program was built without that backend or
+/// there is no GPU, Error if the GPU cannot be used now.
 std::unique_ptr<Backend> make_backend(const std::string& kind, const BackendOptions& options);
 
-/// The libraries that compute, as loaded, and where built with CUDA its versions and the driver's.
+/// Libraries of the backends, as loaded; in a build with CUDA also its runtime and the driver.
 std::vector<Library> backend_libraries();
 
 }  // namespace loratrain

@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/stream_clock.h"
 
 namespace loratrain {
 
-/// What a rank's time can go to: the operators of backend.h, copies, and waits.
+/// Timing of a rank's operators on its stream.
+
+/// Kinds of work and waiting: the operators of backend.h, copies, and waits.
 enum class TimedOp : std::uint8_t {
     zero,
     transfer,      ///< upload, download
@@ -23,7 +24,7 @@ enum class TimedOp : std::uint8_t {
 };
 inline constexpr auto timed_op_count = static_cast<std::size_t>(TimedOp::count);
 
-/// Ops that belong together in a report.
+/// Groups of TimedOps in a report.
 enum class TimedPart : std::uint8_t {
     gemm,
     quantization,  ///< to codes and back
@@ -48,10 +49,10 @@ struct OpTimes {
     double total() const;
 };
 
-/// Adds up the stream time of ops between start() and stop(); does nothing outside. Ops do not
-/// nest. On a GPU an op's time is from the end of the work before it to its own end, as far as the
-/// host was ahead; where the host was late, the gap before the op is nobody's and the gaps between
-/// the op's kernels are the op's.
+/// Adds up the stream time of operators between start() and stop(). Operators do not nest. On a
+/// GPU, an operator's time lasts from the end of the work before it to its own end while the host
+/// is ahead of the GPU. Where the host is late, the gap before an operator belongs to no operator,
+/// and the gaps between its kernels belong to it.
 class OpTimer {
   public:
     explicit OpTimer(Backend& backend) : clock_(backend.make_clock()) {}

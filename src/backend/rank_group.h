@@ -8,24 +8,25 @@
 
 namespace loratrain {
 
-/// Ranks that compute parts of the same numbers: the lanes of a tensor-parallel stage, or some of
-/// them. Every rank of the group makes the same calls in the same order; each acts on backend
-/// memory, in the order of the backend's ops.
+/// A group of ranks that compute parts of the same numbers: all or some lanes of a tensor-parallel
+/// stage. Every rank of the group makes the same calls in the same order. Calls act on backend
+/// memory, in order with the backend's operators.
 class RankGroup {
   public:
     virtual ~RankGroup() = default;
     virtual std::int32_t index() const = 0;  ///< of this rank in the group
     virtual std::int32_t size() const = 0;
 
-    /// values = the sum of all ranks' values: equal bits on all ranks, the same in every run on the
-    /// same machines. All give the same shape, one row behind the other; compute type, or the fp32
-    /// of gradients.
+    /// values = sum of all ranks' values. Bits are equal on all ranks, and reproducible on the same
+    /// machines. All ranks give the same shape, rows without gaps, in compute type or (gradients)
+    /// fp32.
     virtual void all_reduce(const TensorView& values) = 0;
-    /// all[i * bytes, (i + 1) * bytes) = what rank i has at `own`; own may be its place in `all`.
+    /// all[i * bytes, (i + 1) * bytes) = rank i's bytes at `own`, which may be their place in
+    /// `all`.
     virtual void all_gather(const void* own, std::size_t bytes, void* all) = 0;
 };
 
-/// A rank that shares its numbers with nobody.
+/// A group of one rank.
 class LoneRank final : public RankGroup {
   public:
     std::int32_t index() const override { return 0; }
@@ -36,19 +37,19 @@ class LoneRank final : public RankGroup {
     }
 };
 
-/// The groups that a rank of a stage is in; not owned.
+/// The groups of a rank of a stage; not owned.
 struct StageLanes {
     RankGroup* all = nullptr;  ///< the stage's lanes
-    /// Those of them that have this lane's key-value heads.
+    /// The lanes that have this lane's key-value heads.
     RankGroup* key_value_sharers = nullptr;
 
     std::int32_t index() const { return all->index(); }
     std::int32_t count() const { return all->size(); }
-    /// What enters a sum over the lanes once is added by the first one.
+    /// True on the lane that adds terms which enter a sum over the lanes once.
     bool is_first() const { return index() == 0; }
 };
 
-/// Of a stage that is one rank.
+/// The groups of a stage of one rank.
 inline StageLanes one_lane() {
     static LoneRank lone;
     return {&lone, &lone};

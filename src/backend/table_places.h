@@ -10,25 +10,25 @@
 
 namespace loratrain {
 
-/// Where tables lie in one piece of memory, equal ones only once. An op whose tables might not fit
-/// behind the others makes all of those forgotten and begins at the start: the tables of one op
-/// never overlap, those of different ops may.
+/// Places of an operator's tables in one piece of memory; equal tables share a place. If the tables
+/// of an operator might not fit behind the others, all others are forgotten and places begin at the
+/// start. So the tables of one operator never overlap; tables of different operators may.
 class TablePlaces {
   public:
     static constexpr std::size_t alignment = 16;
-    /// What a table of `bytes` bytes takes up.
+    /// Bytes that a table of `bytes` bytes takes up.
     static constexpr std::size_t size_of(std::size_t bytes) { return round_up(bytes, alignment); }
 
     struct Place {
         std::size_t offset = 0;  ///< a multiple of `alignment`
-        bool is_new = false;     ///< the table is to be written there
+        bool is_new = false;     ///< the caller must write the table there
     };
 
     explicit TablePlaces(std::size_t capacity) : capacity_(capacity) {}
 
-    /// `size`: what the op's tables take up together, at most `capacity`.
+    /// Begins an operator. `size`: sum of size_of() over its tables, at most `capacity`.
     void start_op(std::size_t size);
-    /// Of a table of the op started last.
+    /// The place of a table of the operator that was begun last.
     Place find(std::string_view table);
 
   private:

@@ -3,11 +3,10 @@
 #include "backend/backend.h"
 #include "backend/host_copies.h"
 #include "backend/op_timer.h"
-#include "backend/range.h"
 
 namespace loratrain {
 
-/// Others whose waits are timed.
+/// HostCopies that time the waits of others.
 class TimedHostCopies final : public HostCopies {
   public:
     TimedHostCopies(std::unique_ptr<HostCopies> inner, OpTimer& timer)
@@ -33,7 +32,8 @@ class TimedHostCopies final : public HostCopies {
     OpTimer& timer_;
 };
 
-/// Another backend with its ops timed and named for a profiler. Buffers belong to the other one.
+/// A backend that runs the operators of another one, timed and named for a profiler. Buffers belong
+/// to the other backend.
 class TimedBackend final : public Backend {
   public:
     TimedBackend(Backend& inner, OpTimer& timer) : inner_(inner), timer_(timer) {}
@@ -95,7 +95,7 @@ class TimedBackend final : public Backend {
   private:
     template <class Work>
     void timed(TimedOp op, const Work& work) {
-        const Range range(inner_, name_of(op));
+        const ProfilerRange range(inner_, name_of(op));
         timer_.begin(op);
         work();
         timer_.end();

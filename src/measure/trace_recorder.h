@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/stream_clock.h"
+#include "backend/readback.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
 #include "model/activation_offload.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/range.h"
 #include "base/rng.h"
 #include "io/tensor_names.h"
 #include "model/row_norms.h"
@@ -112,7 +111,7 @@ void Stage::forward_layers(std::int32_t slot_index, Pass next) {
     if (stage_.has_embedding) embed(slot);
     pack_factors(tables);
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
-        const Range range(backend_, "layer forward", stage_.first_layer + l);
+        const ProfilerRange range(backend_, "layer forward", stage_.first_layer + l);
         const LayerRows& computed = tables.in_layer(l);
         pass_others(slot, l);
         if (computed.tokens == 0) continue;
@@ -263,14 +262,14 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     pack_factors(tables);
     const bool to_embedding = stage_.has_embedding && embedding_lora_.is_wanted(tables.all_rows());
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
-        const Range range(backend_, "layer backward", stage_.first_layer + l);
+        const ProfilerRange range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding || to_embedding;
         const LayerRows& computed = tables.in_layer(l);
         if (computed.tokens == 0) continue;
         const LayerActivations saved = slot.layer(l);
         LayerWeights& weights = use_layer(l, computed);
         if (is_lost(slot_index, l)) {
-            const Range again(backend_, "layer recompute", stage_.first_layer + l);
+            const ProfilerRange again(backend_, "layer recompute", stage_.first_layer + l);
             layer_.recompute(l, weights, computed, saved);
         }
         if (offload_) offload_->use(l);

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "backend/range.h"
 #include "base/activity.h"
 #include "base/arithmetic.h"
 #include "base/error.h"
@@ -68,7 +67,7 @@ void PipelineRunner::run(const Window& window, Loader& loader, const Hooks& hook
         const Action& action = actions[i];
         const activity::Task task = traits_of(action.kind).task;
         activity::begin(task, number_of(action), on_device_);
-        const Range range(backend_, activity::words_of(task), number_of(action));
+        const ProfilerRange range(backend_, activity::words_of(task), number_of(action));
         const RecordedAction recorded(recorder_, action, under_way_);
         stay_near();
         post_receives();

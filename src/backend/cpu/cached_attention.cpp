@@ -6,7 +6,7 @@
 #include "backend/cpu/attention_blocks.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
-#include "backend/cpu/row_math.h"
+#include "backend/cpu/vector_math.h"
 #include "base/vector_code.h"
 
 namespace loratrain {

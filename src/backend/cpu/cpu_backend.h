@@ -9,7 +9,9 @@
 
 namespace loratrain {
 
-/// Memory for the threads of one op: each thread has `local()` floats to itself.
+/// The backend of a CPU: fp32 on the processors of one rank.
+
+/// Scratch for the threads of one operator; each thread has its own floats at local().
 class ThreadScratch {
   public:
     ThreadScratch(float* data, std::int64_t stride) : data_(data), stride_(stride) {}
@@ -20,14 +22,14 @@ class ThreadScratch {
     std::int64_t stride_;
 };
 
-/// Rows [begin, end) of a microbatch, of one segment or (segment null) of none.
+/// Rows [begin, end) of a microbatch, which belong to one segment or (null) to none.
 struct LoraRowBlock {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     const LoraSegment* segment = nullptr;
 };
 
-/// Query rows [begin, end) of one sample for one head; sample rows start at `first`.
+/// Query rows [begin, end) of one sample for one head; the sample's rows begin at `first`.
 struct AttentionBlock {
     std::int64_t first = 0;
     std::int64_t begin = 0;
@@ -35,7 +37,7 @@ struct AttentionBlock {
     std::int64_t head = 0;
 };
 
-/// fp32 on the cores of one rank: OpenMP, a GEMM library (gemm.h), one file per op family.
+/// Operators in fp32, with OpenMP and a GEMM library (gemm.h); a source file for each family.
 class CpuBackend : public Backend {
   public:
     explicit CpuBackend(int threads);
@@ -57,15 +59,15 @@ class CpuBackend : public Backend {
     LORATRAIN_OPERATORS(LORATRAIN_OVERRIDE_OPERATOR)
 
   private:
-    /// Valid until the next call; grows, so that a steady state allocates nothing.
+    /// Scratch valid until the next call. Grows, and allocates nothing in steady state.
     ThreadScratch reserve_scratch(std::int64_t floats_per_thread);
-    /// Room for the losses and guesses of so many rows.
+    /// Makes room for losses and guesses of `rows` rows.
     void reserve_row_losses(std::int64_t rows);
-    /// Adds them to the op's sums, row after row.
+    /// Adds the rows' losses and guesses to the sums of `op`, in row order.
     void add_row_losses(const CrossEntropy& op);
-    /// Of what an op has written, where they are wanted.
+    /// Makes the codes of what an operator has written, if they are wanted.
     void make_codes(const RowCodes& codes, const TensorView& written);
-    /// Cuts [0, rows) at segment borders and into blocks; fills lora_blocks_.
+    /// Cuts [0, rows) at the ends of segments and into blocks; fills lora_blocks_.
     void cut_lora_rows(const LoraRows& lora, std::int64_t rows);
 
     int threads_;
@@ -77,7 +79,7 @@ class CpuBackend : public Backend {
     std::vector<char> row_wrong_;
 };
 
-/// The CPU backend computes in fp32 only.
+/// Throws Error unless all views are fp32.
 void require_f32(std::initializer_list<const TensorView*> views);
 
 }  // namespace loratrain

@@ -4,7 +4,6 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
-#include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
 #include "base/error.h"
 #include "base/vector_code.h"

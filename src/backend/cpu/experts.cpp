@@ -3,7 +3,6 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
-#include "backend/cpu/row_math.h"
 #include "backend/cpu/vector_math.h"
 #include "base/operators.h"
 #include "base/vector_code.h"

@@ -8,8 +8,11 @@
 
 namespace loratrain {
 
-/// Runs body(i) for i in [0, count) on `threads` threads, in any order. The cut into items must not
-/// depend on `threads`. GEMM libraries called by the body stay on their thread.
+/// Loops on OpenMP threads.
+
+/// Runs body(i) for i in [0, count) on `threads` threads, in any order. What the items are must not
+/// depend on `threads`. GEMM libraries that the body calls stay on its thread. Rethrows an
+/// exception of the body.
 template <class Body>
 void parallel_for(int threads, std::int64_t count, const Body& body) {
     if (count <= 0) return;
@@ -32,7 +35,7 @@ void parallel_for(int threads, std::int64_t count, const Body& body) {
     if (failure) std::rethrow_exception(failure);
 }
 
-/// body(begin, end) over ranges of rows that hold about 16k elements each.
+/// Runs body(begin, end) for ranges of rows of about 16,384 elements each.
 template <class Body>
 void parallel_rows(int threads, std::int64_t rows, std::int64_t cols, const Body& body) {
     constexpr std::int64_t elements_per_block = 16384;

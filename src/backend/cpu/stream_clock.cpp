@@ -1,4 +1,4 @@
-#include "backend/stream_clock.h"
+#include "backend/readback.h"
 
 #include <chrono>
 #include <utility>

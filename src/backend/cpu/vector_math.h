@@ -6,7 +6,17 @@
 
 namespace loratrain {
 
-/// Elementary functions without branches or calls, so that loops over them become vector code.
+/// Mathematics in vector code: loops over rows, and elementary functions without branches or calls,
+/// so that loops over them become vector code.
+
+/// The largest of x[0, count) and `start`; NaN is ignored.
+float largest_of(const float* x, std::int64_t count, float start);
+
+/// The sum of x[j] y[j].
+float dot(const float* x, const float* y, std::int64_t count);
+
+/// x[0, count) *= factor.
+void scale_values(float* x, std::int64_t count, float factor);
 
 /// e^x within 2 ulp (denormal results: within one denormal step); NaN stays NaN.
 inline float exp_inline(float x) {

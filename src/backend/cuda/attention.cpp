@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t staging_sectors = 4;
 constexpr std::size_t staging_bytes = 256U << 10U;
 static_assert(sizeof(float2) == kernels::attention_row_bytes);
+static_assert(sizeof(kernels::AttentionTile) == kernels::attention_tile_bytes);
 constexpr const char* row_stats_name = "attention row statistics";
 
 void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& params) {
@@ -41,6 +42,40 @@ std::int32_t kv_heads_at_once(const kernels::AttentionParams& params, std::int64
 }
 
 }  // namespace
+
+std::vector<kernels::AttentionTile> attention_tiles(const PackedRows& rows, std::int64_t tile_rows,
+                                                    TileOrder order) {
+    std::vector<kernels::AttentionTile> tiles;
+    std::int32_t pairs = 0;
+    for (std::int64_t sample = 0; sample < rows.samples; ++sample) {
+        const std::int32_t first = rows.host_offsets[sample];
+        const std::int32_t length = rows.host_offsets[sample + 1] - first;
+        for (std::int32_t begin = 0; begin < length;
+             begin += static_cast<std::int32_t>(tile_rows)) {
+            tiles.push_back({first, begin, length, pairs});
+        }
+        pairs += static_cast<std::int32_t>(kernels::attention_score_pairs(length));
+    }
+    const auto work = [order](const kernels::AttentionTile& tile) {
+        return order == TileOrder::queries ? tile.begin : tile.length - tile.begin;
+    };
+    std::stable_sort(tiles.begin(), tiles.end(),
+                     [&](const auto& left, const auto& right) { return work(left) > work(right); });
+    return tiles;
+}
+
+void AttentionTiles::update(const PackedRows& rows, std::int64_t tile_rows, StagingRing& staging) {
+    const std::int32_t* begin = rows.host_offsets;
+    const std::int32_t* end = begin + (rows.samples == 0 ? 0 : rows.samples + 1);
+    if (tile_rows == tile_rows_ && std::equal(begin, end, offsets_.begin(), offsets_.end())) return;
+    const std::vector<kernels::AttentionTile> tiles = attention_tiles(rows, tile_rows, order_);
+    const std::size_t bytes = tiles.size() * sizeof(kernels::AttentionTile);
+    reserve(bytes);
+    staging.upload(table_.data(), tiles.data(), bytes);
+    count_ = static_cast<std::int32_t>(tiles.size());
+    tile_rows_ = tile_rows;
+    offsets_.assign(begin, end);
+}
 
 CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limit, MemoryUse* use)
     : stream_(stream),
@@ -148,6 +183,18 @@ void CudaAttention::cached(const CachedAttention& op) const {
     CUDA_CHECK(
         kernels::cached_attention(stream_, {params_of(op.of), matrix_of(op.keys),
                                             matrix_of(op.values), op.first, op.of.rows.positions}));
+}
+
+void CudaBackend::attention(const Attention& op) {
+    attention_->forward(op);
+}
+
+void CudaBackend::attention_backward(const AttentionBackward& op) {
+    attention_->backward(op);
+}
+
+void CudaBackend::cached_attention(const CachedAttention& op) {
+    attention_->cached(op);
 }
 
 }  // namespace loratrain

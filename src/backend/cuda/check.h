@@ -7,7 +7,9 @@
 
 namespace loratrain {
 
-/// "CUBLAS_STATUS_NOT_SUPPORTED" and its like.
+/// Failures of CUDA and cuBLAS calls as Errors.
+
+/// The status's name: "CUBLAS_STATUS_NOT_SUPPORTED".
 const char* cublas_name(cublasStatus_t status);
 
 [[noreturn]] void fail_cuda(cudaError_t status, const char* expression, const char* file, int line);
@@ -16,7 +18,7 @@ const char* cublas_name(cublasStatus_t status);
 
 }  // namespace loratrain
 
-/// Throws Error naming the expression and the symbolic status when a call fails.
+/// Throw Error naming the expression and the name of the status if a call fails.
 #define CUDA_CHECK(expression)                                                    \
     do {                                                                          \
         const cudaError_t cuda_status = (expression);                             \

@@ -2,8 +2,8 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/check.h"
-#include "backend/cuda/counted_memory.h"
 #include "backend/cuda/gemm_cublaslt.h"
+#include "backend/cuda/growing_memory.h"
 #include "backend/cuda/readback_pool.h"
 #include "backend/cuda/staging_ring.h"
 #include "backend/cuda/table_cache.h"

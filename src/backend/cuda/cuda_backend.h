@@ -23,9 +23,10 @@ class ReadbackPool;
 class StagingRing;
 class TableCache;
 
-/// One GPU, one stream, computing in bf16 (fp32 sums) or fp32 (no TF32): kernels/, cuBLASLt and
-/// CudaAttention. Ops return when queued; download() and synchronize() wait. Repeatable to the bit
-/// for the same sequence of shapes and the same choice of GEMM algorithms (gemm_cublaslt.h).
+/// The backend of one GPU: kernels of kernels/, cuBLASLt and CudaAttention on one stream, in bf16
+/// (sums in fp32) or fp32 (no TF32). Operators return when queued; download() and synchronize()
+/// wait. Reproducible to the bit for equal sequences of shapes and equal choices of GEMM algorithms
+/// (gemm_cublaslt.h).
 class CudaBackend final : public Backend {
   public:
     /// `device` is a CUDA device number; `algorithm_file` as in gemm_cublaslt.h.
@@ -45,7 +46,7 @@ class CudaBackend final : public Backend {
     void before_stalls(const std::function<void()>& call) override;
     FirstUses first_uses() const override;
     void release(void* data, std::size_t bytes) override;
-    /// Everything this class and its parts allocate on the device.
+    /// All device memory of this class and its parts.
     MemoryUse memory() const override { return memory_; }
     void upload(void* target, const void* host_source, std::size_t bytes) override;
     void download(void* host_target, const void* source, std::size_t bytes) override;
@@ -65,33 +66,34 @@ class CudaBackend final : public Backend {
     bool takes_at_once(const ExpertDownBackward& op) const override;
 
   private:
-    /// Sets what the kernels go by, and refuses a GPU that they do not run on.
+    /// Reads the properties that kernels need, and refuses a GPU on which they do not run.
     void describe_device();
     void require_compute(std::initializer_list<const TensorView*> views) const;
-    /// Device scratch of one op, valid until the next call; grows, so that a steady state allocates
-    /// nothing.
+    /// Device scratch of one operator, valid until the next call. Grows, and allocates nothing in
+    /// steady state.
     void* reserve_workspace(std::size_t bytes);
     kernels::AdamWParams step_params(const AdamW& op);
-    /// Points them to scratch.
+    /// Points the row losses of `params` to scratch.
     void reserve_row_losses(kernels::CrossEntropyParams& params);
-    /// Cuts `rows` rows at segment borders into tiles and puts all tables of an op on the device.
-    /// `of_gradients`: it heeds LoraSlot::begins_gradients.
+    /// Cuts `rows` rows at the ends of segments into tiles, and puts all tables of an operator on
+    /// the device. `of_gradients`: the operator observes LoraSlot::begins_gradients.
     kernels::LoraTables lora_tables(std::span<const LoraTarget> targets, const LoraRows& lora,
                                     std::int64_t rows, std::int32_t tile_rows,
                                     bool of_gradients = false);
-    /// What they say of targets, slots and ranks alone; the slots wait for place_tables.
+    /// The part of lora_tables() that depends on targets, slots and ranks alone. place_tables()
+    /// must follow.
     kernels::LoraTables slot_tables(std::span<const LoraTarget> targets, bool of_gradients);
-    /// The rest, and all on the device.
+    /// The rest of lora_tables(); puts all tables on the device.
     void place_tables(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows,
                       kernels::LoraTables& tables);
-    /// Puts them alone in swept_targets_, with copies of their slots whose dropout is off, for an
-    /// op that does not read their X.
+    /// Sets swept_targets_ to these two, with copies of their slots without dropout, for an
+    /// operator that does not read their X.
     void pass_without_dropout(const LoraTarget& first, const LoraTarget& second);
-    /// Until the next call.
+    /// Valid until the next call.
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
-    /// Notes in each tile how many its slot has, of `slots`; returns the most.
+    /// Writes into each tile the number of tiles of its slot; returns the largest number.
     std::int32_t count_tiles_of_slots(std::size_t slots);
 
     int device_;
@@ -124,7 +126,7 @@ class CudaBackend final : public Backend {
 /// A clock of the stream, which outlives it.
 std::unique_ptr<StreamClock> make_event_clock(cudaStream_t stream);
 
-/// A view as the kernels see it.
+/// Parameters as kernels take them.
 kernels::Matrix matrix_of(const TensorView& view);
 kernels::Fp8Codes codes_of(const Fp8Rows& rows);
 kernels::Gate gate_of(Activation activation);

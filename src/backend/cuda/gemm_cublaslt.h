@@ -21,55 +21,57 @@
 
 namespace loratrain {
 
-/// Row-major Gemm of backend.h on cuBLASLt: fp32 sums, no TF32, no reduction whose order depends on
-/// timing. Products whose sizes are alike (base/gemm_shape.h), as those of packed microbatches of
-/// other tokens or other adapters, share a list of algorithms, which is made at the first use of
-/// such a class: in bf16 by timing the library's proposals with the rows that stand for the class
-/// (never into a C that is added to), in fp32 of its first proposals for the largest sizes of
-/// the class. Of the list each product takes the one that is expected to be the fastest by how its
-/// tiles fill the GPU (gemm_choices.h), of those that the library lets it take: what is best for
-/// one number of rows takes up to twice as long for a few more, whose tiles do not fit its waves.
-/// So a choice depends on the list and the product, not on what was met before. What takes long is
-/// timed once, and again where it is near the best so far. Once a family of shapes has lists, also
-/// of a run before, later ones try these and a few proposals.
+/// Gemm and GemmFp8 (backend/ops/gemm.h) on cuBLASLt: row-major, sums in fp32, no TF32, no
+/// reduction whose order depends on timing.
 ///
-/// Lists are read from `algorithm_file` (of the run: its ranks share it, and a stopped run
-/// continues to the bit) and the file that LORATRAIN_ALGO_CACHE names (of many runs: they repeat to
-/// the bit and start without timing), and appended to both: GemmChoices. Of ranks that time a class
-/// at the same time, the first to append has chosen for all. Lines of another cuBLAS or GPU are
-/// ignored.
+/// Products of a class (base/gemm_shape.h), such as those of microbatches with other numbers of
+/// tokens or other adapters, share a list of candidate algorithms. The list is made when the class
+/// is first met:
+///   bf16, codes  by timing the library's proposals for the largest rows of the class (never into a
+///                C that is added to). Slow algorithms run once; those close to the best run again.
+///                Once a family of shapes has lists, also from a run before, only their algorithms
+///                and a few proposals are tried.
+///   fp32         the library's first proposals for the largest sizes of the class; not timed
+/// Each product takes the candidate with the least expected time (pick_candidate()), since an
+/// algorithm that is best for one number of rows takes up to twice as long for a few more rows,
+/// whose tiles do not fit its waves. So a choice depends on the list and the product, not on
+/// earlier products.
+///
+/// Lists are read from `algorithm_file` (the run's) and the file that LORATRAIN_ALGO_CACHE names
+/// (shared by runs, which then reproduce their bits and start without timing), and appended to
+/// both: GemmChoices. If several ranks time a class at once, the first to append chooses for all.
+/// Lines of another cuBLAS or GPU are ignored.
 class GemmCublasLt {
   public:
-    /// `use` counts the memory that timing takes.
+    /// Memory for timing is counted in `use`.
     GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& device,
                  const Buffer& workspace, MemoryUse* use, const std::string& algorithm_file);
     ~GemmCublasLt();
     GemmCublasLt(const GemmCublasLt&) = delete;
     GemmCublasLt& operator=(const GemmCublasLt&) = delete;
 
-    /// Memory for A and C, of the most rows of a class, while algorithms are timed at the first use
-    /// of one; where there is none it is allocated then, which waits for the whole
-    /// device.
+    /// Allocates memory for A and C of the largest rows of a class, for timing. Without it, memory
+    /// is allocated at the first timing, which waits for the whole device.
     void reserve_timing(std::size_t bytes);
 
-    /// Before an algorithm runs that has not run yet.
+    /// Sets a function that is called before an algorithm runs for the first time.
     void before_stalls(const std::function<void()>& call) { before_stall_ = call; }
 
-    /// Classes that were timed.
+    /// Number of classes that were timed, and the seconds that took.
     const FirstUses& first_uses() const { return first_uses_; }
 
-    /// m, n, k >= 1. In fp32 sums of more than 1024 terms are made in pieces of as many, one after
-    /// another: as exact as the blocks of a CPU's library, whatever the algorithm.
+    /// m, n, k >= 1. In fp32, sums of more than 1024 terms are made in pieces of 1024, one after
+    /// another: as exact as the blocks of a CPU's library, with any algorithm.
     void run(const Gemm& op);
-    /// Products of e4m3 codes, each scaled by its row and column (cuBLAS 12.9 or later); choices of
-    /// algorithm as in bf16.
+    /// Products of e4m3 codes, scaled by row and column (cuBLAS 12.9 or later). Algorithms are
+    /// chosen as in bf16.
     void run(const GemmFp8& op);
     /// "cuBLASLt 13.0.2"
     static std::string library();
 
   private:
     struct Problem;
-    /// A Gemm, or one of codes: its a and b are then bytes.
+    /// A Gemm, or a GemmFp8, whose a and b are then bytes.
     struct Product {
         Gemm of;
         const float* a_scales = nullptr;  ///< null = no codes
@@ -79,7 +81,7 @@ class GemmCublasLt {
         std::size_t a_bytes() const;
         std::size_t c_bytes() const;
     };
-    /// Accumulation tells of what too: accumulation_of.
+    /// Accumulation also encodes the kind of product: accumulation_of().
     using Key = GemmKey;
     using AlgoKey = std::array<std::uint64_t, std::extent_v<decltype(cublasLtMatmulAlgo_t::data)>>;
 
@@ -90,27 +92,29 @@ class GemmCublasLt {
     cublasLtMatmulAlgo_t choose(const Problem& problem, const Product& op, const Key& key);
     std::vector<cublasLtMatmulHeuristicResult_t> proposals(const Problem& problem, const Key& key,
                                                            int most) const;
-    /// The list of a class that none has yet, of which `op` is the first to be met.
+    /// Makes the list of a new class, of which `op` is the first product.
     GemmCandidates candidates_for(const Product& op, const Key& key);
-    /// The library's, not timed.
+    /// The library's proposals, not timed.
     GemmCandidates proposed(const Product& gemm, const Key& key) const;
-    /// With the most rows of its class, A and C in scratch memory; or as it is, with C there where
-    /// it must be kept: with the most rows, a transposed A, or too little memory for more. None
-    /// where there is no memory for C.
+    /// The product to be timed for a class: `op` with the largest rows of its class, A and C in
+    /// scratch memory. If `op` has the largest rows, a transposed A, or there is too little memory:
+    /// `op` itself, with C in scratch memory if C must be kept; none without memory for C.
     std::optional<Product> gemm_to_time(const Product& op);
-    /// The proposals for it and for the fewest rows of its class, by its time; writes its C.
+    /// The proposals for `gemm` and for the smallest rows of its class, sorted by their time for
+    /// `gemm`. Writes its C.
     GemmCandidates fastest(const Product& gemm, const Key& key);
     static Product smallest_of(Product gemm);
-    /// Without memory.
+    /// Without memory for its operands.
     static Product largest_of(const Key& key, Product gemm);
-    /// How often its tiles fill the GPU with the problem, in thousandths; 0 = not known. None where
-    /// it cannot be used.
+    /// Waves of a candidate with a problem in thousandths; 0 = not known. None if the candidate
+    /// cannot be used.
     std::optional<std::int64_t> milliwaves(const GemmCandidate& candidate,
                                            const Problem& problem) const;
     cublasStatus_t launch(const Problem& problem, const Product& op,
                           const cublasLtMatmulAlgo_t& algo) const;
-    /// Of one run, after a first one where it is short or its kernel may not be loaded yet; fewer
-    /// runs where it is far above the best so far. Infinite when the algorithm fails.
+    /// Time of one run of an algorithm. Runs it more than once if it is short, or if its kernel may
+    /// not be loaded yet; fewer times if it is far slower than `best_so_far`. Infinite if the
+    /// algorithm fails.
     float milliseconds(const Problem& problem, const Product& op, const cublasLtMatmulAlgo_t& algo,
                        Key of_class, float best_so_far);
 
@@ -125,8 +129,8 @@ class GemmCublasLt {
     GemmChoices choices_;
     FirstUses first_uses_;
     std::set<Key> met_;                         ///< classes
-    std::set<std::pair<Key, AlgoKey>> used_;    ///< by class
-    std::set<std::pair<Key, AlgoKey>> loaded_;  ///< have run in timings, by class
+    std::set<std::pair<Key, AlgoKey>> used_;    ///< class and algorithm that a product has used
+    std::set<std::pair<Key, AlgoKey>> loaded_;  ///< class and algorithm that have run in timings
     std::function<void()> before_stall_;
     std::map<Key, std::unique_ptr<Problem>> problems_;
 };

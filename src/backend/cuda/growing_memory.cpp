@@ -1,6 +1,8 @@
 #include "backend/cuda/growing_memory.h"
 
-#include "backend/cuda/counted_memory.h"
+#include <algorithm>
+
+#include "backend/cuda/check.h"
 #include "base/arithmetic.h"
 #include "base/device_memory.h"
 #include "base/error.h"
@@ -27,6 +29,27 @@ void* GrowingMemory::reserve(std::size_t bytes, const char* what) {
         throw Error(cat("not enough device memory for ", bytes, " bytes of ", what));
     }
     return data;
+}
+
+void* allocate_counted(std::size_t bytes, MemoryUse* use) {
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        static_cast<void>(cudaGetLastError());
+        return nullptr;
+    }
+    CUDA_CHECK(error);
+    if (use != nullptr) {
+        use->current += bytes;
+        use->peak = std::max(use->peak, use->current);
+    }
+    return data;
+}
+
+void free_counted(void* data, std::size_t bytes, MemoryUse* use) {
+    if (data == nullptr) return;
+    cudaFree(data);
+    if (use != nullptr) use->current -= bytes;
 }
 
 }  // namespace loratrain

@@ -13,8 +13,8 @@
 
 namespace loratrain {
 
-/// Pinned host memory and events for read-backs that do not stop the stream. Slots come in sizes of
-/// powers of two and are used again; there are as many as were ever under way at once.
+/// Pinned host memory and events for Readbacks, which do not stop the stream. Slots have sizes of
+/// powers of two and are reused; there are as many as were ever in use at once.
 class ReadbackPool {
   public:
     struct Slot {
@@ -38,7 +38,7 @@ class ReadbackPool {
     cudaStream_t stream_;
     std::vector<char*> chunks_;
     std::deque<Slot> slots_;
-    std::map<std::size_t, std::vector<Slot*>> free_;  ///< by their bytes
+    std::map<std::size_t, std::vector<Slot*>> free_;  ///< by Slot::bytes
 };
 
 }  // namespace loratrain

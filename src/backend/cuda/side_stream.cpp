@@ -1,12 +1,36 @@
-#include "backend/cuda/side_stream.h"
+#include "backend/side_stream.h"
+
+#include <cuda_runtime_api.h>
 
 #include <vector>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/readback_pool.h"
 #include "kernels/exchange.h"
 
 namespace loratrain {
+
+namespace {
+
+/// A stream of the highest priority on the current device.
+class CudaSideStream final : public SideStream {
+  public:
+    CudaSideStream();
+    ~CudaSideStream() override;
+    CudaSideStream(const CudaSideStream&) = delete;
+    CudaSideStream& operator=(const CudaSideStream&) = delete;
+
+    void* native_stream() const override { return stream_; }
+    void zero(void* target, std::size_t bytes) override;
+    void copy(std::span<const CopyBlock> blocks) override;
+    void add_parts(std::span<const AddParts> sums, double* squares, void* workspace) override;
+    std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) override;
+
+  private:
+    cudaStream_t stream_ = nullptr;
+    std::unique_ptr<ReadbackPool> reads_;
+};
 
 CudaSideStream::CudaSideStream() {
     int least = 0;
@@ -48,6 +72,8 @@ void CudaSideStream::add_parts(std::span<const AddParts> sums, double* squares, 
 std::unique_ptr<Readback> CudaSideStream::read_later(std::span<const ReadPart> parts) {
     return reads_->read(parts);
 }
+
+}  // namespace
 
 std::unique_ptr<SideStream> CudaBackend::make_side_stream() {
     return std::make_unique<CudaSideStream>();

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/counted_memory.h"
+#include "backend/cuda/growing_memory.h"
 #include "base/arithmetic.h"
 #include "kernels/small_table.h"
 

@@ -9,12 +9,12 @@
 
 namespace loratrain {
 
-/// Pinned host memory that copies to and from the device pass through, in sectors used in turn: a
-/// sector is written again once the stream is past the copies made from it, so that uploads do not
-/// wait for the stream. Each sector has device memory of its own for small tables.
+/// A ring of sectors of pinned host memory, through which copies to and from the device pass. A
+/// sector is reused once the stream has passed the copies from it, so uploads do not wait for the
+/// stream. For small tables each sector also has device memory.
 class StagingRing {
   public:
-    /// with_tables: `upload_table` will be used. Device memory is counted in `use`.
+    /// `with_tables`: upload_table() will be used. Device memory is counted in `use`.
     StagingRing(cudaStream_t stream, std::size_t sectors, std::size_t sector_bytes,
                 bool with_tables, MemoryUse* use = nullptr);
     ~StagingRing();
@@ -25,8 +25,8 @@ class StagingRing {
     void upload(void* target, const void* source, std::size_t bytes);
     /// target[host] = source[device]; waits for the stream.
     void download(void* target, const void* source, std::size_t bytes);
-    /// A device copy of a table of at most sector_bytes. It stays until the stream is past what was
-    /// queued before the ring has gone round once.
+    /// A device copy of a table of at most sector_bytes. Valid for work queued before the ring has
+    /// gone round once.
     const void* upload_table(const void* source, std::size_t bytes);
 
   private:
@@ -37,7 +37,7 @@ class StagingRing {
         std::size_t used = 0;
     };
 
-    /// Room for `bytes` in the current sector, or in the next once it is free.
+    /// Offset of `bytes` in the current sector, or in the next one once it is free.
     std::size_t reserve(std::size_t bytes);
 
     cudaStream_t stream_;

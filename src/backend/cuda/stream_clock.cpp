@@ -1,4 +1,4 @@
-#include "backend/stream_clock.h"
+#include "backend/readback.h"
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"

@@ -1,7 +1,7 @@
 #include "backend/cuda/table_cache.h"
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/counted_memory.h"
+#include "backend/cuda/growing_memory.h"
 #include "backend/cuda/staging_ring.h"
 #include "kernels/small_table.h"
 

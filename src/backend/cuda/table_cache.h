@@ -12,20 +12,20 @@ namespace loratrain {
 
 class StagingRing;
 
-/// Small host tables in device memory, equal ones only once: the layers of a model and the
-/// microbatches of a job ask for the same few again and again.
+/// Small host tables in device memory; equal tables are stored once. The layers of a model and the
+/// microbatches of a job use the same few tables again and again.
 class TableCache {
   public:
-    /// `transfers`, of the same stream, carries the tables that are too large for a kernel's
-    /// arguments. Device memory: `capacity` bytes, counted in `use`.
+    /// `transfers`, of the same stream, carries tables that are too large for a kernel's arguments.
+    /// Takes `capacity` bytes of device memory, counted in `use`.
     TableCache(cudaStream_t stream, StagingRing& transfers, std::size_t capacity, MemoryUse* use);
     ~TableCache();
     TableCache(const TableCache&) = delete;
     TableCache& operator=(const TableCache&) = delete;
 
-    /// Device copies of all tables of one op, 16-byte aligned, together at most `capacity` bytes
-    /// (Error): LoRA's take 64 bytes for each slot of each target, 16 for each segment, 20 for a
-    /// tile. Only for what is queued on `stream` before the next call, which may overwrite them.
+    /// Device copies of all tables of one operator, aligned to 16 bytes. Throws Error if they
+    /// exceed `capacity` bytes; LoRA's tables take 64 bytes for each slot of each target, 16 for
+    /// each segment, 20 for each tile. Valid for work queued on `stream` before the next call.
     template <class... T>
     std::tuple<const T*...> find(const std::vector<T>&... tables) {
         places_.start_op((TablePlaces::size_of(tables.size() * sizeof(T)) + ...));

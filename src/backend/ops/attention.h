@@ -2,18 +2,21 @@
 
 #include <cstdint>
 
-#include "backend/ops/packed_rows.h"
+#include "backend/ops/rows.h"
 #include "base/tensor.h"
 
 namespace loratrain {
 
-/// Rotates halves in place (HF rotate_half): of each head the first D columns, rotary_dim or all,
-///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
-///   inv_freq_j
-/// for j < D/2 and l = length; interleaved: of the pairs (x_2j, x_{2j+1}) instead (GLM-4).
-/// backward: the transpose. The heads of the first scaled_columns are multiplied as well, by
-/// 1 + scale_beta ln(1 + floor(position / scale_period)), both ways (queries of Ministral 3), where
-/// all of a head is rotated. x: [T, heads * head_dim]; inv_freq: [D/2] fp32.
+/// Operators of attention: rotary positions, causal attention and its gradients.
+
+/// Rotary positions, in place (HF rotate_half). In each head, the first D columns (rotary_dim; 0 =
+/// all) are rotated in pairs, j < D/2:
+///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s)
+///   c, s = cos, sin of position * inv_freq_j;  l = length
+/// interleaved: pairs (x_2j, x_{2j+1}) instead (GLM-4). backward: the transpose.
+/// The heads in the first scaled_columns are also multiplied, forward and backward, by
+/// 1 + scale_beta ln(1 + floor(position / scale_period)) (queries of Ministral 3); heads must be
+/// rotated as a whole then. x: [T, heads * head_dim]; inv_freq: [D/2] fp32.
 struct Rope {
     TensorView x;
     std::int64_t head_dim = 0;
@@ -35,10 +38,10 @@ struct Rope {
     }
 };
 
-/// Causal attention inside each sample, grouped queries: head h reads key-value head h / (Q/G).
-/// With a sliding window query i sees key j if 0 <= i - j < sliding_window (as in transformers),
-/// else if j <= i. With a soft cap c scaled scores s become c tanh(s / c) (Gemma 2). q: [T, Q*D],
-/// k, v: [T, G*D], o: [T, Q*D]; lse: [T, Q] fp32 = log sum exp of the scores.
+/// Causal attention within each sample. Query head h reads key-value head h / (Q/G). Query i sees
+/// key j if j <= i; with a sliding window if 0 <= i - j < sliding_window (as in transformers). With
+/// a soft cap c, scaled scores s become c tanh(s / c) (Gemma 2). q, o: [T, Q*D]; k, v: [T, G*D];
+/// lse: [T, Q] fp32 = log sum exp of the scores.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -52,18 +55,18 @@ struct Attention {
     float soft_cap = 0.0F;            ///< 0: none
 };
 
-/// Attention of the next token of each of T samples, whose tokens before it are in a cache: row t
-/// puts its k and v into row first[t] + positions[t] of `keys` and `values`, then its query sees
-/// the rows from first[t] to there, as Attention says. of.rows: T samples of one row, with their
-/// positions; lse is not written. Samples have disjoint rows of the cache.
+/// Attention of the next token of each of T samples, whose earlier tokens are in a cache. Row t
+/// writes its k and v to row first[t] + positions[t] of `keys` and `values`; then its query sees
+/// the cache rows from first[t] to that row, as in Attention. of.rows: T samples of one row each,
+/// with their positions. lse is not written. Samples use disjoint rows of the cache.
 struct CachedAttention {
     Attention of;
-    TensorView keys;  ///< [rows of the cache, G*D], as values
-    TensorView values;
+    TensorView keys;                      ///< [rows of the cache, G*D]
+    TensorView values;                    ///< [rows of the cache, G*D]
     const std::int32_t* first = nullptr;  ///< [T]
 };
 
-/// Gradients of Attention (recomputes the probabilities from lse). dq, dk, dv are overwritten.
+/// Gradients of Attention; probabilities are recomputed from lse. dq, dk, dv are overwritten.
 struct AttentionBackward {
     Attention forward;
     TensorView d_o;

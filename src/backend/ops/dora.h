@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// Operators of DoRA (Liu et al. 2024): norms of W + scale B A, scaling by magnitudes.
+
 /// squares[j] = sum over k of (w[j, k] + scale * (B A)[j, k])². w: [N, K]; squares: [N].
 struct DoraNorms {
     TensorView w;
@@ -12,8 +14,8 @@ struct DoraNorms {
     float* squares = nullptr;
 };
 
-/// target = (or += with accumulate) (magnitude / sqrt(squares) - less_one) ∘ source, column by
-/// column. Views of one shape [n, N]; without accumulate they may be the same.
+/// target[t, j] = f_j source[t, j], or += with accumulate; f_j = magnitude[j] / sqrt(squares[j]),
+/// less 1 with less_one. Views of one shape [n, N]; without accumulate they may be the same.
 struct DoraScale {
     TensorView target;
     TensorView source;
@@ -23,9 +25,9 @@ struct DoraScale {
     bool accumulate = false;
 };
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N]. With magnitudes
-/// v is what DoraScale has made of it, and they divide in place of the norms; one that is 0 gets no
-/// gradient then.
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N]. With
+/// `magnitude`, v has been scaled by DoraScale: then magnitude[j] divides in place of the norm, and
+/// an element whose magnitude is 0 gets no gradient.
 struct DoraGradMagnitude {
     TensorView dy;
     TensorView v;
@@ -34,7 +36,7 @@ struct DoraGradMagnitude {
     const float* magnitude = nullptr;
 };
 
-/// The views of these ops must agree in shape.
+/// Throws Error unless the views of an operator agree in shape.
 void check_shapes(const DoraScale& op);
 void check_shapes(const DoraGradMagnitude& op);
 

@@ -8,9 +8,11 @@
 
 namespace loratrain {
 
-/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * (w + weight_offset), separately in each of `groups`
-/// equal column groups of width cols / groups (groups > 1: the q/k norm of qwen3), and added_t on
-/// top where that has data (without codes). w: [cols / groups]. y may alias x or added.
+/// Norms and activations of an MLP, forward and backward.
+
+/// y_t = x_t / sqrt(mean(x_t²) + eps) * (w + weight_offset), separately in each of `groups` equal
+/// column groups (groups > 1: q/k norm of qwen3). If `added` has data, added_t is added (then
+/// without codes). w: [cols / groups]. y may alias x or added.
 struct RmsNorm {
     TensorView x;
     const void* weight = nullptr;  ///< compute_dtype()
@@ -22,10 +24,10 @@ struct RmsNorm {
     TensorView added = {};
 };
 
-/// dx (+)= gradient of RmsNorm with respect to x; no weight gradient (frozen). dx may alias dy when
-/// accumulate is false. The rows of scaled, where it has data and with one group, are multiplied by
-/// those of x's 1 / sqrt(mean(x_t²) + eps): what LoraGradA with the norm's weight needs to have x
-/// for y. It aliases none.
+/// dx = gradient of RmsNorm with respect to x, or += with accumulate; weights are frozen. Without
+/// accumulate dx may alias dy. If `scaled` has data (groups = 1), its row t is multiplied by
+/// 1 / sqrt(mean(x_t²) + eps): then LoraGradA with the norm's weight can read x in place of y.
+/// `scaled` aliases no other view.
 struct RmsNormBackward {
     TensorView x;
     const void* weight = nullptr;
@@ -38,7 +40,7 @@ struct RmsNormBackward {
     float weight_offset = 0.0F;
 };
 
-/// h = f(gate) * up, f = activation. All [T, F].
+/// h = f(gate) * up, f = activation. gate, up, h: [T, F].
 struct SwiGlu {
     TensorView gate;
     TensorView up;
@@ -47,14 +49,14 @@ struct SwiGlu {
     Activation activation = Activation::silu;
 };
 
-/// `right` are the columns behind `left` in the same rows.
+/// True if `right` has the columns behind `left` in the same rows.
 inline bool are_side_by_side(const TensorView& left, const TensorView& right) {
     return left.offset(0, left.cols) == right.data && left.ld == right.ld &&
            left.rows == right.rows;
 }
 
-/// dgate, dup from dh; h is recomputed into `h` when h.data is set (it may alias dh). dgate may
-/// alias gate, dup may alias up.
+/// dgate, dup = gradients of SwiGlu from dh. If `h` has data, h is recomputed into it; it may alias
+/// dh. dgate may alias gate, dup may alias up.
 struct SwiGluBackward {
     TensorView gate;
     TensorView up;
@@ -62,13 +64,14 @@ struct SwiGluBackward {
     TensorView dgate;
     TensorView dup;
     TensorView h;
-    RowCodes codes = {};  ///< of dgate and dup, which lie side by side then: [T, 2 F]
+    RowCodes codes = {};  ///< of [dgate, dup], [T, 2 F]; the two must lie side by side then
     Activation activation = Activation::silu;
 };
 
-/// Of an MLP without a gate (Huang and Schlag 2024, "Deriving Activation Functions Using
-/// Integration"; Apertus), with e = -1e-6:
-///   h = positive x² + x / 2 where x > 0, else negative (exp(min(x, e)) - 1 - x) + x / 2
+/// xIELU, the activation of an MLP without a gate, with e = -1e-6:
+///   h = positive x² + x / 2                              if x > 0
+///   h = negative (exp(min(x, e)) - 1 - x) + x / 2        else
+/// Source: Huang and Schlag 2024, "Deriving Activation Functions Using Integration"; Apertus.
 struct Xielu {
     TensorView x;
     float positive = 0.0F;
@@ -77,7 +80,8 @@ struct Xielu {
     RowCodes codes = {};  ///< of h
 };
 
-/// dx = dh times the slope; dx may alias x. h is made again where it has data, and may alias dh.
+/// dx = dh times the slope of Xielu; dx may alias x. If `h` has data, h is recomputed into it; it
+/// may alias dh.
 struct XieluBackward {
     TensorView x;
     float positive = 0.0F;

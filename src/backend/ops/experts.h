@@ -9,8 +9,10 @@
 
 namespace loratrain {
 
-/// To which k of E experts each of T rows goes, and the T k rows in the order of experts: of one
-/// expert after another, in each as they come. Backend memory.
+/// Operators of experts: routing, products of all experts at once, LoRA in experts.
+
+/// Routes of T rows to k of E experts each. The "order of experts" of the T k rows: expert after
+/// expert, and within an expert by row. All arrays are backend memory.
 struct ExpertRoutes {
     std::int64_t tokens = 0;
     std::int64_t experts = 0;
@@ -18,31 +20,32 @@ struct ExpertRoutes {
     float* probabilities = nullptr;   ///< [T, E]
     float* weights = nullptr;         ///< [T, k]
     std::int32_t* chosen = nullptr;   ///< [T, k], ascending
-    std::int32_t* places = nullptr;   ///< [T, k], where the row is in the order of experts
-    std::int32_t* rows = nullptr;     ///< [T k], which row each of these is
+    std::int32_t* places = nullptr;   ///< [T, k], places in the order of experts
+    std::int32_t* rows = nullptr;     ///< [T k], the row at each place
     std::int32_t* offsets = nullptr;  ///< [E + 1], first row of each expert
-    /// For products of all experts at once on a GPU; null where none are made.
-    std::int32_t* tiles = nullptr;     ///< most_expert_tiles(), of expert_tile_bytes
-    std::int32_t* counters = nullptr;  ///< [2], tiles that there are, and 0 between products
-    std::int32_t* entries = nullptr;   ///< [T k], of each row which of [T, k] it is
+    /// For products of all experts at once on a GPU; else null.
+    std::int32_t* tiles = nullptr;  ///< most_expert_tiles() entries of expert_tile_bytes
+    std::int32_t* counters =
+        nullptr;  ///< [2]: number of tiles; a counter that is 0 between products
+    std::int32_t* entries = nullptr;  ///< [T k], the index in [T, k] of each place
     std::int64_t copies() const { return tokens * per_token; }
 };
 
-/// Makes the routes: probabilities p = softmax of the logits in fp32, the k largest of a row (the
-/// first of equals), weights = p of these, with `normalised` divided by their sum, rounded to
-/// compute_dtype(). logits: [T, E].
+/// Makes the routes. Probabilities p = softmax(logits) in fp32; chosen = the k largest p of a row
+/// (of equal ones the first); weights = p of the chosen, with `normalised` divided by their sum,
+/// rounded to compute_dtype(). logits: [T, E].
 struct Route {
     TensorView logits;
     ExpertRoutes to;
     bool normalised = false;
 };
 
-/// A linear of all experts: of the rows x_e and y_e of each expert e, in the order of experts,
+/// A linear of all experts. For the rows x_e and y_e of expert e, in the order of experts:
 ///   y_e = x_e W_eᵀ      x: [T k, K], y: [T k, N]
-///   y_e = x_e W_e       x: [T k, N], y: [T k, K], with `backward`
-/// w: [E N, K], expert by expert, without gaps. x and y do not overlap. Equal bits for an expert's
-/// rows whatever other experts have. In bf16 on CUDA one kernel, else a gemm for each expert that
-/// has rows, for which the host waits for the offsets.
+///   y_e = x_e W_e       with `backward`; x: [T k, N], y: [T k, K]
+/// w: [E N, K], expert by expert, without gaps. x and y do not overlap. The bits of an expert's
+/// rows do not depend on other experts. On CUDA in bf16 one kernel; otherwise a gemm for each
+/// expert that has rows, and the host waits for the offsets.
 struct ExpertProduct {
     TensorView x;
     TensorView w;
@@ -51,12 +54,11 @@ struct ExpertProduct {
     bool backward = false;
 };
 
-/// gate_up_p = h_t W_eᵀ of each row p, which is row t and goes to expert e; with g and u the halves
-/// of gate_up_p
-///   product_p = f(g) u
-/// h: [T, H]; w: [E 2 F, H], of each expert gates before ups, as ExpertProduct has it; gate_up:
-/// [T k, 2 F]; product: [T k, F], not made where it has no data. `rows` [T k, H] is scratch where
-/// the backend does not take the op at once (takes_at_once).
+/// Gate and up of all experts. For each place p, with its row t and expert e:
+///   gate_up_p = h_t W_eᵀ = [g, u]
+///   product_p = f(g) u          unless `product` has no data
+/// h: [T, H]; w: [E 2 F, H], each expert's gates before its ups; gate_up: [T k, 2 F]; product:
+/// [T k, F]. `rows`: [T k, H], scratch if the backend has no fused kernel (takes_at_once()).
 struct ExpertGateUp {
     TensorView h;
     TensorView w;
@@ -67,12 +69,13 @@ struct ExpertGateUp {
     Activation activation = Activation::silu;
 };
 
-/// Gradients of y_t = sum over the experts e of row t of w_te f(g) u W_eᵀ, with rows p and g, u as
-/// above and inner_p = dy_t W_e:
-///   d_weights[t, j] = inner_p . f(g) u
-///   d_gate_up_p = w_te (inner_p u f'(g), inner_p f(g))
-/// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]. Scratch where the
-/// backend does not take the op at once: rows [T k, H], product and inner [T k, F].
+/// Gradients of y_t = sum over the experts e of row t of w_te (f(g) u) W_eᵀ. For each place p, with
+/// row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
+///   inner_p = dy_t W_e
+///   d_weights[t, j] = inner_p . (f(g) u)
+///   d_gate_up_p = w_te [inner_p u f'(g), inner_p f(g)]
+/// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]. Scratch if the
+/// backend has no fused kernel: rows [T k, H], product and inner [T k, F].
 struct ExpertDownBackward {
     TensorView dy;
     TensorView w;
@@ -86,8 +89,8 @@ struct ExpertDownBackward {
     Activation activation = Activation::silu;
 };
 
-/// y_t = added_t + sum over the k experts of row t, in their order, of w x_place, with w = 1 unless
-/// `weighted`. x: [T k, H]; y, added: [T, H], may be the same.
+/// y_t = added_t + sum over the k experts of row t, in order, of w x_place; w = the route's weight
+/// if `weighted`, else 1. x: [T k, H]; y, added: [T, H], may be the same.
 struct CombineExperts {
     TensorView y;
     TensorView x;
@@ -96,8 +99,9 @@ struct CombineExperts {
     bool weighted = false;
 };
 
-/// Of y = sum w_j down(product_j), where `inner` has the gradient of y times down, row by row:
-///   d_weights[t, j] = inner_place . product_place, and inner_place *= w
+/// Gradients of the weights in y_t = sum over j of w_j down(product_place). `inner` has dy_t times
+/// down's weight at each place:
+///   d_weights[t, j] = inner_place . product_place;  then inner_place *= w_j
 /// inner, product: [T k, F]; d_weights: [T, k].
 struct WeighExperts {
     TensorView inner;
@@ -106,22 +110,22 @@ struct WeighExperts {
     ExpertRoutes routes;
 };
 
-/// x_place *= w of each of the T k rows. x: [T k, N].
+/// x_place *= the weight of the route, for all T k places. x: [T k, N].
 struct WeighRows {
     TensorView x;
     ExpertRoutes routes;
 };
 
-/// LoRA in experts, on rows in their order: those of expert e and of a row in a segment have the
-/// factor M_e of the segment's slot, of its A [rank, N], or with of_b of its B [N, rank]
-/// transposed. Slots have the first expert's A and B and their gradients; those of expert e lie e
-/// times as many values behind. No dropout. Columns c of a row of narrow: column .. column + rank.
-/// - narrow_experts: narrow[p, c] = scale * wide_p M_eᵀ, all other columns 0
-/// - widen_experts: wide_p += narrow[p, c] M_e
-/// - add_expert_grads: gradient of M_e += sum of narrow[p, c]ᵀ wide_p
-/// So S, S Bᵀ, dS, dS A and gradients as in LoraShrink, LoraExpand, LoraBackward, LoraGradA.
-/// wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. Without host synchronisation,
-/// sums in one order.
+/// LoRA in experts, on rows in the order of experts. Place p, of expert e and of a row in a
+/// segment, has the factor M_e of the segment's slot: A_e [rank, N], or with `of_b` B_eᵀ (B_e: [N,
+/// rank]). A slot points to A and B of expert 0 and their gradients; those of expert e lie e times
+/// as many values behind. Columns c of narrow: column .. column + rank of the slot. No dropout.
+///   narrow_experts    narrow[p, c] = scale * wide_p M_eᵀ, and 0 in all other columns
+///   widen_experts     wide_p += narrow[p, c] M_e
+///   add_expert_grads  gradient of M_e += sum over p of narrow[p, c]ᵀ wide_p
+/// These make S, S Bᵀ, dS, dS A and the gradients, as LoraShrink, LoraExpand, LoraBackward and
+/// LoraGradA do. wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. The host does not
+/// wait; sums have a fixed order.
 struct ExpertLora {
     TensorView wide;
     TensorView narrow;
@@ -131,7 +135,8 @@ struct ExpertLora {
     bool of_b = false;
 };
 
-/// d_logits [T, E] = gradient of Route's weights with respect to its logits.
+/// d_logits = gradient with respect to the logits of Route, from d_weights [T, k]. d_logits: [T,
+/// E].
 struct RouteBackward {
     TensorView d_logits;
     const float* d_weights = nullptr;
@@ -139,7 +144,7 @@ struct RouteBackward {
     bool normalised = false;
 };
 
-/// The views of these ops must agree in shape.
+/// Throws Error unless the views of an operator agree in shape.
 void check_shapes(const Route& op);
 void check_shapes(const ExpertProduct& op);
 void check_shapes(const ExpertGateUp& op);

@@ -7,9 +7,10 @@
 
 namespace loratrain {
 
-/// C = alpha op(A) op(B) + beta D, row-major; op(X) = Xᵀ where transpose_x.
-/// A: [m, k], B: [k, n] after op; C, D: [m, n]. dtypes: all compute_dtype(). beta = 0 overwrites,
-/// also NaN.
+/// Matrix products, and products of quantised codes.
+
+/// C = alpha op(A) op(B) + beta D, row-major; op(X) = Xᵀ with transpose_x, else X.
+/// op(A): [m, k], op(B): [k, n]; C, D: [m, n]; all compute_dtype(). beta = 0 overwrites NaN too.
 struct Gemm {
     TensorView a;
     TensorView b;
@@ -18,12 +19,12 @@ struct Gemm {
     bool transpose_b = false;
     float alpha = 1.0F;
     float beta = 0.0F;
-    TensorView d = {};  ///< c where it has no data; else c or apart from it
+    TensorView d = {};  ///< without data: C; else the same as C, or without overlap
     const TensorView& added() const { return d.data == nullptr ? c : d; }
 };
 
-/// Rows of e4m3 codes (base/e4m3.h) [rows, cols] with a scale each: element = code * scale[row].
-/// Not owned.
+/// A view of rows of e4m3 codes (base/e4m3.h), [rows, cols], with a scale per row: element = code *
+/// scales[row].
 struct Fp8Rows {
     std::uint8_t* codes = nullptr;
     float* scales = nullptr;  ///< [rows]
@@ -37,52 +38,51 @@ struct Fp8Rows {
     }
 };
 
-/// Row t of `to` gets the codes and the scale (row_coding) of column_scales x_t: each row for
-/// itself, so that no row depends on its neighbours. A row that is not finite gets scale NaN. The
-/// same bits on every backend. x: [T, K], compute_dtype() or fp32.
+/// Row t of `to` = codes and scale (row_coding()) of column_scales ∘ x_t. Each row is quantised by
+/// itself, so that no row depends on its neighbours; a row that is not finite gets scale NaN. Equal
+/// bits on every backend. x: [T, K], compute_dtype() or fp32.
 struct QuantizeRows {
     TensorView x;
     const float* column_scales = nullptr;  ///< [K], null = 1
     Fp8Rows to;
 };
 
-/// Codes that an op makes of what it writes, to the bit as quantize_rows does of it; none where
-/// to.codes is null.
+/// Codes that an operator makes of its result, equal to the bit to those of quantize_rows. Without
+/// to.codes none are made.
 struct RowCodes {
     Fp8Rows to;
     const float* column_scales = nullptr;
     bool are_wanted() const { return to.codes != nullptr; }
 };
 
-/// to[j, i] = from[i, j]: codes alone.
+/// to[j, i] = from[i, j], for codes; scales are not touched.
 struct TransposeCodes {
     Fp8Rows to;
     Fp8Rows from;
 };
 
-/// target = the effective weights of base/quantized.h, rounded to its type: equal bits on every
+/// target = the effective weights (base/quantized.h), rounded to target's type; equal bits on every
 /// backend.
 struct Dequantize {
     TensorView target;
     QuantizedMatrix weights;
 };
 
-/// C = A Bᵀ + beta C with sums in fp32, scaled after summing:
-///   C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij.
-/// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites, also NaN. On CUDA:
-/// bf16, compute capability 9.0 or more; n, k and row strides are multiples of 16, all addresses
-/// too. `fast`: sums may be kept in the tensor cores' own, less exact accumulators.
+/// C_ij = a.scales_i b.scales_j sum_k a_ik b_jk + beta D_ij, with sums in fp32.
+/// A: [m, k], B: [n, k]; C, D: [m, n] compute_dtype(). beta = 0 overwrites NaN too. On CUDA: bf16,
+/// compute capability >= 9.0; n, k, row strides and addresses are multiples of 16. `fast`: sums may
+/// stay in the less exact accumulators of tensor cores.
 struct GemmFp8 {
     Fp8Rows a;
     Fp8Rows b;
     TensorView c;
     float beta = 0.0F;
     bool fast = false;
-    TensorView d = {};  ///< as Gemm's
+    TensorView d = {};  ///< as in Gemm
     const TensorView& added() const { return d.data == nullptr ? c : d; }
 };
 
-/// The shapes of these ops must fit together.
+/// Throws Error unless the shapes of an operator fit together.
 void check_shapes(const QuantizeRows& op);
 void check_shapes(const TransposeCodes& op);
 void check_shapes(const Dequantize& op);

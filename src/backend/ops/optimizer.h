@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// Operators of an optimizer step.
+
 /// *result = sum of squares (fp64) of `count` floats.
 struct SumSquares {
     const float* values = nullptr;
@@ -12,13 +14,15 @@ struct SumSquares {
     double* result = nullptr;
 };
 
-/// AdamW as torch, on the flat parameters of one adapter on this stage (Loshchilov & Hutter):
-///   norm = sqrt(*grad_sumsq); not finite: nothing changes but *skipped_steps += 1. Else
-///   g = grad * min(1, max_grad_norm / (norm + 1e-6))   (max_grad_norm 0: g = grad)
-///   t = ++*applied_steps; p -= lr * weight_decay * p; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²
+/// AdamW (Loshchilov and Hutter 2019) as in torch, on the flat parameters of one adapter on a
+/// stage. With norm = sqrt(*grad_sumsq):
+///   norm not finite: *skipped_steps += 1, and nothing else changes. Otherwise:
+///   g = grad * min(1, max_grad_norm / (norm + 1e-6)); max_grad_norm = 0: g = grad
+///   t = ++*applied_steps
+///   p -= lr * weight_decay * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²
 ///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-/// grad is set to 0 in either case, where `zeroes`. A step of parameters with different rates is
-/// one op for each rate; the first `counts`, the others take the step's number from it.
+/// With `zeroes`, grad is set to 0 in both cases. Parameters with different learning rates take one
+/// operator for each rate: the first one `counts` the step, the others use its number.
 struct AdamW {
     float* parameters = nullptr;
     float* gradients = nullptr;
@@ -38,12 +42,11 @@ struct AdamW {
     bool zeroes = true;
 };
 
-/// AdamW whose moments are kept as 8-bit codes of base/dynamic_map.h, in blocks of 256 parameters
-/// from the first on with a scale each: moments are read from codes, the step is made with the new
-/// ones in fp32, and these become codes again (nearest; where two are, the lower) with scale = the
-/// largest magnitude of the block. Moments of `step` are not used. Codes and scales of 0 stand for
-/// moments of 0. Source: Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization";
-/// bitsandbytes, AdamW8bit.
+/// AdamW with moments in 8-bit codes (base/dynamic_map.h), a scale for each block of 256
+/// parameters. The step decodes the moments, computes with the new moments in fp32, and encodes
+/// them as encode_block() does. The pointers to moments in `step` are not used. Codes and scales of
+/// 0 stand for moments of 0. Source: Dettmers et al. 2022, "8-bit Optimizers via Block-wise
+/// Quantization"; bitsandbytes, AdamW8bit.
 struct AdamW8bit {
     AdamW step;
     std::uint8_t* first_codes = nullptr;   ///< [count], signed map
@@ -52,7 +55,7 @@ struct AdamW8bit {
     float* second_scales = nullptr;        ///< [blocks]
 };
 
-/// target[target_index[i]] = (or += with add) source[source_index[i]]; index lists are [host].
+/// target[target_index[i]] = source[source_index[i]], or += with `add`. Index lists are [host].
 struct MoveDoubles {
     double* target = nullptr;
     const double* source = nullptr;

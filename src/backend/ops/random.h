@@ -8,7 +8,9 @@
 
 namespace loratrain {
 
-/// y = (or += with accumulate) drop(x) with the masks of LoraShrink, for rows of one segment. Views
+/// Operators that draw random numbers: dropout, noise, random matrices.
+
+/// y = drop(x), or += with accumulate, with the masks of LoraShrink, for rows of one segment. Views
 /// of one shape [n, K]; without accumulate they may be the same.
 struct DropRows {
     TensorView y;
@@ -20,9 +22,11 @@ struct DropRows {
     bool accumulate = false;
 };
 
-/// x[t, c] += amplitude u: u of the 15 random bits of base/rng.h dropout_bits, at the row's sample
-/// and position, even in steps of 2^-14 in (-1, 1). x: rows of one sample, all of its columns.
-/// NEFTune (Jain et al. 2023, Algorithm 1): amplitude = alpha / sqrt(rows of the sample * columns).
+/// x[t, c] += amplitude u, with u = noise_unit() of the 15 bits of dropout_bits() (base/rng.h) at
+/// the row's sample and position: uniform in (-1, 1) in steps of 2^-14. x: rows of one sample, all
+/// columns. For NEFTune (Jain et al. 2023, Algorithm 1), amplitude = alpha / sqrt(rows of the
+/// sample
+/// * columns).
 struct AddNoise {
     TensorView x;
     const std::int32_t* positions = nullptr;   ///< [n], as PackedRows
@@ -32,13 +36,13 @@ struct AddNoise {
     float amplitude = 0.0F;
 };
 
-/// The matrix of base/rng.h: equal bits on every backend.
+/// target = the RandomMatrix of base/rng.h from row 0; equal bits on every backend.
 struct FillRandom {
     TensorView target;  ///< fp32 or bf16
     RandomMatrix random;
 };
 
-/// values[i, j] = (2 u - 1) bound, u = uniform_float(key, first + i stride + j) of base/rng.h:
+/// values[i, j] = (2 u - 1) bound, u = uniform_float(key, first + i stride + j) of base/rng.h;
 /// equal bits on every backend.
 struct DrawUniform {
     float* values = nullptr;  ///< [rows, cols], one after another
@@ -50,7 +54,7 @@ struct DrawUniform {
     float bound = 1.0F;
 };
 
-/// The views must agree in shape.
+/// Throws Error unless the views agree in shape.
 void check_shapes(const DropRows& op);
 
 }  // namespace loratrain

@@ -6,7 +6,19 @@
 
 namespace loratrain {
 
-/// target = source, between views of one shape and of any dtypes and strides, converting.
+/// Operators on rows: copies, sums, gathers and scatters; and how samples lie in rows.
+
+/// Samples packed one after another into the T rows of a microbatch.
+struct PackedRows {
+    std::int64_t tokens = 0;
+    std::int64_t samples = 0;
+    const std::int32_t* offsets = nullptr;       ///< [samples + 1], first row of each sample
+    const std::int32_t* host_offsets = nullptr;  ///< [samples + 1], the same numbers [host]
+    const std::int32_t* positions = nullptr;     ///< [T], position of each row in its sample
+    const std::int32_t* sample_ids = nullptr;    ///< [T], index of the sample in its dataset
+};
+
+/// target = source, converted; views of one shape, any dtypes and strides.
 struct Copy {
     TensorView target;
     TensorView source;
@@ -18,14 +30,14 @@ struct AddBias {
     const void* bias = nullptr;  ///< [cols], compute_dtype()
 };
 
-/// y += x, of one shape.
+/// y += x; views of one shape.
 struct Add {
     TensorView y;
     TensorView x;
 };
 
-/// y[i, :] = scale table[ids[i], :], or zeros where ids[i] is negative. Of an embedding, and of
-/// rows of activations.
+/// y[i, :] = scale table[ids[i], :], or zeros if ids[i] is negative. For embeddings, and for rows
+/// of activations.
 struct GatherRows {
     TensorView y;
     TensorView table;  ///< bf16 or fp32
@@ -33,14 +45,14 @@ struct GatherRows {
     float scale = 1.0F;
 };
 
-/// y[ids[i], :] = x[i, :], all other rows of y are set to 0. ids ascend; views of one dtype.
+/// y[ids[i], :] = x[i, :]; all other rows of y are set to 0. ids ascend; views of one dtype.
 struct ScatterRows {
     TensorView y;
     TensorView x;
     const std::int32_t* ids = nullptr;
 };
 
-/// The views of these ops must fit together.
+/// Throws Error unless the views of an operator fit together.
 void check_shapes(const Copy& op);
 void check_shapes(const Add& op);
 void check_shapes(const GatherRows& op);

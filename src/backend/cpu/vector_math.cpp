@@ -1,4 +1,4 @@
-#include "backend/cpu/row_math.h"
+#include "backend/cpu/vector_math.h"
 
 #include "base/vector_code.h"
 
