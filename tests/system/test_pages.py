@@ -100,7 +100,8 @@ def whole_job(block):
     base = {
         "model": f"model: {{synthetic: {block.keys['base']}}}\n" if "base" in block.keys else "model: {weights: base.h5}\n",
         "run": "run: {dir: run}\n",
-        "datasets": "datasets:\n" + "".join(f"  {name}: {{path: {kind}_{name}.jsonl}}\n" for name in sorted({*names, first})),
+        "datasets": "datasets:\n" + "".join(f"  {name}: {{path: {kind}_{name}.jsonl, eval_split: 0.25}}\n"
+                                            for name in sorted({*names, first})),
         "defaults": "defaults: {max_steps: 2}\n",
         "adapters": f"adapters: [{{name: one, dataset: {first}}}]\n",
     }
@@ -162,7 +163,7 @@ class Pages(JobTest):
         blocks = [block for page, text in self.pages.items() for block in blocks_of(page, text) if block.language == "yaml"]
         self.assertGreater(len(blocks), 5)
         problems = [problem for problem in map(self.problem_of, blocks) if problem]
-        self.assertEqual(problems, [], "\n".join(problems))
+        self.assertFalse(problems, "\n".join(problems))
 
     def test_wrong_yaml_is_found(self):
         wrong = "```yaml\ndefaults: {rank_of: 8}\n```\n```yaml --ranks 2\nparallel: {deployment: [{tp: 5}]}\n```\n"
