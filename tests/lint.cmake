@@ -8,6 +8,7 @@ endfunction()
 loratrain_script_test(lint.layers ${Python3_EXECUTABLE} scripts/check_layers.py)
 loratrain_script_test(lint.names ${Python3_EXECUTABLE} scripts/check_names.py)
 loratrain_script_test(lint.citations ${Python3_EXECUTABLE} scripts/check_citations.py)
+loratrain_script_test(lint.prose ${Python3_EXECUTABLE} scripts/check_prose.py)
 loratrain_script_test(lint.format ${Python3_EXECUTABLE} scripts/check_format.py)
 loratrain_script_test(python.scripts "${PROJECT_SOURCE_DIR}/scripts/test_python.sh"
                       -m unittest discover -s tests/python)
