@@ -165,6 +165,19 @@ class Pages(JobTest):
         problems = [problem for problem in map(self.problem_of, blocks) if problem]
         self.assertFalse(problems, "\n".join(problems))
 
+    def test_keys_that_take_a_structure_have_an_example(self):
+        """Sections of keys.md, and keys that take a list or a mapping of names."""
+        keys = self.pages["jobs/keys.md"]
+        sections = re.findall(r"^\| \*\*[\w., ]*?(\w+)(?:\.NAME|\.KEY|\[0\])?\*\*", keys, re.MULTILINE)
+        self.assertIn("between_hosts", sections)
+        yaml = "".join(block.text for page, text in self.pages.items() for block in blocks_of(page, text)
+                       if block.language == "yaml")
+        lists = ("target_modules", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern", "together",
+                 "configurations", "stop_tokens", "eval_path")
+        self.assertEqual([key for key in lists if f"`{key}`" not in keys], [])
+        missing = [key for key in (*sections, *lists) if not re.search(rf"\b{key}: *(?:[\[{{]|(?:#.*)?\n +\S)", yaml)]
+        self.assertEqual(missing, [])
+
     def test_wrong_yaml_is_found(self):
         wrong = "```yaml\ndefaults: {rank_of: 8}\n```\n```yaml --ranks 2\nparallel: {deployment: [{tp: 5}]}\n```\n"
         first, second = map(self.problem_of, blocks_of("page.md", wrong))
