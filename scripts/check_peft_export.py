@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 
 class CheckError(Exception):
@@ -48,7 +48,10 @@ def read_samples(path: Path, count: int | None) -> list[dict[str, list[int]]]:
 def load(base: Path, adapter: Path, dtype: torch.dtype) -> PeftModel:
     """Base and adapter as any user of PEFT loads them; every tensor of the adapter file must find its
     place and the other way round."""
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    config = AutoConfig.from_pretrained(base)
+    has_pictures = type(config) not in AutoModelForCausalLM._model_mapping
+    auto = AutoModelForImageTextToText if has_pictures else AutoModelForCausalLM
+    model = auto.from_pretrained(base, dtype=dtype)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = PeftModel.from_pretrained(model, adapter, autocast_adapter_dtype=False).to(dtype).eval()

@@ -108,7 +108,10 @@ std::string name_in_text_model(const std::string& name) {
     if (name.starts_with("language_model.")) return behind("language_model.");
     constexpr std::string_view inner = "model.language_model.";
     if (name.starts_with(inner)) return "model." + behind(inner);
-    return name.starts_with("lm_head.") ? name : "";
+    for (const char* own : {"model.layers.", "model.embed_tokens.", "model.norm.", "lm_head."}) {
+        if (name.starts_with(own)) return name;
+    }
+    return "";
 }
 
 std::string module_path_in_wrapper(const std::string& path) {

@@ -51,8 +51,8 @@ std::int64_t layer_in_name(const std::string& name);
 std::int32_t expert_in_name(const std::string& name);
 
 /// Of a tensor in the files of a model around a text model (ModelSpec::wrapper), its name in the
-/// text model: "model.layers.0..." of "language_model.model.layers.0..." and of
-/// "model.language_model.layers.0...". "" = no tensor of the text model.
+/// text model: "model.layers.0..." of "language_model.model.layers.0...", of
+/// "model.language_model.layers.0..." and of itself. "" = no tensor of the text model.
 std::string name_in_text_model(const std::string& name);
 /// And for adapters: "base_model.model.model.language_model.layers.3..." of
 /// "base_model.model.model.layers.3...", and back, of either spelling.

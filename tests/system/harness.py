@@ -27,7 +27,7 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
                  "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
                  "ministral3": 2, "gemma3": 2, "glm4": 3, "phi3": 3, "phi3_window": 2,
-                 "apertus": 3, "qwen3_moe": 3,
+                 "apertus": 3, "qwen3_moe": 3, "qwen2_5_vl": 3, "qwen3_vl": 3,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
 # What lanes cannot share of them.
 NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all heads of q and k",
@@ -335,6 +335,12 @@ class EachFamily:
 
     def test_gemma3(self):
         self.check_family("gemma3")
+
+    def test_qwen2_5_vl(self):
+        self.check_family("qwen2_5_vl")
+
+    def test_qwen3_vl(self):
+        self.check_family("qwen3_vl")
 
     def test_glm4(self):
         self.check_family("glm4")

@@ -43,7 +43,7 @@ MOST_RANKS = 512
 LOGITS = 1e-4
 MODEL_FILES = {"smollm3": "transformers/base", "seed_oss": "transformers/base", "olmo2": "transformers/base",
                "olmo3": "transformers/base", "qwen2_window": "qwen2", "qwen3_yarn": "qwen3",
-               "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "ministral3": "mistral",
+               "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "ministral3": "mistral",
                "phi3_window": "phi3", "mistral_window": "mistral"}
 
 

@@ -15,6 +15,7 @@ GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)
           "mistral": [(2, 1)], "smollm3": [(2, 1)], "granite": [(2, 2)], "seed_oss": [(2, 1)],
           "mistral_window": [(2, 1)], "qwen2_window": [(2, 1)],
           "qwen3_yarn": [(2, 1)], "gemma3_text": [(2, 1)], "ministral3": [(2, 1)], "gemma3": [(2, 1)],
+          "qwen2_5_vl": [(2, 1)], "qwen3_vl": [(2, 1)],
           "apertus": [(2, 1)]}
 
 

@@ -14,6 +14,7 @@
 #include "config/dead_rules.h"
 #include "io/files.h"
 #include "io/tensor_names.h"
+#include "io/weights/hf_family.h"
 
 namespace loratrain {
 
@@ -252,7 +253,10 @@ void AdapterConfig::leave_wrapper() {
         *names = renamed(*names, path_of);
         ordered_[key] = renamed(OrderedJson(ordered_[key]), path_of);
     }
-    if (get("exclude_modules") == other_parts_regex) document_.erase("exclude_modules");
+    const Wrapper* wrapper = wrapper_named(model_.wrapper);
+    if (wrapper != nullptr && get("exclude_modules") == wrapper->other_parts) {
+        document_.erase("exclude_modules");
+    }
 }
 
 bool AdapterConfig::ties_its_head() const {

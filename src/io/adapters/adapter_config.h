@@ -64,9 +64,6 @@ class AdapterConfig {
     OrderedJson ordered_;  ///< the same
 };
 
-/// A regular expression for the modules of other parts of a model around a text model.
-inline constexpr const char* other_parts_regex = ".*(vision_tower|multi_modal_projector).*";
-
 /// Names in a list, or keys of a pattern, as `path_of` makes them of these.
 template <class AnyJson, class PathOf>
 AnyJson renamed(const AnyJson& names, const PathOf& path_of) {

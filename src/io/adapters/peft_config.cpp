@@ -9,6 +9,7 @@
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/peft_modules.h"
 #include "io/tensor_names.h"
+#include "io/weights/hf_family.h"
 
 namespace loratrain {
 
@@ -196,7 +197,9 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
                    {"task_type", "CAUSAL_LM"}};
     config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
-    if (in_wrapper) config["exclude_modules"] = other_parts_regex;
+    if (const Wrapper* wrapper = wrapper_named(model.wrapper)) {
+        config["exclude_modules"] = wrapper->other_parts;
+    }
     return dump_json(config, 2) + "\n";
 }
 

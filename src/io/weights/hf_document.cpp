@@ -4,26 +4,42 @@
 
 namespace loratrain {
 
+namespace {
+
+bool says_tied(const Json& config) {
+    const auto found = config.find("tie_word_embeddings");
+    return found != config.end() && *found == true;
+}
+
+/// tie_word_embeddings of the text model.
+Json tied_embeddings(const Json& outer, const Json& text, const Wrapper& wrapper) {
+    constexpr const char* key = "tie_word_embeddings";
+    if (wrapper.tie_key == TieKey::either && says_tied(text)) return true;
+    if (outer.contains(key)) return outer[key];
+    const bool reads_text = wrapper.tie_key == TieKey::outer_first && text.contains(key);
+    return reads_text ? text[key] : Json(wrapper.tied);
+}
+
+}  // namespace
+
 const Wrapper* wrapper_of(const Json& document) {
     const auto type = document.find("model_type");
-    for (const Wrapper& wrapper : model_wrappers()) {
-        if (type != document.end() && *type == wrapper.name) return &wrapper;
-    }
-    return nullptr;
+    const bool named = type != document.end() && type->is_string();
+    return named ? wrapper_named(type->get<std::string>()) : nullptr;
 }
 
 Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where) {
     const auto found = document.find("text_config");
-    if (found == document.end() || !found->is_object()) {
+    const bool inside = found != document.end() && found->is_object();
+    if (!inside && !wrapper.flat) {
         throw InputError(where, cat("has no text_config, which a ", wrapper.name, " has"),
                          "give the config.json of the whole model");
     }
-    Json text = *found;
+    Json text = inside ? *found : document;
     text.erase("architectures");
+    if (!inside) text.erase("model_type");
     if (!text.contains("model_type")) text["model_type"] = wrapper.inner;
-    const auto outer = document.find("tie_word_embeddings");
-    if (outer != document.end()) text["tie_word_embeddings"] = *outer;
-    if (!text.contains("tie_word_embeddings")) text["tie_word_embeddings"] = wrapper.tied;
+    text["tie_word_embeddings"] = tied_embeddings(document, text, wrapper);
     const auto quantization = document.find("quantization_config");
     if (quantization != document.end()) text["quantization_config"] = *quantization;
     return text;

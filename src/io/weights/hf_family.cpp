@@ -47,6 +47,32 @@ const Family families[] = {
      .attention = {.qk_norm = true},
      .rope = {.positions = 32768},
      .sliding_windows = SlidingWindows::on_last_layers},
+    {.name = "qwen2_vl_text",
+     .architecture = "Qwen2VLTextModel",
+     .sizes = {152064, 8192, 29568, 80, 64},
+     .kv_heads = 8,
+     .attention = {.qkv_bias = true},
+     .rope = {.positions = 32768, .theta = 1000000.0, .by_axes = true},
+     .sliding_windows = SlidingWindows::on_last_layers,
+     .first_sliding_layer = 80,
+     .eps = 1e-5},
+    {.name = "qwen2_5_vl_text",
+     .architecture = "Qwen2_5_VLTextModel",
+     .sizes = {152064, 8192, 29568, 80, 64},
+     .kv_heads = 8,
+     .attention = {.qkv_bias = true},
+     .rope = {.positions = 32768, .theta = 1000000.0, .by_axes = true},
+     .sliding_windows = SlidingWindows::on_last_layers,
+     .first_sliding_layer = 80,
+     .eps = 1e-5},
+    {.name = "qwen3_vl_text",
+     .architecture = "Qwen3VLTextModel",
+     .sizes = {151936, 4096, 22016, 32, 32},
+     .head_dim = 128,
+     .kv_heads = 32,
+     .reads_attention_bias = true,
+     .attention = {.qk_norm = true},
+     .rope = {.positions = 128000, .theta = 500000.0}},
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .sizes = {128256, 2048, 11008, 36, 16, 128004},
@@ -180,8 +206,16 @@ const Family families[] = {
      .has_experts = true},
 };
 
+constexpr const char* visual = ".*visual.*";
+
 constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
-                                {"mistral3", "Mistral3ForConditionalGeneration", "mistral", false}};
+                                {"mistral3", "Mistral3ForConditionalGeneration", "mistral", false},
+                                {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text",
+                                 false, TieKey::either, true, visual},
+                                {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration",
+                                 "qwen2_5_vl_text", false, TieKey::either, true, visual},
+                                {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text",
+                                 false, TieKey::outer_alone, false, visual}};
 
 std::vector<std::string> family_names() {
     std::vector<std::string> names;
@@ -198,6 +232,13 @@ std::span<const Family> model_families() {
 
 std::span<const Wrapper> model_wrappers() {
     return wrappers;
+}
+
+const Wrapper* wrapper_named(const std::string& name) {
+    for (const Wrapper& wrapper : wrappers) {
+        if (name == wrapper.name) return &wrapper;
+    }
+    return nullptr;
 }
 
 const Family* family_named(const std::string& name) {

@@ -60,7 +60,8 @@ struct Family {
     DenseSpec mlp = {};
     RopeDefaults rope = {};
     SlidingWindows sliding_windows = SlidingWindows::never;
-    std::int64_t sliding_window = 4096;  ///< where config.json has none; 0 = no sliding window
+    std::int64_t sliding_window = 4096;     ///< where config.json has none; 0 = no sliding window
+    std::int64_t first_sliding_layer = 28;  ///< max_window_layers where config.json has none
     std::int64_t sliding_interval = 0;
     const char* sliding_interval_key = "";  ///< that says it; "" = none
     double eps = 1e-6;                      ///< rms_norm_eps where config.json has none
@@ -94,14 +95,27 @@ struct FamilySize {
 };
 std::array<FamilySize, 5> family_sizes(const Family& family);
 
+/// Which config of a wrapper says tie_word_embeddings.
+enum class TieKey : std::uint8_t {
+    outer_first,  ///< the wrapper's, else text_config's
+    outer_alone,
+    either,  ///< tied where one of them says true
+};
+
 /// Configs around a text model, which is their text_config.
 struct Wrapper {
     const char* name = "";
     const char* architecture = "";
     const char* inner = "";  ///< model_type of a text_config that does not say
-    bool tied = false;       ///< where neither config says
+    bool tied = false;       ///< where no config says
+    TieKey tie_key = TieKey::outer_first;
+    bool flat = false;  ///< without text_config, the keys of the text model stand in the wrapper's
+    /// Modules beside the text model, as exported adapters exclude them.
+    const char* other_parts = ".*(vision_tower|multi_modal_projector).*";
 };
 
 std::span<const Wrapper> model_wrappers();
+/// Of ModelSpec::wrapper; null where there is none.
+const Wrapper* wrapper_named(const std::string& name);
 
 }  // namespace loratrain

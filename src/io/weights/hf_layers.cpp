@@ -31,8 +31,8 @@ bool slides_by_rule(JsonReader& config, const Family& family, const LayerTraits&
     }
     if (family.sliding_windows != SlidingWindows::on_last_layers) return true;
     const Json& first = config.get("max_window_layers");
-    constexpr std::int64_t family_default = 28;
-    return layer >= (first.is_number_unsigned() ? first.get<std::int64_t>() : family_default);
+    return layer >=
+           (first.is_number_unsigned() ? first.get<std::int64_t>() : family.first_sliding_layer);
 }
 
 /// layer_types: full_attention or sliding_attention for every layer.

@@ -124,6 +124,7 @@ void read_longrope(JsonReader& rope, const RopeSource& source, RopeSpec& spec) {
 std::string read_rope_type(JsonReader& rope, const RopeDefaults& defaults) {
     const auto named = [&](const char* key) {
         const std::string type = rope.text(key);
+        if (type == "mrope" && defaults.by_axes) return std::string("default");
         const bool older_name = type == "su" || (type == "yarn" && defaults.longrope);
         return older_name ? std::string("longrope") : type;
     };

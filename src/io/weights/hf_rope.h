@@ -18,6 +18,8 @@ struct RopeDefaults {
     const char* settings = "{}";         ///< rope_parameters where there are none: JSON
     double rotated = 0.0;  ///< partial_rotary_factor where not given; 0: a family without
     bool interleaved = false;
+    /// Type mrope is default: text has the same position on all axes.
+    bool by_axes = false;
     bool longrope = false;                ///< the family has it alone, also as type su or yarn
     std::int64_t original_positions = 0;  ///< original_max_position_embeddings; 0 = positions
 };

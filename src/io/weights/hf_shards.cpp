@@ -93,8 +93,9 @@ NamePrefixes find_prefixes(const std::vector<std::string>& names, bool text_only
     NamePrefixes found;
     found.head = prefix_of(names, head_name).value_or("");
     const std::vector<std::string> usual =
-        text_only ? std::vector<std::string>{"language_model.model.", "model.language_model."}
-                  : std::vector<std::string>{""};
+        text_only
+            ? std::vector<std::string>{"language_model.model.", "model.language_model.", "model."}
+            : std::vector<std::string>{""};
     for (const std::string& model : usual) {
         const auto prefix = prefix_of(names, cat(model, embedding));
         if (!prefix) continue;

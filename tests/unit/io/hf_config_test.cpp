@@ -239,6 +239,67 @@ TEST(HfConfigTest, TextModelsInsideOfOthers) {
                     "config.json:text_config: hidden_size is -1"));
 }
 
+/// What the config.json of Qwen2.5-VL-7B-Instruct says: no text_config.
+json published_qwen2_5_vl() {
+    return {{"model_type", "qwen2_5_vl"},
+            {"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
+            {"hidden_size", 3584},
+            {"intermediate_size", 18944},
+            {"max_position_embeddings", 128000},
+            {"max_window_layers", 28},
+            {"num_attention_heads", 28},
+            {"num_hidden_layers", 28},
+            {"num_key_value_heads", 4},
+            {"rms_norm_eps", 1e-6},
+            {"rope_theta", 1e6},
+            {"sliding_window", 32768},
+            {"tie_word_embeddings", false},
+            {"use_sliding_window", false},
+            {"vision_config", {{"hidden_size", 1280}, {"model_type", "qwen2_5_vl"}}},
+            {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}},
+            {"vocab_size", 152064}};
+}
+
+TEST(HfConfigTest, TextModelsOfQwenWithPictures) {
+    const ModelSpec seven = parse(published_qwen2_5_vl());
+    EXPECT_EQ(seven.wrapper, "qwen2_5_vl");
+    EXPECT_EQ(seven.family, "qwen2_5_vl_text");
+    EXPECT_EQ(seven.hidden_size, 3584);
+    EXPECT_EQ(seven.attention().head_dim, 128);
+    EXPECT_TRUE(seven.attention().qkv_bias && !seven.attention().o_bias);
+    EXPECT_EQ(seven.attention().sliding_window, 0);
+    EXPECT_EQ(rope_of(seven).type, RopeType::standard);
+    EXPECT_EQ(rope_of(seven).theta, 1e6);
+    EXPECT_FALSE(seven.tie_word_embeddings);
+    // As transformers 5 saves it: the text model inside, and its type of rotation renamed.
+    json text = published_qwen2_5_vl();
+    for (const char* key : {"architectures", "vision_config"}) text.erase(key);
+    text["model_type"] = "qwen2_5_vl_text";
+    text["rope_scaling"] = {{"type", "mrope"}, {"rope_type", "default"}};
+    const json saved = {{"model_type", "qwen2_5_vl"}, {"text_config", text}};
+    EXPECT_TRUE(layers_of(parse(saved)) == layers_of(seven));
+    EXPECT_EQ(parse(saved).family, seven.family);
+    text["tie_word_embeddings"] = true;
+    EXPECT_TRUE(parse(with(saved, {{"text_config", text}, {"tie_word_embeddings", false}}))
+                    .tie_word_embeddings)
+        << "one of them is enough";
+    const ModelSpec window = golden_model("qwen2_5_vl");
+    EXPECT_EQ(window.layer(1).attention().sliding_window, 0);
+    EXPECT_EQ(window.layer(2).attention().sliding_window, 9);
+    const ModelSpec qwen3 = golden_model("qwen3_vl");
+    EXPECT_TRUE(qwen3.attention().qk_norm);
+    EXPECT_EQ(rope_of(qwen3).theta, 5e6);
+    const json three = json::parse(read_text(golden_path("qwen3_vl") + "/base/config.json"));
+    EXPECT_FALSE(parse(with(three, {{"tie_word_embeddings", nullptr},
+                                    {"text_config", {{"tie_word_embeddings", true}}}}))
+                     .tie_word_embeddings)
+        << "what stands outside goes alone";
+    EXPECT_TRUE(has(config_refusal(with(
+                        three, {{"text_config", {{"rope_parameters", {{"rope_type", "mrope"}}}}}})),
+                    "rope_type"))
+        << "transformers has no such type there";
+}
+
 TEST(HfConfigTest, QueriesOfMinistral) {
     const ModelSpec spec = golden_model("ministral3");
     EXPECT_EQ(spec.attention().rope->query_beta, 0.3);

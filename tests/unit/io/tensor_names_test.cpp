@@ -75,6 +75,10 @@ TEST(TensorNames, OfTextModelsInsideOfOthers) {
     EXPECT_EQ(name_in_text_model("model.language_model." + layer), "model." + layer);
     EXPECT_EQ(name_in_text_model("language_model.lm_head.weight"), "lm_head.weight");
     EXPECT_EQ(name_in_text_model("lm_head.weight"), "lm_head.weight");
+    EXPECT_EQ(name_in_text_model("model." + layer), "model." + layer);
+    EXPECT_EQ(name_in_text_model("model.embed_tokens.weight"), "model.embed_tokens.weight");
+    EXPECT_EQ(name_in_text_model("model.visual.blocks.0.mlp.up_proj.weight"), "");
+    EXPECT_EQ(name_in_text_model("visual.blocks.0.mlp.up_proj.weight"), "");
     EXPECT_EQ(name_in_text_model("vision_tower.vision_model.head.weight"), "");
     EXPECT_EQ(name_in_text_model("multi_modal_projector.mm_soft_emb_norm.weight"), "");
     const std::string text = "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight";
