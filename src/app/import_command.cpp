@@ -27,23 +27,23 @@ ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) 
         log::info(cat("wrote ", command_line.output, ": ", report.family, ", ", report.tensors,
                       " tensors", quantization_text(report), ", ", human_bytes(report.bytes)));
         if (!report.wrapper.empty()) {
-            log::info(cat("the text model of a ", report.wrapper, "; ", report.ignored,
-                          " tensors that are not its own are left out, and adapters name their "
-                          "modules as in ",
-                          report.wrapper));
+            log::info(cat("took the text model of a ", report.wrapper, " and left out ",
+                          report.ignored, " other tensors; adapters name modules as ",
+                          report.wrapper, " does"));
         }
         if (!report.renamed.empty()) {
-            log::info(cat("names of tensors are not as transformers writes them: ", report.renamed,
-                          ", and the others alike"));
+            log::info(cat("renamed tensors to what transformers writes: ", report.renamed,
+                          ", and the others likewise"));
         }
         for (const std::string& note : report.notes) log::warn(note);
-        log::info(
-            cat("adapters trained on it will name ", report.base_model_name, " as their base model",
-                command_line.base_model_name.empty() ? " (--base-model-name says otherwise)" : ""));
+        log::info(cat(
+            "adapters trained on it will name ", report.base_model_name, " as their base model",
+            command_line.base_model_name.empty() ? " (--base-model-name NAME changes that)" : ""));
         if (report.base_is_quantized) {
             log::warn(
-                "config.json of this quantised folder does not name the model that it was made of: "
-                "adapters will name the quantised one, unless --base-model-name is given");
+                "config.json of this quantised folder does not name the model that it was made of, "
+                "so "
+                "adapters will name the quantised one; --base-model-name NAME changes that");
         }
     });
     return ExitCode::done;

@@ -91,7 +91,8 @@ void compare_runs(const CommandLine& command_line) {
     for (const std::string& dir : command_line.other_runs) runs.push_back(read_runs(dir));
     if (runs.size() > most_compared_runs) {
         throw InputError("report",
-                         cat("compares at most ", most_compared_runs, " runs, got ", runs.size()));
+                         cat("compares at most ", most_compared_runs, " runs, got ", runs.size()),
+                         "give fewer run directories");
     }
     const std::string out = place_of_page(command_line, "comparison.html");
     write_page(out, comparison_page(runs, unix_time()));

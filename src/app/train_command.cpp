@@ -22,7 +22,7 @@ bool stop_asked(const MpiSession& mpi) {
     const int signal = stop_signal_of_any_rank(mpi);
     if (signal == 0) return false;
     log::info(cat("stopped: ", signal_text(signal),
-                  " received before this start trained; the same command continues"));
+                  " received before training began; the same command continues"));
     return true;
 }
 

@@ -18,34 +18,36 @@ namespace loratrain {
 template <class V>
 void keys(V& v, LrSchedulerKwargs& kwargs) {
     const LrSchedulerKwargs usual;
-    v.key(
-        "num_cycles", kwargs.num_cycles,
-        "waves of a cosine; restarts of cosine_with_restarts, also of warmup_stable_decay's decay",
-        {.usual = "0.5; 1 of restarts",
-         .of = "cosine, cosine_with_restarts, cosine_with_min_lr, warmup_stable_decay"});
-    v.key("min_lr", kwargs.min_lr, "rate that cosine_with_min_lr ends with",
+    v.key("num_cycles", kwargs.num_cycles,
+          "number of waves of a cosine, also in the decay of warmup_stable_decay; number of "
+          "restarts of cosine_with_restarts",
+          {.usual = "0.5; 1 of restarts",
+           .of = "cosine, cosine_with_restarts, cosine_with_min_lr, warmup_stable_decay"});
+    v.key("min_lr", kwargs.min_lr, "last learning rate of cosine_with_min_lr",
           {.usual = "none", .of = "cosine_with_min_lr"});
-    v.key("min_lr_rate", kwargs.min_lr_rate, "the same, of the learning rate",
+    v.key("min_lr_rate", kwargs.min_lr_rate, "min_lr as a share of the learning rate",
           {.usual = "none", .of = "cosine_with_min_lr"});
-    v.key("lr_end", kwargs.lr_end, "rate that polynomial ends with",
+    v.key("lr_end", kwargs.lr_end, "last learning rate of polynomial",
           {.usual = "1.0e-07", .of = "polynomial"});
-    v.key("power", kwargs.power, "of polynomial", {.usual = "1", .of = "polynomial"});
-    v.key("timescale", kwargs.timescale, "steps of inverse_sqrt",
+    v.key("power", kwargs.power, "exponent of polynomial", {.usual = "1", .of = "polynomial"});
+    v.key("timescale", kwargs.timescale, "time scale of inverse_sqrt, in steps",
           {.range = at_least(1),
            .usual = "the warm-up's, or 10000",
            .whole = true,
            .of = "inverse_sqrt"});
-    v.key("num_decay_steps", kwargs.num_decay_steps, "of warmup_stable_decay",
+    v.key("num_decay_steps", kwargs.num_decay_steps, "steps of the decay of warmup_stable_decay",
           {.usual = "required there", .whole = true, .of = "warmup_stable_decay"});
-    v.key("num_stable_steps", kwargs.num_stable_steps, "of warmup_stable_decay",
+    v.key("num_stable_steps", kwargs.num_stable_steps,
+          "steps at the full rate of warmup_stable_decay",
           {.usual = "what is left", .whole = true, .of = "warmup_stable_decay"});
-    v.key("min_lr_ratio", kwargs.min_lr_ratio, "what warmup_stable_decay begins and ends with",
+    v.key("min_lr_ratio", kwargs.min_lr_ratio,
+          "first and last rate of warmup_stable_decay, as a share of the learning rate",
           {.usual = "0", .of = "warmup_stable_decay"});
     v.key("warmup_type", kwargs.warmup_type, lr_ramp_words,
-          "of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`",
+          "shape of the warm-up of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`",
           {.written = kwargs.warmup_type != usual.warmup_type, .of = "warmup_stable_decay"});
     v.key("decay_type", kwargs.decay_type, lr_ramp_words,
-          "of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`",
+          "shape of the decay of warmup_stable_decay: `linear`, `cosine`, `1-sqrt`",
           {.written = kwargs.decay_type != usual.decay_type, .of = "warmup_stable_decay"});
 }
 
@@ -54,46 +56,49 @@ void keys(V& v, LossJob& loss) {
     const bool sft = loss.loss == Loss::sft;
     const bool kto = loss.loss == Loss::kto;
     const bool cit = loss.is_contrastive();
-    v.key("loss", loss.loss, loss_words,
-          "what is minimised: `sft` (cross-entropy); of pairs of a chosen and a rejected sample "
-          "`dpo`, `cpo`, `simpo`, `orpo`; of samples with a label `kto`; of instructions and their "
-          "paraphrases `cit`",
-          {.written = !sft});
+    v.key(
+        "loss", loss.loss, loss_words,
+        "what is minimised: `sft`: cross-entropy; `dpo`, `cpo`, `simpo`, `orpo`: preferences, from "
+        "pairs of a chosen and a rejected sample; `kto`: preferences, from samples with a label; "
+        "`cit`: a contrast, from pairs of an instruction and its paraphrase",
+        {.written = !sft});
     v.key("loss_type", loss.type, loss_type_words,
-          "of `dpo`, `cpo`: `sigmoid`, `hinge`, `ipo`; of `sft`: `nll`, `dft`",
+          "variant of the loss: `sigmoid`, `hinge` or `ipo` for `dpo` and `cpo`; `nll` or `dft` "
+          "for `sft`",
           {.usual = "sigmoid; nll",
            .written = !sft || loss.is_dft(),
            .of = "dpo, cpo or sft",
            .used = loss.has_types() || sft});
-    v.key("beta", loss.beta, "scale of rewards; of `orpo` weight of the odds ratio",
+    v.key("beta", loss.beta, "scale of rewards; for `orpo` the weight of the odds ratio",
           {.range = above(0.0), .of = "dpo, cpo, simpo, orpo or kto", .used = loss.has_rewards()});
-    v.key("label_smoothing", loss.label_smoothing,
-          "of `simpo`, and of `sigmoid`: share of pairs that are wrong; of `dpo` that is cDPO (TRL "
-          "1.16 takes the key there and does nothing with it)",
-          {.range = from_to_below(0.0, 0.5),
-           .written = loss.has_label_smoothing(),
-           .of = "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)",
-           .used = loss.has_label_smoothing() || loss.label_smoothing == 0});
-    v.key("simpo_gamma", loss.simpo_gamma, "of `simpo`: the margin of rewards that it aims at",
+    v.key(
+        "label_smoothing", loss.label_smoothing,
+        "assumed share of pairs with a wrong label, for `simpo` and for loss_type `sigmoid`; with "
+        "`dpo` this is cDPO (TRL 1.16 ignores the key there)",
+        {.range = from_to_below(0.0, 0.5),
+         .written = loss.has_label_smoothing(),
+         .of = "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)",
+         .used = loss.has_label_smoothing() || loss.label_smoothing == 0});
+    v.key("simpo_gamma", loss.simpo_gamma, "target margin of rewards of `simpo`",
           {.of = "simpo", .used = loss.loss == Loss::simpo});
     v.key("cpo_alpha", loss.cpo_alpha,
-          "of `cpo`, `simpo`: weight of the chosen samples' cross-entropy",
+          "weight of the chosen samples' cross-entropy in `cpo` and `simpo`",
           {.usual = "`cpo` 1, `simpo` 0", .of = "cpo or simpo", .used = loss.has_cpo_alpha()});
-    v.key("desirable_weight", loss.desirable_weight, "of `kto`: of the losses of desirable samples",
+    v.key("desirable_weight", loss.desirable_weight, "weight of desirable samples in `kto`",
           {.of = "kto", .used = kto});
-    v.key("undesirable_weight", loss.undesirable_weight, "of `kto`: of the others",
+    v.key("undesirable_weight", loss.undesirable_weight, "weight of undesirable samples in `kto`",
           {.of = "kto", .used = kto});
-    v.key("temperature", loss.temperature, "of `cit`: what similarities are divided by",
+    v.key("temperature", loss.temperature, "temperature of `cit`: similarities are divided by it",
           {.range = above(0.0), .of = "cit", .used = cit});
-    v.key("lambda", loss.lambda, "of `cit`: largest weight of the contrastive loss",
+    v.key("lambda", loss.lambda, "largest weight of the contrastive loss of `cit`",
           {.of = "cit", .used = cit});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
-          "of `sft`: share of the target that all tokens have",
+          "label smoothing of `sft`: share of the target that is spread over all tokens",
           {.range = from_to_below(0.0, 1.0),
            .written = loss.label_smoothing_factor != 0,
            .of = "sft with loss_type: nll",
            .used = (sft && !loss.is_dft()) || loss.label_smoothing_factor == 0});
-    v.key("z_loss", loss.z_loss, "of `sft`: weight of the squared log of the sum of exp(logits)",
+    v.key("z_loss", loss.z_loss, "weight of (log sum exp(logits))^2 in `sft`",
           {.written = loss.z_loss != 0, .of = "sft", .used = sft || loss.z_loss == 0});
 }
 
@@ -101,103 +106,118 @@ void keys(V& v, LossJob& loss) {
 template <class V>
 void form_keys(V& v, AdapterJob& job) {
     const bool vera = job.is_vera();
-    v.key("r", job.r, "rank", {.range = from_to(1, most_rank), .in_names = "r"});
-    v.key("lora_alpha", job.lora_alpha, "scaling is lora_alpha / r",
+    v.key("r", job.r, "rank of A and B", {.range = from_to(1, most_rank), .in_names = "r"});
+    v.key("lora_alpha", job.lora_alpha, "the adapter is scaled by lora_alpha / r",
           {.range = above(0.0), .written = !vera, .in_names = "a"});
     v.key("peft_type", job.peft_type, peft_type_words,
-          "`lora`, or `vera`: trained vectors that scale shared random factors, without lora_alpha",
+          "`lora`, or `vera`: trains vectors that scale shared random factors; takes no lora_alpha",
           {.written = vera, .null_is_none = true});
-    v.key("d_initial", job.d_initial, "of `vera`: first value of the vectors between the factors",
+    v.key("d_initial", job.d_initial, "initial value of the vectors between the factors of `vera`",
           {.range = above(0.0), .written = vera});
     v.key("projection_prng_key", job.projection_prng_key,
-          "of `vera`: seed of the factors, as in PEFT", {.written = vera});
-    v.key("save_projection", job.save_projection, "of `vera`: exports have the factors",
+          "seed of the factors of `vera`, as in PEFT", {.written = vera});
+    v.key("save_projection", job.save_projection, "exports of `vera` contain the factors",
           {.written = vera});
-    v.key("lora_dropout", job.lora_dropout, "of the inputs of A",
+    v.key("lora_dropout", job.lora_dropout, "dropout rate of the inputs of A",
           {.range = from_to_below(0.0, 1.0), .in_names = "do"});
-    v.own("target_modules", job, modules_key,
-          "`all-linear`, or a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-          "down_proj, where the model fuses them qkv_proj, gate_up_proj, or a regular expression "
-          "for whole names as model.layers.0.self_attn.q_proj",
-          {.usual = all_linear_word, .in_names = ""});
-    v.mention("exclude_modules", "names or ends of names, or a regular expression",
+    v.own(
+        "target_modules", job, modules_key,
+        "`all-linear`; or a list, as in `[q_proj, v_proj]`, of q_proj, k_proj, v_proj, o_proj, "
+        "gate_proj, up_proj, down_proj (qkv_proj, gate_up_proj in models that fuse them), lm_head, "
+        "embed_tokens; or a regular expression for whole names such as "
+        "model.layers.0.self_attn.q_proj",
+        {.usual = all_linear_word, .in_names = ""});
+    v.mention("exclude_modules",
+              "modules without LoRA: a list of names or ends of names, or a regular expression",
               {.usual = "none"});
-    v.mention("layers_to_transform", "layers that the list of target_modules is about, from 0",
-              {.usual = "all"});
-    v.mention("layers_pattern", "what the list of layers is called", {.usual = "any"});
+    v.mention(
+        "layers_to_transform",
+        "layers that get LoRA, counted from 0, as in `[0, 1, 2]`; needs a list of target_modules",
+        {.usual = "all"});
+    v.mention("layers_pattern", "name of the model's list of layers, with layers_to_transform",
+              {.usual = "any"});
     v.mention("rank_pattern",
-              "ranks of modules, by regular expressions for names or their ends: `{q_proj: 8}`",
+              "ranks that differ from r, by regular expressions for names or ends of names, as in "
+              "`{q_proj: 8}`",
               {.usual = "none"});
-    v.mention("alpha_pattern", "alphas of modules, likewise", {.usual = "none"});
-    v.key("use_rslora", job.use_rslora, "scaling is lora_alpha / sqrt(r)", {.in_names = "rs-"});
+    v.mention("alpha_pattern", "alphas that differ from lora_alpha, as in `{q_proj: 16}`",
+              {.usual = "none"});
+    v.key("use_rslora", job.use_rslora, "the adapter is scaled by lora_alpha / sqrt(r)",
+          {.in_names = "rs-"});
     v.key("use_dora", job.use_dora, "DoRA: a trained magnitude for every row of W + scaling B A",
           {.written = job.use_dora});
     v.own("init_lora_weights", job, start_key,
-          "first A: `true` (uniform) or `gaussian`, with B 0; or both from W: `pissa`, "
-          "`pissa_niter_4` (near it, and quick), `olora`",
+          "how A and B start: `true` (A uniform, B 0), `gaussian` (A normal, B 0), or both from W: "
+          "`pissa`, `pissa_niter_4` (approximate and quick), `olora`",
           {.usual = "true"});
-    v.key("loraplus_lr_ratio", job.loraplus_lr_ratio, "LoRA+: learning rate of B over that of A",
+    v.key("loraplus_lr_ratio", job.loraplus_lr_ratio,
+          "LoRA+: learning rate of B divided by that of A",
           {.range = above(0.0), .written = job.loraplus_lr_ratio != 1.0, .null_is_none = true});
-    v.path("init_from", job.init_from, "PEFT directory to start from", {.usual = "none"});
+    v.path("init_from", job.init_from, "PEFT directory of an adapter to continue from",
+           {.usual = "none"});
 }
 
 /// Learning rate and optimizer.
 template <class V>
 void optimizer_keys(V& v, AdapterJob& job) {
-    v.key("learning_rate", job.learning_rate, "at its highest", {.in_names = "lr"});
-    v.own("lr_scheduler_type", job, lr_schedule_key,
-          "`constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "
-          "`cosine_with_min_lr`, `polynomial`, `inverse_sqrt`, `warmup_stable_decay`",
-          {.usual = "cosine", .in_names = ""});
+    v.key("learning_rate", job.learning_rate, "highest learning rate of the schedule",
+          {.in_names = "lr"});
+    v.own(
+        "lr_scheduler_type", job, lr_schedule_key,
+        "schedule: `constant`, `constant_with_warmup`, `linear`, `cosine`, `cosine_with_restarts`, "
+        "`cosine_with_min_lr`, `polynomial`, `inverse_sqrt`, `warmup_stable_decay`",
+        {.usual = "cosine", .in_names = ""});
     v.section("lr_scheduler_kwargs", job.lr_scheduler_kwargs,
-              "what the schedule takes beside: below",
+              "further settings of the schedule, as in `{num_cycles: 2}`: see below",
               {.usual = "none",
                .written = job.lr_scheduler_kwargs != LrSchedulerKwargs{},
                .null_is_none = true,
                .in_line = true,
                .inside = "lr_scheduler_kwargs"});
-    v.own("warmup_steps", job, warmup_key, "whole, or below 1 a fraction of the steps",
+    v.own("warmup_steps", job, warmup_key,
+          "steps of linear warm-up, or below 1 their share of all steps",
           {.usual = "0", .in_names = "wu"});
-    v.mention("warmup_ratio", "the fraction alone", {.usual = "none"});
+    v.mention("warmup_ratio", "warm-up as a share of all steps", {.usual = "none"});
     v.own("optim", job, optim_key,
-          "`adamw_torch`, `adamw_8bit`: AdamW with moments in fp32, or as 8-bit codes",
+          "`adamw_torch`: AdamW with moments in fp32; `adamw_8bit`: with moments as 8-bit codes",
           {.usual = "adamw_torch", .written = job.optim != Optim::adamw_torch});
-    v.key("weight_decay", job.weight_decay, "of AdamW", {.in_names = "wd"});
-    v.key("adam_beta1", job.adam_beta1, "of AdamW", {.range = from_to_below(0.0, 1.0)});
-    v.key("adam_beta2", job.adam_beta2, "of AdamW", {.range = from_to_below(0.0, 1.0)});
-    v.key("adam_epsilon", job.adam_epsilon, "of AdamW", {.range = above(0.0)});
+    v.key("weight_decay", job.weight_decay, "weight decay of AdamW", {.in_names = "wd"});
+    v.key("adam_beta1", job.adam_beta1, "beta 1 of AdamW", {.range = from_to_below(0.0, 1.0)});
+    v.key("adam_beta2", job.adam_beta2, "beta 2 of AdamW", {.range = from_to_below(0.0, 1.0)});
+    v.key("adam_epsilon", job.adam_epsilon, "epsilon of AdamW", {.range = above(0.0)});
     v.key("max_grad_norm", job.max_grad_norm,
-          "gradients are clipped to this norm, per adapter; 0 = never", {.in_names = "gn"});
+          "norm that each adapter's gradients are clipped to; 0 = no clipping", {.in_names = "gn"});
 }
 
 template <class V>
 void keys(V& v, AdapterJob& job) {
-    v.key("name", job.name, "also its folder's",
+    v.key("name", job.name, "name of the adapter and of its folder",
           {.required = "give each adapter a name of its own", .shared = false});
-    v.own("dataset", job, dataset_key, "one of `datasets`",
+    v.own("dataset", job, dataset_key, "name of one of `datasets`",
           {.usual = "the only one", .in_names = ""});
     form_keys(v, job);
     keys(v, job.loss);
     v.own("ref_adapter", job, reference_key,
-          "of `dpo`, `kto`: PEFT directory of the adapter to compare with, of this one's r, alpha "
-          "and targets; `init_from`: its own start",
+          "reference of `dpo` and `kto`: PEFT directory of an adapter with the same r, alpha and "
+          "targets, or `init_from`: this adapter's own start",
           {.usual = "none: the base alone", .of = "dpo or kto", .used = job.loss.has_reference()});
     v.key("neftune_noise_alpha", job.neftune_noise_alpha,
-          "NEFTune: noise on the embeddings while training",
+          "NEFTune: strength of the noise on embeddings during training",
           {.written = job.neftune_noise_alpha != 0.0});
     optimizer_keys(v, job);
     v.key("global_batch_size", job.global_batch_size,
           "samples of one optimizer step, whatever the ranks and microbatches",
           {.range = at_least(1), .in_names = "b"});
-    v.own("num_train_epochs", job, length_key, "times through the data, also 0.5",
+    v.own("num_train_epochs", job, length_key, "epochs; fractions such as 0.5 are possible",
           {.usual = "1", .resume = Resume::longer, .in_names = "ep"});
-    v.mention("max_steps", "optimizer steps, in place of num_train_epochs; -1 = not given",
+    v.mention("max_steps", "optimizer steps, instead of num_train_epochs; -1 = not given",
               {.usual = "none", .whole = true, .resume = Resume::longer, .in_names = "st"});
-    v.key("seed", job.seed, "of first weights, order of samples and dropout",
+    v.key("seed", job.seed, "seed of initial weights, order of samples and dropout",
           {.usual = "`run.seed`", .in_names = "s"});
-    v.key("priority", job.priority, "higher goes first, and preempts",
+    v.key("priority", job.priority, "adapters of higher priority start first and preempt others",
           {.range = any_number, .resume = Resume::allowed});
-    v.key("trial", job.trial, "competes in the sweep; first weights do not depend on its name",
+    v.key("trial", job.trial,
+          "the adapter competes in the sweep; its initial weights do not depend on its name",
           {.written = job.trial, .shared = false});
 }
 

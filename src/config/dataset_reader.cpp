@@ -129,7 +129,7 @@ DatasetJob read_dataset(SectionReader section, const std::string& name) {
     keys(reader, dataset);
     if (!dataset.eval_path.empty() && section.has("eval_split")) {
         section.problem(section.find("eval_split")->place, "eval_split",
-                        "goes not with an eval_path", "give one of them");
+                        "does not go with eval_path", "keep one of the two");
     }
     section.finish();
     return dataset;

@@ -9,9 +9,9 @@ namespace loratrain {
 /// them up.
 
 inline constexpr const char* foreign_ranks =
-    "mpirun -np N says how many devices there are, parallel.deployment how they share the model";
+    "mpirun -np N sets how many devices there are, parallel.deployment how they share the model";
 inline constexpr const char* foreign_at_once =
-    "parallel.microbatch_tokens: auto chooses how much goes at once, in tokens";
+    "parallel.microbatch_tokens: auto chooses how many tokens are computed at once";
 inline constexpr const char* foreign_precisions = "model.precision: bf16, fp32, fp8 or auto";
 inline constexpr const char* foreign_with_min_lr = "with lr_scheduler_type: cosine_with_min_lr";
 inline constexpr const char* foreign_evaluated =
@@ -29,7 +29,7 @@ inline constexpr const char* foreign_saved =
 inline constexpr ForeignKey foreign_keys[] = {
     // Keys of jobs under other names.
     {"activation_checkpointing use_gradient_checkpointing", "false null",
-     "true is recompute: layer", "recompute", "parallel"},
+     "for true write recompute: layer", "recompute", "parallel"},
     {"adapter_name_or_path lora_model_dir", "", "", "init_from", adapter_section},
     {"alpha", "", "", "lora_alpha", adapter_section},
     {"base_model model_id model_name model_name_or_path pretrained_model_name_or_path", "",
@@ -52,16 +52,16 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"eps", "", "", "adam_epsilon", adapter_section},
     {"eval_file validation_file", "", "", "eval_path", dataset_section},
     {"eval_steps", "", "", "every_steps", "eval"},
-    {"excess_length_strategy", "", "raise is error", "over_length", dataset_section},
+    {"excess_length_strategy", "", "for raise write error", "over_length", dataset_section},
     {"gradient_accumulation_steps", "1 null",
      "samples of one optimizer step, whatever the ranks; microbatches are cut by "
      "parallel.microbatch_tokens",
      "global_batch_size", adapter_section},
     {"gradient_checkpointing", "false null",
-     "gradient_checkpointing: true is recompute: layer; auto does it where memory is short",
-     "recompute", "parallel"},
+     "for true write recompute: layer; auto does it where memory is short", "recompute",
+     "parallel"},
     {"gradient_clipping max_norm", "", "", "max_grad_norm", adapter_section},
-    {"interleave_probs", "null", "each with a weight", "files", dataset_section},
+    {"interleave_probs", "null", "give each file a weight", "files", dataset_section},
     {"load_best_model_at_end", "false null", "", "keep_best", "eval"},
     {"logging_steps", "", "", "every_steps", "logging"},
     {"lora_r lora_rank rank", "", "", "r", adapter_section},
@@ -69,7 +69,7 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"lr", "", "", "learning_rate", adapter_section},
     {"lr_min", "0 null", foreign_with_min_lr, "min_lr", "lr_scheduler_kwargs"},
     {"lr_scheduler", "", "", "lr_scheduler_type", adapter_section},
-    {"mix_strategy", "concat null", "weights say how often an epoch has each", "files",
+    {"mix_strategy", "concat null", "a file's weight says how often an epoch has it", "files",
      dataset_section},
     {"optimizer", "adamw adamw_torch adamw_torch_fused adamw_hf adam null",
      "adamw_torch or adamw_8bit", "optim", adapter_section},
@@ -79,28 +79,28 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"peft_use_dora", "false null", "", "use_dora", adapter_section},
     {"peft_use_rslora", "", "", "use_rslora", adapter_section},
     {"per_device_train_batch_size", "",
-     "samples of one optimizer step, whatever the ranks; of kto also datasets.<name>.kl_batch_size",
+     "samples of one optimizer step, whatever the ranks; for kto also datasets.NAME.kl_batch_size",
      "global_batch_size", adapter_section},
     {"pref_beta", "", "", "beta", adapter_section},
     {"pref_loss", "", "orpo and simpo are values of loss", "loss_type", adapter_section},
     {"random_state", "", "", "seed", adapter_section},
     {"ref_adapter_name", "", "a PEFT directory, or init_from", "ref_adapter", adapter_section},
     {"ref_model_adapters", "", "", "ref_adapter", adapter_section},
-    {"report_to", "none null", "report_to: tensorboard is logging: {tensorboard: true}",
+    {"report_to", "none null", "for report_to: tensorboard write logging: {tensorboard: true}",
      "tensorboard", "logging"},
-    {"rl", "null", "ipo is loss: dpo with loss_type: ipo", "loss", adapter_section},
+    {"rl", "null", "for ipo write loss: dpo, loss_type: ipo", "loss", adapter_section},
     {"save_steps", "", "", "every_steps", "checkpoint"},
     {"save_total_limit", "", "", "keep", "checkpoint"},
     {"stage", "sft null",
-     "pt is sft with every token trained (scripts/prepare_data.py --train-on all); rm and ppo are "
+     "for pt prepare data with scripts/prepare_data.py --train-on all; rm and ppo are "
      "not supported",
      "loss", adapter_section},
     {"steps", "", "", "max_steps", adapter_section},
-    {"tensor_parallel_size", "null false", "the ranks that mpirun starts share it then", "tp",
+    {"tensor_parallel_size", "null false", "mpirun starts one rank for each part", "tp",
      "parallel.deployment[0]"},
     {"test_size", "", "or eval.split for all datasets", "eval_split", dataset_section},
     {"use_tensorboard", "false null", "", "tensorboard", "logging"},
-    {"val_set_size val_size", "", "eval.split for all datasets", "eval_split", dataset_section},
+    {"val_set_size val_size", "", "or eval.split for all datasets", "eval_split", dataset_section},
     {"val_set_size val_size", "", "of every dataset that has none of its own", "split", "eval"},
 
     // What has no key here.
@@ -124,7 +124,7 @@ inline constexpr ForeignKey foreign_keys[] = {
      "use_cache use_flash_attention_2 use_liger_kernel xformers_attention",
      "*", "kernels are chosen automatically"},
     {"auto_find_batch_size", "true false null", foreign_at_once},
-    {"auto_mapping", "null", "is not needed"},
+    {"auto_mapping", "null", "leave it out: the model's config.json says what it is"},
     {"auto_resume_from_checkpoints", "true null", "the same command continues automatically"},
     {"average_tokens_across_devices", "true null",
      "the loss is over the target tokens of the whole step"},
@@ -169,7 +169,7 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"finetuning_type", "lora null",
      "adapters are LoRA (peft_type: vera for VeRA); the base stays frozen"},
     {"fp16", "false null", foreign_precisions},
-    {"full_determinism", "true false null", "results repeat to the bit as it is"},
+    {"full_determinism", "true false null", "results always repeat to the bit"},
     {"gradient_checkpointing_kwargs", "null",
      "parallel.recompute: layer keeps the layers' inputs only"},
     {"greater_is_better", "false null", foreign_by_eval_loss},
@@ -177,7 +177,7 @@ inline constexpr ForeignKey foreign_keys[] = {
      "nothing is sent; adapters lie in <run.dir>/adapters"},
     {"inference_mode", "false null", "adapters are trained"},
     {"layer_replication", "false null",
-     "layers are not replicated: the base has those of its file"},
+     "layers are not replicated: the base keeps the layers of its file"},
     {"load_in_4bit load_in_8bit", "false null", foreign_quantised},
     {"local_rank", "-1 null", foreign_ranks},
     {"loftq_config", "false null",
@@ -197,7 +197,7 @@ inline constexpr ForeignKey foreign_keys[] = {
      "loraplus_lr_ratio does not go with embed_tokens"},
     {"mask_history", "null",
      "scripts/prepare_data.py writes tokens and labels before the run: --train-on last-turn"},
-    {"max_samples", "null", "cut the file, as in head -n 1000 all.jsonl > some.jsonl"},
+    {"max_samples", "null", "shorten the file, as in head -n 1000 all.jsonl > some.jsonl"},
     {"megatron_config", "false null", foreign_cut_over_ranks},
     {"megatron_core", "megatron.core false null", foreign_cut_over_ranks},
     {"metric_for_best_model", "eval_loss loss null", foreign_by_eval_loss},
@@ -216,11 +216,11 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"ref_model", "null", "dpo and kto compare with the base, or with an adapter as ref_adapter"},
     {"resize_token_embeddings_to_32x", "false null", "the vocabulary stays as it is"},
     {"resume_from_checkpoint", "null",
-     "the same command continues by itself; --restart PATH takes another checkpoint"},
+     "the same command continues automatically; --restart PATH takes another checkpoint"},
     {"revision", "null main", "weights are those of the file"},
     {"run_name", "null", "run.dir names the run"},
     {"runtime_config", "false null",
-     "the ranks make an adapter's first values, without a GPU of their own for it"},
+     "the ranks that train an adapter initialise it; no other GPU is needed"},
     {"save_only_model", "false null", "checkpoints hold what continuing needs"},
     {"save_safetensors", "true null", "adapters are written as safetensors"},
     {"save_strategy", "steps null", foreign_saved},
@@ -236,7 +236,7 @@ inline constexpr ForeignKey foreign_keys[] = {
      "scripts/prepare_data.py writes tokens and labels before the run: --train-on all"},
     {"trainable_token_indices", "false null",
      "single tokens are not trained; target_modules may have embed_tokens"},
-    {"trust_remote_code", "false null", "no code of a model is run"},
+    {"trust_remote_code", "false null", "a model's own code is never run"},
     {"use_bdlora", "false null",
      "BD-LoRA is not supported: factors are whole, whatever parallel.deployment says"},
     {"use_qalora", "false null",

@@ -72,7 +72,7 @@ constexpr ModelLimit limits[] = {
     {Ability::quantized, has_experts,
      [](Of m) { return cat("experts of a ", m.family, " model cannot be quantised here"); }},
     {Ability::fp8, has_experts,
-     [](Of m) { return cat("fp8 products are not made of the experts of a ", m.family, " model"); },
+     [](Of m) { return cat("experts of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},
 
     {Ability::modules, has_experts,
@@ -82,14 +82,14 @@ constexpr ModelLimit limits[] = {
      "give names alone, as in [q_proj, v_proj, down_proj], without rank_pattern, alpha_pattern, "
      "layers_to_transform and exclude_modules"},
     {Ability::dropout, has_experts,
-     [](Of m) { return lora_in_experts(m) + " has no dropout, in PEFT neither"; },
+     [](Of m) { return lora_in_experts(m) + " takes no dropout; PEFT refuses it too"; },
      "set lora_dropout: 0"},
-    {Ability::dora, has_experts, [](Of m) { return lora_in_experts(m) + " is no DoRA"; },
+    {Ability::dora, has_experts, [](Of m) { return lora_in_experts(m) + " cannot be DoRA"; },
      "set use_dora: false"},
-    {Ability::vera, has_experts, [](Of m) { return lora_in_experts(m) + " is no VeRA"; },
+    {Ability::vera, has_experts, [](Of m) { return lora_in_experts(m) + " cannot be VeRA"; },
      "use peft_type: lora"},
     {Ability::residual_start, has_experts,
-     [](Of /*any*/) { return std::string("takes nothing from the weights of experts"); },
+     [](Of /*any*/) { return std::string("cannot start from the weights of experts"); },
      "leave init_lora_weights out"},
 };
 

@@ -399,7 +399,7 @@ void check_modules(SectionReader& section, const AdapterJob& job) {
     }
     if (targets_any(job)) return check_dead_rules(section, job);
     section.problem(place_of(section, "target_modules"), "target_modules",
-                    "nothing is left of them",
+                    "selects no linear of the model",
                     "compare with exclude_modules, layers_to_transform and layers_pattern");
 }
 

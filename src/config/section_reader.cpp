@@ -115,7 +115,7 @@ void check(SectionReader& section, ParallelJob& parallel) {
     if (parallel.find_deployment || parallel.deployment.size() > 1) {
         section.problem(
             section.find("deployment")->place, "deployment",
-            "says nothing of one kind of replica, as workers are",
+            "does not give one kind of replica, but all workers are alike",
             "give one entry, as in [{tp: 1, pp: 2, count: 4}], or leave it out and write "
             "assignment: auto");
     }

@@ -35,7 +35,8 @@ std::optional<Plan> former_plan(const Job& job) {
         const std::string path = job.run.dir + "/plan.yaml";
         return plan_from_text(read_text(path), path);
     } catch (const std::exception& error) {
-        log::warn(cat("sizes of microbatches are chosen anew: ", error.what()));
+        log::warn(cat("plan.yaml of the run cannot be read, so microbatches are planned again: ",
+                      error.what()));
         return std::nullopt;
     }
 }

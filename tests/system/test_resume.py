@@ -224,7 +224,7 @@ class Sizes(ResumeTest):
         plan.write_text("model: none\n")
         process = self.succeed(run([job], 2))
         self.assertEqual(self.size(), usual)
-        self.assertIn("chosen anew", process.stdout + process.stderr)
+        self.assertIn("microbatches are planned again", process.stdout + process.stderr)
 
 
 class Signals(ResumeTest):

@@ -221,7 +221,8 @@ const BadValue bad_values[] = {
     {"AssignmentAuto", "parallel", "assignment: auto, pipeline_stages: 2",
      "parallel.assignment: is auto, but how ranks are cut is given too", "write each"},
     {"AssignmentEach", "parallel", "assignment: each, deployment: auto",
-     "parallel.deployment: says nothing of one kind of replica, as workers are", "give one entry"},
+     "parallel.deployment: does not give one kind of replica, but all workers are alike",
+     "give one entry"},
     {"BetweenHosts", "cluster", "between_hosts: {gigabytes_per_second: 0}",
      "cluster.between_hosts.gigabytes_per_second: 0 is out of range", "greater than 0"},
     {"BetweenHostsKey", "cluster", "between_hosts: {gbps: 5}",
@@ -730,8 +731,8 @@ TEST_F(JobProblems, SplitsOfDatasets) {
         "defaults: {dataset: none}\n"
         "adapters: [{name: a}]\n");
     ASSERT_EQ(found.size(), 4U);
-    expect_among(found, at(5), "datasets.both.eval_split: goes not with an eval_path",
-                 "give one of them");
+    expect_among(found, at(5), "datasets.both.eval_split: does not go with eval_path",
+                 "keep one of the two");
     expect_among(found, at(6), "datasets.none.eval_split: 0 is out of range", split);
     expect_among(found, at(7), "datasets.list.eval_split: is a list", split);
     expect_among(found, at(8), "unknown key 'datasets.other.val_set_size'",

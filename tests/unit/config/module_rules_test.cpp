@@ -76,7 +76,7 @@ TEST_F(ModuleRules, LayersMayBeChosen) {
                       5),
               "3q");
     expect_only(refused("layers_to_transform: 3, layers_pattern: [h, blocks]"), at(6),
-                "adapters.a.target_modules: nothing is left of them", "layers_pattern");
+                "adapters.a.target_modules: selects no linear of the model", "layers_pattern");
 }
 
 TEST_F(ModuleRules, PatternsGiveRanksAndAlphas) {

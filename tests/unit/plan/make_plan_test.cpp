@@ -226,7 +226,7 @@ TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
     EXPECT_EQ(plan.memory[0].host, static_cast<std::uint64_t>(80 - stage.resident_layers) *
                                        host_layer_bytes(streamed_layer(only_replica(plan))));
     EXPECT_EQ(plan.replicas[0].recompute, Recompute::layer);
-    EXPECT_NE(described(test).find("100% of their transfers behind computation"),
+    EXPECT_NE(described(test).find("100% of their transfers hidden behind computation"),
               std::string::npos);
 
     test.cluster.host_bytes_per_rank = plan.memory[0].host;
@@ -519,7 +519,7 @@ TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
     refused([](AdapterJob& a) { a.peft_type = PeftType::vera; },
             "peft_type: LoRA in the experts of a ");
     refused([](AdapterJob& a) { a.init_lora_weights = Initial::pissa; },
-            "init_lora_weights: 'pissa' takes nothing from the weights of experts");
+            "init_lora_weights: 'pissa' cannot start from the weights of experts");
     refused([](AdapterJob& a) { a.use_rslora = true; },
             "use_rslora: PEFT loads gate_proj and up_proj of experts as one of twice r");
 }
