@@ -90,7 +90,7 @@ class Run:
         return Run(self.job, self.device, self.ranks, self.settings + settings, self.options)
 
     def command(self, program: Path) -> list[str]:
-        words = [str(program), str(JOBS / f"{self.job}.yaml"), "--dry-run", "--device", self.device,
+        words = [str(program), str(JOBS / f"{self.job}.yaml"), "--dry-run", "--verbose", "--device", self.device,
                  "--ranks", self.ranks, *self.options]
         for setting in self.settings:
             words += ["--set", setting]

@@ -5,29 +5,25 @@
 #include <utility>
 #include <vector>
 
+#include "app/preview_change.h"
+#include "app/preview_plan.h"
 #include "base/log.h"
 #include "base/system.h"
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
-#include "measure/measured_costs.h"
-#include "measure/profile_tasks.h"
-#include "plan/deploy/make_plan.h"
+#include "plan/deploy/replica_options.h"
 #include "plan/deployments/compare_deployments.h"
-#include "plan/deployments/usual_way.h"
 #include "plan/place.h"
-#include "plan/predict/predict.h"
 #include "plan/replica_view.h"
-#include "plan/sweep/worker_queues.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
 #include "plan/text/describe_sweep.h"
+#include "plan/text/dry_run_text.h"
 #include "report/run_record.h"
 #include "report/sweep_svg.h"
 #include "session/cluster.h"
-#include "session/job_inputs.h"
 #include "session/run_preview.h"
-#include "session/worker_group.h"
 #include "train/job_warnings.h"
 
 namespace loratrain {
@@ -36,7 +32,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int32_t rounds_played = 16;
 constexpr const char* dry_run_name = "dry_run";
 constexpr const char* sweep_picture_name = "sweep.svg";
 
@@ -59,76 +54,6 @@ std::vector<Cluster> wanted_clusters(const CommandLine& command_line, const MpiS
 std::string output_directory(const CommandLine& command_line, const Job& job) {
     if (!command_line.output.empty()) return command_line.output;
     return command_line.device.empty() ? "" : cat(job.run.dir, "/", dry_run_name);
-}
-
-/// A job as it is planned for a cluster, or for one of its workers, and what it is predicted to
-/// take.
-struct PlannedPreview {
-    Job job;
-    Cluster cluster;
-    WorkerShape workers;
-    std::optional<FoundDeployments> found;
-    PlannedJob planned;
-    MetShapes prepared;
-    Prediction prediction;
-    double planned_in = 0.0;  ///< processor seconds
-    double predicted_in = 0.0;
-
-    const Plan& plan() const { return planned.plan; }
-};
-
-/// Also says by which kept costs it is planned.
-PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession& mpi, Job job,
-                               const JobInputs& inputs, Cluster cluster) {
-    PlannedPreview result;
-    const double start = processor_seconds();
-    const ModelSpec model = inputs.weights->spec();
-    std::optional<PlannedJob> planned;
-    if (job.parallel.deployment_open) {
-        UsualWay way = usual_way(job, model, inputs.infos, cluster);
-        planned = std::move(way.planned);
-        job = settled(std::move(job), way);
-        if (!job.parallel.by_workers()) result.found = std::move(way.found);
-    }
-    if (job.parallel.by_workers()) {
-        result.workers = shape_of_workers(job, cluster);
-        cluster.ranks = result.workers.replica.tensor * result.workers.replica.stages;
-        job = job_of_worker(std::move(job), result.workers);
-    }
-    auto found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
-    if (found) {
-        planned = found->fastest.front().planned;
-        result.found = std::move(found);
-    }
-    const bool is_known = planned && !cluster.costs;
-    result.planned = is_known ? std::move(*planned) : plan_job(job, model, inputs.infos, cluster);
-    if (command_line.device.empty()) {
-        const MeasuredCosts kept = kept_costs(mpi, job, result.plan(), cluster.ranks_per_node);
-        if (kept.known() && !has_built_in_costs(result.plan())) {
-            cluster.costs = kept.of_first();
-            result.planned =
-                plan_again(result.planned, *cluster.costs, job, inputs.infos, cluster, nullptr);
-        }
-        kept.write_to(result.planned.plan);
-    }
-    const double planned_at = processor_seconds();
-    result.prepared = prepared_shapes(job, result.plan(), inputs.infos);
-    result.prediction = predict(job, result.plan(), inputs.infos, rounds_played, result.prepared);
-    result.planned_in = planned_at - start;
-    result.predicted_in = processor_seconds() - planned_at;
-    result.job = std::move(job);
-    result.cluster = std::move(cluster);
-    return result;
-}
-
-/// Of what each worker is to train.
-WorkerQueues queues_of(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
-    std::vector<std::int32_t> steps;
-    for (const AdapterPlan& adapter : preview.plan().adapters) {
-        steps.push_back(adapter.total_steps);
-    }
-    return queue_for_workers(preview.job, preview.plan(), infos, steps,
-                             preview.workers.replica.count, preview.prepared);
 }
 
 /// What workers are predicted to take of what each is to train.
@@ -187,12 +112,12 @@ void print_deployments(const Job& job, const Plan& plan, const std::vector<Datas
 void compare_with_others(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& infos,
                          const Cluster& cluster, const Prediction& own,
                          std::optional<FoundDeployments> found) {
-    log::block(describe(compare_policies(job, plan.model, infos, cluster, rounds_played, own),
+    log::block(describe(compare_policies(job, plan.model, infos, cluster, rounds_predicted, own),
                         job.schedule.policy));
     if (cluster.ranks == 1) return;
     if (!found || found->ruled_out > 0) found = find_deployments(job, plan.model, infos, cluster);
     const std::vector<IdleRemedy> remedies =
-        idle_remedies(job, plan, infos, cluster, rounds_played, own, *found);
+        idle_remedies(job, plan, infos, cluster, rounds_predicted, own, *found);
     if (!remedies.empty()) log::block(describe(own, cluster.ranks, remedies));
     print_deployments(job, plan, infos, cluster, *found, own);
 }
@@ -203,14 +128,65 @@ void warn_of_lanes_over_hosts(const Plan& plan, const Cluster& cluster) {
     for (const std::string& text : stages_over_hosts(plan, names)) log::warn(text);
 }
 
-void print_preview(const PlannedPreview& preview, const JobInputs& inputs) {
-    const Plan& plan = preview.plan();
+void print_warnings(const PlannedPreview& preview, const JobInputs& inputs) {
     for (const std::string& text :
-         job_warnings(preview.job, plan, inputs.files, BaseFacts::of(*inputs.weights))) {
+         job_warnings(preview.job, preview.plan(), inputs.files, BaseFacts::of(*inputs.weights))) {
         log::warn(text);
     }
-    warn_of_lanes_over_hosts(plan, preview.cluster);
-    log::block("datasets\n" + describe_datasets(preview.job, inputs.files));
+    warn_of_lanes_over_hosts(preview.plan(), preview.cluster);
+}
+
+/// "one pipeline", "[{tp: 2, pp: 2}]", "4 workers of [{tp: 1, pp: 1}]".
+std::string way_text(const PlannedPreview& preview) {
+    if (preview.job.parallel.by_workers()) {
+        ReplicaJob one = preview.workers.replica;
+        one.count = 1;
+        return cat(preview.workers.replica.count, " workers of ", deployment_text({one}));
+    }
+    const Plan& plan = preview.plan();
+    const bool pipeline = plan.replicas.size() == 1 && plan.replicas.front().tensor == 1;
+    return pipeline ? "one pipeline" : deployment_text(deployment_of(plan, 0));
+}
+
+std::string costs_text(const PlannedPreview& preview) {
+    const std::string source = prediction_source(preview.plan());
+    return preview.costs_from.empty() ? source : cat(source, ", from ", preview.costs_from);
+}
+
+/// `cluster`: all ranks, also of workers.
+void print_answer(const PlannedPreview& preview, const JobInputs& inputs, const Cluster& cluster,
+                  std::optional<JobChange> change) {
+    const std::string seen = preview.observed.empty()
+                                 ? seen_error_text(preview.plan(), preview.cluster)
+                                 : cat("that run has observed ", preview.observed);
+    std::string text = describe(DryRunAnswer{cluster, preview.plan(), way_text(preview),
+                                             preview.seconds(inputs.infos), std::move(change),
+                                             costs_text(preview), seen});
+    text.pop_back();  // the log ends the line
+    log::block(text);
+}
+
+/// As planned; where that does not fit the proposed change is printed before the error goes on.
+PlannedPreview answered_preview(const CommandLine& command_line, const MpiSession& mpi,
+                                const Job& job, const JobInputs& inputs, const Cluster& cluster) {
+    std::optional<PlannedPreview> preview;
+    try {
+        preview = planned_preview(command_line, mpi, job, inputs, cluster);
+    } catch (const InputError&) {
+        const auto found = find_change(command_line, mpi, job, inputs, cluster, nullptr);
+        if (found) print_answer(found->preview, inputs, cluster, found->change);
+        throw;
+    }
+    print_warnings(*preview, inputs);
+    const auto found = find_change(command_line, mpi, job, inputs, cluster, &*preview);
+    print_answer(*preview, inputs, cluster, found ? std::optional(found->change) : std::nullopt);
+    return std::move(*preview);
+}
+
+/// What stands behind the answer.
+void print_details(const PlannedPreview& preview, const JobInputs& inputs) {
+    const Plan& plan = preview.plan();
+    log::block("\ndatasets\n" + describe_datasets(preview.job, inputs.files));
     log::block(describe(preview.job, plan, preview.planned.report, inputs.infos));
     log::block(describe(plan, preview.prediction) +
                describe_links(preview.job, plan, preview.cluster));
@@ -224,8 +200,8 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
     const std::string dir = output_directory(command_line, job);
     if (!dir.empty()) check_is_no_place_of_a_run(dir);
     const JobInputs inputs = open_job_inputs(job);
-    PlannedPreview preview = planned_preview(command_line, mpi, job, inputs, cluster);
-    print_preview(preview, inputs);
+    PlannedPreview preview = answered_preview(command_line, mpi, job, inputs, cluster);
+    if (command_line.verbose || command_line.compare) print_details(preview, inputs);
     if (command_line.compare) {
         const double start = processor_seconds();
         compare_with_others(preview.job, preview.plan(), inputs.infos, preview.cluster,
@@ -236,13 +212,13 @@ void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, co
         }
         log::block(cat("compared in ", format_fixed(processor_seconds() - start, 2),
                        " s of processor time\n"));
-    } else {
+    } else if (command_line.verbose) {
         log::block(
             "other ways  --compare predicts other policies, deployments and ways to train\n");
     }
     if (dir.empty()) return;
     write_pictures(dir, preview.job, preview.plan(), preview.prediction.start);
-    log::info(cat("wrote ", dir, "/timeline.svg and ", dir, "/", trace_file_name));
+    log::info(cat("wrote timeline.svg and ", trace_file_name, " to ", dir));
 }
 
 /// What the job would take on so many ranks, or why it cannot be done there.
@@ -254,8 +230,7 @@ RankChoice rank_choice(const CommandLine& command_line, const MpiSession& mpi, c
         const bool workers = preview.job.parallel.by_workers();
         choice.deployment =
             workers ? std::vector{preview.workers.replica} : deployment_of(preview.plan(), 0);
-        choice.seconds =
-            workers ? queues_of(preview, inputs.infos).seconds : preview.prediction.seconds;
+        choice.seconds = preview.seconds(inputs.infos);
         choice.tokens = preview.prediction.tokens;
     } catch (const InputError& error) {
         choice.obstacle = error.problems().front().what;
@@ -266,7 +241,7 @@ RankChoice rank_choice(const CommandLine& command_line, const MpiSession& mpi, c
 void print_rank_choices(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
                         const std::vector<Cluster>& clusters) {
     const JobInputs inputs = open_job_inputs(job);
-    log::block("datasets\n" + describe_datasets(job, inputs.files));
+    if (command_line.verbose) log::block("datasets\n" + describe_datasets(job, inputs.files));
     std::vector<RankChoice> choices;
     for (const Cluster& cluster : clusters) {
         choices.push_back(rank_choice(command_line, mpi, job, inputs, cluster));

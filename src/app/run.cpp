@@ -59,7 +59,8 @@ ExitCode run(const CommandLine& command_line, const MpiSession& mpi) {
             log::block(help_text());
             return ExitCode::done;
         case Command::keys:
-            log::block(keys_text());
+            log::block(command_line.markdown ? keys_markdown(find_job_keys(command_line.keys))
+                                             : keys_text(find_job_keys(command_line.keys)));
             return ExitCode::done;
         case Command::version:
             log::block(version_block());

@@ -198,4 +198,23 @@ std::string printable(std::string_view text) {
     return out;
 }
 
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width) {
+    std::string lines;
+    std::size_t column = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+        std::size_t word = std::min(text.find_first_not_of(' ', begin), text.size());
+        const std::size_t end = std::min(text.find(' ', word), text.size());
+        if (begin > 0 && column + (end - begin) > width) {
+            lines.append("\n").append(indent, ' ');
+            column = indent;
+        } else {
+            word = begin;  // with the blanks before it
+        }
+        lines.append(text.substr(word, end - word));
+        column += end - word;
+        begin = end;
+    }
+    return lines;
+}
+
 }  // namespace loratrain

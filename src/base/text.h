@@ -48,6 +48,14 @@ using TextRow = std::vector<std::string>;
 /// `left` columns are flush left, the others flush right. All rows have as many cells as the first.
 std::string text_table(const std::vector<TextRow>& rows, std::size_t left);
 
+/// Columns of a terminal that texts for people keep to.
+inline constexpr std::size_t terminal_columns = 80;
+
+/// `text` in lines of at most `width` bytes, broken at blanks; lines after the first begin with
+/// `indent` blanks. A longer word has a line of its own. Ends without a line break.
+std::string wrapped(std::string_view text, std::size_t indent,
+                    std::size_t width = terminal_columns);
+
 /// Bytes of the UTF-8 character that begins at `text[at]`; 0 = no character begins there.
 std::size_t utf8_bytes(std::string_view text, std::size_t at);
 

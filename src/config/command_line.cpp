@@ -140,6 +140,9 @@ void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
         problems.add("--compare", "only goes with --dry-run",
                      "training uses schedule and parallel as the job has them");
     }
+    if (line.verbose) {
+        problems.add("--verbose", "only goes with --dry-run", "training logs its plan anyway");
+    }
     for (const char* option : {"ranks-per-node", "device", "out"}) {
         if (parsed.values.count(option) == 0) continue;
         problems.add(cat("--", option), "only goes with --dry-run",
@@ -261,6 +264,20 @@ constexpr CommandRow command_rows[] = {
     {"selftest", Command::selftest, no_options, parse_selftest},
 };
 
+CommandLine parse_keys(const Words& words) {
+    CommandLine line;
+    line.command = Command::keys;
+    po::options_description options;
+    options.add_options()("keys", po::bool_switch())("markdown", po::bool_switch(&line.markdown));
+    const Parsed parsed = parse_words(words, options);
+    if (parsed.arguments.size() > 1) {
+        throw InputError("--keys", "unexpected argument '" + parsed.arguments[1] + "'",
+                         "give one part of a name, as in loratrain --keys lr");
+    }
+    if (!parsed.arguments.empty()) line.keys = parsed.arguments.front();
+    return line;
+}
+
 /// Of `loratrain` without a command: it asks for a text.
 constexpr std::pair<const char*, Command> texts[] = {
     {"--help", Command::help},
@@ -275,6 +292,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const Words words(argv + std::min(argc, 1), argv + argc);
     for (const auto& [word, command] : texts) {
         if (std::find(words.begin(), words.end(), word) == words.end()) continue;
+        if (command == Command::keys) return parse_keys(words);
         CommandLine line;
         line.command = command;
         return line;

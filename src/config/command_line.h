@@ -32,6 +32,7 @@ struct CommandLine {
     std::string job_path;
     std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
     bool dry_run = false;                  ///< --dry-run
+    bool verbose = false;                  ///< --verbose, with --dry-run: also plan and memory
     bool compare = false;                  ///< --compare, with --dry-run: beside other ways
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
@@ -41,6 +42,10 @@ struct CommandLine {
     std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
     std::optional<int>
         stop_after;  ///< --stop-after N: exit 75 where the first packing block from step N on ends
+
+    // keys: loratrain --keys [NAME] [--markdown]
+    std::string keys;       ///< part of a name, or a glob; "" = all keys
+    bool markdown = false;  ///< --markdown: a table in Markdown
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
@@ -114,7 +119,7 @@ struct CommandWords {
 };
 std::vector<CommandWords> command_words();
 
-/// The text of `loratrain --help`: one screen (at most 40 lines of at most 90 columns).
+/// The text of `loratrain --help`, at most 80 columns wide.
 std::string help_text();
 
 }  // namespace loratrain

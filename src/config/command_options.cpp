@@ -43,6 +43,7 @@ po::options_description train_options(CommandLine& line) {
     auto add = options.add_options();
     add("set", po::value<Words>()->composing());
     add("dry-run", po::bool_switch(&line.dry_run));
+    add("verbose", po::bool_switch(&line.verbose));
     add("compare", po::bool_switch(&line.compare));
     add("ranks", po::value<std::string>());
     add("ranks-per-node", po::value<int>());

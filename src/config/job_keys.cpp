@@ -1,11 +1,15 @@
 #include "config/job_keys.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <sstream>
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/foreign_keys.h"
 #include "config/job_sections.h"
@@ -90,7 +94,7 @@ std::vector<JobKey> list_keys() {
     return std::move(list).rows();
 }
 
-void write_row(std::ostringstream& out, const JobKey& row) {
+void write_markdown(std::ostringstream& out, const JobKey& row) {
     const auto padded = [&](std::string text, std::size_t width) {
         text.resize(std::max(text.size(), width), ' ');
         out << "| " << text << ' ';
@@ -100,6 +104,38 @@ void write_row(std::ostringstream& out, const JobKey& row) {
     padded(cat("`", row.key, "`"), 26);
     padded(row.default_value, 12);
     out << "| " << row.meaning << " | " << join(names, ", ") << " |\n";
+}
+
+void write_text(std::ostringstream& out, const JobKey& row) {
+    constexpr std::size_t indent = 6;
+    const auto line = [&](const std::string& text) {
+        out << wrapped(std::string(indent, ' ') + text, indent) << '\n';
+    };
+    const std::string& usual = row.default_value;
+    out << "  " << row.key
+        << (usual.empty()         ? ""
+            : usual == "required" ? ", required"
+                                  : ", default " + usual)
+        << '\n';
+    line(row.meaning);
+    const std::vector<std::string> names = names_elsewhere(row.section, row.key);
+    if (!names.empty()) line("elsewhere: " + join(names, ", "));
+}
+
+std::string lower(std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+}
+
+/// A glob matches all of the name, other texts a part of it.
+bool is_meant(const std::string& name, const std::string& part) {
+    const bool glob = part.find_first_of("*?[") != std::string::npos;
+    if (!glob) return lower(name).find(part) != std::string::npos;
+    return fnmatch(part.c_str(), lower(name).c_str(), 0) == 0;
+}
+
+std::string full_name(const JobKey& row) {
+    return row.section.empty() ? row.key : cat(row.section, ".", row.key);
 }
 
 }  // namespace
@@ -129,18 +165,50 @@ std::vector<std::string> sections_with(const std::string& key) {
     return sections;
 }
 
-std::string keys_text() {
+std::vector<JobKey> find_job_keys(const std::string& part) {
+    std::vector<JobKey> found;
+    std::vector<std::string> known;
+    for (const JobKey& row : job_keys()) {
+        std::vector<std::string> names = names_elsewhere(row.section, row.key);
+        names.insert(names.begin(), {row.key, full_name(row)});
+        const bool meant = std::ranges::any_of(
+            names, [&](const std::string& name) { return is_meant(name, lower(part)); });
+        if (meant) found.push_back(row);
+        known.insert(known.end(), names.begin(), names.end());
+    }
+    if (!found.empty()) return found;
+    const std::string near = nearest(part, known);
+    throw InputError(
+        "--keys", cat("'", part, "' is in no key's name"),
+        near.empty() ? "loratrain --keys prints all" : cat("did you mean ", near, "?"));
+}
+
+std::string keys_text(const std::vector<JobKey>& rows) {
+    std::ostringstream out;
+    const std::string* section = nullptr;
+    for (const JobKey& row : rows) {
+        if (section == nullptr || *section != row.section) {
+            if (section != nullptr) out << '\n';
+            section = &row.section;
+            out << (section->empty() ? "sections" : *section) << ":\n";
+        }
+        write_text(out, row);
+    }
+    return out.str();
+}
+
+std::string keys_markdown(const std::vector<JobKey>& rows) {
     std::ostringstream out;
     out << "| key | default | meaning | names in PEFT, Hugging Face, axolotl, ... |\n"
            "|---|---|---|---|\n";
     std::string section;
-    for (const JobKey& row : job_keys()) {
+    for (const JobKey& row : rows) {
         if (row.section.empty()) continue;
         if (section != row.section) {
             section = row.section;
             out << "| **" << section << "** | | | |\n";
         }
-        write_row(out, row);
+        write_markdown(out, row);
     }
     return out.str();
 }

@@ -33,7 +33,14 @@ std::string key_place(const std::string& section, const std::string& key);
 /// Sections that have a key of this name.
 std::vector<std::string> sections_with(const std::string& key);
 
-/// A table of all keys in Markdown: default, meaning, and names elsewhere (foreign_keys.h).
-std::string keys_text();
+/// Keys with `part` in their name, in "section.name" or in a name elsewhere (foreign_keys.h), in
+/// any case; with one of *?[ it is a glob for the whole of one of these. "" = all. InputError where
+/// none is found.
+std::vector<JobKey> find_job_keys(const std::string& part);
+
+/// For a terminal of 80 columns: name, default, meaning, and names elsewhere.
+std::string keys_text(const std::vector<JobKey>& rows);
+/// The same as a table in Markdown, without the top level's sections: that of jobs/keys.md.
+std::string keys_markdown(const std::vector<JobKey>& rows);
 
 }  // namespace loratrain

@@ -51,6 +51,19 @@ std::vector<DegreeCosts> find_all(const std::string& path, const Plan& plan,
     return all;
 }
 
+/// Under which a run keeps costs refined by what it has observed.
+std::string refined_key(const std::string& key) {
+    return "refined: " + key;
+}
+
+/// "240 microbatches" of CostObserver::refined(); "" where nothing was observed.
+std::string observed_text(const std::string& path, const std::string& key) {
+    constexpr std::string_view before = "refined by ";
+    const auto refined = find_costs(path, refined_key(key));
+    const std::size_t at = refined ? refined->source.rfind(before) : std::string::npos;
+    return at == std::string::npos ? "" : refined->source.substr(at + before.size());
+}
+
 /// Of a run that goes on: its ranks have kept the algorithms that they chose.
 void forget_new_shapes(std::vector<DegreeCosts>& costs) {
     for (DegreeCosts& degree : costs) {
@@ -68,7 +81,10 @@ void keep_all(const std::string& path, const MeasuredCosts& measured) {
 /// Root.
 MeasuredCosts known_costs(const MpiSession& mpi, const Job& job, const Plan& plan) {
     MeasuredCosts measured = kept_costs(mpi, job, plan, mpi.host_size());
-    if (measured.known()) return measured;
+    if (measured.known()) {
+        log::info(cat("costs: ", measured.of_first().source, ", from ", measured.from));
+        return measured;
+    }
     measured.keys = keys_of(mpi, job, plan, mpi.host_size());
     measured.fresh = measured.known();
     return measured;
@@ -166,8 +182,11 @@ MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan
     for (const std::string& path : {run_file(job), cost_cache_path()}) {
         std::vector<DegreeCosts> found = find_all(path, plan, keys);
         if (found.empty()) continue;
-        log::info(cat("costs: ", found.front().costs.source, ", from ", path));
-        if (path == run_file(job)) forget_new_shapes(found);
+        if (path == run_file(job)) {
+            forget_new_shapes(found);
+            kept.observed = observed_text(path, keys.front());
+        }
+        kept.from = path;
         kept.costs = std::move(found);
         kept.keys = keys;
         break;
@@ -246,7 +265,7 @@ void refine_costs(const MpiSession& mpi, const Job& job, const Plan& plan, Trace
     refined->message = measured.of_first().message;
     refined->between_hosts = measured.of_first().between_hosts;
     refined->ranks_per_host = measured.of_first().ranks_per_host;
-    keep_costs(run_file(job), "refined: " + measured.keys.front(), *refined);
+    keep_costs(run_file(job), refined_key(measured.keys.front()), *refined);
 }
 
 }  // namespace loratrain

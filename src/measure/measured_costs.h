@@ -24,6 +24,8 @@ struct MeasuredCosts {
     std::vector<DegreeCosts> costs{DegreeCosts{}};
     std::vector<std::string> keys;  ///< of cost_cache.h, theirs
     bool fresh = false;             ///< measured just now
+    std::string from;               ///< the file that has them; "" = none
+    std::string observed;           ///< by the run of that file: "240 microbatches"; "" = nothing
     MetShapes met_shapes;           ///< that stages have met when training begins
     bool known() const { return !keys.empty(); }
     const CostModel& of_first() const { return costs.front().costs; }
@@ -39,8 +41,7 @@ std::string longest_first_uses(const MpiSession& mpi, const FirstUses& uses);
 
 /// Costs that runs of `host_size` ranks on this host have measured for such a job, from
 /// <run.dir>/costs.json, else the cache; unknown where neither has all of them or schedule.costs
-/// says built-in. Those of the run's own file have no GEMMs' new shapes left to be met. Says in the
-/// log where they are from.
+/// says built-in. Those of the run's own file have no GEMMs' new shapes left to be met.
 MeasuredCosts kept_costs(const MpiSession& mpi, const Job& job, const Plan& plan, int host_size);
 
 /// Costs as schedule.costs says. auto: those of <run.dir>/costs.json, so that a resumed run plans

@@ -94,7 +94,7 @@ class PaperTables(unittest.TestCase):
         self.assertEqual(runs.gain(run, "best plan, refilled"), 1.62)
         self.assertEqual(runs.gain(run, "eager PEFT, each trial alone"), 0.51)
         self.assertEqual((self.dir / "calls").read_text(),
-                         f"{paper_tables.JOBS}/mlora.yaml --dry-run --device a6000 --ranks 4 --compare "
+                         f"{paper_tables.JOBS}/mlora.yaml --dry-run --verbose --device a6000 --ranks 4 --compare "
                          "--set a.b=c\n")
         with self.assertRaisesRegex(SystemExit, "no nothing in what"):
             runs.number(run, "nothing")

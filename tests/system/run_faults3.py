@@ -418,7 +418,7 @@ def kto():
 @check("planner")
 def planner():
     """By hand, in microbatches of 5632: 6,757 tokens/s; half a percent for other costs since."""
-    result = loratrain("planner/inv.yaml", "--dry-run", "--ranks", "4", "--device", "h100", timeout=600).accepted()
+    result = loratrain("planner/inv.yaml", "--dry-run", "--verbose", "--ranks", "4", "--device", "h100", timeout=600).accepted()
     speeds = [float(word.replace(",", "")) for word in re.findall(r"balanced\s.*?([\d,.]+) tokens/s", result.text)]
     speeds += [float(word.replace(",", "")) for word in re.findall(r"([\d,]+(?:\.\d+)?) tokens/s", result.text)]
     result.needs(speeds, "no tokens/s is printed")

@@ -28,7 +28,7 @@ class DryRun(JobTest):
                              for name in ADAPTERS]}
 
     def preview(self, model, *options):
-        return direct(self.write_job(self.job_for(model)), "--dry-run", *options)
+        return direct(self.write_job(self.job_for(model)), "--dry-run", "--verbose", *options)
 
     def number(self, pattern, text):
         found = re.search(pattern, text)
@@ -119,7 +119,8 @@ class DryRun(JobTest):
         resident = ("--set", "model.residency=all", "--device", "h100")
         process = self.preview("llama-3-70b", *resident)
         self.assertEqual(process.returncode, 2)
-        self.assertEqual(process.stdout, "")
+        self.assertRegex(process.stdout, r"\Afits +not as the job says, but with the change below on 1 x h100:")
+        self.assertIn("\nmodel: {residency: auto}\n", process.stdout)
         message = process.stderr
         self.assertRegex(message, r"rank 0 needs .* but has 7\d\.\d GiB, [\d.]+ GiB too little")
         enough = int(re.search(r"pipeline stages .*, (\d+) would fit", message).group(1))
@@ -129,6 +130,41 @@ class DryRun(JobTest):
         self.succeed(self.preview("llama-3-70b", "--ranks", enough, *resident,
                                   "--out", self.dir / "enough"))
         self.assertFalse((self.dir / "run").exists())
+
+    def answer(self, job, *options):
+        """What a dry run says of a job without --verbose."""
+        return self.succeed(direct(self.write_job(job), "--dry-run", "--device", "h200", *options)).stdout
+
+    def test_answers_in_four_lines(self):
+        text = self.answer(self.job_for("llama-3.1-8b"), "--ranks", 4)
+        starts = [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
+        self.assertEqual(starts[:2] + starts[-2:-1], ["fits", "time", "certainty"])
+        self.assertRegex(text, r"\Afits +yes, on 4 x h200 as one pipeline: fullest rank [\d.]+ of 13\d\.\d GiB\n")
+        self.assertRegex(text, r"\ntime +.* of training, [\d.]+ GPU-hours, about [\d.]+ kWh \(700 W a\s+GPU\)\n")
+        self.assertRegex(text, r"\ncertainty +costs built in for h200; whole runs were within 6%")
+        self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 80)
+
+    def settings_of(self, yaml):
+        """"parallel: {a: 1, b: [2, 3]}" as options."""
+        options = []
+        for section, keys in re.findall(r"(?m)^(\w+): \{(.*)\}$", yaml):
+            for key, value in re.findall(r"(\w+): (\[.*?\]|[^,]+)(?:, |$)", keys):
+                options += ["--set", f"{section}.{key}={value}"]
+        return options
+
+    def test_a_proposed_change_gains_what_it_says(self):
+        job = self.job_for("llama-3.1-8b")
+        job["parallel"]["microbatch_tokens"] = 3000
+        job["schedule"] = {"policy": "1f1b"}
+        slow = self.answer(job, "--ranks", 4)
+        gain = self.number(r"change +put this into the job file; then it is ([\d.]+) x as fast:\n", slow)
+        self.assertGreater(gain, 1.03)
+        yaml = re.search(r"fast:\n((?:\w+: \{.*\}\n)+)", slow)[1]
+        self.assertIn("schedule: {policy: balanced}\n", yaml)
+        fast = self.answer(job, "--ranks", 4, *self.settings_of(yaml))
+        self.assertIn("nothing to change in the job file", fast)
+        hours = [self.number(r"time +.* ([\d.]+) GPU-hours", text) for text in (slow, fast)]
+        self.assertAlmostEqual(hours[0] / hours[1], gain, delta=0.02 * gain)
 
     def test_draws_only_with_a_device_or_a_place(self):
         path = self.write_job(self.tiny_job("run", {"one": {}}, max_steps=2))
@@ -189,7 +225,7 @@ class DryRun(JobTest):
         path = self.write_job(job)
 
         def speed(*options):
-            text = self.succeed(direct(path, "--dry-run", "--ranks", 4, *options)).stdout
+            text = self.succeed(direct(path, "--dry-run", "--verbose", "--ranks", 4, *options)).stdout
             return self.number(r"speed +(\d+) tokens/s", text), text
         joint = ("--device", "a40", "--set", "parallel.assignment=joint")
         pipeline, text = speed(*joint, "--set", "parallel.deployment=pipeline")
@@ -249,7 +285,7 @@ class DryRun(JobTest):
 
     def test_more_ranks_than_layers_get_replicas(self):
         job = self.job_for("tinyllama-1.1b")
-        options = ("--dry-run", "--ranks", 24, "--device", "h200")
+        options = ("--dry-run", "--verbose", "--ranks", 24, "--device", "h200")
         self.assertIn("24 stages, but the model has 22 layers",
                       direct(self.write_job(job), *options).stderr)
         del job["parallel"]
@@ -260,7 +296,7 @@ class DryRun(JobTest):
         job = self.job_for("tinyllama-1.1b")
         job["adapters"] = [{"name": f"a{i}", "dataset": "large" if i % 3 else "small",
                             "r": 8 + 8 * (i % 4), "max_steps": 64 + i} for i in range(101)]
-        text = self.succeed(direct(self.write_job(job), "--dry-run", "--device", "h200")).stdout
+        text = self.succeed(direct(self.write_job(job), "--dry-run", "--verbose", "--device", "h200")).stdout
         self.assertNotIn("a57", text)
         self.assertRegex(text, r"(?m)^ *34 adapters +small +8-32 +160 +8 +20 +64-163 ")
         self.assertRegex(text, r"(?m)^ *67 adapters +large +8-32 +160 +8 +20 +65-164 ")
@@ -281,8 +317,8 @@ class JobsOfPapers(JobTest):
             (self.dir / "jobs/papers" / path.name).write_text(path.read_text())
 
     def text(self, job, *options):
-        return self.succeed(direct(self.dir / f"jobs/papers/{job}.yaml", "--dry-run", "--device", "a6000",
-                                   "--set", "model.synthetic=tinyllama-1.1b", *options)).stdout
+        return self.succeed(direct(self.dir / f"jobs/papers/{job}.yaml", "--dry-run", "--verbose",
+                                   "--device", "a6000", "--set", "model.synthetic=tinyllama-1.1b", *options)).stdout
 
     def figures(self, text):
         """Dry runs of the script, all of which have come to this."""

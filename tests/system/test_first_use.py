@@ -207,7 +207,7 @@ class FirstUse(JobTest):
 
     def test_paths_count_from_the_job_file(self):
         samples = write_samples(self.dir / "here.jsonl", 5, 1)
-        text = self.dry_run(self.job(), "--set", "datasets.a.path=here.jsonl")
+        text = self.dry_run(self.job(), "--verbose", "--set", "datasets.a.path=here.jsonl")
         self.assertIn("a: 5 samples", text, samples)
 
     def test_keys_of_others(self):
@@ -236,7 +236,7 @@ class FirstUse(JobTest):
             self.assertIn("job changed: run.backend", self.succeed(run([job, *then])).stdout)
 
     def test_keys_are_printed(self):
-        text = self.succeed(direct("--keys")).stdout
+        text = self.succeed(direct("--keys", "--markdown")).stdout
         self.assertIn(text.strip(), (SOURCE / "jobs/keys.md").read_text())
 
     def test_the_name_of_the_base_reaches_exports(self):

@@ -168,7 +168,7 @@ class TwoHosts(HostsTest):
         kept = json.loads((self.dir / "run/costs.json").read_text())["costs"]
         costs = next(of for key, of in kept.items() if not key.startswith("refined"))
         self.assertEqual((len(costs["between_hosts"]), costs["ranks_per_host"]), (2, 2))
-        preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node", 2))
+        preview = self.succeed(direct(path, "--dry-run", "--verbose", "--ranks", 4, "--ranks-per-node", 2))
         self.assertRegex(preview.stdout, f"(?m)^messages +inside a host {RATE}; "
                                          f"between 2 hosts {RATE}, measured$")
 
@@ -215,8 +215,8 @@ class OneMachineForTwoHosts(JobTest):
     def test_dry_run_places_them_too(self):
         path = self.write_job(self.job("run", [{}, {"pp": 2}, {}]))
         for of_host, second in ((4, "1-2"), (2, "2-3")):
-            preview = self.succeed(direct(path, "--dry-run", "--ranks", 4, "--ranks-per-node",
-                                          of_host)).stdout
+            preview = self.succeed(direct(path, "--dry-run", "--verbose", "--ranks", 4,
+                                          "--ranks-per-node", of_host)).stdout
             self.assertRegex(preview, rf"(?m)^ *replica 1 +tp 1, pp 2 on ranks {second},")
 
     def test_costs_inside_a_host_are_of_neighbours_there(self):

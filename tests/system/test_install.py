@@ -78,7 +78,7 @@ class Installed(JobTest):
         for line in direct("--help").stdout.splitlines():
             for option in re.findall(r"--[a-z-]+", line):
                 self.assertIn(option, text)
-        for key in re.findall(r"^\| `(\w+)` ", direct("--keys").stdout, re.M):
+        for key in re.findall(r"^\| `(\w+)` ", direct("--keys", "--markdown").stdout, re.M):
             self.assertIn(f" {key} (", text)
 
     def test_pages_for_users(self):

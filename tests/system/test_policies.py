@@ -106,7 +106,7 @@ class Policies(JobTest):
         for ranks in (1, 2):
             schedule = {"policy": "balanced", "packing": "bucketed"}
             worst = self.compare(self.losses(job, f"bucketed-{ranks}", ranks, schedule), want, ranks)
-            log = self.succeed(run([self.dir / "job.yaml", "--dry-run"], ranks)).stdout
+            log = self.succeed(run([self.dir / "job.yaml", "--dry-run", "--verbose"], ranks)).stdout
             self.assertGreater(int(re.search(r"tokens, (\d+) of padding", log)[1]), 0)
             print(f"padded samples on {ranks} ranks: worst relative difference of losses "
                   f"{worst:.1e}", file=sys.stderr)

@@ -97,14 +97,14 @@ class Quickstart(QuickstartTest):
     def test_dry_run_leaves_nothing(self):
         before = sorted(self.dir.rglob("*"))
         for ranks, options, stages in ((1, [], 1), (2, [], 2), (1, ["--ranks", 4], 4)):
-            process = self.succeed(run([*self.job, "--dry-run", *options], ranks))
+            process = self.succeed(run([*self.job, "--dry-run", "--verbose", *options], ranks))
             for name in ADAPTERS:
                 self.assertIn(name, process.stdout)
             self.assertIn("add: 1200 samples", process.stdout)
             self.assertIn("add (eval): 96 samples", process.stdout)
             self.assertIn("a rank; microbatch_tokens that fit: ", process.stdout)
             rows = [line.split() for line in process.stdout.splitlines() if "iB" in line]
-            numbers = [row[0] for row in rows if row[0] != "memory"]
+            numbers = [row[0] for row in rows if row[0] not in ("fits", "memory")]
             self.assertEqual(numbers, [str(s) for s in range(stages)])
             self.assertEqual(sorted(self.dir.rglob("*")), before)
 

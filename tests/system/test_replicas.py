@@ -305,7 +305,7 @@ class DryRun(JobTest):
     def test_a_line_for_each_replica(self):
         job = self.tiny_job("run", {"one": {"max_steps": 4}, "two": {"max_steps": 4}})
         job["parallel"]["deployment"] = LANES
-        process = self.succeed(run([self.write_job(job), "--dry-run", "--ranks", "3"]))
+        process = self.succeed(run([self.write_job(job), "--dry-run", "--verbose", "--ranks", "3"]))
         self.assertRegex(process.stdout,
                          r"replica 0   tp 2, pp 1 on ranks 0-1, samples up to 64 tokens")
         self.assertRegex(process.stdout,

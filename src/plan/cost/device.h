@@ -15,7 +15,11 @@ struct Device {
     std::string name;  ///< as device_names() (built_in_costs.h)
     BackendKind backend = BackendKind::cpu;
     std::uint64_t bytes =
-        0;  ///< memory of an empty one, its driver's context taken off; 0 = a host
+        0;               ///< memory of an empty one, its driver's context taken off; 0 = a host
+    double watts = 0.0;  ///< its power limit; 0 = not known
+    /// Speeds of whole runs were off by at most this share from what the costs built in predict; 0
+    /// = none was compared.
+    double seen_error = 0.0;
 };
 
 /// None for a name that device_names() does not have.

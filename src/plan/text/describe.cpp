@@ -52,7 +52,8 @@ std::string lanes_summary(const Plan& plan) {
     if (std::all_of(lanes.begin(), lanes.end(), [](const auto& text) { return text == "1"; })) {
         return "";
     }
-    return cat("lanes       ", join(lanes, ", "), " per stage; the memory below is that of each\n");
+    return cat("lanes       ", join(lanes, ", "),
+               " per stage (ranks that share it); the memory below is that of each\n");
 }
 
 std::string range_text(std::int32_t first, std::int32_t count) {
@@ -258,7 +259,7 @@ std::string streamed_summary(const Plan& plan, const JointWindow& round) {
                 cat("streamed    rank ", stage.rank, ": ", streamed_layers(stage), " of ",
                     stage.layer_count, " layers, ", human_bytes(streamed_layer(view).host_bytes),
                     " each, ", source_of_layers(view, stage), "; ", format_fixed(100.0 * hidden, 0),
-                    "% of their transfers behind computation\n");
+                    "% of their transfers hidden behind computation\n");
         }
     }
     return text;
@@ -286,7 +287,7 @@ std::string offloaded_summary(const Plan& plan, const JointWindow& round) {
                 const double hidden =
                     hidden_offload_share(costs, stage, loads, view.replica.recompute);
                 text += cat("; ", format_fixed(100.0 * hidden, 0),
-                            "% of their copies behind computation");
+                            "% of their copies hidden behind computation");
             }
             text += "\n";
         }
@@ -305,8 +306,10 @@ std::string trials_summary(const PlanReport& report) {
         }
         text += cat(" (", format_fixed(trial.tokens_per_second, 0), ")");
     }
-    return cat("looked at   microbatch_tokens (tokens/s by simulation): took ", join(words, ", "),
-               "\n");
+    const std::string taken = words.front();
+    words.erase(words.begin());
+    return cat("looked at   microbatch_tokens (tokens/s by simulation): took ", taken,
+               words.empty() ? "" : ", not ", join(words, ", "), "\n");
 }
 
 std::string tokens_text(std::int64_t tokens) {
@@ -344,7 +347,7 @@ std::string packing_summary(const Job& job, const Plan& plan) {
     if (job.schedule.policy != SchedulePolicy::balanced || !several) return "";
     const auto tensor = plan.replicas.front().tensor;
     return cat(
-        "packing     by costs ",
+        "packing     microbatches are filled by costs ",
         built_in_costs(plan.model, plan.compute, packing_device(plan), tensor, plan.fp8_linears)
             .source,
         "\n");
@@ -368,7 +371,6 @@ std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
         in_flight.push_back(std::to_string(plan.replicas[r].max_in_flight));
         counts.push_back(std::to_string(count));
     }
-    const double filled = 100.0 * static_cast<double>(tokens + padding) / static_cast<double>(room);
     const ReplicaPlan& replica = plan.replicas.front();
     std::string lora = cat("augmented matrix, up to ", replica.pad_columns, " columns");
     if (replica.pad_columns == 0) lora = cat("segments, ", replica.saved_columns, " columns");
@@ -376,9 +378,9 @@ std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
     if (!groups.empty()) lora += cat("; one product of ", join(groups, ", of "));
     return cat("microbatch  at most ", join(most, ", "), " tokens, ", join(in_flight, ", "),
                " in flight; LoRA by ", lora, "\nfirst round ", join(counts, " + "),
-               " microbatches, ", tokens, " tokens, ",
-               padding > 0 ? cat(padding, " of padding, ") : "", format_fixed(filled, 0),
-               "% filled\n");
+               " microbatches, ", tokens, " tokens",
+               padding > 0 ? cat(", ", padding, " of padding") : "", "; they would take ", room,
+               ", empty room costs no time\n");
 }
 
 }  // namespace

@@ -79,7 +79,9 @@ std::string describe(const Plan& plan, const Prediction& prediction) {
     text += cat("idle        ", idle_shares(prediction), "\n");
     text += replica_shares(plan, prediction);
     const std::string fillings = to_text(prediction.fillings);
-    if (!fillings.empty()) text += cat("packing     ", fillings, "\n");
+    if (!fillings.empty()) {
+        text += cat("packing     ", fillings, " (the fastest way to fill each block of rounds)\n");
+    }
     return text;
 }
 

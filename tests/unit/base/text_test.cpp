@@ -145,5 +145,12 @@ TEST(Printable, HiddenCharactersAreShown) {
     EXPECT_EQ(printable("\xe2\x80\xa6 \xf0\x9f\x98\x80"), "\xe2\x80\xa6 \xf0\x9f\x98\x80");
 }
 
+TEST(Wrapped, BreaksAtBlanks) {
+    EXPECT_EQ(wrapped("", 2), "");
+    EXPECT_EQ(wrapped("label  some words here", 4, 12), "label  some\n    words\n    here");
+    EXPECT_EQ(wrapped("a wordthatistoolong b", 1, 8), "a\n wordthatistoolong\n b");
+    EXPECT_EQ(wrapped("fits exactly", 2, 12), "fits exactly");
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -158,12 +158,42 @@ TEST_F(JobKeys, TheTableOfThePageIsWhatTheProgramPrints) {
     std::ifstream file(LORATRAIN_SOURCE_DIR "/jobs/keys.md");
     std::ostringstream page;
     page << file.rdbuf();
-    EXPECT_NE(page.str().find("\n\n" + keys_text()), std::string::npos)
-        << "paste what loratrain --keys prints into jobs/keys.md";
+    EXPECT_NE(page.str().find("\n\n" + keys_markdown(job_keys())), std::string::npos)
+        << "paste what loratrain --keys --markdown prints into jobs/keys.md";
+}
+
+TEST_F(JobKeys, AreFoundByPartsOfTheirNames) {
+    const auto names = [](const char* part) {
+        std::vector<std::string> found;
+        for (const JobKey& key : find_job_keys(part)) found.push_back(key.key);
+        return found;
+    };
+    EXPECT_EQ(find_job_keys("").size(), job_keys().size());
+    EXPECT_EQ(names("lora_al"), std::vector<std::string>{"lora_alpha"});
+    EXPECT_EQ(names("LORA_AL"), std::vector<std::string>{"lora_alpha"});
+    EXPECT_EQ(names("per_device_train"), std::vector<std::string>{"global_batch_size"});
+    EXPECT_EQ(names("warmup_*"),
+              (std::vector<std::string>{"warmup_steps", "warmup_ratio", "warmup_type"}));
+    EXPECT_EQ(names("checkpoint.k*"), std::vector<std::string>{"keep"});
+    try {
+        find_job_keys("lora_alhpa");
+        FAIL();
+    } catch (const InputError& error) {
+        EXPECT_STREQ(error.what(),
+                     "--keys: 'lora_alhpa' is in no key's name\n    did you mean lora_alpha?");
+    }
+}
+
+TEST_F(JobKeys, FitATerminal) {
+    std::istringstream lines(keys_text(job_keys()));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+    const std::string one = keys_text(find_job_keys("lora_alpha"));
+    EXPECT_EQ(one.rfind("adapters, defaults:\n  lora_alpha, default ", 0), 0U) << one;
+    EXPECT_NE(one.find("\n      elsewhere: alpha\n"), std::string::npos) << one;
 }
 
 TEST_F(JobKeys, TheTableHasDefaultsMeaningsAndOtherNames) {
-    const std::string text = keys_text();
+    const std::string text = keys_markdown(job_keys());
     for (const char* row : {"| `weights`                  | required     |",
                             "| `learning_rate`            | 2.0e-04 ", "| `lr` |",
                             "| **datasets.NAME** | | | |", "`per_device_train_batch_size`"}) {
