@@ -16,7 +16,6 @@ Data that YAML names is made, of the kind that its name begins with: SAMPLES.
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import unittest
