@@ -34,8 +34,8 @@ BANNED = {
     "goes with no": "does not go with", "unlike layers": "overrides of layers",
 }
 # Right in some places: how many there are.
-ALLOWED = {"header": {"by itself": 4, "of those": 58, "the same of": 23, "theirs": 18},
-           "message": {"by itself": 1, "of those": 1, "does without": 0, "took back": 0}}
+ALLOWED = {"header": {"by itself": 3, "of those": 53, "the same of": 20, "theirs": 17},
+           "message": {"by itself": 0, "of those": 0, "does without": 0, "took back": 0}}
 
 FENCE = re.compile(r"^\s*```(\S*)")
 HEADER_ENDINGS = {".h", ".cuh", ".def"}

@@ -16,7 +16,7 @@ void refuse_experts(JsonReader& config) {
     for (const char* key : count_keys) {
         if (config.has(key) && config.get(key) != 0) {
             config.wrong(key, "a mixture of experts",
-                         "of those only qwen3_moe can be trained here");
+                         "import a model without experts, or of model_type qwen3_moe");
         }
     }
 }
