@@ -10,23 +10,25 @@
 
 namespace loratrain {
 
-/// What --precision stands for on --backend.
+/// The job that a bench trains.
+
+/// Number types of --precision on --backend.
 NumberTypes bench_types(const CommandLine::Bench& bench);
 
-/// A planned job of adapters, equal but for their data, on random data and random weights.
+/// A planned job on random data and random weights; its adapters differ in their data alone.
 struct BenchCase {
-    /// Without `lora` no linear has adapters. `microbatch_tokens`: none = as --microbatch-tokens
-    /// says. Collective.
+    /// `lora` false: no linear has adapters. `microbatch_tokens`: default --microbatch-tokens.
+    /// Collective.
     BenchCase(const CommandLine::Bench& bench, const MpiSession& mpi, const RandomData& data,
               bool lora, std::optional<std::int64_t> microbatch_tokens = {});
 
-    /// Plans again with measured costs, which have to be equal on all ranks.
+    /// Plans again with measured costs, which must be equal on all ranks.
     void plan_with(const CostModel& costs);
 
     Job job;
     JobInputs inputs;
     Cluster cluster;
-    Plan plan;  ///< with all adapters resident, also where the policy trains one at a time
+    Plan plan;  ///< all adapters are resident, even if the policy trains one at a time
 
   private:
     void make();

@@ -9,26 +9,31 @@
 
 namespace loratrain {
 
-/// The preset of --model, or a llama of the five sizes.
+/// Inputs of a bench: model, backend, random data.
+
+/// The preset of --model, or a llama of the sizes given.
 ModelSpec bench_model(const CommandLine::Bench& bench);
 
 /// cpu or cuda.
 BackendKind bench_backend(const CommandLine::Bench& bench);
 
-/// Rounds that a bench runs before it measures.
+/// Rounds of warm-up before a measurement.
 inline constexpr int bench_warmup_rounds = 2;
-/// More rounds than any run of a bench takes from one job.
+/// An upper bound of the rounds that a bench takes from one job.
 int bench_rounds(const CommandLine::Bench& bench);
 
-/// Tokens of `count` samples of --lengths `lengths`, none above `longest`.
-///   fixed: all `longest`; xsum, cnn, wikisum: log-normal like the data sets of these names, of
-///   mean 0.122, 0.22 and 0.415 `longest` (500, 900 and 1700 of 4096) and sigma 0.6, 0.5 and 0.6.
+/// Lengths in tokens of `count` samples, at most `longest`. `lengths` (--lengths):
+///   fixed    all `longest`
+///   xsum     log-normal, mean 0.122 `longest` (500 of 4096), sigma 0.6
+///   cnn      log-normal, mean 0.22 `longest` (900 of 4096), sigma 0.5
+///   wikisum  log-normal, mean 0.415 `longest` (1700 of 4096), sigma 0.6
+/// The log-normal ones resemble the data sets of these names.
 std::vector<int> bench_lengths(const std::string& lengths, std::int64_t count, int longest);
 
-/// Files of random samples, removed with the object; what has been opened can be read further. One
-/// data set for all adapters, or three of different lengths that adapters take in turn (--lengths
-/// mix). With fixed lengths as many samples as a step of one adapter has, else as many as all its
-/// steps.
+/// Files of random samples, removed with the object; open files can still be read. There is one
+/// data set for all adapters, or with --lengths mix three of different lengths that adapters take
+/// in turn. A file has the samples of one step of an adapter with fixed lengths, else those of all
+/// its steps.
 class RandomData {
   public:
     explicit RandomData(const CommandLine::Bench& bench);

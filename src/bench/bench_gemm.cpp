@@ -1,7 +1,9 @@
-#include "bench/bench_gemm.h"
+#include "bench/bench_run.h"
 
 #include <algorithm>
 #include <chrono>
+
+#include "base/system.h"
 
 namespace loratrain {
 
@@ -24,8 +26,7 @@ double best_seconds(Backend& backend, const Gemm& op) {
         const auto start = std::chrono::steady_clock::now();
         backend.gemm(op);
         backend.synchronize();
-        best = std::min(
-            best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        best = std::min(best, seconds_since(start));
     }
     return best;
 }

@@ -2,7 +2,6 @@
 
 #include "base/version.h"
 #include "bench/bench_report.h"
-#include "bench/bench_summary.h"
 #include "io/json_text.h"
 #include "measure/cost_cache.h"
 

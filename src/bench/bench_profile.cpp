@@ -1,4 +1,4 @@
-#include "bench/bench_profile.h"
+#include "bench/bench_run.h"
 
 #include "backend/timed_backend.h"
 #include "comm/collective.h"

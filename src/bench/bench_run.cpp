@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "comm/collective.h"
 #include "measure/makespan_check.h"
 #include "measure/measured_trace.h"
@@ -103,8 +104,7 @@ WindowTime BenchRun::run(int rounds) {
     }
     backend_.synchronize();
     barrier(mpi_);
-    const std::chrono::duration<double> mine = std::chrono::steady_clock::now() - start;
-    const std::vector<double> seconds = gather_numbers(mpi_, mine.count());
+    const std::vector<double> seconds = gather_numbers(mpi_, seconds_since(start));
     time.seconds = *std::max_element(seconds.begin(), seconds.end());
     time.losses = losses.means();
     run_.recorder().settle();

@@ -1,4 +1,4 @@
-#include "bench/bench_summary.h"
+#include "bench/bench_report.h"
 
 #include <cmath>
 

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "bench/bench_report.h"
-#include "bench/bench_summary.h"
 
 namespace loratrain {
 

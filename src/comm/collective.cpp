@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/mpi_session.h"
-#include "comm/tags.h"
 #include "comm/waiting.h"
 
 namespace loratrain {
@@ -166,30 +165,6 @@ void quiet_barrier(const MpiSession& mpi) {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_CHECK(MPI_Ibarrier(mpi.comm(), &request));
     quiet_wait({&request, 1}, std::chrono::milliseconds(1));
-}
-
-void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target) {
-    const activity::Waiting waiting;
-    const std::uint64_t size = values.size();
-    MPI_CHECK(MPI_Send(&size, 1, MPI_UINT64_T, target, tags::floats, mpi.comm()));
-    for (std::size_t at = 0; at < size; at += block) {
-        const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Send(values.data() + at, count, MPI_FLOAT, target, tags::floats, mpi.comm()));
-    }
-}
-
-std::vector<float> receive_floats(const MpiSession& mpi, int source) {
-    const activity::Waiting waiting;
-    std::uint64_t size = 0;
-    MPI_CHECK(
-        MPI_Recv(&size, 1, MPI_UINT64_T, source, tags::floats, mpi.comm(), MPI_STATUS_IGNORE));
-    std::vector<float> values(size);
-    for (std::size_t at = 0; at < size; at += block) {
-        const int count = static_cast<int>(std::min<std::size_t>(block, size - at));
-        MPI_CHECK(MPI_Recv(values.data() + at, count, MPI_FLOAT, source, tags::floats, mpi.comm(),
-                           MPI_STATUS_IGNORE));
-    }
-    return values;
 }
 
 }  // namespace loratrain

@@ -59,8 +59,4 @@ void barrier(const MpiSession& mpi);
 /// A barrier that polls once a millisecond, so that waiting ranks leave their processors to others.
 void quiet_barrier(const MpiSession& mpi);
 
-/// Blocking transfer of floats between two ranks, any number.
-void send_floats(const MpiSession& mpi, const std::vector<float>& values, int target);
-std::vector<float> receive_floats(const MpiSession& mpi, int source);
-
 }  // namespace loratrain

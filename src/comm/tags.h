@@ -16,7 +16,6 @@ inline constexpr int command_report = 2;
 inline constexpr int command_report_text = 3;
 
 /// In the session's MPI communicator, by calls that both ranks make in the same order.
-inline constexpr int floats = 77;  ///< collective.h
 inline constexpr int nccl_id = 90;
 inline constexpr int memory_name = 91;  ///< shared_memory.h
 inline constexpr int memory_answer = 92;

@@ -5,7 +5,9 @@
 
 namespace loratrain {
 
-/// A row-major matrix of the self test's plain loops.
+/// Matrices in fp64 for the plain loops of the self test.
+
+/// A row-major matrix.
 struct HostMatrix {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
@@ -24,7 +26,7 @@ struct HostMatrix {
     }
 };
 
-/// Normal numbers of that standard deviation, rounded to float; the same on every machine.
+/// Normal numbers with standard deviation `deviation`, rounded to float; equal on every machine.
 HostMatrix random_host_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t key,
                               double deviation);
 
@@ -34,7 +36,7 @@ HostMatrix times_transposed(const HostMatrix& x, const HostMatrix& w);
 /// y += scale * x.
 void add_scaled(HostMatrix& y, const HostMatrix& x, double scale);
 
-/// The largest |got - want| over the root mean square of `want`.
+/// The largest |got - want| divided by the root mean square of `want`.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want);
 
 }  // namespace loratrain

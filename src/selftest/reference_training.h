@@ -7,14 +7,16 @@
 
 namespace loratrain {
 
-/// How the self test trains: AdamW on all samples in every step.
+/// The self test's own training in fp64, by definitions alone.
+
+/// Settings of the training: AdamW on all samples in every step.
 struct TinyTraining {
     int steps = 3;
     double learning_rate = 0.01;
     double weight_decay = 0.01;
     double beta1 = 0.9;
     double beta2 = 0.999;
-    /// Large, so that rounding of a gradient near 0 does not become a step of its own.
+    /// Large, so that the rounding error of a gradient near 0 does not make a step.
     double epsilon = 1e-3;
     double max_grad_norm = 0.5;
 };
@@ -24,12 +26,12 @@ struct ReferenceCurve {
     std::vector<double> grad_norms;  ///< before clipping
 };
 
-/// sum of the token losses / number of targets, in fp64 by the definition of the model.
+/// Sum of the token losses / number of targets, in fp64, by the definition of the model.
 double reference_loss(const TinyModel& model, const TinyAdapter& adapter,
                       const std::vector<TinySample>& samples);
 
-/// Trains the adapter in fp64, with gradients from differences of reference_loss(): nothing of it
-/// is shared with the program's own operators, backward passes or optimizer.
+/// Trains the adapter in fp64 with gradients from finite differences of reference_loss(). Shares no
+/// code with the program's operators, backward passes or optimizer.
 ReferenceCurve train_reference(const TinyModel& model, const TinyTraining& training,
                                const std::vector<TinySample>& samples, TinyAdapter& adapter);
 

@@ -9,7 +9,9 @@
 
 namespace loratrain {
 
-/// A llama with random weights, small enough for plain loops in fp64. All values are floats.
+/// The model, adapters and data of the self test.
+
+/// A llama with random weights, small enough for plain loops in fp64. All values are exact floats.
 struct TinyModel {
     ModelSpec spec;
     HostMatrix embedding;  ///< [V, H]
@@ -23,13 +25,13 @@ struct TinyModel {
     std::vector<double> final_norm;
 };
 
-/// The same on every machine.
+/// Equal on every machine.
 TinyModel make_tiny_model();
 
-/// As a Hugging Face folder: config.json, model.safetensors (fp32).
+/// Writes a Hugging Face folder: config.json, model.safetensors (fp32).
 void write_tiny_model(const TinyModel& model, const std::string& folder);
 
-/// LoRA's factors on one linear of one layer.
+/// LoRA factors on one linear of one layer.
 struct TinyFactors {
     std::int64_t layer = 0;
     Linear linear{};
@@ -45,22 +47,22 @@ struct TinyAdapter {
     double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-/// Two that differ in rank, targets and scale; no factor is 0.
+/// Two adapters that differ in rank, targets and scale; no factor is 0.
 std::vector<TinyAdapter> make_tiny_adapters(const TinyModel& model);
 
-/// As a PEFT directory.
+/// Writes a PEFT directory.
 void write_tiny_adapter(const TinyAdapter& adapter, const std::string& folder);
-/// The factors of `like` as a PEFT directory has them now. Throws InputError where it does not.
+/// The factors of `like`, read from a PEFT directory. Throws InputError if it lacks them.
 TinyAdapter read_tiny_adapter(const TinyAdapter& like, const std::string& folder);
 
-/// One sample: tokens, and labels (-100: not a target).
+/// One sample: tokens, and labels (-100 = not a target).
 struct TinySample {
     std::vector<std::int64_t> tokens;
     std::vector<std::int64_t> labels;
 };
-/// Of unlike lengths; `number` chooses them.
+/// Samples of different lengths, chosen by `number`.
 std::vector<TinySample> make_tiny_samples(std::int64_t vocabulary, std::uint64_t number);
-/// As a .jsonl file of tokens.
+/// Writes a .jsonl file of tokens.
 void write_tiny_samples(const std::vector<TinySample>& samples, const std::string& path);
 
 }  // namespace loratrain

@@ -200,14 +200,11 @@ TEST_F(Checkpoints, WrittenInTheBackgroundHaveTheSameFiles) {
     saved->release(AdapterId{0});
     if (background) background->keep(AdapterId{0});
     for (const AdapterBank::Part part : parts) {
-        const std::vector<float> mine = saved->numbers(AdapterId{1}, part);
-        if (!background) {
-            send_floats(session(), mine, 0);
-            continue;
-        }
-        AdapterParts::ByRank values{{0, mine}};
-        for (int rank = 1; rank < session().size(); ++rank) {
-            values[rank] = receive_floats(session(), rank);
+        const auto all = gather(session(), saved->numbers(AdapterId{1}, part));
+        if (!background) continue;
+        AdapterParts::ByRank values;
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            values[static_cast<std::int32_t>(rank)] = all[rank];
         }
         background->add({AdapterId{1}, part, PartUse::checkpoint}, std::move(values),
                         saved->counters(AdapterId{1}));

@@ -193,16 +193,5 @@ TEST(ProfileLinks, MeasuresEachPairAndTellsAllRanks) {
     }
 }
 
-TEST(Floats, AnyCount) {
-    if (session().size() < 2) GTEST_SKIP() << "nobody to send to";
-    for (const std::size_t count : {0U, 1U, 100000U}) {
-        const std::vector<float> values(count, 1.5F);
-        if (session().rank() == 1) send_floats(session(), values, 0);
-        if (session().rank() == 0) {
-            EXPECT_EQ(receive_floats(session(), 1), values);
-        }
-    }
-}
-
 }  // namespace
 }  // namespace loratrain::mpi_test
