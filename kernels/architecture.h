@@ -4,8 +4,9 @@
 
 namespace loratrain::kernels {
 
-/// cudaSuccess when the current device runs what this library was compiled for, by its own code or
-/// by PTX that the driver compiles; else what CUDA says, such as cudaErrorNoKernelImageForDevice.
+/// Checks that the current device runs the code of this library, compiled for its architecture or
+/// by the driver from PTX. Returns cudaSuccess, or CUDA's error, such as
+/// cudaErrorNoKernelImageForDevice.
 cudaError_t check_architecture();
 
 }  // namespace loratrain::kernels

@@ -1,8 +1,7 @@
-#include "cached_attention.h"
+#include "attention.h"
 
 #include <cmath>
 
-#include "attention.h"
 #include "device_math.cuh"
 #include "launch.cuh"
 

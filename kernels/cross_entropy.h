@@ -5,7 +5,9 @@
 
 namespace loratrain::kernels {
 
-/// How the loss and the gradient of a row depart from cross-entropy, as the program's TokenLoss.
+/// Cross-entropy, whole or divided over lanes. Formulas: src/backend/ops/loss.h.
+
+/// Variant of the loss (TokenLoss of src/backend/ops/loss.h).
 struct TokenLoss {
     float label_smoothing = 0.0F;
     float z_loss = 0.0F;
@@ -13,10 +15,11 @@ struct TokenLoss {
     bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft; }
 };
 
-/// Per row i: loss = log sum exp(logits_i) - logits_i[target_i], then with `gradient`
-/// logits_i <- scale_i * (softmax(logits_i) - onehot(target_i)) in place. Adds losses to
-/// loss_sums[bin_i], and 1 to wrong_counts[bin_i] where the first largest logit is not the
-/// target's, in row order.
+/// Loss of each row i, and with `gradient` its gradient in place of the logits:
+///   loss = log sum exp(logits_i) - logits_i[target_i], or as `form` says
+///   logits_i <- scale_i * (softmax(logits_i) - onehot(target_i)), or as `form` says
+///   loss_sums[bin_i] += weights_i loss, in row order
+///   wrong_counts[bin_i] += 1 if the largest logit (of equal ones the first) is not the target's
 struct CrossEntropyParams {
     Matrix logits;
     const std::int32_t* targets = nullptr;
@@ -25,17 +28,17 @@ struct CrossEntropyParams {
     double* loss_sums = nullptr;
     double* wrong_counts = nullptr;
     bool gradient = true;
-    const float* weights = nullptr;  ///< of the losses in loss_sums; null: 1 each
+    const float* weights = nullptr;  ///< null = 1 each
     TokenLoss form = {};
-    /// Logits are c tanh(x / c): the gradient is that of x. 0: they are not.
+    /// c > 0: logits are c tanh(x / c), and the gradient is with respect to x. 0: no cap.
     float soft_cap = 0.0F;
-    /// Workspace [rows] each: cross_entropy_row_bytes of a row.
+    /// Workspace, [rows] each: cross_entropy_row_bytes per row.
     double* row_losses = nullptr;
     std::int32_t* row_wrong = nullptr;
 };
 cudaError_t cross_entropy(cudaStream_t stream, const CrossEntropyParams& params);
 
-/// Of one row of one lane's logits, as base/operators.h of the program.
+/// ShardStatistics of src/base/operators.h: one row of one lane's logits.
 struct LaneStatistics {
     double largest;
     double sum;
@@ -44,13 +47,13 @@ struct LaneStatistics {
     double logits;
 };
 
-/// The columns of the logits that a lane has, first_column the first of them. lane_statistics
-/// writes the lane's own, which are then gathered; lane_cross_entropy is cross_entropy with those
-/// of all lanes, with equal losses and counts on all of them; without a soft cap.
+/// Logits of which a lane has some columns, from first_column on. lane_statistics() writes the
+/// lane's statistics. When those of all lanes have been gathered, lane_cross_entropy() does what
+/// cross_entropy() does, with equal losses and counts on all lanes. Without a soft cap.
 struct LaneLogits {
     CrossEntropyParams of;
     std::int64_t first_column = 0;
-    std::int64_t columns = 0;  ///< of all lanes
+    std::int64_t columns = 0;  ///< number of all lanes' columns
     std::int32_t lane = 0;
     std::int32_t lanes = 1;
     LaneStatistics* statistics = nullptr;  ///< [lanes, rows]

@@ -1,4 +1,4 @@
-#include "dequantize.h"
+#include "quantize.h"
 
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>

@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// DoRA's ops as src/backend/ops/dora.h has them.
+/// Operators of DoRA (src/backend/ops/dora.h), and dropout of rows.
 
 /// squares[j] = sum over k of (w[j, k] + scale * sum over i of b[j, i] a[i, k])². Sums over k in
 /// fp64.
@@ -18,7 +18,7 @@ struct DoraNormsParams {
 };
 cudaError_t dora_norms(cudaStream_t stream, const DoraNormsParams& params);
 
-/// target = (or += with accumulate) (magnitude / sqrt(squares) - less) ∘ source.
+/// target[t, j] = (magnitude[j] / sqrt(squares[j]) - less) source[t, j], or += with accumulate.
 struct DoraScaleParams {
     Matrix target;
     Matrix source;
@@ -29,8 +29,8 @@ struct DoraScaleParams {
 };
 cudaError_t dora_scale(cudaStream_t stream, const DoraScaleParams& params);
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]), or with magnitudes / m[j]
-/// where that is not 0. Sums in fp64.
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). With `magnitude`, magnitude[j]
+/// divides in place of the square root; elements whose magnitude is 0 get nothing. Sums in fp64.
 struct DoraGradMagnitudeParams {
     Matrix dy;
     Matrix v;
@@ -40,8 +40,8 @@ struct DoraGradMagnitudeParams {
 };
 cudaError_t dora_grad_magnitude(cudaStream_t stream, const DoraGradMagnitudeParams& params);
 
-/// y = (or +=) drop(x): elements whose 15 random bits are below the threshold become 0, the others
-/// are scaled. Threshold 0 drops nothing.
+/// y = drop(x), or += with accumulate. Elements whose 15 random bits are below `threshold` become
+/// 0; the others are scaled. Threshold 0 drops nothing.
 struct DropRowsParams {
     Matrix y;
     Matrix x;
@@ -50,7 +50,7 @@ struct DropRowsParams {
     std::uint64_t key = 0;
     std::uint32_t step = 0;
     std::uint32_t threshold = 0;
-    std::int32_t first_block = 0;  ///< which 8 columns of the linear's input x starts with
+    std::int32_t first_block = 0;  ///< number of the 8 columns of the linear's input where x begins
     bool accumulate = false;
 };
 cudaError_t drop_rows(cudaStream_t stream, const DropRowsParams& params);

@@ -1,4 +1,4 @@
-#include "expert_lora.h"
+#include "experts.h"
 
 #include "launch.cuh"
 

@@ -5,7 +5,10 @@
 
 namespace loratrain::kernels {
 
-/// ExpertRoutes of the program's backend/ops/experts.h, on the device.
+/// Operators of experts: routing, sums over a row's experts, LoRA in experts. Formulas and shapes:
+/// src/backend/ops/experts.h.
+
+/// ExpertRoutes in device memory.
 struct Routes {
     std::int64_t tokens = 0;
     std::int64_t experts = 0;    ///< at most most_experts
@@ -18,9 +21,9 @@ struct Routes {
     std::int32_t* offsets = nullptr;
 };
 
-/// Route: softmax and the largest of each row by one warp, then the rows in the order of experts by
-/// one block for each expert, which looks through what all rows have chosen: no order of atomics
-/// enters.
+/// Route. One warp for each row makes the softmax and the largest probabilities. Then one block for
+/// each expert finds the expert's rows among the choices of all rows; no result depends on the
+/// order of atomics.
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to, bool normalised);
 
 /// CombineExperts.
@@ -34,5 +37,32 @@ cudaError_t weigh_experts(cudaStream_t stream, const Matrix& inner, const Matrix
 /// RouteBackward, one warp for each row.
 cudaError_t route_backward(cudaStream_t stream, const Matrix& d_logits, const float* d_weights,
                            const Routes& routes, bool normalised);
+
+/// ExpertLora for one segment, in plain kernels whose blocks find their rows by the routes on the
+/// device.
+struct ExpertLoraParams {
+    Matrix wide;    ///< [T k, N]
+    Matrix narrow;  ///< [T k, R]
+    Routes routes;
+    std::int64_t begin = 0;  ///< rows [begin, end) of T
+    std::int64_t end = 0;
+    const float* factor = nullptr;  ///< of expert 0
+    float* gradient = nullptr;      ///< of expert 0
+    std::int32_t rank = 0;
+    std::int32_t column = 0;
+    float scale = 1.0F;
+    bool of_b = false;  ///< factors are [N, rank], else [rank, N]
+};
+
+/// narrow = 0; before the segments.
+cudaError_t clear_narrow(cudaStream_t stream, const Matrix& narrow);
+/// One block for each row of an expert in the segment.
+cudaError_t narrow_experts(cudaStream_t stream, const ExpertLoraParams& params);
+cudaError_t widen_experts(cudaStream_t stream, const ExpertLoraParams& params);
+/// One thread for each number of each expert's factor, which adds up rows in order.
+cudaError_t add_expert_grads(cudaStream_t stream, const ExpertLoraParams& params);
+
+/// WeighRows.
+cudaError_t weigh_rows(cudaStream_t stream, const Matrix& x, const Routes& routes);
 
 }  // namespace loratrain::kernels

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "activations.h"
 #include "device_math.cuh"
-#include "swiglu.h"
 
 namespace loratrain::kernels {
 

@@ -6,9 +6,14 @@
 
 namespace loratrain::kernels {
 
+/// Matrices as the launchers of this folder take them.
+///
+/// Every launcher queues its work on `stream`, allocates nothing, accepts zero rows or columns, and
+/// returns the error of the launch. Results do not depend on timing.
+
 enum class Element : std::uint8_t { f32, bf16 };
 
-/// Row-major [rows, cols] in device memory, row stride `ld` in elements.
+/// A row-major matrix [rows, cols] in device memory, with a row stride of `ld` elements.
 struct Matrix {
     void* data = nullptr;
     Element type = Element::f32;
@@ -16,8 +21,5 @@ struct Matrix {
     std::int64_t cols = 0;
     std::int64_t ld = 0;
 };
-
-/// Every launcher of this folder: work is queued on `stream`, nothing is allocated, zero rows or
-/// columns are legal; returns the error of the launch. Results do not depend on timing.
 
 }  // namespace loratrain::kernels

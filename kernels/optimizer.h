@@ -5,17 +5,20 @@
 
 namespace loratrain::kernels {
 
-/// *result = sum of values² in fp64, parts first, the parts in their order.
-/// workspace: sum_squares_parts doubles.
+/// Operators of an optimizer step. Formulas: src/backend/ops/optimizer.h.
+
+/// *result = sum of values² in fp64: first within parts, then over the parts in order. workspace:
+/// sum_squares_parts doubles.
 cudaError_t sum_squares(cudaStream_t stream, const float* values, std::int64_t count,
                         double* result, double* workspace);
 
-/// AdamW as torch on flat fp32 arrays; everything that decides about the step is in device memory:
-///   norm = sqrt(*grad_sumsq); not finite: *skipped_steps += 1, nothing else changes; otherwise
-///   t = ++*applied_steps, g = grad * min(1, max_grad_norm / (norm + 1e-6)) (0: no clipping),
-///   p -= lr * decay * p, m = b1 m + (1-b1) g, v = b2 v + (1-b2) g²,
-///   p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
-/// grad is set to 0 in either case, where `zeroes`. Of the ops of one step only the first `counts`.
+/// AdamW as in torch, on flat fp32 arrays. All that decides about the step is in device memory.
+/// With norm = sqrt(*grad_sumsq):
+///   norm not finite: *skipped_steps += 1, and nothing else changes. Otherwise:
+///   t = ++*applied_steps;  g = grad * min(1, max_grad_norm / (norm + 1e-6)); max_grad_norm = 0: g
+///   = grad p -= lr * weight_decay * p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g² p -= lr *
+///   (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+/// With `zeroes`, grad is set to 0 in both cases. Of the calls of one step only the first `counts`.
 struct AdamWParams {
     float* parameters = nullptr;
     float* gradients = nullptr;
@@ -37,14 +40,15 @@ struct AdamWParams {
 };
 cudaError_t adamw(cudaStream_t stream, const AdamWParams& params);
 
-/// The numbers that codes stand for (src/base/dynamic_map.h), of first and of second moments.
+/// The numbers that codes of first and of second moments stand for (src/base/dynamic_map.h).
 struct DynamicMaps {
     float first[256];
     float second[256];
 };
 constexpr int adamw_8bit_block = 256;
 
-/// adamw with moments as codes, in blocks of adamw_8bit_block with a scale each; `step` has none.
+/// adamw() with moments as codes, a scale for each block of adamw_8bit_block parameters. The
+/// moments of `step` are null.
 struct AdamW8bitParams {
     AdamWParams step;
     std::uint8_t* first_codes = nullptr;

@@ -4,10 +4,11 @@
 
 namespace loratrain::kernels {
 
-/// y[t, :] = x_t / sqrt(mean(x_t²) + eps) * (weight + weight_offset) in each of `groups` equal
-/// column groups, and added_t on top where that has data (without codes); weight: [cols / groups]
-/// of x's type. y may alias x or added. `codes`: of y, as quantize_rows makes them; none
-/// where its codes are null.
+/// RMSNorm and its gradient (src/backend/ops/elementwise.h).
+
+/// y_t = x_t / sqrt(mean(x_t²) + eps) * (weight + weight_offset), in each of `groups` equal column
+/// groups. If `added` has data, added_t is added (then without codes). weight: [cols / groups] of
+/// x's type. y may alias x or added. `codes`: of y, as quantize_rows() makes them; null = none.
 struct RmsNormParams {
     Matrix x;
     const void* weight = nullptr;
@@ -20,9 +21,9 @@ struct RmsNormParams {
 };
 cudaError_t rms_norm(cudaStream_t stream, const RmsNormParams& params);
 
-/// dx (+)= gradient with respect to x. dx may alias dy when accumulate is false. The rows of
-/// `scaled`, where it has data and with one group, are multiplied by 1 / sqrt(mean(x_t²) + eps); it
-/// aliases none of the others.
+/// dx = gradient with respect to x, or += with accumulate. Without accumulate dx may alias dy. If
+/// `scaled` has data (groups = 1), its row t is multiplied by 1 / sqrt(mean(x_t²) + eps); it
+/// aliases no other matrix.
 struct RmsNormBackwardParams {
     Matrix x;
     const void* weight = nullptr;

@@ -4,12 +4,13 @@
 
 namespace loratrain::kernels {
 
-/// Rotates halves in place: of each head of `head_dim` columns the first D = rotary_dim, j < D / 2
-///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s), angle = position *
-///   inv_freq_j
-/// rounded to fp32, l = length; interleaved: pairs (x_2j, x_{2j+1}). backward: the transpose. Heads
-/// of the first scaled_columns are multiplied by 1 + scale_beta ln(1 + floor(position /
-/// scale_period)) as well, both ways.
+/// Rotary positions, in place (src/backend/ops/attention.h). In each head of head_dim columns, the
+/// first D = rotary_dim columns are rotated in pairs, j < D / 2:
+///   (x_j, x_{j+D/2}) <- l (x_j c - x_{j+D/2} s, x_{j+D/2} c + x_j s)
+///   c, s = cos, sin of position * inv_freq_j, rounded to fp32;  l = length
+/// interleaved: pairs (x_2j, x_{2j+1}). backward: the transpose. Heads in the first scaled_columns
+/// are also multiplied by 1 + scale_beta ln(1 + floor(position / scale_period)), forward and
+/// backward.
 struct RopeParams {
     Matrix x;
     std::int64_t head_dim = 0;

@@ -1,5 +1,5 @@
+#include "elementwise.h"
 #include "launch.cuh"
-#include "rows.h"
 
 namespace loratrain::kernels {
 

@@ -1,5 +1,5 @@
+#include "elementwise.h"
 #include "launch.cuh"
-#include "scalars.h"
 
 namespace loratrain::kernels {
 

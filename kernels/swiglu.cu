@@ -1,4 +1,4 @@
-#include "swiglu.h"
+#include "activations.h"
 
 #include "gate.cuh"
 #include "quantize.cuh"

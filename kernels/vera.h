@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels {
 
-/// VeRA's ops as src/backend/ops/vera.h has them.
+/// Operators of VeRA (src/backend/ops/vera.h).
 
 /// product = diag(scale_b) b diag(scale_d); b, product: [out, rank].
 struct VeraProductParams {
@@ -17,10 +17,10 @@ struct VeraProductParams {
 };
 cudaError_t vera_product(cudaStream_t stream, const VeraProductParams& params);
 
-/// grad_d and grad_b += what `gradient` [out, rank], that of the product, says of the scales; it is
-/// 0 afterwards. Sums in fp64, in one order.
+/// grad_d, grad_b += gradients of the scales from `gradient` [out, rank], the product's, which is
+/// set to 0. Sums in fp64, in a fixed order.
 struct VeraGradientsParams {
-    VeraProductParams of;  ///< without product
+    VeraProductParams of;  ///< product is not used
     float* gradient = nullptr;
     float* grad_d = nullptr;
     float* grad_b = nullptr;

@@ -1,4 +1,4 @@
-#include "xielu.h"
+#include "activations.h"
 
 #include "launch.cuh"
 #include "quantize.cuh"

@@ -1,17 +1,20 @@
 #pragma once
 
+#include "kernels/activations.h"
 #include "kernels/experts.h"
-#include "kernels/swiglu.h"
 
 /// Products of the rows of all experts of a layer with their weights, in bf16, one launch each
-/// (README.md). Rows are in the order of experts (Routes). Where an expert's rows are is read on
-/// the device: the host needs no counts. Sums in fp32, in one order: two runs are equal to the bit.
-/// Weights lie as in files: [experts, outputs, inputs], one behind the other, from a multiple of 16
-/// bytes on. All matrices are what grouped_takes() tells; else cudaErrorInvalidValue.
+/// (README.md).
+///   rows       in the order of experts (Routes); the device knows where an expert's rows are, so
+///   the
+///              host needs no counts
+///   sums       in fp32, in a fixed order: reproducible to the bit
+///   weights    as in files: [experts, outputs, inputs] without gaps, from a multiple of 16 bytes
+///   on matrices   must satisfy grouped_takes(); else cudaErrorInvalidValue
 
 namespace loratrain::kernels {
 
-/// In bf16, columns a multiple of 8, rows from multiples of 16 bytes on.
+/// True for bf16, a multiple of 8 columns, and rows that begin at multiples of 16 bytes.
 bool grouped_takes(const Matrix& x);
 
 /// Rows [first, end) of one expert, at most expert_tile_rows.
@@ -23,26 +26,27 @@ struct alignas(16) ExpertTile {
 };
 static_assert(sizeof(ExpertTile) == expert_tile_bytes);
 
-/// Of a layer's routes, on the device; make_expert_tables() fills all of it.
+/// Tables of a layer's routes, in device memory; make_expert_tables() fills them.
 struct ExpertTables {
-    ExpertTile* tiles = nullptr;       ///< [most_expert_tiles()], those that there are come first
-    std::int32_t* counters = nullptr;  ///< [2], how many there are, and 0 between launches
-    std::int32_t* entries = nullptr;   ///< [T k], of each row which of [T, k] it is
+    ExpertTile* tiles = nullptr;       ///< [most_expert_tiles()]; the used ones come first
+    std::int32_t* counters = nullptr;  ///< [2]: number of tiles; a counter, 0 between launches
+    std::int32_t* entries = nullptr;   ///< [T k], the index in [T, k] of each place
 };
 
-/// What the products of a layer have in common.
+/// What all products of a layer share.
 struct ExpertRows {
     Routes routes;
     ExpertTables tables;
     int shared_limit = most_shared_bytes;  ///< sizes.h
 };
 
-/// Of routes that are made.
+/// Makes the tables from routes that route() has made.
 cudaError_t make_expert_tables(cudaStream_t stream, const ExpertRows& rows);
 
-/// gate_up_p = h_t Wᵀ of the row's expert, p a row of token t; product_p = f(gate_p) up_p of what
-/// is stored. h: [T, H]; w: [E, 2 F, H], gates before ups; gate_up: [T k, 2 F]; product: [T k, F],
-/// not made where it has no data.
+/// For each place p, with its row t and expert e:
+///   gate_up_p = h_t W_eᵀ = [gate, up]
+///   product_p = f(gate) up, from the stored values; unless `product` has no data
+/// h: [T, H]; w: [E, 2 F, H], gates before ups; gate_up: [T k, 2 F]; product: [T k, F].
 struct ExpertGateUp {
     Matrix h;
     const void* w = nullptr;
@@ -52,14 +56,14 @@ struct ExpertGateUp {
 };
 cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const ExpertGateUp& op);
 
-/// y_p = x_p Wᵀ of the row's expert, or with `backward` y_p = x_p W. w: [E, N, K]; x and y: [T k,
-/// K] and [T k, N], or the other way round.
+/// y_p = x_p W_eᵀ for each place p and its expert e. w: [E, N, K]; x: [T k, K]; y: [T k, N]. With
+/// `backward` y_p = x_p W_e; x: [T k, N]; y: [T k, K].
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
                            const void* w, const Matrix& y, bool backward);
 
-/// Of y_t = sum of w_p down_p, with inner_p = dy_t W in bf16:
-///   d_weights of p = inner_p . f(gate_p) up_p, d_gate_up_p = gradient of w_p inner_p . f(gate_p)
-///   up_p
+/// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with inner_p = dy_t W_e in bf16:
+///   d_weights of p = inner_p . (f(gate_p) up_p)
+///   d_gate_up_p = w_p [inner_p up_p f'(gate_p), inner_p f(gate_p)]
 /// dy: [T, H]; w: [E, H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k];
 /// parts: [T k, ceil(F / expert_part_columns)].
 struct ExpertDownBackward {

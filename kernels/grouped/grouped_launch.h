@@ -6,14 +6,17 @@ namespace loratrain::kernels {
 
 /// What the launchers of grouped.cu, kernels/hopper/grouped.cu and grouped_tensor.cu share.
 
-/// What becomes of sums: they are stored; they are gates and ups, whose product is stored too; they
-/// are inner of ExpertDownBackward, of which d_gate_up and parts are stored.
-enum class ExpertFinish : std::uint8_t { store, gate, gate_backward };
+/// What a kernel does with its sums.
+enum class ExpertFinish : std::uint8_t {
+    store,          ///< stores them
+    gate,           ///< stores them as gates and ups, and the product
+    gate_backward,  ///< they are inner of ExpertDownBackward; stores d_gate_up and parts
+};
 
 /// A product of all experts: sums_p = a_p W_eᵀ, or with `backward` a_p W_e.
 struct ExpertProduct {
     Matrix a;
-    const std::int32_t* a_rows = nullptr;  ///< which row of `a` each row is; null: as they lie
+    const std::int32_t* a_rows = nullptr;  ///< the row of `a` for each place; null = the place
     const void* w = nullptr;               ///< [experts, outputs, inputs]
     std::int64_t experts = 0;
     std::int64_t outputs = 0;
@@ -22,17 +25,17 @@ struct ExpertProduct {
     ExpertFinish finish = ExpertFinish::store;
     Gate function = Gate::silu;
     std::int64_t rows = 0;
-    std::int32_t depth = 0;    ///< summed over
-    std::int32_t columns = 0;  ///< of sums; of one of gate and up
+    std::int32_t depth = 0;    ///< length of the sums
+    std::int32_t columns = 0;  ///< number of sums of a row; for `gate` of gates alone
     Matrix y;                  ///< sums, gate_up or d_gate_up
-    Matrix product;            ///< of gate
-    Matrix gate_up;            ///< of gate_backward
+    Matrix product;            ///< for `gate`
+    Matrix gate_up;            ///< for `gate_backward`
     const float* weights = nullptr;
     const std::int32_t* entries = nullptr;
     float* parts = nullptr;
     const ExpertTile* tiles = nullptr;
     const std::int32_t* tile_count = nullptr;
-    std::int32_t* drawn = nullptr;  ///< 0 between launches
+    std::int32_t* drawn = nullptr;  ///< counter of tiles taken; 0 between launches
 };
 
 constexpr int product_columns = expert_part_columns;  ///< sums of a row that a block makes at once
@@ -46,7 +49,8 @@ inline std::int32_t column_tiles(const ExpertProduct& p) {
 cudaError_t expert_product_hopper(cudaStream_t stream, const ExpertProduct& p);
 cudaError_t expert_product_tensor(cudaStream_t stream, const ExpertProduct& p);
 
-/// Whether the device runs kernels/hopper, with that much shared memory for a block.
+/// True if the device runs the product of kernels/hopper with `shared_limit` bytes of shared
+/// memory.
 bool runs_expert_product_hopper(int shared_limit);
 
 }  // namespace loratrain::kernels

@@ -3,8 +3,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/launch.cuh"
 #include "lora.h"
-#include "lora_plain.h"
-#include "lora_tensor.h"
+#include "lora_launch.h"
 
 namespace loratrain::kernels {
 

@@ -1,5 +1,5 @@
 #include "kernels/launch.cuh"
-#include "lora_embedding.h"
+#include "lora.h"
 
 namespace loratrain::kernels {
 

@@ -3,8 +3,8 @@
 #include "kernels/dropout.cuh"
 #include "kernels/tensor_core.cuh"
 #include "lora_columns.cuh"
+#include "lora_launch.h"
 #include "lora_pass_tile.cuh"
-#include "lora_tensor.h"
 
 /// Pieces of the kernel that adds S Bᵀ or dS A: what it keeps in shared memory, and what its warps
 /// do with a step of 32 rows.

@@ -5,7 +5,7 @@
 #include "lora_finish.cuh"
 #include "lora_gated.h"
 #include "lora_gated_tile.cuh"
-#include "lora_tensor.h"
+#include "lora_launch.h"
 #include "lora_wide_backward.cuh"
 
 /// dgate, dup and h are made in shared memory and swept there: a block takes 256 columns of them,

@@ -2,7 +2,7 @@
 #include "kernels/launch.cuh"
 #include "lora_finish.cuh"
 #include "lora_gated.h"
-#include "lora_tensor.h"
+#include "lora_launch.h"
 #include "lora_wide_pass.cuh"
 
 /// h goes to memory and, from the registers in which it is made, into the products with A: a block

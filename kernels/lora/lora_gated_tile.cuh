@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/swiglu.h"
+#include "kernels/activations.h"
 #include "lora_expand_tile.cuh"
 #include "lora_wide_pass.cuh"
 

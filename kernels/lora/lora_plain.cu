@@ -1,6 +1,6 @@
 #include "kernels/dropout.cuh"
 #include "kernels/launch.cuh"
-#include "lora_plain.h"
+#include "lora_launch.h"
 
 namespace loratrain::kernels {
 

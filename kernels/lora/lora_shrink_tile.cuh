@@ -3,7 +3,7 @@
 #include "kernels/dropout.cuh"
 #include "kernels/tensor_core.cuh"
 #include "lora_columns.cuh"
-#include "lora_tensor.h"
+#include "lora_launch.h"
 
 /// Pieces of the kernel that makes S of all targets that read X: strips of 8 ranks, what a warp
 /// brings to shared memory of X and of factors, and sums over the warps.

@@ -3,8 +3,8 @@
 #include "kernels/launch.cuh"
 #include "lora_columns.cuh"
 #include "lora_finish.cuh"
+#include "lora_launch.h"
 #include "lora_narrow_backward.cuh"
-#include "lora_tensor.h"
 #include "lora_wide_backward.cuh"
 
 namespace loratrain::kernels {

@@ -2,7 +2,7 @@
 
 #include "kernels/launch.cuh"
 #include "lora_finish.cuh"
-#include "lora_tensor.h"
+#include "lora_launch.h"
 #include "lora_wide_pass.cuh"
 
 namespace loratrain::kernels {

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/attention_launch.h"
-#include "kernels/cached_attention.h"
 
 namespace loratrain {
 

@@ -9,11 +9,11 @@
 
 #include "backend/backend.h"
 #include "backend/host_copies.h"
+#include "kernels/activations.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/lora/lora.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantize.h"
-#include "kernels/swiglu.h"
 
 namespace loratrain {
 

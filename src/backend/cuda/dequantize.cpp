@@ -1,4 +1,4 @@
-#include "kernels/dequantize.h"
+#include "kernels/quantize.h"
 
 #include <algorithm>
 #include <bit>

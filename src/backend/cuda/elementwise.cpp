@@ -1,9 +1,8 @@
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "kernels/activations.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
-#include "kernels/swiglu.h"
-#include "kernels/xielu.h"
 
 namespace loratrain {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "kernels/expert_lora.h"
 #include "kernels/grouped/grouped.h"
 
 #include "backend/cuda/check.h"

@@ -1,4 +1,4 @@
-#include "kernels/lora/lora_embedding.h"
+#include "kernels/lora/lora.h"
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"

@@ -1,12 +1,10 @@
-#include "kernels/rows.h"
+#include "kernels/elementwise.h"
 
 #include <vector>
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/staging_ring.h"
-#include "kernels/elementwise.h"
-#include "kernels/scalars.h"
 
 namespace loratrain {
 
