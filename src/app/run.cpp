@@ -12,7 +12,7 @@
 #include "bench/bench_command.h"
 #include "config/job_keys.h"
 #include "config/job_yaml.h"
-#include "session/libraries.h"
+#include "session/run_directory.h"
 #include "train/orders/stop_request.h"
 #include "watch/solo_watch.h"
 

@@ -6,7 +6,6 @@
 #include "app/preview.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "session/job_of_run.h"
 #include "session/run_way.h"
 #include "session/session.h"
 #include "train/orders/stop_request.h"

@@ -4,7 +4,6 @@
 
 #include "bench/bench_data.h"
 #include "comm/mpi_session.h"
-#include "plan/number_types.h"
 #include "plan/plan.h"
 #include "session/job_inputs.h"
 

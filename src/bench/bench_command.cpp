@@ -14,12 +14,12 @@
 #include "measure/profile_costs.h"
 #include "measure/profile_links.h"
 #include "measure/profile_ranks.h"
+#include "plan/cost_fields.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/offload.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
-#include "plan/text/plan_text.h"
 #include "session/rank_backend.h"
 
 namespace loratrain {
@@ -72,9 +72,7 @@ class BenchCommand {
         profile_seconds_ = seconds_since(start);
         const auto message = profile_messages(bench_case.plan, mpi_, *communicator_, *backend_);
         if (message) costs.message = *message;
-        Plan plan = bench_case.plan;
-        plan.costs = costs;
-        bench_case.plan_with(plan_from_text(broadcast_text(mpi_, to_text(plan))).costs);
+        bench_case.plan_with(broadcast(mpi_, costs));
     }
 
     std::unique_ptr<Backend> make_bench_backend() const {

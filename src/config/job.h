@@ -41,7 +41,7 @@ enum class Recompute : std::uint8_t { automatic, none, layer };
 /// sequential: one adapter after another, in as few microbatches as its batch needs. one_f_one_b
 /// ("1f1b"): likewise, in as many as there are stages or more. Both keep as many in flight as
 /// stages. mlora: adapters in turn fill the pipeline, a microbatch holds samples of one adapter.
-/// balanced: adapters are grouped and share microbatches. (plan/pack/pack_block.h)
+/// balanced: adapters are grouped and share microbatches. (plan/pack/pack_microbatches.h)
 enum class SchedulePolicy : std::uint8_t { sequential, one_f_one_b, mlora, balanced };
 /// How policy balanced fills microbatches. milp: also by MILP, where greedy filling comes near the
 /// best. bucketed pads samples to the lengths of a few buckets.

@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 
-#include "plan/file_share.h"
-#include "plan/sample_units.h"
+#include "plan/sample_counts.h"
 
 namespace loratrain {
 

@@ -11,7 +11,7 @@ namespace loratrain {
 
 namespace {
 
-using Device = void*;
+using NvmlDevice = void*;
 
 constexpr int sm_clock = 1;          // NVML_CLOCK_SM
 constexpr int core_temperature = 0;  // NVML_TEMPERATURE_GPU
@@ -98,15 +98,15 @@ class GpuSensors::Nvml {
 
     void* library_;
     bool started_ = false;
-    Device device_ = nullptr;
+    NvmlDevice device_ = nullptr;
     int (*init_)() = nullptr;
     int (*shutdown_)() = nullptr;
-    int (*handle_by_bus_id_)(const char*, Device*) = nullptr;
-    int (*power_)(Device, unsigned int*) = nullptr;  ///< milliwatts
-    int (*clock_)(Device, int, unsigned int*) = nullptr;
-    int (*temperature_)(Device, int, unsigned int*) = nullptr;
-    int (*memory_)(Device, MemoryInfo*) = nullptr;
-    int (*slowdowns_)(Device, unsigned long long*) = nullptr;
+    int (*handle_by_bus_id_)(const char*, NvmlDevice*) = nullptr;
+    int (*power_)(NvmlDevice, unsigned int*) = nullptr;  ///< milliwatts
+    int (*clock_)(NvmlDevice, int, unsigned int*) = nullptr;
+    int (*temperature_)(NvmlDevice, int, unsigned int*) = nullptr;
+    int (*memory_)(NvmlDevice, MemoryInfo*) = nullptr;
+    int (*slowdowns_)(NvmlDevice, unsigned long long*) = nullptr;
 };
 
 GpuSensors::GpuSensors() = default;

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 #include "model/stage.h"
-#include "plan/cost/fit_new_shapes.h"
+#include "plan/cost/fit_costs.h"
 #include "plan/cost/met_shapes.h"
 #include "plan/costs.h"
 #include "plan/replica_view.h"

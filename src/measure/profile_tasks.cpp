@@ -12,9 +12,15 @@
 #include "plan/predict/predict.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
-#include "plan/text/plan_text.h"
+#include "plan/text/plan_fields.h"
 
 namespace loratrain {
+
+template <class Archive>
+void fields(Archive& archive, ProfileTask& task) {
+    archive("plan", task.plan);
+    archive("shapes", task.shapes);
+}
 
 namespace {
 
@@ -168,15 +174,7 @@ std::vector<StartShape> shapes_of(const ProfileRole& role, std::span<const Profi
 
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
                                          const std::vector<ProfileTask>& tasks) {
-    const std::size_t count = std::stoul(broadcast_text(mpi, std::to_string(tasks.size())));
-    std::vector<ProfileTask> result;
-    for (std::size_t t = 0; t < count; ++t) {
-        const bool root = mpi.is_root();
-        const std::string plan = broadcast_text(mpi, root ? to_text(tasks[t].plan) : "");
-        const auto shapes = broadcast(mpi, root ? tasks[t].shapes : std::vector<StartShape>());
-        result.push_back({plan_from_text(plan), shapes});
-    }
-    return result;
+    return broadcast(mpi, tasks);
 }
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/activity.h"
@@ -19,7 +20,7 @@ enum class ActionNumber : std::uint8_t { microbatch, batch, none };
 /// All that depends on nothing but an action's kind.
 struct ActionTraits {
     ActionKind kind;
-    std::string_view letters;  ///< in texts (action_text.h); none is how another one begins
+    std::string_view letters;  ///< in texts (action_text()); none is how another one begins
     ActionRole role;
     Channel channel;  ///< of messages
     ActionNumber number;
@@ -91,5 +92,11 @@ inline std::int32_t number_of(const Action& action) {
     }
     return -1;
 }
+
+/// Short form of an action, for messages: kind, microbatch (step: batch), @slot, %buffer, >peer or
+/// <peer, carried batches in brackets; what is -1 is left out.
+///   F3@1 forward, B3@1%0 backward, S1 step of batch 1, rf3@1<0[0,2] sf3@1>2[0,2] receive and send
+///   forward, rb3%0<2[1] sb3%0>0[1] receive and send backward, rn%0<0[0,2] sn%0>2[0,2] norms.
+std::string action_text(const Action& action);
 
 }  // namespace loratrain

@@ -15,6 +15,18 @@
 
 namespace loratrain {
 
+/// What a job's `model.precision` stands for on a backend: the type that it computes in, and the
+/// format of the base weights there.
+struct NumberTypes {
+    DType compute = DType::f32;
+    WeightFormat weights = WeightFormat::f32;
+    bool fp8_linears = false;  ///< Plan::fp8_linears
+};
+
+/// fp32: both. bf16: both on CUDA, storage alone on the CPU, which computes in fp32.
+/// automatic: bf16 on CUDA, fp32 on the CPU. fp8: as bf16, with the linears of the layers in e4m3.
+NumberTypes number_types(Precision precision, BackendKind backend);
+
 /// Everything the runtime needs to know, decided once on rank 0 and broadcast (plan_text.h,
 /// window_fields.h). Immutable after planning; the runtime interprets it and never re-decides.
 
@@ -26,7 +38,7 @@ struct SampleInfo {
     bool undesirable = false;  ///< of an example with a label: that is false
 };
 
-/// What an epoch has of a file (file_share.h), in samples.
+/// What an epoch has of a file (sample_counts.h), in samples.
 struct FileShare {
     std::int64_t samples = 0;  ///< that the file has
     std::int64_t taken = 0;    ///< in an epoch
@@ -260,7 +272,7 @@ struct BatchPlan {
     std::int64_t targets = 0;         ///< labels that are trained
     std::int64_t chosen_targets = 0;  ///< of the chosen samples of pairs
     double target_weight = 0.0;       ///< sum of the targets' weights, in the batch's order
-    double denominator = 0.0;         ///< of the sum of its losses (loss_denominator.h)
+    double denominator = 0.0;         ///< of the sum of its losses (sample_counts.h)
     /// The same of the losses of each file, where these are reported.
     std::vector<double> file_denominators = {};
     MicrobatchId first_microbatch{};  ///< first and last microbatch that hold samples of it, or -1

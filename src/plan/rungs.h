@@ -1,12 +1,22 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "config/job.h"
 
 namespace loratrain {
+
+/// Steps of the warm-up, as transformers 5 reads warmup_steps: a fraction of `total_steps`, rounded
+/// up to whole ones, where it is below 1. None with lr_scheduler_type: constant.
+inline int warmup_steps(const AdapterJob& adapter, int total_steps) {
+    if (adapter.lr_scheduler_type == LrSchedule::constant) return 0;
+    const double warmup = adapter.warmup_steps;
+    return static_cast<int>(warmup < 1.0 ? std::ceil(total_steps * warmup) : warmup);
+}
 
 /// Which trials of a sweep train to their end. A trial is evaluated at rungs 0 .. rungs - 1 of its
 /// own length, the last one its end, and what it comes to there decides whether it goes on. Values:
@@ -49,5 +59,26 @@ std::vector<RungDecision> judge_halving(const SweepJob& sweep, std::span<const T
 /// while it is not worse than the median of at least three others (Golovin et al., 2017). Rules
 /// without rungs let everyone go on.
 RungDecision judge_at_once(const SweepJob& sweep, std::span<const double> others, double value);
+
+/// A value as trials are compared by: six digits of it; what is not finite is infinity.
+double compared(double value);
+
+/// How far a trial has come.
+enum class TrialStage : std::uint8_t {
+    complete,  ///< trained to its end, or to where it gained no more
+    partial,   ///< ended before, or still under way
+    failed,
+};
+
+struct TrialStanding {
+    AdapterId trial{};
+    TrialStage stage = TrialStage::partial;
+    int rungs = 0;       ///< passed or at
+    double value = 0.0;  ///< lower is better
+};
+
+/// Best first: complete ones by their values; then partial ones, those of later rungs first; failed
+/// ones last. Equal ones by the order of trials.
+std::vector<TrialStanding> rank_trials(std::vector<TrialStanding> trials);
 
 }  // namespace loratrain

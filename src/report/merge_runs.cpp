@@ -11,7 +11,7 @@
 #include "config/best_job.h"
 #include "config/job_yaml.h"
 #include "io/files.h"
-#include "plan/rank_trials.h"
+#include "plan/rungs.h"
 
 namespace loratrain {
 

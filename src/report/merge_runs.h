@@ -8,7 +8,7 @@
 namespace loratrain {
 
 /// The runs of a sweep's shards (sweep.shard) as one: their trials, in the order of the space where
-/// no shard is missing, ranked among all of a dataset (plan/rank_trials.h); adapters that are no
+/// no shard is missing, ranked among all of a dataset (plan/rungs.h); adapters that are no
 /// trials as the first run has them. Of the heartbeat sums and the longest time; of what is a run's
 /// own (memory, timeline, plan) nothing; provenance of the first. `runs`: not empty. InputError,
 /// with all problems, where they are not of one sweep: without a sweep, another base, objective or

@@ -9,8 +9,7 @@
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
-#include "plan/file_share.h"
-#include "plan/sample_units.h"
+#include "plan/sample_counts.h"
 
 namespace loratrain {
 

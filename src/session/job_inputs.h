@@ -6,7 +6,7 @@
 #include "data/loader.h"
 #include "io/weights/base_weights.h"
 #include "plan/plan.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 namespace loratrain {
 

@@ -5,15 +5,19 @@
 #include <filesystem>
 #include <sstream>
 
+#include "backend/make_backend.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
+#include "base/tensor.h"
 #include "base/version.h"
+#include "comm/communicator.h"
+#include "comm/mpi_session.h"
 #include "config/job_yaml.h"
+#include "io/hdf5_version.h"
 #include "io/json_text.h"
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
-#include "session/libraries.h"
 #include "session/run_files.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "train/orders/inbox.h"
@@ -201,6 +205,15 @@ void RunDirectory::write_end(const std::string& reason) const {
     json["starts"].back()["ended"] = moment_text();
     json["starts"].back()["reason"] = reason;
     write_text_atomic(path, dump_json(json, 2) + "\n");
+}
+
+std::vector<Library> all_libraries() {
+    std::vector<Library> libraries{{"MPI", MpiRuntime::library_version()},
+                                   {"HDF5", hdf5_version()}};
+    for (const Library& library : backend_libraries()) libraries.push_back(library);
+    if (!nccl_version().empty()) libraries.push_back({"NCCL", nccl_version()});
+    for (const Library& library : libraries_of_the_build()) libraries.push_back(library);
+    return libraries;
 }
 
 }  // namespace loratrain

@@ -2,15 +2,20 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "base/version.h"
 #include "comm/mpi_session.h"
 #include "config/command_line.h"
 #include "io/files.h"
 #include "io/locks/file_lock.h"
 #include "plan/plan.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 namespace loratrain {
+
+/// Every library that this program uses, for `--version` and provenance.json.
+std::vector<Library> all_libraries();
 
 /// <run.dir> while this job lives in it: locked, checked to belong to this job. Root rank only.
 class RunDirectory {

@@ -2,14 +2,17 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/collective.h"
+#include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "plan/deployments/usual_way.h"
 #include "session/cluster.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/worker_checkpoints.h"
+#include "train/orders/inbox.h"
 
 namespace loratrain {
 
@@ -71,6 +74,29 @@ BegunSession settle_run_way(const CommandLine& command_line, const MpiSession& m
     job = settled(std::move(job), way);
     begun.planned = std::move(way.planned);
     return begun;
+}
+
+namespace {
+
+/// What the root has accepted, on every rank.
+std::vector<InboxFile> accepted_files(const MpiSession& mpi, const Job& job) {
+    std::vector<InboxFile> files;
+    agree(mpi, [&] {
+        if (mpi.is_root()) files = accepted_additions(job.run.dir);
+    });
+    return broadcast(mpi, files);
+}
+
+}  // namespace
+
+Job read_job_of_run(const CommandLine& command_line, const MpiSession& mpi) {
+    Job job;
+    agree(mpi, [&] { job = read_job(command_line.job_path, command_line.overrides); });
+    if (command_line.restart == Restart::never) return job;
+    for (const InboxFile& file : accepted_files(mpi, job)) {
+        agree(mpi, [&] { add_to_job(job, read_inbox(file.text, file.path, job)); });
+    }
+    return job;
 }
 
 }  // namespace loratrain

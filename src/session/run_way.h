@@ -10,6 +10,10 @@
 
 namespace loratrain {
 
+/// The job file with its overrides and, unless the run starts over, what the run has accepted
+/// through its inbox before this start. InputError with every problem on all ranks. Collective.
+Job read_job_of_run(const CommandLine& command_line, const MpiSession& mpi);
+
 /// What the root has of a session before it begins, for Session::open().
 struct BegunSession {
     std::optional<JobInputs> inputs;    ///< the job's files, where they had to be opened

@@ -15,6 +15,7 @@
 #include "plan/place.h"
 #include "plan/replica_view.h"
 #include "plan/text/describe.h"
+#include "plan/text/plan_fields.h"
 #include "plan/text/plan_text.h"
 #include "session/cluster.h"
 #include "session/make_shared_layers.h"
@@ -144,11 +145,9 @@ void Session::plan_the_rest(const ModelSpec& model) {
 void Session::settle_plan() {
     costs_ = measure_costs(mpi_, job_, plan_, inputs_.infos,
                            [&](const Plan& plan) { return make_backend(plan); });
-    std::string plan_text;
     agree(world(), [&] {
         if (!world().is_root()) return;
         plan_with_costs();
-        plan_text = to_text(plan_);
         for (const std::string& text :
              job_warnings(job_, plan_, inputs_.files, BaseFacts::of(*inputs_.weights))) {
             log::warn(text);
@@ -159,7 +158,7 @@ void Session::settle_plan() {
         log::block("datasets\n" + describe_datasets(job_, inputs_.files));
         log::block(describe(job_, plan_, report_, inputs_.infos));
     });
-    plan_ = plan_from_text(broadcast_text(world(), plan_text));
+    plan_ = broadcast(world(), plan_);
     if (!world().is_root()) costs_.keys.clear();  // the first worker keeps what was measured
     start_times_.end("costs");
 }

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "plan/rungs.h"
 #include "plan/schedule/evaluations.h"
-#include "plan/warmup.h"
 
 namespace loratrain {
 

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <deque>
+#include <functional>
+#include <future>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "comm/command_channel.h"
 #include "plan/plan.h"
 #include "train/adapter_parts.h"
 #include "train/orders/inbox.h"
@@ -71,7 +75,7 @@ struct CheckAdditions {
 
 /// The first of them that is kept belongs to the run from now on.
 struct TakeAddition {
-    std::string plan;  ///< with it, as text
+    std::string plan;  ///< with it, as bytes (base/wire.h)
 };
 
 /// What is still kept of them is not taken.
@@ -98,5 +102,24 @@ using WorkerCommand =
 /// other bytes are an Error.
 std::string to_bytes(const WorkerCommand& command);
 WorkerCommand command_from_bytes(std::string_view bytes);
+
+/// Rank 0's commands on another rank. The text of a window takes a while to read: one that
+/// arrives while the window before trains is read in the background.
+class CommandReader {
+  public:
+    /// The channel outlives it.
+    explicit CommandReader(CommandChannel& channel) : channel_(channel) {}
+
+    /// Takes up what has arrived; to be called now and then. Does not wait.
+    void look();
+    /// Waits for the next one; calls `meanwhile` now and then. Error where its text is damaged.
+    WorkerCommand next(const std::function<void()>& meanwhile);
+
+  private:
+    void read(std::string text);
+
+    CommandChannel& channel_;
+    std::deque<std::future<WorkerCommand>> taken_;  ///< in order
+};
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "train/device_gradient_exchange.h"
+#include "train/gradient_exchange.h"
 
 #include <array>
 #include <deque>

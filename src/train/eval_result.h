@@ -22,7 +22,7 @@ using FileLosses = std::vector<FileLoss>;
 struct EvalResult {
     AdapterId adapter{};
     std::int32_t step = 0;           ///< with the weights after so many optimizer steps
-    double denominator = 0.0;        ///< of the loss sum (loss_denominator.h)
+    double denominator = 0.0;        ///< of the loss sum (sample_counts.h)
     double loss_sum = 0.0;           ///< of its samples
     std::int64_t exact_samples = 0;  ///< every target is the argmax (= greedy decoding is exact)
     std::int64_t samples = 0;

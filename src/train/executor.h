@@ -57,7 +57,7 @@ class Executor {
         return copies_.counters(adapter);
     }
     /// Rank 0, after CheckAdditions: the plan with the first that is kept.
-    const std::string& plan_with_addition() const { return growth_->plan_text(); }
+    const std::string& plan_with_addition() const { return growth_->plan(); }
 
   private:
     const Window& own_part(const JointWindow& window) const;

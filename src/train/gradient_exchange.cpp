@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
-#include "train/device_gradient_exchange.h"
-#include "train/host_gradient_exchange.h"
 
 namespace loratrain {
 
@@ -118,7 +116,7 @@ std::unique_ptr<GradientExchange> make_gradient_exchange(const MpiSession& mpi, 
                                                          std::int64_t at_once) {
     auto on_device = make_device_gradient_exchange(mpi, job, plan, backend, at_once);
     if (on_device) return on_device;
-    return std::make_unique<HostGradientExchange>(mpi, job, plan, backend, at_once);
+    return make_host_gradient_exchange(mpi, job, plan, backend, at_once);
 }
 
 }  // namespace loratrain

@@ -106,12 +106,25 @@ class GradientExchange {
     std::vector<double> all_numbers_;  ///< squares and loss of every rank
 };
 
-/// Through the device's memory over NCCL where the backend has one and the program was built with
-/// NCCL, else through the host's. `job` and `plan`, which may grow, outlive it, and so does the
-/// backend. `at_once`: values that a rank at most sends, and receives, at a time; any that holds
-/// every unit, up to exchanged_at_once(), which 0 stands for.
+/// Makes the exchange over NCCL in device memory where the backend has device memory and the
+/// program was built with NCCL, else the one over MPI in host memory. `job` and `plan`, which may
+/// grow, outlive the exchange, and so does `backend`. `at_once`: the most values that a rank sends,
+/// and receives, at a time; at least one unit, at most exchanged_at_once(); 0 = that.
 std::unique_ptr<GradientExchange> make_gradient_exchange(const MpiSession& mpi, const Job& job,
                                                          const Plan& plan, Backend& backend,
                                                          std::int64_t at_once = 0);
+
+/// Over MPI, in host memory.
+std::unique_ptr<GradientExchange> make_host_gradient_exchange(const MpiSession& mpi, const Job& job,
+                                                              const Plan& plan, Backend& backend,
+                                                              std::int64_t at_once);
+
+/// Over NCCL, in device memory; null where that cannot be used. Once all ranks have come to a
+/// batch, the whole exchange is queued beside their computation: pack, send to the owners, add,
+/// send back, unpack.
+std::unique_ptr<GradientExchange> make_device_gradient_exchange(const MpiSession& mpi,
+                                                                const Job& job, const Plan& plan,
+                                                                Backend& backend,
+                                                                std::int64_t at_once);
 
 }  // namespace loratrain

@@ -12,7 +12,6 @@
 #include "plan/pack/batch_source.h"
 #include "plan/pack/sample_order.h"
 #include "plan/rungs.h"
-#include "plan/warmup.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "plan/warmup.h"
+#include "plan/rungs.h"
 
 namespace loratrain {
 

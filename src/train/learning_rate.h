@@ -5,7 +5,7 @@
 namespace loratrain {
 
 /// Learning rate of optimizer step `step` (0-based) of `total_steps`, as Hugging Face's
-/// get_*_schedule_with_warmup (w = warmup_steps() of plan/warmup.h, n = total_steps, lr =
+/// get_*_schedule_with_warmup (w = warmup_steps() of plan/rungs.h, n = total_steps, lr =
 /// learning_rate):
 ///   constant: lr;  constant_with_warmup: lr step/w below w, then lr
 ///   linear: lr step/w below w, then lr max(0, (n - step) / max(1, n - w))

@@ -8,8 +8,8 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "plan/action_traits.h"
-#include "plan/file_share.h"
 #include "plan/memory/memory_model.h"
+#include "plan/sample_counts.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "measure/device_sampler.h"
 #include "measure/measured_trace.h"
-#include "train/command_reader.h"
+#include "train/command.h"
 #include "train/orders/stop_request.h"
 
 namespace loratrain {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/cost/met_shapes.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/job_warnings.h"
 #include "train/orders/stop_conditions.h"
 #include "train/records/run_records.h"

@@ -27,7 +27,7 @@ ExitCode WorkerLoop::run(int signal) {
     dispatch.begin(signal, set_back_);
     while (dispatch.begin_turn()) {
         services_.admission.admit();
-        services_.evaluations.refer_newcomers();
+        services_.references.refer_newcomers();
         services_.evaluations.evaluate_newcomers();
         if (dispatch.rest_without_work()) continue;
         const std::vector<AdapterId> trained = train();

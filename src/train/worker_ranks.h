@@ -54,7 +54,7 @@ class WorkerRanks {
                                           const AdapterParts::ByRank& all) const = 0;
     /// What references make of a dataset; known on all ranks.
     virtual std::vector<double> references(const ReferenceId& reference) const = 0;
-    /// After CheckAdditions: the plan with the first file that is kept, as text.
+    /// After CheckAdditions: the plan with the first file that is kept, as bytes.
     virtual std::string plan_with_addition() const = 0;
 };
 

@@ -103,7 +103,7 @@ class Case {
         rules.policy = policy;
         rules.max_in_flight = in_flight;
         std::swap(rules, rules_);
-        row(label, bins_of(pack_block(rules_, rounds_)), block_, adapters);
+        row(label, bins_of(pack_microbatches(rules_, rounds_)), block_, adapters);
         std::swap(rules, rules_);
     }
 
@@ -196,7 +196,7 @@ void print_padding(const Lengths* dataset) {
     for (std::int32_t s = 0; s < 4; ++s) rules.stages.push_back({s, s * 8, 8, s == 0, s == 3});
     std::int64_t tokens = 0;
     std::int64_t padded = 0;
-    for (const Microbatch& microbatch : pack_block(rules, rounds)) {
+    for (const Microbatch& microbatch : pack_microbatches(rules, rounds)) {
         for (const Segment& segment : microbatch.segments) {
             tokens += segment.tokens();
             padded +=
@@ -221,7 +221,7 @@ void print_planning(const Lengths* dataset, int threads) {
     for (std::int32_t first = 0; first < count; first += block_rounds) {
         const std::span<const Round> some(
             rounds.data() + first, static_cast<std::size_t>(std::min(block_rounds, count - first)));
-        microbatches += pack_block(rules, some).size();
+        microbatches += pack_microbatches(rules, some).size();
     }
     std::printf("  %-8s %.2f s, %zu microbatches\n", name_of(dataset), seconds_now() - start,
                 microbatches);

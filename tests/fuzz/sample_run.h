@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "plan/deploy/make_plan.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 namespace loratrain::fuzz {
 

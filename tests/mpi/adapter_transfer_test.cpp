@@ -8,7 +8,7 @@
 #include "plan/deploy/partition_layers.h"
 #include "plan/place.h"
 #include "support/small_model.h"
-#include "train/lane_groups.h"
+#include "train/stage_run.h"
 #include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {

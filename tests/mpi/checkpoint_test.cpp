@@ -1,4 +1,4 @@
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 #include <filesystem>
 #include <fstream>
@@ -13,10 +13,9 @@
 #include "plan/deploy/partition_layers.h"
 #include "support/made_up_form.h"
 #include "support/small_model.h"
-#include "train/checkpoint/background_checkpoint.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/lane_groups.h"
+#include "train/stage_run.h"
 #include "unit/model/shared_stages.h"
 
 namespace loratrain::mpi_test {

@@ -1,4 +1,4 @@
-#include "train/command_reader.h"
+#include "train/command.h"
 
 #include <gtest/gtest.h>
 

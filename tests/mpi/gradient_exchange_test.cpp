@@ -14,7 +14,7 @@
 #include "plan/deploy/partition_layers.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"
-#include "train/lane_groups.h"
+#include "train/stage_run.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::mpi_test {

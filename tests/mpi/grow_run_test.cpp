@@ -73,7 +73,7 @@ class GrowRun : public ::testing::Test {
         agree(session(), [&] {
             if (root) accept();
         });
-        growth.take(broadcast_text(session(), root ? growth.plan_text() : ""));
+        growth.take(broadcast_text(session(), root ? growth.plan() : ""));
     }
     void accept() {
         ++accepted_;
@@ -185,8 +185,7 @@ TEST_F(GrowRun, WhatIsCheckedIsTakenOneByOne) {
     growth.check({"d.yaml", "adapters: [{name: four, dataset: a}]\n"});
     ASSERT_EQ(growth.size(), 3U);
     EXPECT_EQ(to_yaml(job_) + to_text(plan_), before);
-    for (int i = 0; i < 2; ++i)
-        growth.take(broadcast_text(session(), root ? growth.plan_text() : ""));
+    for (int i = 0; i < 2; ++i) growth.take(broadcast_text(session(), root ? growth.plan() : ""));
     EXPECT_EQ(growth.size(), 1U);
     ASSERT_EQ(job_.adapters.size(), 3U);
     EXPECT_EQ(job_.adapters[2].dataset, DatasetId{1});

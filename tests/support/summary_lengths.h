@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 
 namespace loratrain {
 

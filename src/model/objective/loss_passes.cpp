@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "plan/file_share.h"
+#include "plan/sample_counts.h"
 
 namespace loratrain {
 

@@ -74,7 +74,7 @@ RewardMeans means_of(const RewardSums& sums);
 
 /// What an adapter minimises: per batch (sum over its samples of loss_s) / denominator, where the
 /// losses of a group are functions of that group's z alone and the denominator is
-/// BatchPlan::denominator, which the planner counts (plan/loss_denominator.h).
+/// BatchPlan::denominator, which the planner counts (plan/sample_counts.h).
 ///
 /// Every such loss has the gradient scale_s weight (softmax(logits) - onehot(target)) in the logits
 /// of a target row of sample s, with scale_s = (d sum of losses / d z_s) / denominator. Where the

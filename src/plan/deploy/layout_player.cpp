@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/pack/rounds_at_start.h"
+#include "plan/pack/batch_source.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/schedule_stream.h"
 

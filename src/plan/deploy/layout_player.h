@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/plan.h"
 #include "plan/predict/predict.h"
 

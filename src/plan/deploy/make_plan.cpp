@@ -26,8 +26,8 @@
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/streamed_layers.h"
-#include "plan/number_types.h"
 #include "plan/place.h"
+#include "plan/plan.h"
 #include "plan/schedule/admission.h"
 
 namespace loratrain {

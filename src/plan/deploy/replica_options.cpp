@@ -12,7 +12,6 @@
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/cost/exchange_cost.h"
 #include "plan/cost/host_links.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/choose_split.h"
@@ -21,9 +20,9 @@
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/state_sizes.h"
+#include "plan/pack/batch_source.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
-#include "plan/pack/rounds_at_start.h"
 #include "plan/replica_view.h"
 #include "plan/tensor_shard.h"
 

@@ -10,7 +10,7 @@
 #include "plan/deployments/bisect_deployments.h"
 #include "plan/deployments/exchange_replicas.h"
 #include "plan/milp.h"
-#include "plan/pack/dispatch_milp.h"
+#include "plan/pack/dispatch.h"
 
 namespace loratrain {
 

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
 
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/pack/sample_order.h"
 #include "plan/plan.h"
 
@@ -36,5 +37,17 @@ class BatchSource {
     std::int32_t epoch_ = -1;
     SampleOrder order_;
 };
+
+/// How much of a job's beginning is looked at.
+struct StartLimits {
+    std::int32_t rounds = 32;
+    std::size_t samples = 16384;  ///< the round that reaches them is the last
+};
+
+/// The first rounds of a job in which `adapters` train; of a batch at most the first
+/// samples / adapters groups. Shorter ones end earlier, as their steps do.
+std::vector<Round> rounds_at_start(const Job& job, const Plan& plan,
+                                   std::span<const DatasetInfo> datasets,
+                                   std::vector<AdapterId> adapters, const StartLimits& limits);
 
 }  // namespace loratrain

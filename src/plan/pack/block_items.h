@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/pack/pack_batch.h"
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/timing/pipeline_time.h"
 
 namespace loratrain {

@@ -20,7 +20,7 @@ std::int64_t steady_time(const PackRules& rules, const BlockItems& block, const 
 /// (Kirkpatrick et al. 1983) on steady_time(), which a change may make a little longer at first;
 /// rules.changes_per_item changes are tried for each item, fewer in large blocks, each of which is
 /// simulated whole. What comes out depends on the arguments alone, keeps to capacity and to the
-/// order of an adapter's batches (pack_block.h), and takes no longer than `bins`.
+/// order of an adapter's batches (pack_microbatches.h), and takes no longer than `bins`.
 ImprovedPacking improve_packing(const PackRules& rules, const BlockItems& block, Bins bins);
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "plan/pack/pack_alone.h"
+#include "plan/pack/pack_variants.h"
 
 #include <algorithm>
 #include <numeric>

@@ -3,7 +3,6 @@
 
 #include "plan/milp.h"
 #include "plan/pack/pack_batch.h"
-#include "plan/pack/subset_sum.h"
 
 namespace loratrain {
 

@@ -59,7 +59,7 @@ PackedShares packed(std::span<const PackRules> rules, std::span<const Round> sha
             if (adapters.contains(batch.adapter)) part.push_back(batch);
         }
         if (part.empty()) continue;
-        result.replicas[r] = pack_block(rules[r], {&part, 1}, &result.fillings);
+        result.replicas[r] = pack_microbatches(rules[r], {&part, 1}, &result.fillings);
     }
     return result;
 }

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 
 namespace loratrain {
 

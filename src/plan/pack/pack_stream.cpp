@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <span>
 
+#include "plan/pack/pack_batch.h"
 #include "plan/pack/pack_variants.h"
-#include "plan/pack/subset_sum.h"
 
 namespace loratrain {
 

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/threads.h"
-#include "plan/pack/pack_alone.h"
 
 namespace loratrain {
 

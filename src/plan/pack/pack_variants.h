@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "plan/pack/block_items.h"
-#include "plan/pack/fillings.h"
+#include "plan/pack/pack_microbatches.h"
 
 namespace loratrain {
 
@@ -74,5 +74,11 @@ Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVar
 /// `parts`: the portions of that many groups.
 Bins pack_variant(const PackRules& rules, const BlockItems& block,
                   const std::vector<Portion>& parts, const PackVariant& variant);
+
+/// Packings of one adapter a microbatch, by the policies' rules (pack_microbatches.h).
+
+Bins pack_sequential(const BlockItems& block);
+Bins pack_one_f_one_b(const BlockItems& block, std::int32_t stages);
+Bins pack_mlora(const BlockItems& block, std::int32_t stages);
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "plan/pack/subset_sum.h"
+#include "plan/pack/pack_batch.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/cost/met_shapes.h"
-#include "plan/pack/fillings.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/plan.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/plan_window.h"

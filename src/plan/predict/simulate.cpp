@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "plan/action_traits.h"
 #include "plan/cost/cost_model.h"
-#include "plan/cost/exchange_cost.h"
 #include "plan/cost/host_links.h"
 #include "plan/memory/memory_model.h"
 #include "plan/stage_layers.h"

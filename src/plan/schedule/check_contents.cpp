@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "plan/action_traits.h"
-#include "plan/loss_denominator.h"
 #include "plan/memory/memory_model.h"
-#include "plan/schedule/action_text.h"
+#include "plan/sample_counts.h"
 
 namespace loratrain {
 

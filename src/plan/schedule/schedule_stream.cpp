@@ -9,19 +9,17 @@
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/cost/exchange_cost.h"
-#include "plan/loss_denominator.h"
 #include "plan/memory/memory_model.h"
 #include "plan/pack/batch_source.h"
 #include "plan/pack/dispatch.h"
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/pack/pack_shares.h"
 #include "plan/replica_view.h"
+#include "plan/sample_counts.h"
 #include "plan/schedule/admission.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/pipeline_actions.h"
-#include "plan/schedule/stream_evaluations.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {
@@ -265,10 +263,10 @@ std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(const std::vect
 
 /// Of one replica; the block's rounds have been taken.
 std::vector<Microbatch> ScheduleStream::State::packed_block(const std::vector<Round>& block) {
-    if (known_blocks == nullptr) return pack_block(rules.front(), block, &fillings);
+    if (known_blocks == nullptr) return pack_microbatches(rules.front(), block, &fillings);
     const auto rounds = static_cast<std::int32_t>(block.size());
     const auto [known, fresh] = known_blocks->try_emplace({progress.round - rounds, rounds});
-    if (fresh) known->second = pack_block(rules.front(), block, &fillings);
+    if (fresh) known->second = pack_microbatches(rules.front(), block, &fillings);
     return known->second;
 }
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/pack/fillings.h"
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
 
@@ -20,9 +19,9 @@ namespace loratrain {
 using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Microbatch>>;
 
 /// The schedule of training from one empty pipeline to the next, in windows, between which adapters
-/// may come and go. Rounds are packed in blocks (pack_block.h) so that batches of neighbouring
-/// rounds can share microbatches; a block ends where run round numbers are multiples of
-/// rounds_per_block(), eval.every_steps or checkpoint.every_steps, and where an adapter has its
+/// may come and go. Rounds are packed in blocks (pack_microbatches.h) so that batches of
+/// neighbouring rounds can share microbatches; a block ends where run round numbers are multiples
+/// of rounds_per_block(), eval.every_steps or checkpoint.every_steps, and where an adapter has its
 /// last step or a stop of Progress. So which samples share a microbatch depends on the job, the
 /// plan, the adapters and their steps, but neither on where windows are cut nor on where a stream
 /// begins, if that is at the end of a block. Pure and deterministic; every window is checked

@@ -13,7 +13,7 @@
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/memory_model.h"
-#include "plan/warmup.h"
+#include "plan/rungs.h"
 
 namespace loratrain {
 

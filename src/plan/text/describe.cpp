@@ -13,7 +13,7 @@
 #include "plan/memory/offload.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/predict/predict.h"
-#include "plan/sample_units.h"
+#include "plan/sample_counts.h"
 #include "plan/schedule/admission.h"
 #include "plan/stage_layers.h"
 

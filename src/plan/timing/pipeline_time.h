@@ -2,10 +2,38 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
-#include "plan/timing/pipeline_bound.h"
+#include "plan/timing/list_schedule.h"
 
 namespace loratrain {
+
+/// What no schedule of a load can take less than, in nanoseconds: the larger of two bounds. f(m, s)
+/// and b(m, s) are the times of microbatch m on stage s of S, limit(s) the microbatches that may be
+/// in flight there.
+///
+/// Chains, as if a stage could do a forward and a backward at the same time. Forwards and backwards
+/// each come in microbatch order on every stage; the forward of m on s follows that on s - 1, its
+/// backward that on s + 1, on the last stage its forward; the forward of m + limit(s) on s does not
+/// start before the backward of m there; the first forward of m waits for the backwards that it
+/// requires. The longest paths through this from the start of a computation to the end of all are
+///   B(m, s) = max(b(m, s) + max(B(m, s - 1), B(m + 1, s)), F(m + limit(s), s)),
+///   F(m, s) = f(m, s) + max(F(m, s + 1), F(m + 1, s)), with B(m, S - 1) for F(m, S),
+/// where B(m, -1) is the largest F(m', 0) of those m' that require m + 1 backwards.
+///
+/// Work. From the start of m's first forward stage s has all of f and b of m and those after still
+/// to do, none of it before m has come up to s, and after its last backward the gradient goes down:
+///   f(m, 0) + .. + f(m, s - 1) + sum over m' >= m of f(m', s) + b(m', s)
+///   + b(last, s - 1) + .. + b(last, 0).
+struct PipelineBound {
+    /// Per microbatch: at least this passes from the start of its first forward to the last end.
+    std::vector<std::int64_t> from;
+    /// For all of it.
+    std::int64_t makespan() const { return from.empty() ? 0 : from.front(); }
+};
+
+/// O(microbatches * stages). `load` has backwards, and begins with its first microbatch.
+PipelineBound pipeline_bound(const PipelineLoad& load);
 
 struct PipelineTime {
     std::int64_t makespan = 0;  ///< nanoseconds, as `busy`

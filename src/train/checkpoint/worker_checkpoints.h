@@ -3,15 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 namespace loratrain {
 
 /// Checkpoints of a run whose adapters train on workers. Each worker of each start of the run has a
-/// root of its own, <run.dir>/ckpt/start-<n>-worker-<i>, whose checkpoints (checkpoint.h) hold the
-/// adapters that it had then. So what former starts have left stays until this one has saved it
-/// too, whatever the number of workers then and now. Likewise what adapters that move to another
-/// worker have come to: it is in a root of that move until a worker's checkpoint has it.
+/// root of its own, <run.dir>/ckpt/start-<n>-worker-<i>, whose checkpoints (checkpoint_reader.h)
+/// hold the adapters that it had then. So what former starts have left stays until this one has
+/// saved it too, whatever the number of workers then and now. Likewise what adapters that move to
+/// another worker have come to: it is in a root of that move until a worker's checkpoint has it.
 
 /// What a checkpoint holds of a former start, or of a move.
 struct FormerCheckpoint {

@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/wire.h"
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
 #include "plan/deploy/extend_plan.h"
+#include "plan/text/plan_fields.h"
 #include "plan/text/plan_text.h"
 #include "train/records/held_out.h"
 
@@ -73,7 +75,7 @@ void RunGrowth::check(const InboxFile& file) {
             datasets_.resize(known);
             throw;
         }
-        part.plan = to_text(plan_);
+        part.plan = to_wire(plan_);
     }
     job_ = std::move(job);
     parts_.push_back(std::move(part));
@@ -92,10 +94,10 @@ void RunGrowth::check_starts(const JobAdditions& additions, Problems& problems) 
     if (problems.empty()) warn_of_dead_rules(additions.adapters, run_.plan.model);
 }
 
-void RunGrowth::take(const std::string& plan_text) {
+void RunGrowth::take(const std::string& plan) {
     Part part = std::move(parts_.front());
     parts_.pop_front();
-    take_plan(plan_from_text(plan_text), run_.plan);
+    take_plan(from_wire<Plan>(plan, "a plan"), run_.plan);
     add_to_job(run_.job, part.additions);
     if (is_root_) record(part);
     take_files(std::move(part.files), run_.files);

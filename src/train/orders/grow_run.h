@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "config/inbox_yaml.h"
 #include "data/loader.h"
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 #include "train/orders/inbox.h"
 
 namespace loratrain {
@@ -37,12 +37,12 @@ class RunGrowth {
     void check(const InboxFile& file);
     /// Files that are checked and not taken.
     std::size_t size() const { return parts_.size(); }
-    /// Root: the text of the plan with the first of these.
-    const std::string& plan_text() const { return parts_.front().plan; }
+    /// Root: the plan with the first of these, as bytes (base/wire.h).
+    const std::string& plan() const { return parts_.front().plan; }
     /// The run has the first of these from now on: adapters and datasets at the end of the job, its
     /// part of the root's plan, open data files; on the root also resolved.yaml and plan.yaml of
     /// the run directory. No file of `files` may be read at the same time.
-    void take(const std::string& plan_text);
+    void take(const std::string& plan);
 
   private:
     struct Part {

@@ -11,7 +11,7 @@
 #include "base/system.h"
 #include "io/files.h"
 #include "io/run_files/results_file.h"
-#include "train/search/trial_results.h"
+#include "train/search/trial_search.h"
 
 namespace loratrain {
 

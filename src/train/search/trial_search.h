@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/rank_trials.h"
+#include "io/run_files/results_file.h"
 #include "plan/rungs.h"
 #include "train/adapter_table.h"
 
@@ -13,7 +13,7 @@ namespace loratrain {
 /// pruned; lower is better; infinite without one.
 double objective_of(const SweepJob& sweep, const AdapterState& adapter);
 
-/// The trials of a dataset, best first (plan/rank_trials.h).
+/// The trials of a dataset, best first (plan/rungs.h).
 std::vector<TrialStanding> standings(const Job& job, const AdapterTable& adapters,
                                      DatasetId dataset);
 
@@ -54,5 +54,13 @@ class TrialSearch {
     const Job& job_;
     AdapterTable& adapters_;
 };
+
+struct TrialEntry {
+    AdapterId trial{};
+    TrialResult result;
+};
+
+/// What results.csv says of the trials of a job with a sweep, those of each dataset best first.
+std::vector<TrialEntry> trial_results(const Job& job, const AdapterTable& adapters);
 
 }  // namespace loratrain

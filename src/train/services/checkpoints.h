@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/checkpoint/background_checkpoint.h"
+#include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/state_at_round.h"
 #include "train/worker.h"
 

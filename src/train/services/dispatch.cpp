@@ -377,40 +377,6 @@ std::string DispatchService::store_for_others(const std::vector<AdapterId>& adap
     return cat(root, "/", run.round);
 }
 
-// ---- a file of the inbox
-
-void DispatchService::refuse(const InboxFile& file, const std::string& why) {
-    dispatcher_.refuse(file, why);
-    forget(file);
-}
-
-/// The table of a joint run is the dispatcher's too, which has let it grow.
-void DispatchService::added(const InboxFile& file, const JobTail& tail) {
-    dispatcher_.added(file);
-    for (const AdapterId a : worker_.adapters.grow()) worker_.adapters[a].owned = false;
-    forget(file);
-    changed_ = true;
-    const RunParts& parts = worker_.parts;
-    if (!parts.keeps_records) return;
-    for (const std::string& text :
-         job_warnings(parts.job, parts.plan, parts.files, parts.base, tail)) {
-        log::warn(cat(file.path, ": ", text));
-    }
-}
-
-void DispatchService::look_again(const InboxFile& file) {
-    dispatcher_.look_again(file);
-    forget(file);
-}
-
-/// What was decided behind it may be obeyed.
-void DispatchService::forget(const InboxFile& file) {
-    for (Decisions& decisions : dispatcher_.decisions()) {
-        std::erase_if(decisions.additions,
-                      [&](const InboxFile& known) { return known.path == file.path; });
-    }
-}
-
 // ---- while the stream goes on
 
 /// Orders about a sweep change what its trials are judged beside.

@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "train/checkpoint/state_at_round.h"
-#include "train/job_warnings.h"
-#include "train/orders/inbox.h"
 #include "train/worker.h"
 #include "train/workers/dispatcher_link.h"
 
@@ -63,15 +61,8 @@ class DispatchService : public Service {
     /// Of a joint run: judges trials that have been evaluated at rungs, and others by them.
     void judge(const std::vector<AdapterId>& at_rung);
 
-    // A file of the inbox adds adapters (growth.h).
-
-    /// All ranks have found it good. InputError where it cannot be taken.
-    void accept(const InboxFile& file) { dispatcher_.accept(file); }
-    void refuse(const InboxFile& file, const std::string& why);
-    /// The job has got what it adds, behind the tail.
-    void added(const InboxFile& file, const JobTail& tail);
-    /// It was not looked at to the end.
-    void look_again(const InboxFile& file);
+    /// The worker has more to save than its last checkpoint has.
+    void note_change() { changed_ = true; }
 
   private:
     bool owns(AdapterId adapter) const { return worker_.adapters[adapter].owned; }
@@ -100,7 +91,6 @@ class DispatchService : public Service {
     bool any_needs_drain(std::int32_t round) const;
     bool need_drain(const Decisions& decisions, std::int32_t round) const;
     bool judge_parked(const Decisions& decisions) const;
-    void forget(const InboxFile& file);
 
     Worker& worker_;
     DispatcherLink& dispatcher_;

@@ -6,54 +6,15 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/sample_units.h"
+#include "config/adapter_form.h"
+#include "config/targets_text.h"
+#include "plan/sample_counts.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
-#include "train/early_stopping.h"
-#include "train/records/kept_references.h"
+#include "train/checkpoint/run_state.h"
 #include "train/services/services.h"
 
 namespace loratrain {
-
-// ---- references
-
-void EvaluationService::refer_newcomers() {
-    for (const AdapterId a : worker_.adapters.running()) {
-        if (knows_reference(a)) continue;
-        const ReferenceId id = reference_of(worker_.job(a));
-        referred_.insert(id);
-        const KeptReferences kept(worker_.parts.job, worker_.parts.identity, id);
-        const bool keeps = worker_.is_joint();
-        const std::string what = cat("dataset ", worker_.parts.job.dataset(id.dataset).name,
-                                     ": log-probabilities under ",
-                                     id.ref_adapter.empty() ? "the base model" : id.ref_adapter);
-        const DatasetInfo& info = worker_.parts.datasets[index(id.dataset)];
-        if (const auto known = keeps ? kept.read(info.train.size() + info.eval.size())
-                                     : std::optional<std::vector<double>>{}) {
-            worker_.ranks.order(KnownReferences{a, *known});
-            worker_.ranks.perform_ordered();
-            log::info(what + " read");
-            continue;
-        }
-        const auto start = std::chrono::steady_clock::now();
-        refer(a);
-        if (keeps) kept.write(worker_.ranks.references(id));
-        log::info(cat(what, " found in ", format_fixed(seconds_since(start), 1), " s"));
-    }
-}
-
-void EvaluationService::refer(AdapterId adapter) {
-    activity::begin(activity::Task::plan);
-    const RunParts& parts = worker_.parts;
-    worker_.ranks.order(ReferWindow{plan_joint_eval_window(
-        parts.job, parts.plan, all_samples_as_eval(parts.datasets), {adapter})});
-    worker_.ranks.perform_ordered();
-}
-
-bool EvaluationService::knows_reference(AdapterId adapter) const {
-    const AdapterJob& job = worker_.job(adapter);
-    return !job.loss.has_reference() || referred_.contains(reference_of(job));
-}
 
 // ---- before the first step
 
@@ -265,6 +226,28 @@ void EvaluationService::add_deciding(const Progress& planned,
     for (const AdapterId a : worker_.adapters.in_stream()) {
         if (may_end_at(a, (planned.round / every + 1) * every)) adapters.push_back(a);
     }
+}
+
+namespace {
+
+/// Evaluations of losses without rewards are plain cross-entropy, whatever the other keys say.
+LossJob evaluated_loss(const LossJob& loss) {
+    if (loss.has_rewards()) return loss;
+    LossJob plain;
+    plain.loss = loss.loss;
+    return plain;
+}
+
+}  // namespace
+
+std::optional<StartKey> start_key(const AdapterJob& adapter) {
+    if (!adapter.init_from.empty() || has_residual_start(adapter.form)) return {};
+    StartKey key{reference_of(adapter), evaluated_loss(adapter.loss), ""};
+    if (adapter.form.keeps_norms) {
+        if (adapter.modules) return {};
+        key.form = cat("DoRA on ", targets_text(adapter));
+    }
+    return key;
 }
 
 }  // namespace loratrain

@@ -1,20 +1,36 @@
 #pragma once
 
+#include <compare>
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "config/job.h"
 #include "model/objective/reference_losses.h"
-#include "train/start_key.h"
 #include "train/worker.h"
 
 namespace loratrain {
 
+/// What decides an adapter's evaluation before its first step. Adapters with equal keys come to the
+/// same numbers there, so one evaluation is made for all of them.
+struct StartKey {
+    ReferenceId reference;  ///< the dataset, and what its samples are compared with
+    LossJob loss;           ///< what an evaluation takes of it
+    std::string form;       ///< "" = it begins as the base model; else what it computes beside that
+    friend auto operator<=>(const StartKey&, const StartKey&) = default;
+};
+
+/// None = no other adapter is known to begin alike: it has an init_from, its first factors come
+/// from W and cancel but for rounding (PiSSA, OLoRA), or it is DoRA with patterns. LoRA and VeRA
+/// begin as the base model whatever else their keys say, as their product begins with exact zeros.
+/// DoRA's rows are scaled by m / |W|, which may round: it begins as DoRA on the same linears does.
+std::optional<StartKey> start_key(const AdapterJob& adapter);
+
 /// Evaluations, and what they decide: whether an adapter ends early. Their results come while the
 /// steps behind them are under way. Where a result may end an adapter, no round is planned until it
 /// is there: the adapter never takes a step more. What that leaves of the pipeline, evaluations of
-/// others fill. What references make of datasets is found here too, before training.
+/// others fill.
 class EvaluationService : public Service {
   public:
     explicit EvaluationService(Worker& worker) : worker_(worker) {}
@@ -30,10 +46,6 @@ class EvaluationService : public Service {
 
     // With an empty pipeline.
 
-    /// What their references make of the data of adapters that train, where objectives ask: as an
-    /// earlier start of the run found it, or from the plan alone, so that it repeats to the bit.
-    /// What workers find depends on their ranks: they keep nothing.
-    void refer_newcomers();
     /// Adapters before their first step, once for all that start alike.
     void evaluate_newcomers();
     /// On all eval samples, or on the first `most_samples` of each dataset.
@@ -41,8 +53,6 @@ class EvaluationService : public Service {
     /// Behind evaluate(): the best state, and an early end.
     void judge(const std::vector<AdapterId>& adapters);
 
-    /// Its reference, if it has one, is known.
-    bool knows_reference(AdapterId adapter) const;
     /// It has taken no step, and an evaluation of it then is not known yet.
     bool awaits_first(AdapterId adapter) const;
     /// An adapter that starts alike was evaluated.
@@ -51,7 +61,6 @@ class EvaluationService : public Service {
     void take_start(AdapterId adapter);
 
   private:
-    void refer(AdapterId adapter);
     void report_start(AdapterId first, const std::vector<AdapterId>& alike) const;
     const AdapterState* recalled_start(AdapterId adapter) const;
     bool goes_on_undrained() const;
@@ -61,7 +70,6 @@ class EvaluationService : public Service {
     void judge(AdapterId adapter, std::int32_t step);
 
     Worker& worker_;
-    std::set<ReferenceId> referred_;         ///< whose losses are known
     std::map<StartKey, EvalResult> starts_;  ///< evaluations before the first step
     std::vector<EvalResult> results_;        ///< of the stream, not taken in yet
 };

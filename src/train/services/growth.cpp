@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "train/services/services.h"
 
 namespace loratrain {
@@ -39,7 +41,7 @@ bool GrowthService::grow() {
     std::size_t taken = 0;
     while (taken < asked.files.size() && take(asked.files[taken], asked.problems[taken])) ++taken;
     for (std::size_t i = taken + 1; i < asked.files.size(); ++i) {
-        worker_.services->dispatch.look_again(asked.files[i]);
+        look_again(asked.files[i]);
     }
     worker_.ranks.order(DropAdditions{});
     worker_.ranks.perform_ordered();
@@ -47,21 +49,52 @@ bool GrowthService::grow() {
 }
 
 bool GrowthService::take(const InboxFile& file, std::string problem) {
-    DispatchService& dispatch = worker_.services->dispatch;
     try {
-        if (problem.empty()) dispatch.accept(file);
+        if (problem.empty()) dispatcher_.accept(file);
     } catch (const InputError& error) {
         problem = error.what();
     }
     if (!problem.empty()) {
-        dispatch.refuse(file, problem);
+        refuse(file, problem);
         return false;
     }
     const JobTail tail{worker_.parts.job.adapters.size(), worker_.parts.job.datasets.size()};
     worker_.ranks.order(TakeAddition{worker_.ranks.plan_with_addition()});
     worker_.ranks.perform_ordered();
-    dispatch.added(file, tail);
+    note_taken(file, tail);
     return true;
+}
+
+void GrowthService::refuse(const InboxFile& file, const std::string& why) {
+    dispatcher_.refuse(file, why);
+    forget(file);
+}
+
+/// The table of a joint run is the dispatcher's too, which has let it grow.
+void GrowthService::note_taken(const InboxFile& file, const JobTail& tail) {
+    dispatcher_.added(file);
+    for (const AdapterId a : worker_.adapters.grow()) worker_.adapters[a].owned = false;
+    forget(file);
+    worker_.services->dispatch.note_change();
+    const RunParts& parts = worker_.parts;
+    if (!parts.keeps_records) return;
+    for (const std::string& text :
+         job_warnings(parts.job, parts.plan, parts.files, parts.base, tail)) {
+        log::warn(cat(file.path, ": ", text));
+    }
+}
+
+void GrowthService::look_again(const InboxFile& file) {
+    dispatcher_.look_again(file);
+    forget(file);
+}
+
+/// Decisions that came after the file may be obeyed now.
+void GrowthService::forget(const InboxFile& file) {
+    for (Decisions& decisions : dispatcher_.decisions()) {
+        std::erase_if(decisions.additions,
+                      [&](const InboxFile& known) { return known.path == file.path; });
+    }
 }
 
 bool GrowthService::take_now(const InboxFile& file) {

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "train/job_warnings.h"
 #include "train/orders/inbox.h"
 #include "train/worker.h"
+#include "train/workers/dispatcher_link.h"
 
 namespace loratrain {
 
@@ -17,7 +19,8 @@ namespace loratrain {
 /// empty pipeline, and always where there is a sweep, all of this happens at once.
 class GrowthService : public Service {
   public:
-    explicit GrowthService(Worker& worker) : worker_(worker) {}
+    GrowthService(Worker& worker, DispatcherLink& dispatcher)
+        : worker_(worker), dispatcher_(dispatcher) {}
 
     void on_report(const AdditionsReport& report) override;
     bool delays_planning() const override { return asked_ && !asked_->answers_later; }
@@ -43,8 +46,13 @@ class GrowthService : public Service {
     };
 
     bool take(const InboxFile& file, std::string problem);
+    void refuse(const InboxFile& file, const std::string& why);
+    void note_taken(const InboxFile& file, const JobTail& tail);
+    void look_again(const InboxFile& file);
+    void forget(const InboxFile& file);
 
     Worker& worker_;
+    DispatcherLink& dispatcher_;
     std::optional<Asked> asked_;
 };
 

@@ -7,13 +7,14 @@ Services::Services(Worker& worker, DispatcherLink& dispatcher)
       checkpoints(worker),
       evaluations(worker),
       dispatch(worker, dispatcher),
-      growth(worker),
+      growth(worker, dispatcher),
       rungs(worker),
       admission(worker),
       bests(worker),
       exports(worker),
       texts(worker),
-      redeployment(worker) {
+      redeployment(worker),
+      references(worker) {
     worker.services = this;
     worker.stream.serve(order());
 }

@@ -10,6 +10,7 @@
 #include "train/services/exports.h"
 #include "train/services/growth.h"
 #include "train/services/redeployment.h"
+#include "train/services/references.h"
 #include "train/services/rungs.h"
 #include "train/services/steps.h"
 #include "train/services/texts.h"
@@ -37,6 +38,7 @@ struct Services {
     ExportService exports;
     TextService texts;
     RedeployService redeployment;
+    References references;  ///< not asked in the stream
 };
 
 }  // namespace loratrain

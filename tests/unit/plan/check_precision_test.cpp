@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "plan/number_types.h"
+#include "plan/plan.h"
 #include "plan/tensor_shard.h"
 #include "support/small_model.h"
 

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "plan/action_traits.h"
 #include "plan/memory/memory_model.h"
-#include "plan/schedule/action_text.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"

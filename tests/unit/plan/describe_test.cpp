@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "plan/sample_units.h"
+#include "plan/sample_counts.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

@@ -9,8 +9,7 @@
 
 #include "base/error.h"
 #include "plan/cost/built_in_costs.h"
-#include "plan/pack/dispatch_milp.h"
-#include "plan/pack/rounds_at_start.h"
+#include "plan/pack/batch_source.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"

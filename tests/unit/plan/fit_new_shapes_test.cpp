@@ -1,4 +1,4 @@
-#include "plan/cost/fit_new_shapes.h"
+#include "plan/cost/fit_costs.h"
 
 #include <gtest/gtest.h>
 

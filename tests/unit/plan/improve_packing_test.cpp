@@ -14,15 +14,16 @@ namespace loratrain::plan_test {
 
 namespace {
 
-/// pack_block proves what it returns (check_packing.h).
+/// pack_microbatches proves what it returns (check_packing.h).
 TEST(ImprovePacking, KeepsToTheRulesAndRepeats) {
     for (int seed = 0; seed < random_cases(8); ++seed) {
         PackCase test = random_pack_case(static_cast<std::uint64_t>(seed), 60);
         test.rules.packing = Packing::greedy;
         test.rules.changes_per_item = 20;
-        const std::vector<Microbatch> first = pack_block(test.rules, test.rounds);
+        const std::vector<Microbatch> first = pack_microbatches(test.rules, test.rounds);
         test.rules.threads = 2;
-        EXPECT_EQ(packing_text(pack_block(test.rules, test.rounds)), packing_text(first)) << seed;
+        EXPECT_EQ(packing_text(pack_microbatches(test.rules, test.rounds)), packing_text(first))
+            << seed;
     }
 }
 

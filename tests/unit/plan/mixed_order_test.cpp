@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "plan/file_share.h"
 #include "plan/pack/sample_order.h"
+#include "plan/sample_counts.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/schedule_stream.h"
 #include "plan/schedule/window_fields.h"

@@ -12,7 +12,6 @@
 #include "base/threads.h"
 #include "plan/milp.h"
 #include "plan/pack/length_buckets.h"
-#include "plan/pack/subset_sum.h"
 #include "plan/timing/pipeline_time.h"
 #include "support/sanitized.h"
 

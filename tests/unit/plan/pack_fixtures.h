@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 
 namespace loratrain::plan_test {
 

@@ -8,7 +8,6 @@
 #include "config/model_presets.h"
 #include "plan/sweep/compare_sweep.h"
 #include "plan/sweep/job_planner.h"
-#include "plan/sweep/knapsack.h"
 #include "unit/plan/sweep_fixtures.h"
 
 namespace loratrain::plan_test {

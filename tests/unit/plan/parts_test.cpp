@@ -6,8 +6,8 @@
 
 #include "plan/deploy/partition_layers.h"
 #include "plan/pack/batch_source.h"
-#include "plan/pack/pack_microbatches.h"
 #include "plan/pack/sample_order.h"
+#include "plan/schedule/evaluations.h"
 #include "plan/schedule/schedule_stream.h"
 #include "unit/plan/plan_fixtures.h"
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
-#include "plan/schedule/action_text.h"
+#include "plan/action_traits.h"
 #include "plan/schedule/check_window.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"

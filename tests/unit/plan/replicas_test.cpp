@@ -365,7 +365,7 @@ TEST(Replicas, PackARoundInTwoPartsWhereThatHidesSums) {
     };
     const PackedShares whole = packed(0.0);
     EXPECT_EQ(whole.ends, (std::vector<AdapterId>{AdapterId{0}, AdapterId{1}, AdapterId{2}}));
-    EXPECT_EQ(whole.replicas[0].size(), pack_block(rules[0], {&round, 1}).size());
+    EXPECT_EQ(whole.replicas[0].size(), pack_microbatches(rules[0], {&round, 1}).size());
     const PackedShares parts = packed(1.0);
     EXPECT_EQ(parts.ends, (std::vector<AdapterId>{AdapterId{1}, AdapterId{0}, AdapterId{2}}));
     bool second = false;

@@ -9,9 +9,6 @@
 #include <random>
 #include <set>
 
-#include "plan/rank_trials.h"
-#include "plan/warmup.h"
-
 namespace loratrain::plan_test {
 
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/schedule/action_text.h"
+#include "plan/action_traits.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {

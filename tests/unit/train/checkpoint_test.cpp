@@ -1,4 +1,4 @@
-#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/checkpoint_reader.h"
 
 #include <functional>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "train/records/kept_references.h"
+#include "train/services/references.h"
 
 #include <gtest/gtest.h>
 

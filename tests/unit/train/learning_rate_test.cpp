@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/warmup.h"
+#include "plan/rungs.h"
 
 namespace loratrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/start_key.h"
+#include "train/services/evaluations.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "train/orders/time_limit.h"
+#include "train/orders/stop_conditions.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,6 @@
 
 #include "config/job_yaml.h"
 #include "train/search/sweep_records.h"
-#include "train/search/trial_results.h"
 #include "unit/train/run_folder.h"
 
 namespace loratrain::test {

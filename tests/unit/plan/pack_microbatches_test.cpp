@@ -1,4 +1,4 @@
-#include "plan/pack/pack_block.h"
+#include "plan/pack/pack_microbatches.h"
 #include "plan/cost/built_in_costs.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,8 @@
 #include "config/model_presets.h"
 #include "plan/pack/check_packing.h"
 #include "plan/pack/compare_packings.h"
-#include "plan/pack/least_time.h"
 #include "plan/pack/length_buckets.h"
 #include "plan/pack/pack_balanced.h"
-#include "plan/pack/repair_packing.h"
 #include "support/block_bound.h"
 #include "support/sanitized.h"
 #include "support/summary_lengths.h"
@@ -51,7 +49,7 @@ std::vector<Round> equal_rounds(std::int32_t rounds, std::int32_t adapters,
 std::vector<std::string> packed(PackRules rules, SchedulePolicy policy,
                                 const std::vector<Round>& rounds) {
     rules.policy = policy;
-    return packing_text(pack_block(rules, rounds));
+    return packing_text(pack_microbatches(rules, rounds));
 }
 
 using Lines = std::vector<std::string>;
@@ -100,7 +98,7 @@ TEST_P(RandomPackings, HoldEverySampleOnceInOrderWithinCapacity) {
     }
     for (const SchedulePolicy policy : policies) {
         test_.rules.policy = policy;
-        const std::vector<Microbatch> microbatches = pack_block(test_.rules, test_.rounds);
+        const std::vector<Microbatch> microbatches = pack_microbatches(test_.rules, test_.rounds);
         EXPECT_EQ(join(check_packing(test_.rules.capacity, test_.rounds, microbatches), "\n"), "");
         std::map<std::pair<AdapterId, std::int32_t>, std::multiset<std::int32_t>> held;
         std::map<AdapterId, std::int32_t> newest;
@@ -120,9 +118,9 @@ TEST_P(RandomPackings, HoldEverySampleOnceInOrderWithinCapacity) {
 
 TEST_P(RandomPackings, DoNotDependOnThreads) {
     test_.rules.threads = 1;
-    const Lines one = packing_text(pack_block(test_.rules, test_.rounds));
+    const Lines one = packing_text(pack_microbatches(test_.rules, test_.rounds));
     test_.rules.threads = 4;
-    EXPECT_EQ(packing_text(pack_block(test_.rules, test_.rounds)), one);
+    EXPECT_EQ(packing_text(pack_microbatches(test_.rules, test_.rounds)), one);
 }
 
 TEST_P(RandomPackings, EveryVariantIsValid) {
@@ -150,7 +148,7 @@ TEST_P(RandomPackings, NeverCutGroups) {
     PackCase pairs = in_pairs(test_);
     for (const SchedulePolicy policy : policies) {
         pairs.rules.policy = policy;
-        const std::vector<Microbatch> microbatches = pack_block(pairs.rules, pairs.rounds);
+        const std::vector<Microbatch> microbatches = pack_microbatches(pairs.rules, pairs.rounds);
         EXPECT_EQ(join(check_packing(pairs.rules.capacity, pairs.rounds, microbatches), "\n"), "");
         expect_whole_pairs(pairs.rounds, microbatches);
     }
@@ -267,13 +265,13 @@ TEST(PackBlock, CountsBlocksOfBalancedByFilling) {
     PackRules rules = small_rules(2, 10);
     FillingCounts counts;
     EXPECT_EQ(to_text(counts), "");
-    pack_block(rules, rounds, &counts);
-    pack_block(rules, rounds, &counts);
+    pack_microbatches(rules, rounds, &counts);
+    pack_microbatches(rules, rounds, &counts);
     EXPECT_EQ(counts.all(), 2);
     const BalancedPacking packing = pack_balanced_block(rules, block_items(rules, rounds));
     EXPECT_EQ(counts.blocks[static_cast<std::size_t>(packing.variant.filling)], 2);
     rules.policy = SchedulePolicy::mlora;
-    pack_block(rules, rounds, &counts);
+    pack_microbatches(rules, rounds, &counts);
     EXPECT_EQ(counts.all(), 2);
     FillingCounts some;
     some.add(Filling::filled);
@@ -404,7 +402,7 @@ TEST(PackBlock, BucketedPadsToAtMostSixteenLengths) {
     PackRules rules = small_rules(2, 2000);
     rules.packing = Packing::bucketed;
     std::set<std::int32_t> padded;
-    for (const Microbatch& microbatch : pack_block(rules, rounds)) {
+    for (const Microbatch& microbatch : pack_microbatches(rules, rounds)) {
         for (const Segment& segment : microbatch.segments) {
             for (const SampleRef& sample : segment.samples) {
                 EXPECT_GE(sample.tokens, 17 * (sample.index + 1));
@@ -424,7 +422,7 @@ TEST(PackBlock, BucketedPadsNoGroupAboveTheCapacity) {
     rounds[0][0].group_samples = 2;
     PackRules rules = small_rules(1, 100);
     rules.packing = Packing::bucketed;
-    const std::vector<Microbatch> microbatches = pack_block(rules, rounds);
+    const std::vector<Microbatch> microbatches = pack_microbatches(rules, rounds);
     expect_whole_pairs(rounds, microbatches);
     std::int32_t padded = 0;
     std::int32_t as_they_are = 0;
@@ -451,22 +449,22 @@ TEST(PackBlock, AGroupCostsTheSquaresOfItsSamples) {
 TEST(PackBlock, RefusesGroupsAboveTheCapacityAndPartsOfGroups) {
     std::vector<Round> rounds = equal_rounds(1, 1, {6, 5});
     rounds[0][0].group_samples = 2;
-    EXPECT_THROW(pack_block(small_rules(2, 10), rounds), Error);
-    EXPECT_EQ(pack_block(small_rules(2, 11), rounds).size(), 1U);
+    EXPECT_THROW(pack_microbatches(small_rules(2, 10), rounds), Error);
+    EXPECT_EQ(pack_microbatches(small_rules(2, 11), rounds).size(), 1U);
     rounds[0][0].samples.push_back({2, 1, 0});
-    EXPECT_THROW(pack_block(small_rules(2, 11), rounds), Error);
+    EXPECT_THROW(pack_microbatches(small_rules(2, 11), rounds), Error);
 }
 
 TEST(PackBlock, NothingToPack) {
     for (const SchedulePolicy policy : policies) {
         PackRules rules = small_rules(3, 10);
         rules.policy = policy;
-        EXPECT_TRUE(pack_block(rules, {}).empty());
+        EXPECT_TRUE(pack_microbatches(rules, {}).empty());
     }
 }
 
 TEST(PackBlock, RefusesSamplesAboveTheCapacity) {
-    EXPECT_THROW(pack_block(small_rules(2, 10), equal_rounds(1, 1, {11})), Error);
+    EXPECT_THROW(pack_microbatches(small_rules(2, 10), equal_rounds(1, 1, {11})), Error);
 }
 
 class CheckPacking : public testing::Test {

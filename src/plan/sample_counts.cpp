@@ -1,4 +1,4 @@
-#include "plan/file_share.h"
+#include "plan/sample_counts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,6 +26,22 @@ std::vector<std::int64_t> samples_of_files(const AdapterPlan& plan, bool evaluat
     std::vector<std::int64_t> counts;
     for (const FileShare& file : plan.files) counts.push_back(file.samples);
     return counts.size() > 1 ? counts : std::vector<std::int64_t>{};
+}
+
+const char* unit_word(std::int32_t group_samples) {
+    switch (data_kind(group_samples)) {
+        case DataKind::pairs:
+            return "pairs";
+        case DataKind::labelled:
+            return "examples";
+        case DataKind::single:
+            break;
+    }
+    return "samples";
+}
+
+std::int64_t units_of(std::int64_t samples, std::int32_t group_samples) {
+    return samples * group_examples(group_samples) / group_samples;
 }
 
 }  // namespace loratrain

@@ -1,8 +1,6 @@
-#include "plan/schedule/action_text.h"
+#include "plan/action_traits.h"
 
 #include <string_view>
-
-#include "plan/action_traits.h"
 
 namespace loratrain {
 

@@ -1,13 +1,31 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "plan/file_share.h"
 #include "plan/plan.h"
 
 namespace loratrain {
+
+/// A file of so many samples, of which an epoch has `weight` times as many, rounded to whole groups
+/// of `group_samples`, one at least.
+FileShare file_share(std::int64_t samples, double weight, std::int32_t group_samples);
+
+/// Of files that follow each other in a dataset that which has the sample. `counts`: samples of
+/// each.
+std::size_t file_of(std::span<const std::int64_t> counts, std::int64_t sample);
+
+/// Samples of each file of an adapter's dataset: to train on, or to evaluate on. Empty of one file.
+std::vector<std::int64_t> samples_of_files(const AdapterPlan& plan, bool evaluation);
+
+/// What people count of a dataset with groups of this size (DataKind): "samples", "pairs", or of
+/// examples with labels "examples".
+const char* unit_word(std::int32_t group_samples);
+
+/// How many of them so many samples are: a pair has two, an example with a label has a KL sample.
+std::int64_t units_of(std::int64_t samples, std::int32_t group_samples);
 
 /// Whether a sample, by its place in the dataset, is the chosen one of a pair.
 inline bool is_chosen(const LossJob& loss, std::int64_t sample) {
