@@ -14,23 +14,24 @@ namespace loratrain {
 
 enum class ActionRole : std::uint8_t { compute, send, receive };
 
-/// What the number of an action counts.
+/// Which number an action has.
 enum class ActionNumber : std::uint8_t { microbatch, batch, none };
 
-/// All that depends on nothing but an action's kind.
+/// Properties of a kind of action.
 struct ActionTraits {
     ActionKind kind;
-    std::string_view letters;  ///< in texts (action_text()); none is how another one begins
+    std::string_view letters;  ///< in action_text(); none is the beginning of another
     ActionRole role;
     Channel channel;  ///< of messages
     ActionNumber number;
     bool has_slot;    ///< Action::slot
     bool has_buffer;  ///< Action::buffer, where there are neighbours
     activity::Task task;
-    std::string_view word;  ///< in traces: of a computation, or of the wait for what is received
+    std::string_view word;  ///< in traces: the computation, or the wait for a message
 };
 
-/// In the order of ActionKind. What it does is in PipelineRunner, Simulator and StreamChecker.
+/// In the order of ActionKind. PipelineRunner performs actions, Simulator predicts them,
+/// StreamChecker proves them.
 inline constexpr std::array<ActionTraits, 10> action_kinds = [] {
     using enum ActionRole;
     using enum ActionNumber;
@@ -75,12 +76,12 @@ constexpr bool computes(ActionKind kind) {
     return traits_of(kind).role == ActionRole::compute;
 }
 
-/// To the next stage, not to the one before.
+/// True if messages of the channel go to the next stage.
 constexpr bool goes_up(Channel channel) {
     return channel != Channel::backward;
 }
 
-/// Of its microbatch or batch, both in the stream; -1 = none.
+/// Number of the action's microbatch or batch in the stream; -1 = none.
 inline std::int32_t number_of(const Action& action) {
     switch (traits_of(action.kind).number) {
         case ActionNumber::microbatch:
@@ -93,8 +94,8 @@ inline std::int32_t number_of(const Action& action) {
     return -1;
 }
 
-/// Short form of an action, for messages: kind, microbatch (step: batch), @slot, %buffer, >peer or
-/// <peer, carried batches in brackets; what is -1 is left out.
+/// Short form of an action for messages: letters of its kind, microbatch (step: batch), @slot,
+/// %buffer, >peer of a send or <peer of a receive, [carried batches]. Values of -1 are left out.
 ///   F3@1 forward, B3@1%0 backward, S1 step of batch 1, rf3@1<0[0,2] sf3@1>2[0,2] receive and send
 ///   forward, rb3%0<2[1] sb3%0>0[1] receive and send backward, rn%0<0[0,2] sn%0>2[0,2] norms.
 std::string action_text(const Action& action);

@@ -3,8 +3,8 @@
 #include "base/archive.h"
 #include "plan/costs.h"
 
-/// Fields of costs (base/archive.h), in plan.yaml, costs.json and between ranks: seconds; none may
-/// be negative.
+/// Fields of costs (base/archive.h) in plan.yaml, costs.json and between ranks. All are seconds and
+/// at least 0.
 namespace loratrain {
 
 template <class Archive>
@@ -40,7 +40,7 @@ void fields(Archive& archive, HostCosts& host) {
     archive("new_targets", host.new_targets);
 }
 
-/// Those of a CostModel.
+/// The optimizer step's costs in a CostModel.
 struct StepCosts {
     double& fixed;
     double& per_parameter;

@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-/// What a checker found, in words; the first `most` are kept.
+/// Messages of a checker. The first `most` are kept.
 class Findings {
   public:
     template <class... Args>

@@ -28,13 +28,13 @@ struct Milp {
     std::vector<Row> rows;
 };
 
-/// Where the search ends before it has proved an optimum; the best solution found counts then.
+/// Limits of the search. If one is reached, the best solution so far counts.
 struct MilpLimits {
-    std::int64_t nodes = 1000;  ///< of branch and bound: what normally ends it, deterministic
-    /// Wall clock, a safety net only: generous, as planning shares the processors with training and
-    /// what a solve finds must not depend on that.
+    std::int64_t nodes = 1000;  ///< of branch and bound: the usual, deterministic limit
+    /// Wall clock: a safety net only. It is generous, since planning shares processors with
+    /// training and results must not depend on that.
     double seconds = 10.0;
-    /// Only solutions with an objective below this one are of interest.
+    /// Only solutions with a lower objective are of interest.
     double cutoff = std::numeric_limits<double>::infinity();
 };
 
@@ -44,12 +44,12 @@ struct MilpSolution {
     bool optimal = false;  ///< proved
 };
 
-/// Whether this program was built with a solver (COIN-OR CBC).
+/// True if this program was built with a solver (COIN-OR CBC).
 bool milp_available();
 
-/// None: infeasible, nothing below the cutoff found within the limits, or no solver. Prints
-/// nothing; one thread per call. Calls from several threads do not disturb each other: each has
-/// its own model and LP solver, and CBC's library-wide state (its main program) is not used.
+/// Solves the problem on the calling thread and prints nothing. None if it is infeasible, if
+/// nothing below the cutoff was found within the limits, or without a solver. Thread-safe: each
+/// call has its own model and LP solver, and CBC's global state (its main program) is not used.
 std::optional<MilpSolution> solve_milp(const Milp& problem, const MilpLimits& limits);
 
 }  // namespace loratrain

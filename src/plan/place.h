@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// What a rank is in a deployment.
+/// Place of a rank in a deployment.
 struct RankPlace {
     std::size_t replica = 0;  ///< of Plan::replicas
     std::size_t stage = 0;    ///< of its stages
@@ -19,29 +19,28 @@ struct RankPlace {
     friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };
 
-/// A number of each rank's host: Cluster::hosts, or where that is empty, or of other ranks, hosts
-/// of `ranks_per_node` each in rank order.
+/// Number of each rank's host: Cluster::hosts if it has all ranks, else hosts of `ranks_per_node`
+/// ranks each in rank order.
 std::vector<std::int32_t> hosts_of(const Cluster& cluster);
 
-/// Orders replicas by falling `tensor`, equal ones as they are, and numbers the ranks of their
-/// stages: replicas in that order, or one in which fewer are on several hosts (replica_order.h),
-/// then stages, then lanes. What is computed does not depend on the hosts, but on the replicas'
-/// order alone. On one host lanes of 2^k are on ranks that start at a multiple of 2^k. `hosts`: of
-/// the ranks; none = all on one.
+/// Sorts replicas by falling `tensor` (stable), and numbers the ranks of their stages: by replica,
+/// stage, lane. On several hosts replicas may be numbered in another order, so that fewer of them
+/// span hosts (replica_order.h); results depend on the order of `replicas` only. On one host 2^k
+/// lanes begin at a multiple of 2^k. `hosts`: per rank; none = all on one.
 void number_ranks(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts = {});
 
-/// The ranks of replicas, then stages, then lanes.
+/// All ranks by replica, stage, lane.
 std::vector<std::int32_t> ranks_in_order(const Plan& plan);
 
-/// Error when the plan has nothing for the rank.
+/// The rank's place. Error if the plan has none.
 RankPlace place_of(const Plan& plan, int rank);
 
-/// The ranks that exchange messages, the lower one first: each lane with that of the next stage.
+/// Pairs of ranks that exchange messages, the lower rank first: each lane and its lane in the next
+/// stage.
 std::vector<std::pair<int, int>> neighbours_in(const Plan& plan);
 
-/// A warning for each stage whose lanes are not on one host, as "ranks 2-3 (replica 1, stage 0) are
-/// on hosts a and b: ...": the sums of every layer go from host to host there. `hosts`: of the
-/// ranks.
+/// Warnings about stages whose lanes are on several hosts, between which the sums of every layer
+/// travel: "ranks 2-3 (replica 1, stage 0) are on hosts a and b: ...". `hosts`: per rank.
 std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std::string> hosts);
 
 }  // namespace loratrain

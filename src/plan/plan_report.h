@@ -5,25 +5,25 @@
 
 namespace loratrain {
 
-/// The largest microbatch_tokens with which every rank fits, without and with recomputation; 0 =
-/// not even the longest sample does. At most most_fitting_tokens.
+/// The largest microbatch_tokens that fit on every rank, without and with recomputation; 0 = not
+/// even the longest sample fits. At most most_fitting_tokens.
 struct FittingTokens {
     std::int64_t none = 0;
     std::int64_t layer = 0;
 };
 inline constexpr std::int64_t most_fitting_tokens = std::int64_t{1} << 20U;
 
-/// A size of microbatches that was looked at (deploy/search_layout.h).
+/// A size of microbatches that the planner has compared (deploy/search_layout.h).
 struct LayoutTrial {
     std::int64_t microbatch_tokens = 0;
-    std::int32_t adapters = 0;  ///< that train at once beside such microbatches
+    std::int32_t adapters = 0;  ///< that train at once with such microbatches
     double tokens_per_second = 0.0;
 };
 
-/// What was found out while a plan was made: for people, never for the runtime.
+/// Findings of the planner for people. The runtime never reads them.
 struct PlanReport {
     FittingTokens fitting;            ///< unless the plan's bytes_per_rank is 0
-    std::vector<LayoutTrial> trials;  ///< sizes of microbatches compared, the chosen first
+    std::vector<LayoutTrial> trials;  ///< compared sizes of microbatches, the chosen one first
 };
 
 }  // namespace loratrain

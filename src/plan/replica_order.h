@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// What the place of a replica depends on.
+/// Everything that the place of a replica depends on.
 struct ReplicaCut {
     std::int32_t tensor = 1;  ///< lanes per stage
     std::int32_t stages = 1;
@@ -14,12 +14,14 @@ struct ReplicaCut {
     friend bool operator==(const ReplicaCut&, const ReplicaCut&) = default;
 };
 
-/// The first rank of each replica, where these stand one behind another on as many ranks as they
-/// have, stages then lanes in each: in their order, or where ranks are on several hosts in that
-/// with the fewest stages whose lanes are on more than one, then the fewest such replicas, then the
-/// fewest neighbours on two; of several the nearest to their order. In their order too where there
-/// are too many orders of unlike replicas (more than a million states). `hosts`: a number of the
-/// host of each rank; of fewer ranks than the replicas have = all on one.
+/// First rank of each replica. Replicas stand one behind another; each has its ranks by stage, then
+/// lane. On one host they are in the given order. On several hosts the order is best that has
+/// 1. the fewest stages whose lanes are on several hosts, then
+/// 2. the fewest replicas with such stages, then
+/// 3. the fewest neighbouring stages on two hosts, then
+/// 4. the nearest to the given order.
+/// With more than a million states (many unequal replicas) the given order is kept. `hosts`: number
+/// of each rank's host; fewer entries than ranks = all on one.
 std::vector<std::int32_t> first_ranks(std::span<const ReplicaCut> replicas,
                                       std::span<const std::int32_t> hosts);
 

@@ -15,16 +15,16 @@ struct LayerRange {
 /// The layers in which a stage computes the adapter.
 LayerRange layers_of(const StagePlan& stage, AdapterId adapter);
 
-/// And those of outer_linears, where the stage has the head or the embedding: where it holds state
-/// of the adapter.
+/// The layers in which a stage holds state of the adapter: with those of outer_linears, if the
+/// stage has the head or the embedding.
 LayerRange state_layers(const StagePlan& stage, AdapterId adapter);
-/// All of a model, with those.
+/// All such layers of a model.
 LayerRange all_state_layers(const ModelSpec& model);
 
-/// The adapters that a stage computes in a layer, counted from its first one.
+/// The adapters that a stage computes in a layer. `layer`: from the stage's first one.
 AdapterSpan adapters_in(const StagePlan& stage, std::int32_t layer);
 
-/// Layers of the stage that compute all adapters.
+/// Number of the stage's layers that compute all adapters.
 std::int32_t whole_layers(const StagePlan& stage);
 
 }  // namespace loratrain

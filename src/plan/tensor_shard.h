@@ -8,25 +8,28 @@
 
 namespace loratrain {
 
-/// Tensor parallelism: a lane computes with its share of the heads and of the MLP's columns, that
-/// is, as a stage of a thinner model does.
+/// Tensor parallelism: a lane computes with its share of the heads and of the MLP's columns, as a
+/// stage of a thinner model does.
 
-/// Whether `tensor` lanes can share the model: nothing is in it that lanes cannot share
-/// (Ability::lanes); tensor divides the heads; it divides kv_heads or is a multiple of them (a
-/// key-value head then lies on several lanes); 8 * tensor divides the MLP's size; 8 divides q_size
-/// / tensor; the vocabulary has 16 rows for each; the columns that a lane has of quantised linears
-/// share no scale with others. One lane always can.
+/// True if `tensor` lanes can share the model. One lane always can. Conditions:
+/// - the model has nothing that lanes cannot share (Ability::lanes);
+/// - tensor divides heads; it divides kv_heads or is a multiple of them (then a key-value head lies
+///   on several lanes);
+/// - 8 * tensor divides the MLP's size; 8 divides q_size / tensor;
+/// - the vocabulary has 16 rows for each lane;
+/// - a lane's columns of quantised linears share no scale with other lanes.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
-/// What keeps so many lanes from it, behind their number: "does not divide 12 heads"; "" = nothing.
+/// Why `tensor` lanes cannot share the model, as words that follow the number: "does not divide 12
+/// heads"; "" = they can.
 std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor);
-/// All numbers of lanes that can, rising.
+/// All numbers of lanes that can share the model, ascending.
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);
 
-/// The sizes of one of `tensor` lanes: heads, kv_heads (at least 1) and sizes of MLPs divided by
-/// them; vocab_size of the lane that has most rows of it. Error unless can_shard.
+/// Sizes on one of `tensor` lanes: heads, kv_heads (at least 1) and MLP sizes divided by `tensor`;
+/// vocab_size of the lane with most rows. Error unless can_shard().
 ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor);
 
-/// Which of a stage's lanes one is.
+/// One of a stage's lanes.
 struct TensorLane {
     std::int32_t index = 0;
     std::int32_t count = 1;
@@ -39,9 +42,9 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// What a lane has of a linear's W [out, in]: of q, k, v, gate and up its rows, so the whole input
-/// makes its part of the output; of o and down its columns, so that the lanes' outputs add up to
-/// the linear's.
+/// A lane's part of a linear's W [out, in]. q, k, v, gate, up: rows, so that the whole input makes
+/// the lane's part of the output. o, down: columns, so that the lanes' outputs add up to the
+/// linear's.
 struct LinearSlice {
     Slice out;
     Slice in;
@@ -52,11 +55,12 @@ inline bool is_cut_by_columns(Linear linear) {
     return lane_cut(linear) == LaneCut::columns;
 }
 
-/// Rows of the vocabulary, of the embedding and of the head, that a lane has: whole blocks of 16
-/// but the last one, as many as the others' or one less.
+/// A lane's rows of the vocabulary (embedding, head): whole blocks of 16, except the last one;
+/// lanes have equal numbers of blocks or one less.
 Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane);
 
-/// Neighbouring lanes that have the same key-value heads, from a multiple of this number on.
+/// Number of neighbouring lanes with the same key-value heads; such lanes begin at a multiple of
+/// it.
 std::int32_t lanes_per_key_value_head(const ModelSpec& model, std::int32_t tensor);
 
 }  // namespace loratrain

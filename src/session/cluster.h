@@ -10,33 +10,34 @@
 
 namespace loratrain {
 
-/// What the ranks of this job have: counts, the backend (automatic: CUDA when every rank sees a
-/// GPU), and the memory each may use: what its GPU has free, less some for libraries and NCCL, or
-/// what the host has available now shared among its ranks; the smallest over all ranks. Throws
-/// InputError when CUDA is asked for and a rank sees no GPU, or two ranks would use the same one
-/// (unless ranks_may_share_gpus: each has its share of the memory then), Error when a rank that may
-/// use CUDA has a GPU that cannot be used now. Collective.
+/// Describes the machine of this job's ranks: numbers of ranks, backend (automatic: CUDA if every
+/// rank sees a GPU), and memory per rank, the smallest over all ranks. GPU: its free memory, less
+/// some for libraries and NCCL. CPU: the host's available memory, shared among its ranks.
+/// InputError if CUDA is asked for and a rank sees no GPU, or if two ranks would use the same GPU
+/// (unless ranks_may_share_gpus: each has a share of its memory). Error if a GPU cannot be used
+/// now. Collective.
 Cluster describe_cluster(const MpiSession& mpi, BackendKind backend);
 
-/// A number of each rank's host, from 0, as Cluster::hosts.
+/// Number of each rank's host, from 0 (Cluster::hosts).
 std::vector<std::int32_t> host_numbers(const MpiSession& mpi);
 
-/// Ranks that are only thought of.
+/// Ranks to plan for, which need not be there.
 struct ImaginedRanks {
     int count = 1;
     std::optional<int> per_host{};  ///< empty: all on one
 };
 
-/// As if these ranks had been started instead, on hosts like this one, whose memory CPU ranks
-/// share.
+/// The cluster as if these ranks had been started on hosts like this one. CPU ranks share a host's
+/// memory.
 Cluster with_ranks(Cluster cluster, const ImaginedRanks& ranks);
 
-/// These ranks on devices that need not be there (plan/cost/device.h), empty of other programs;
-/// "cpu": on this host's memory. Throws InputError where no device of this name is known.
+/// These ranks on devices that need not be there (plan/cost/device.h) and that no other program
+/// uses; "cpu": with this host's memory. InputError for an unknown device.
 Cluster imagined_cluster(const std::string& device, const ImaginedRanks& ranks,
                          const MpiSession& mpi);
 
-/// "rank 0: node01, NVIDIA H200 0000:18:00.0" a line, or hosts alone without GPUs. Collective.
+/// A line per rank, "rank 0: node01, NVIDIA H200 0000:18:00.0", or the hosts without GPUs.
+/// Collective.
 std::string describe_devices(const MpiSession& mpi, BackendKind backend);
 
 }  // namespace loratrain

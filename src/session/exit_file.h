@@ -7,11 +7,10 @@
 
 namespace loratrain {
 
-/// How the program ended, for batch scripts: launchers may lose or change its exit code (srun ends
-/// with 0 when a node cannot start its task). The file that LORATRAIN_EXIT_FILE names, if it is
-/// set: empty once all ranks have started, at the end the exit code, also where the root rank ends
-/// the job for all (MpiSession::abort). Written by the root rank; that it cannot be is only a
-/// warning.
+/// The file that LORATRAIN_EXIT_FILE names (if set), with the exit code for batch scripts, since
+/// launchers may lose or change it: srun ends with 0 if a node cannot start its task. The file is
+/// empty once all ranks have started, and has the exit code at the end, also if the root rank ends
+/// the job for all (MpiSession::abort). The root rank writes it; an error is only a warning.
 class ExitFile {
   public:
     explicit ExitFile(const MpiSession& mpi);
@@ -26,7 +25,7 @@ class ExitFile {
     void write_code(int code) const;
     void write(const std::string& text) const;
 
-    std::string path_;  ///< "" = none is wanted from this rank
+    std::string path_;  ///< "" = this rank writes no file
 };
 
 }  // namespace loratrain

@@ -10,7 +10,7 @@
 
 namespace loratrain {
 
-/// The files a job names, opened and checked.
+/// The files that a job names, opened and checked.
 struct JobInputs {
     std::unique_ptr<WeightSource> weights;
     DatasetFiles files;
@@ -24,20 +24,20 @@ JobInputs open_job_inputs(const Job& job);
 /// The base weights alone: the job's file, or the synthetic model it names.
 std::unique_ptr<WeightSource> open_weights(const Job& job);
 
-/// Settles what exported adapters name as their base, where the job does not say it; warns where
-/// the weights do not either, as those of older imports.
+/// Sets the base model that exported adapters name, if the job does not. Warns if the weights do
+/// not say it either, as those of older imports.
 void name_base_model(Job& job, const WeightSource& weights);
 
-/// Only the data files, for a rank that reads tokens but does not plan.
+/// The data files only, for a rank that reads tokens but does not plan.
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size);
 
-/// Lengths of the files' samples, per DatasetId.
+/// Lengths of samples, per DatasetId.
 std::vector<DatasetInfo> infos_of(const Job& job, const DatasetFiles& files);
 
-/// What a run and the one that continues it have in common.
+/// What has to be equal in this run and one that continues it.
 RunIdentity identify(const Job& job, const JobInputs& inputs);
 
-/// "math: 1200 samples, 3 truncated, 1 without target" per dataset, for the log.
+/// For the log, a line per dataset: "math: 1200 samples, 3 truncated, 1 without target".
 std::string describe_datasets(const Job& job, const DatasetFiles& files);
 
 }  // namespace loratrain

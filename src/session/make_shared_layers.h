@@ -9,11 +9,11 @@
 
 namespace loratrain {
 
-/// Where this rank's layers that stream lie: with the ranks that own them, as the plan says, or
-/// in one copy on each host. Where the ranks of a host cannot open each other's memory the root
-/// warns once and says why; the host's memory serves in place of GPUs', and copies of each rank's
-/// own (null) in place of one. Null too where none streams, or each streams its own. Throws Error
-/// on all ranks where a host has no room for what is used in place. Collective.
+/// Memory of this rank's streamed layers: of the ranks that own them, by the plan, or one copy on
+/// each host. Null if no layer streams, or if each rank streams its own. If the ranks of a host
+/// cannot open each other's memory, the root warns once and says why; then host memory replaces
+/// that of GPUs, and each rank's own copy (null) replaces the shared one. Error on all ranks if a
+/// host has no room for that. Collective.
 std::unique_ptr<SharedLayers> make_shared_layers(const MpiSession& mpi, const Plan& plan,
                                                  Backend& backend);
 

@@ -14,24 +14,24 @@
 
 namespace loratrain {
 
-/// This rank's backend on its share of the host: its processors, or the GPU of its number there.
-/// `compute`: Plan::compute. `algorithm_file`: where the choices of GEMM algorithms are kept;
-/// "" = nowhere. Throws InputError where the backend was not built.
+/// This rank's backend: on its share of the host's processors, or on the GPU with its number there.
+/// `compute`: Plan::compute. `algorithm_file`: keeps the choices of GEMM algorithms; "" = no file.
+/// InputError if the program was built without this backend.
 std::unique_ptr<Backend> make_rank_backend(const MpiSession& mpi, BackendKind kind, DType compute,
                                            const std::string& algorithm_file = "");
 
-/// Lets freed blocks of a MiB or more go back to the system at once, so that the temporary ones of
-/// loading and checkpointing do not stay resident beside what the plan counts.
+/// Makes malloc return freed blocks of a MiB or more to the system at once, so that temporary
+/// memory of loading and checkpoints does not stay resident beside what the plan counts.
 void give_back_large_blocks();
 
-/// What every rank's backend with `others`, its messages, and its process have taken at most since
-/// `before`; the root writes it to <run_dir>/memory.json. That it cannot be written is a warning.
+/// Peak memory of every rank since `before`: of its backend with `others` (its messages), and of
+/// its process. The root writes it to <run_dir>/memory.json; an error is only a warning.
 /// Collective.
 std::vector<MeasuredMemory> record_memory(const MpiSession& mpi, const std::string& run_dir,
                                           const Backend& backend, std::uint64_t others,
                                           const ResidentMemory& before);
 
-/// A line a rank: planned and taken. Of workers all are as `plan` says.
+/// Logs a line per rank with planned and measured memory. All workers have the same `plan`.
 void log_memory(const Plan& plan, const std::vector<MeasuredMemory>& ranks);
 
 }  // namespace loratrain

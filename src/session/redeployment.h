@@ -10,18 +10,18 @@
 
 namespace loratrain {
 
-/// Whether the job leaves its deployment to this program, all the time.
+/// True if the job lets the program change the deployment at any time.
 bool may_redeploy(const Job& job);
 
 /// The state in a checkpoint.
 RunState state_in(const std::string& checkpoint, const Job& job);
 
-/// Notes the adapters that are not among `trained` as ended; empty = none has.
+/// Marks all adapters except `trained` as ended; empty = none.
 void mark_ended(Job& job, const std::vector<AdapterId>& trained);
 
-/// The job for what is left of `state` in a faster deployment, where to change pays
-/// (plan/deployments/redeploy.h), and says so, or why not, in the log. `plan`: as the job is
-/// deployed. Depends on the arguments alone.
+/// The job with a faster deployment for the adapters that `state` leaves, if a change pays
+/// (plan/deployments/redeploy.h); none otherwise. Logs the decision and why. `plan`: the current
+/// deployment. Depends on the arguments only.
 std::optional<Job> redeployed(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets, const Cluster& cluster,
                               const RunState& state);

@@ -5,16 +5,16 @@
 
 namespace loratrain {
 
-/// Names of what a run leaves in its directory besides its log and what holds for the machine
-/// (GEMM algorithms, costs): what a start from the beginning moves aside.
+/// Names of the files of a run that a start from the beginning moves aside: all except the log and
+/// those that hold for the machine (GEMM algorithms, costs).
 std::vector<std::string> files_of_former_run();
 
-/// InputError, with all of them, where what the program writes or reads in a run directory is not
-/// what it makes there: a symbolic link, pipe, socket or device, a folder in place of a file or a
-/// file in place of a folder. What lies there under other names is nobody's business.
+/// Checks the kinds of all files and folders that the program uses in a run directory. InputError
+/// that lists each symbolic link, pipe, socket, device, folder in place of a file, and file in
+/// place of a folder. Other names are ignored.
 void check_run_files(const std::string& dir);
 
-/// Removes what writers that died have left under temporary names in files and folders of a run.
+/// Removes files with temporary names that a process which died has left in a run directory.
 void remove_unfinished(const std::string& dir);
 
 }  // namespace loratrain

@@ -10,12 +10,12 @@ namespace loratrain {
 
 inline constexpr const char* preview_name = "preview";  ///< in <run.dir>
 
-/// What the simulator expects, as <dir>/timeline.svg and <dir>/trace.json.
+/// Writes the simulated timeline as <dir>/timeline.svg and <dir>/trace.json.
 void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
                     const Timeline& timeline);
 
-/// The same in <run.dir>/preview for a run that starts, for its report: how the start should look.
-/// That they cannot be written is only a warning.
+/// Writes the expected start of a run to <run.dir>/preview, for its report. An error is only a
+/// warning.
 void write_preview(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
 }  // namespace loratrain

@@ -10,20 +10,20 @@
 
 namespace loratrain {
 
-/// The job file with its overrides and, unless the run starts over, what the run has accepted
-/// through its inbox before this start. InputError with every problem on all ranks. Collective.
+/// Reads the job file with its overrides and, unless the run starts over, the inbox files that the
+/// run accepted before. InputError with every problem, on all ranks. Collective.
 Job read_job_of_run(const CommandLine& command_line, const MpiSession& mpi);
 
-/// What the root has of a session before it begins, for Session::open().
+/// What settle_run_way() has made on the root, for Session::open().
 struct BegunSession {
-    std::optional<JobInputs> inputs;    ///< the job's files, where they had to be opened
-    std::optional<PlannedJob> planned;  ///< by built-in costs, of a new run whose way was searched
+    std::optional<JobInputs> inputs;    ///< the job's files, if they had to be opened
+    std::optional<PlannedJob> planned;  ///< the plan with built-in costs, if a deployment was found
 };
 
-/// Settles what the job leaves open of its deployment and of who trains where
-/// (ParallelJob::deployment_open): a run that goes on from a checkpoint keeps what its
-/// resolved.yaml says, as far as that still fits the ranks; a new one gets usual_way.h. What is
-/// found is known on the root; other ranks learn the kind. Collective.
+/// Settles the deployment and the assignment of adapters if the job leaves them open
+/// (ParallelJob::deployment_open). A run that continues keeps those of its resolved.yaml as far as
+/// they fit the ranks; a new run gets usual_way.h. The root has the result; other ranks know its
+/// kind. Collective.
 BegunSession settle_run_way(const CommandLine& command_line, const MpiSession& mpi, Job& job);
 
 }  // namespace loratrain

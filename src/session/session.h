@@ -28,7 +28,7 @@
 
 namespace loratrain {
 
-/// What a session leaves to the one in which its run goes on.
+/// What a session hands to the next session of its run.
 struct FormerSession {
     Cluster cluster;
     StopConditions stop;
@@ -36,45 +36,42 @@ struct FormerSession {
 };
 
 /// One job on one group of ranks, from its files to the end of its training. A session has its own
-/// job, plan, run directory, backend, links, stage, watchdog and trainer; all that it says goes to
-/// the ranks of its MpiSession, so that others may work beside it.
+/// job, plan, run directory, backend, links, stage, watchdog and trainer. It communicates within
+/// its MpiSession only, so that several sessions may work side by side.
 ///
-/// A rank is in one session at a time, as these belong to the process: the log, its file and which
-/// rank prints (base/log.h), what the main thread is at (base/activity.h), stop signals
-/// (train/orders/stop_request.h), the exit file, what malloc keeps. Failures of the second error
-/// regime end the program with all its sessions (MpiSession::abort).
+/// A rank is in one session at a time, since the process has one log (base/log.h), one current
+/// activity (base/activity.h), stop signals (train/orders/stop_request.h), exit file and malloc.
+/// Failures of the second error regime end the program with all its sessions (MpiSession::abort).
 ///
-/// Workers (worker_group.h) are a session each; the first one's root has the run directory and the
-/// dispatcher (train/workers/dispatcher.h), from which all leaders get their adapters.
-/// A run that is to go on in another deployment (session/redeployment.h) does so in a session of
-/// its own, as if its command had been given again.
+/// Each worker (worker_group.h) is a session. The root of the first one has the run directory and
+/// the dispatcher (train/workers/dispatcher.h), which gives adapters to all workers. A run that
+/// continues in another deployment (session/redeployment.h) does so in a new session, as if its
+/// command had been given again.
 ///
 /// The phases are called in this order. Each is collective and throws on all ranks or on none.
 class Session {
   public:
-    /// From here the ranks watch each other, and limits of time count. `mpi` and `command_line`
-    /// outlive the session.
-    /// `former`: the session of this run that has ended, and is gone, where this one goes on.
+    /// From here the ranks watch each other, and time limits count. `mpi` and `command_line`
+    /// outlive the session. `former`: from the former session of this run, if there was one.
     Session(const MpiSession& mpi, const CommandLine& command_line, Job job,
             const std::optional<FormerSession>& former = {});
-    /// A worker of `group`, which outlives it: the phases are collective over all workers.
+    /// A worker of `group`, which outlives the session. The phases are collective over all workers.
     Session(const WorkerGroup& group, const CommandLine& command_line, Job job);
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
     /// The root opens the job's files, plans with built-in costs, takes the run directory and finds
-    /// the checkpoint to continue from. `begun`: what the root has of that already.
+    /// the checkpoint to continue from. `begun`: what the root has already.
     void open(BegunSession begun = {});
-    /// Costs are looked up or measured; every rank gets the plan that is made with them.
+    /// Looks up or measures costs, plans with them, and broadcasts the plan.
     void settle_plan();
-    /// The backend, the links between the ranks, and this rank's stage with its weights.
+    /// Makes the backend, the links between ranks, and this rank's stage with its weights.
     void build();
-    /// Continues from the checkpoint, and writes what the run directory holds before the first
-    /// step.
+    /// Loads the checkpoint, and writes the files that the run directory has before the first step.
     void begin();
     /// Trains to the end or a stop, and writes how the run ended.
     ExitCode train();
-    /// After train(): for the session in which the run is to go on; none where it has ended.
+    /// After train(): for the next session of the run; none if the run has ended.
     std::optional<FormerSession> former() const;
 
   private:
@@ -88,16 +85,16 @@ class Session {
     void close_dispatcher();
     std::unique_ptr<Backend> make_backend(const Plan& plan) const;
     void take(PlannedJob planned);
-    /// The deployment, where the job wants one to be found, and the plan; as those of the run that
-    /// is continued. Root only.
+    /// Finds the deployment if the job asks for that, and plans; a continued run keeps both. Root
+    /// only.
     void plan_with_built_in_costs(const ModelSpec& model);
-    /// The same for what a checkpoint leaves to be trained, in another deployment where that pays.
+    /// The same for the adapters that a checkpoint leaves, in another deployment if that pays.
     void plan_the_rest(const ModelSpec& model);
-    /// Makes the plan again with what is known of costs. Root only.
+    /// Makes the plan again with measured costs. Root only.
     void plan_with_costs();
     void open_stage_inputs();
     void build_stage();
-    /// Transfers as they take on this machine, with all ranks reading at once.
+    /// Measures transfers of layers on this machine while all ranks read at once.
     void measure_transfers();
     void leave_shared_layers();
     void watch_the_end() const;

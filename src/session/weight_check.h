@@ -8,11 +8,10 @@
 
 namespace loratrain {
 
-/// Compares all tensors of the base weights' file with its checksums, every rank a share of them.
-/// Done once for a file and after each change of it: what was compared is noted beside the measured
-/// costs (measure/cost_cache.h). `weights` is the root's, null elsewhere. Returns what to log on
-/// the root, "" where nothing had to be read. InputError naming the tensors on all ranks.
-/// Collective.
+/// Compares all tensors of the base weights with the file's checksums; every rank reads a share.
+/// Done once per file and again after each change: the result is noted beside measured costs
+/// (measure/cost_cache.h). `weights`: null on ranks other than the root. Returns a line for the
+/// root's log; "" if nothing was read. InputError that names the tensors, on all ranks. Collective.
 std::string check_weights(const MpiSession& mpi, const Job& job, const WeightSource* weights);
 
 }  // namespace loratrain

@@ -6,23 +6,24 @@
 
 namespace loratrain {
 
-/// How the workers of a run are cut.
+/// Shape of a run's workers; all are alike.
 struct WorkerShape {
-    ReplicaJob replica;  ///< of each, with their count
+    ReplicaJob replica;  ///< of each worker, with their number
     Recompute recompute = Recompute::automatic;
 };
 
-/// The ranks of a run as workers: groups of equally many consecutive ranks, each of which trains
-/// adapters of its own (parallel.assignment). Construction and destruction are collective over all.
+/// The ranks of a run as workers: groups of equally many consecutive ranks. Each group trains
+/// adapters of its own (parallel.assignment). Construction and destruction are collective over all
+/// ranks.
 class WorkerGroup {
   public:
     /// `world` outlives the group.
     WorkerGroup(const MpiSession& world, const WorkerShape& shape);
 
     const MpiSession& world() const { return world_; }
-    /// Those of this rank's worker; rank 0 is its leader.
+    /// The ranks of this rank's worker; its rank 0 leads it.
     const MpiSession& own() const { return own_; }
-    /// The leaders of all workers, by number; other ranks have others of that kind.
+    /// Rank 0 of each worker, by number; on other ranks those of equal number in their worker.
     const MpiSession& leaders() const { return leaders_; }
     const WorkerShape& shape() const { return shape_; }
     int worker() const { return world_.rank() / own_.size(); }  ///< this rank's
@@ -35,17 +36,16 @@ class WorkerGroup {
     MpiSession leaders_;
 };
 
-/// Workers of the job on all ranks: as parallel.deployment or pipeline_stages cut them, of one rank
-/// where neither says; with `assignment: auto` as simulation finds them fastest
-/// (plan/sweep/deploy_sweep.h), with built-in costs. Whether they recompute is simulated for
-/// either: what a plan of all adapters at once would do to hold them is slower. InputError where
-/// ranks are left over, or nothing fits. Collective.
+/// Shape of the job's workers on all ranks: by parallel.deployment or pipeline_stages, else one
+/// rank each; with `assignment: auto` the fastest by simulation (plan/sweep/deploy_sweep.h) with
+/// built-in costs, with and without recomputation. (A plan that holds all adapters at once would
+/// recompute, and be slower.) InputError if ranks are left over or nothing fits. Collective.
 WorkerShape shape_of_workers(const MpiSession& world, const Job& job);
 
-/// The same for ranks that need not be there; on one rank.
+/// The same on one rank, for a cluster that need not be there.
 WorkerShape shape_of_workers(const Job& job, const Cluster& cluster);
 
-/// The job as one worker trains it: one replica of this shape. The first one alone is traced.
+/// The job of one worker: one replica of this shape. Only worker 0 writes a trace.
 Job job_of_worker(Job job, const WorkerShape& shape, int worker = 0);
 
 }  // namespace loratrain

@@ -13,56 +13,56 @@
 
 namespace loratrain {
 
-/// An adapter after so many of its steps.
+/// An adapter as it is after `step` optimizer steps.
 struct AdapterAtStep {
     AdapterId adapter{};
     std::int32_t step = 0;
     auto operator<=>(const AdapterAtStep&) const = default;
 };
 
-/// What ranks send a part of an adapter for.
+/// Why ranks send a part of an adapter to rank 0.
 enum class PartUse : std::uint8_t {
-    exported,    ///< parameters of one that has ended
-    checkpoint,  ///< one that is written while others train
-    best,        ///< parameters as they were evaluated: its best state, if it turns out to be
+    exported,    ///< parameters of an adapter that has ended
+    checkpoint,  ///< state for a checkpoint that is written while others train
+    best,        ///< parameters as they were evaluated, in case they are the best so far
 };
 inline constexpr std::size_t part_uses = 3;
 
-/// What ranks send of an adapter.
+/// Which values of an adapter are sent, and why.
 struct PartKey {
     AdapterId adapter{};
     StatePart part = StatePart::parameters;
     PartUse use = PartUse::exported;
-    std::int32_t step = 0;  ///< of PartUse::best: steps it had taken
+    std::int32_t step = 0;  ///< PartUse::best: optimizer steps behind the values
     auto operator<=>(const PartKey&) const = default;
 };
 
-/// Values that a rank has of it: all, or some, those behind the pieces before.
+/// One message of a rank's values of a part. A rank's pieces follow each other in order.
 struct AdapterPiece {
     PartKey key;
     std::int32_t rank = 0;
-    bool last = true;  ///< of the rank's
+    bool last = true;  ///< the rank's last piece of the part
     std::vector<float> values;
-    std::size_t total = 0;  ///< values of all the rank's pieces
+    std::size_t total = 0;  ///< values in all pieces of the rank
 };
 
-/// All values that the rank has.
+/// All values of a rank as one piece.
 AdapterPiece whole_piece(const PartKey& key, std::int32_t rank, std::vector<float> values);
-/// Cuts what is whole into pieces small enough for a message each, and for memory that an allocator
-/// uses again; one, empty, of no values.
+/// Cuts a whole piece into pieces of one message each, small enough for memory that the allocator
+/// reuses. No values make one empty piece.
 void for_each_piece(AdapterPiece whole, const std::function<void(AdapterPiece)>& take);
 
-/// What comes of adapters to rank 0 piece by piece, while others train.
+/// Collects on rank 0 the pieces of adapters that ranks send while others train.
 class AdapterParts {
   public:
-    /// From so many ranks.
+    /// `ranks` ranks will send this part.
     void expect(const PartKey& key, std::int32_t ranks);
     void add(AdapterPiece piece);
     bool empty() const { return parts_.empty(); }
 
     /// Values by rank.
     using ByRank = std::map<std::int32_t, std::vector<float>>;
-    /// Those of a use that are complete; they leave.
+    /// Removes and returns the complete parts of this use.
     std::map<PartKey, ByRank> take_complete(PartUse use);
 
   private:

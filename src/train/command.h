@@ -16,103 +16,103 @@
 
 namespace loratrain {
 
-/// A window, the first or the next of its stream; it may have evaluations alone.
+/// Train a window: the first or the next of a stream. It may have evaluations only.
 struct TrainWindow {
     JointWindow window;
 };
 
-/// A forward-only window of an adapter's reference over all samples of its dataset
-/// (ReferenceLosses).
+/// Compute the reference losses of an adapter's dataset (ReferenceLosses) with a forward-only
+/// window over all its samples.
 struct ReferWindow {
     JointWindow window;
 };
 
-/// The same as an earlier start of the run found it.
+/// Take reference losses that an earlier start of the run has computed.
 struct KnownReferences {
     AdapterId adapter{};
     std::vector<double> losses;
 };
 
-/// Ranks send rank 0 the parameters that they have of the adapter, which no window trains any more,
-/// and go on.
+/// Send rank 0 the parameters of an adapter that no later window trains, and go on.
 struct SendAdapter {
     AdapterId adapter{};
 };
 
-/// Of these adapters, ranks copy what a checkpoint has as soon as they have taken the steps that
-/// the windows before this command have, send it and go on.
+/// Copy the state that a checkpoint keeps of these adapters, each as soon as it has taken its steps
+/// in the windows before this command. Send the copies to rank 0 and go on.
 struct CopyStates {
     std::vector<AdapterId> adapters;
 };
 
-/// The same of the parameters of these alone, which have been evaluated: whether they are the best
-/// is known later.
+/// As CopyStates, but parameters only, of adapters that are evaluated: rank 0 learns later whether
+/// they are the best.
 struct KeepParameters {
-    std::vector<AdapterAtStep> adapters;  ///< with the steps that those windows come to
+    std::vector<AdapterAtStep> adapters;  ///< with their steps at the end of those windows
 };
 
-/// From now on these are in backend memory, and no others; nothing of those is under way.
+/// Keep these adapters in backend memory and no others. Nothing of the others is in flight.
 struct AdmitAdapters {
     std::vector<AdapterId> adapters;
 };
 
-/// The adapter has ended, is exported and in a checkpoint: its memory is given back.
+/// Free the memory of an adapter that has ended, is exported and is in a checkpoint.
 struct ReleaseAdapter {
     AdapterId adapter{};
 };
 
-/// The adapter, which has begun, goes on from a checkpoint in this directory.
+/// Load an adapter that has begun from the checkpoint in `directory`.
 struct LoadAdapter {
     AdapterId adapter{};
     std::string directory;
 };
 
-/// Ranks check what inbox files would add (RunGrowth::check), keep it and tell what is wrong
+/// Check what inbox files would add (RunGrowth::check), keep it and report problems
 /// (AdditionsReport). The run does not change.
 struct CheckAdditions {
     std::vector<InboxFile> files;
 };
 
-/// The first of them that is kept belongs to the run from now on.
+/// Add the first file that CheckAdditions has kept to the run.
 struct TakeAddition {
-    std::string plan;  ///< with it, as bytes (base/wire.h)
+    std::string plan;  ///< the plan with the addition, as bytes (base/wire.h)
 };
 
-/// What is still kept of them is not taken.
+/// Forget the files that are still kept.
 struct DropAdditions {};
 
-/// Writes texts with an adapter that has ended and is resident (generation.h).
+/// Write texts with an adapter that has ended and is resident (generation.h).
 struct GenerateTexts {
     AdapterId adapter{};
 };
 
-/// The last one.
+/// The last command.
 struct Finish {
     ExitCode code = ExitCode::done;
-    bool goes_on = false;  ///< in another deployment, at once
+    bool goes_on = false;  ///< the run continues at once in another deployment
 };
 
-/// What rank 0 orders (worker_loop.h) and every rank performs, in the same order (executor.h).
+/// Commands of a worker: rank 0 gives them (worker_loop.h), every rank executes them in the same
+/// order (executor.h).
 using WorkerCommand =
     std::variant<TrainWindow, ReferWindow, KnownReferences, SendAdapter, CopyStates, KeepParameters,
                  AdmitAdapters, ReleaseAdapter, LoadAdapter, CheckAdditions, TakeAddition,
                  DropAdditions, GenerateTexts, Finish>;
 
-/// For the way to the other ranks (base/wire.h). Reading what was written gives the same value; any
-/// other bytes are an Error.
+/// The bytes that travel to other ranks (base/wire.h). Reading them gives the same value; Error for
+/// any other bytes.
 std::string to_bytes(const WorkerCommand& command);
 WorkerCommand command_from_bytes(std::string_view bytes);
 
-/// Rank 0's commands on another rank. The text of a window takes a while to read: one that
-/// arrives while the window before trains is read in the background.
+/// Receives rank 0's commands on another rank. Reading a window takes a while, so a command that
+/// arrives while the window before trains is read on a thread of its own.
 class CommandReader {
   public:
     /// The channel outlives it.
     explicit CommandReader(CommandChannel& channel) : channel_(channel) {}
 
-    /// Takes up what has arrived; to be called now and then. Does not wait.
+    /// Takes commands that have arrived. Does not wait. Call it often.
     void look();
-    /// Waits for the next one; calls `meanwhile` now and then. Error where its text is damaged.
+    /// Waits for the next command and calls `meanwhile` often. Error if its bytes are damaged.
     WorkerCommand next(const std::function<void()>& meanwhile);
 
   private:

@@ -10,11 +10,11 @@
 
 namespace loratrain {
 
-/// How the ranks exchange an adapter's gradients: its units, in chunks that are exchanged at a
-/// time.
+/// Route of an adapter's gradients between ranks: its units, cut into chunks. One chunk is
+/// exchanged at a time.
 class ExchangeRoute {
   public:
-    /// A chunk holds as many units as no rank sends, or receives, more than `at_once` values of.
+    /// A chunk holds as many units as fit: no rank sends or receives more than `at_once` values.
     ExchangeRoute(std::vector<GradUnit> units, int ranks, std::int64_t at_once);
 
     std::size_t chunks() const { return ends_.size(); }
@@ -22,26 +22,26 @@ class ExchangeRoute {
 
   private:
     std::vector<GradUnit> units_;
-    std::vector<std::size_t> ends_;  ///< of the chunks
+    std::vector<std::size_t> ends_;  ///< per chunk: behind its last unit
 };
 
-/// What rank `rank` sends, and receives, of the units of a chunk: a part for each rank, in rank
-/// order, and in it the units in theirs.
+/// What `rank` sends and receives in a chunk: one part per rank, in rank order; in each part the
+/// units in their order.
 struct ExchangeCounts {
-    std::vector<int> to_owners;    ///< values for each rank, which adds them up
-    std::vector<int> from_copies;  ///< values of each rank, which this one adds up
+    std::vector<int> to_owners;    ///< per rank: values that it gets and adds up
+    std::vector<int> from_copies;  ///< per rank: values that this rank gets and adds up
 
     ExchangeCounts(std::span<const GradUnit> units, int rank, int ranks);
 };
 
-/// Per rank, where its first value stands.
+/// Per rank: the place of its first value.
 std::vector<std::int64_t> begins_of(const std::vector<int>& counts);
 
-/// What the rank has of the unit; null = nothing.
+/// The rank's copy of the unit; null = it has none.
 const UnitCopy* copy_on(const GradUnit& unit, int rank);
 
-/// Calls visit(unit, copy, place) for each unit of which the rank has a copy; place: where its
-/// values stand among those for the owners.
+/// Calls visit(unit, copy, place) for each unit of which the rank has a copy. place: of the copy's
+/// first value among the values that the rank sends to owners.
 template <class Visit>
 void for_each_copy(std::span<const GradUnit> units, int rank, const std::vector<int>& to_owners,
                    const Visit& visit) {
@@ -55,8 +55,8 @@ void for_each_copy(std::span<const GradUnit> units, int rank, const std::vector<
     }
 }
 
-/// Calls visit(unit, places) for each unit that the rank owns; places: where the values of each
-/// copy stand among those from all copies.
+/// Calls visit(unit, places) for each unit that the rank owns. places: per copy, of its first value
+/// among the values that the rank receives.
 template <class Visit>
 void for_each_owned(std::span<const GradUnit> units, int rank, const std::vector<int>& from_copies,
                     const Visit& visit) {

@@ -15,54 +15,52 @@
 
 namespace loratrain {
 
-/// Whether a rank learns what its replica's samples of evaluations come to: lane 0 of a last stage.
+/// True for the rank that gets its replica's results of evaluations: lane 0 of the last stage.
 bool learns_evaluations(const Plan& plan, int rank);
 
-/// Performs on one rank what rank 0 orders (command.h). perform() of TrainWindow, ReferWindow and
-/// GenerateTexts is collective over the ranks of the worker, that of all others is each rank's own.
+/// Executes rank 0's commands (command.h) on one rank. TrainWindow, ReferWindow and GenerateTexts
+/// are collective over the ranks of the worker; all other commands are not.
 class Executor {
   public:
     using Meanwhile = std::function<void()>;
-    /// Takes what a rank tells rank 0.
+    /// Sends a report to rank 0.
     using Tell = std::function<void(Report)>;
 
-    /// `parts` outlive it.
+    /// `parts` outlive the executor.
     explicit Executor(const TrainerParts& parts);
-    /// Rank 0: `has_posted` says whether all that it has posted has reached a rank; of references
-    /// (PipelineRunner::Hooks::has_window).
+    /// Rank 0: `has_posted` is true if a rank has received everything that rank 0 has posted. Used
+    /// while references are computed (PipelineRunner::Hooks::has_window).
     void ask_for_posted(std::function<bool(int rank)> has_posted) {
         has_posted_ = std::move(has_posted);
     }
 
-    /// `hooks`: of the streams that train; their between_actions is called now and then in all that
-    /// takes long.
+    /// Executes a command. `hooks`: for streams that train; between_actions is called often during
+    /// all long commands.
     void perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks,
                  const Tell& tell);
-    /// TrainWindow. `hooks` as PipelineRunner::run: those of a stream's first window are the
-    /// stream's.
+    /// TrainWindow. `hooks`: as PipelineRunner::run.
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks);
-    /// GenerateTexts: what a resident adapter writes behind the prompts of its evaluation data
-    /// (GenerateJob), in their order; replicas share them.
+    /// GenerateTexts: texts of a resident adapter after the prompts of its eval data (GenerateJob),
+    /// in their order. Replicas share the work.
     std::vector<GeneratedText> generate(AdapterId adapter, const Meanwhile& meanwhile);
-    /// Between two windows of a stream, now and then while the next is waited for: what the last
-    /// one has computed is reported.
+    /// Reports results of the last window. Call it often between two windows of a stream.
     void go_on_reading() { parts_.run.runner().go_on_reading(); }
 
-    /// An adapter's tensors from the parameters that ranks have of it. Where all ranks' are there,
-    /// Error when replicas differ. Any thread may.
+    /// The adapter's tensors, joined from ranks' parameters. Error if replicas differ, when all
+    /// ranks' parameters are there. Thread-safe.
     std::vector<NamedTensor> join(AdapterId adapter, const AdapterParts::ByRank& all) const;
     const ReferenceLosses& references() const;
-    /// Of an adapter that was copied for a checkpoint.
+    /// Counters of an adapter when it was copied for a checkpoint.
     const AdapterBank::Counters& copied_counters(AdapterId adapter) const {
         return copies_.counters(adapter);
     }
-    /// Rank 0, after CheckAdditions: the plan with the first that is kept.
+    /// Rank 0, after CheckAdditions: the plan with the first kept file, as bytes.
     const std::string& plan_with_addition() const { return growth_->plan(); }
 
   private:
     const Window& own_part(const JointWindow& window) const;
-    /// The reference of one adapter, which is resident: Stage::references() of all ranks have it
-    /// then, and the adapter is as it was.
+    /// Computes the reference losses of a resident adapter's dataset (services/references.h). Then
+    /// all ranks have them in Stage::references(), and the adapter is as before.
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
     void set_references(AdapterId adapter, const std::vector<double>& losses);
     std::vector<float> own_parameters(AdapterId adapter);
@@ -77,7 +75,7 @@ class Executor {
     const TrainerParts& parts_;
     StateCopies copies_;
     std::function<bool(int rank)> has_posted_;
-    std::optional<RunGrowth> growth_;  ///< checked and not taken
+    std::optional<RunGrowth> growth_;  ///< inbox files that are checked and not taken
 };
 
 }  // namespace loratrain

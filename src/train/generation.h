@@ -12,10 +12,10 @@
 
 namespace loratrain {
 
-/// What an adapter has written behind a prompt.
+/// A text that an adapter has written after a prompt.
 struct GeneratedText {
     Prompt prompt;
-    std::vector<std::int32_t> tokens;  ///< with the stop token, where it came to one
+    std::vector<std::int32_t> tokens;  ///< with the stop token, if there was one
     bool stopped = false;
 };
 template <class Archive>
@@ -31,7 +31,7 @@ void fields(Archive& archive, GeneratedText& text) {
     archive("stopped", text.stopped);
 }
 
-/// A line for each (io/run_files/metrics_file.h).
+/// One line per text (io/run_files/metrics_file.h).
 std::string to_text(const std::vector<GeneratedText>& texts);
 
 /// "adapter a: 64 texts of 5120 tokens in 3.2 s, 40 ended with a stop token, 3 are their reference
@@ -39,33 +39,32 @@ std::string to_text(const std::vector<GeneratedText>& texts);
 std::string texts_notice(const std::string& adapter, const std::vector<GeneratedText>& texts,
                          double seconds);
 
-/// Writes texts with an adapter that is resident: greedy, so that each token is the most likely one
-/// (of equal ones the first) behind all before it, until a stop token or max_new_tokens. Prompts
-/// run as whole samples, as many at a time as a microbatch holds; then a forward has one token of
-/// each text, whose keys and values are kept (KeyValueCache). Texts that have ended go on with the
-/// others of their batch, unheard, so that a batch has the same rows in all forwards. Collective
-/// over the ranks of a replica.
+/// Greedy generation with a resident adapter: every token is the most likely one (the first of
+/// equal ones), until a stop token or max_new_tokens. The first forward has whole prompts, as many
+/// as a microbatch holds. Each later forward has one token of each text; keys and values are kept
+/// (KeyValueCache). A batch has the same rows in all forwards: texts that have ended are computed
+/// on, and the result is dropped. Collective over the ranks of a replica.
 class Generator {
   public:
     struct Parts {
         const Job& job;
         const Plan& plan;
-        const MpiSession& mpi;      ///< of the run, as the communicator's ranks
-        const MpiSession& replica;  ///< its ranks alone
+        const MpiSession& mpi;      ///< all ranks of the worker, as the communicator's
+        const MpiSession& replica;  ///< the replica's ranks
         Stage& stage;
         Communicator& communicator;
         std::vector<std::int32_t> stop_tokens;
         std::function<void()> meanwhile;
     };
 
-    /// All ranks of the replica give the same.
+    /// The arguments are the same on all ranks of the replica.
     Generator(Parts parts, AdapterId adapter);
 
-    /// The same on all ranks.
+    /// The same texts on all ranks.
     std::vector<GeneratedText> write(const std::vector<Prompt>& prompts);
 
   private:
-    /// How many of them from `first` on make a batch.
+    /// One past the last prompt of the batch that begins with `first`.
     std::size_t batch_end(const std::vector<Prompt>& prompts, std::size_t first) const;
     void write_batch(std::vector<GeneratedText>& texts);
     std::vector<std::int32_t> next_tokens(const std::vector<std::vector<std::int32_t>>& rows,
@@ -73,7 +72,7 @@ class Generator {
                                           KeyValueCache::Rows what);
     void forward(const std::vector<std::vector<std::int32_t>>& rows,
                  const std::vector<std::int64_t>& first_positions, KeyValueCache::Rows what);
-    /// Tokens that a text may have in all.
+    /// Most tokens of a prompt and its text together.
     std::int64_t room(const Prompt& prompt) const;
     bool ends_text(std::int32_t token) const;
 

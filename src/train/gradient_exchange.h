@@ -17,46 +17,46 @@
 
 namespace loratrain {
 
-/// Sums the gradients of batches over all that have parts of them: replicas, and lanes of a stage,
-/// one batch after the other while the ranks compute. Every rank begins the same batches in the
-/// same order; construction and destruction are collective too.
+/// Sums the gradients of batches over replicas and over the lanes of a stage, one batch after the
+/// other, while the ranks compute. Every rank begins the same batches in the same order.
+/// Construction and destruction are collective.
 ///
-/// A rank's part of the exchange goes on in poll() and finish() alone, and others need it to end
-/// theirs: whoever waits for another rank has to poll meanwhile (comm/waiting.h).
+/// A rank's exchange progresses in poll() and finish() only, and other ranks depend on it. So a
+/// rank that waits for another one has to poll meanwhile (comm/waiting.h).
 class GradientExchange {
   public:
     virtual ~GradientExchange() = default;
     GradientExchange(const GradientExchange&) = delete;
     GradientExchange& operator=(const GradientExchange&) = delete;
 
-    /// What a rank has of a batch: its part of the adapter's gradients, in backend memory that
-    /// nothing else uses until finish(), and of the loss, null = none of it.
+    /// A rank's part of a batch: gradients in backend memory, which nothing else uses until
+    /// finish(), and its part of the loss (null = none).
     struct Own {
         std::int32_t batch = 0;
         AdapterId adapter{};
         std::span<float> gradients;
         std::unique_ptr<Readback> loss;
     };
-    /// Begins a batch; does not wait.
+    /// Begins the exchange of a batch. Does not wait.
     void begin(Own own);
 
-    /// Goes on with what is begun, as far as that comes without waiting for others.
+    /// Continues all exchanges as far as possible without waiting for other ranks.
     void poll();
-    /// Whether nothing of the batch is left to be waited for.
+    /// True if finish(batch) would not wait.
     bool over(std::int32_t batch);
-    /// Whether the host waits for the backend in finish() (Communicator::settle).
+    /// True if the host waits for the backend in finish() (Communicator::settle).
     virtual bool waits_for_backend() const = 0;
 
-    /// Equal bits on all ranks.
+    /// Sums over all ranks, the same bits on each.
     struct Sums {
-        double squares = 0.0;  ///< of all gradients
+        double squares = 0.0;  ///< squared gradients
         double loss = 0.0;
     };
-    /// Completes a batch that is begun, the earliest one: its gradients are the sums then, for what
-    /// the backend is given next. The owner of a unit adds what its copies have in their order, in
-    /// fp32, and its squares in fp64; what ranks have of those, and of the loss, is added by
-    /// replica, stage and lane. So a deployment repeats to the bit, on whatever hosts. `meanwhile`
-    /// (may be empty) is called now and then while others are waited for.
+    /// Completes the earliest batch that is begun: its gradients are the sums for all later work of
+    /// the backend. Order of the sums: a unit's owner adds its copies in their order in fp32, and
+    /// its squares in fp64; squares and losses of ranks are added by replica, stage and lane. So a
+    /// deployment repeats to the bit on any hosts. `meanwhile` (may be empty) is called often while
+    /// other ranks are waited for.
     Sums finish(std::int32_t batch, const std::function<void()>& meanwhile);
 
   protected:
@@ -65,7 +65,7 @@ class GradientExchange {
         Own own;
         const ExchangeRoute* route = nullptr;
         Phase phase = Phase::computing;
-        double squares = 0.0;  ///< of the units that this rank owns
+        double squares = 0.0;  ///< squared gradients of the units that this rank owns
     };
 
     GradientExchange(const MpiSession& mpi, const Job& job, const Plan& plan, std::int64_t at_once);
@@ -75,16 +75,16 @@ class GradientExchange {
     RankExchange& host_exchange() { return exchange_; }
 
   private:
-    /// Batches are begun, summed and stored in one order, but begun and stored without regard to
-    /// how far others of them are.
+    /// Batches are begun, summed and stored in the same order. Beginning and storing do not wait
+    /// for other batches.
     virtual void begin_sums(const Batch& batch) = 0;
-    /// Whether this rank's gradients of the earliest batch that is not summed are computed.
+    /// True if this rank has computed its gradients of the earliest batch that is not summed.
     virtual bool computed() = 0;
-    /// Goes on with that batch, once it and its loss are computed; false where others have to be
-    /// waited for. Once all is done host_exchange() is idle and summed() true.
+    /// Continues that batch once its gradients and loss are computed. False if it waits for other
+    /// ranks. At the end host_exchange() is idle and summed() is true.
     virtual bool go_on_summing(Batch& batch) = 0;
     virtual bool summed() const = 0;
-    /// The sums become the gradients.
+    /// Replaces the gradients by the sums.
     virtual void store(const Batch& batch) = 0;
 
     const ExchangeRoute& route_of(AdapterId adapter);
@@ -97,11 +97,11 @@ class GradientExchange {
     std::int64_t at_once_;
     int rank_;
     int ranks_;
-    std::vector<std::int32_t> order_;  ///< of the ranks, in which their numbers are added
+    std::vector<std::int32_t> order_;  ///< ranks in the order in which their numbers are added
     RankExchange exchange_;
     std::map<AdapterId, ExchangeRoute> routes_;
-    std::deque<Batch> batches_;  ///< begun, not finished; those that are over come first
-    std::deque<Sums> over_;      ///< of those that are
+    std::deque<Batch> batches_;  ///< begun, not finished; batches that are over come first
+    std::deque<Sums> over_;      ///< sums of the batches that are over
     std::array<double, 2> own_numbers_{};
     std::vector<double> all_numbers_;  ///< squares and loss of every rank
 };

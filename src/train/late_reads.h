@@ -9,26 +9,26 @@
 
 namespace loratrain {
 
-/// Numbers read from the backend while the host goes on: they are used in the order asked for, as
-/// soon as they have arrived. Every arrival counts as progress (base/activity.h).
+/// Reads numbers from the backend without stopping the host. They are used in the order asked for,
+/// as soon as they have arrived. Every arrival counts as progress (base/activity.h).
 class LateReads {
   public:
-    /// Gets the parts one behind the other.
+    /// Takes the values of all parts, one part after the other.
     using Use = std::function<void(const double*)>;
 
     LateReads(Backend& backend, Communicator& communicator)
         : backend_(backend), communicator_(communicator) {}
 
     void read(std::initializer_list<ReadPart> parts, Use use);
-    /// Marks how far the stream has come.
+    /// Counts as progress once the backend has come here.
     void mark() {
         read({}, [](const double*) {});
     }
-    /// Uses what has arrived.
+    /// Uses numbers that have arrived.
     void poll();
-    /// Waits for all and uses it; throws Error when a link between stages failed meanwhile.
+    /// Waits for all numbers and uses them. Error if a link between stages has failed meanwhile.
     void finish();
-    /// Forgets what is under way.
+    /// Forgets all reads that have not arrived.
     void clear() { pending_.clear(); }
 
   private:

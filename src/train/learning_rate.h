@@ -10,7 +10,7 @@ namespace loratrain {
 ///   constant: lr;  constant_with_warmup: lr step/w below w, then lr
 ///   linear: lr step/w below w, then lr max(0, (n - step) / max(1, n - w))
 ///   cosine: lr step/w below w, then lr max(0, (1 + cos(2 pi c p)) / 2)
-/// with p = (step - w) / max(1, n - w), c = num_cycles (0.5), and, all below w as above,
+/// with p = (step - w) / max(1, n - w), c = num_cycles (0.5). The following warm up as above:
 ///   cosine_with_restarts: lr (1 + cos(pi (c p mod 1))) / 2 with c = 1, 0 from p = 1 on
 ///   cosine_with_min_lr: lr (m + (1 - m) cosine), m = min_lr_rate or min_lr / lr
 ///   polynomial: lr_end + (lr - lr_end) (1 - p)^power

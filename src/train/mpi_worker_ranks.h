@@ -15,7 +15,7 @@ class MpiWorkerRanks : public WorkerRanks {
   public:
     /// The arguments outlive it.
     MpiWorkerRanks(const TrainerParts& parts, Executor& executor, CommandChannel& channel);
-    /// Called now and then while rank 0 performs what takes long.
+    /// `work` is called often during rank 0's long work.
     void meanwhile(std::function<void()> work) { meanwhile_ = std::move(work); }
 
     int count() const override { return parts_.mpi.size(); }
@@ -53,7 +53,7 @@ class MpiWorkerRanks : public WorkerRanks {
     Executor& executor_;
     CommandChannel& channel_;
     std::function<void()> meanwhile_;
-    /// A command that rank 0 has not performed: behind so many windows.
+    /// A command that rank 0 has not executed, and the windows ordered before it.
     struct Ordered {
         WorkerCommand command;
         std::int64_t windows = 0;
@@ -65,7 +65,7 @@ class MpiWorkerRanks : public WorkerRanks {
         windows_;               ///< that rank 0 has not trained: their numbers on the channel
     std::int64_t trained_ = 0;  ///< windows that rank 0 has begun to train
     std::int64_t window_ = 0;   ///< number of the last of them
-    std::deque<Report> own_;    ///< that rank 0 has made itself
+    std::deque<Report> own_;    ///< reports of rank 0 itself
 };
 
 }  // namespace loratrain

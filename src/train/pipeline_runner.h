@@ -21,20 +21,20 @@
 
 namespace loratrain {
 
-/// What the first stage learns when the last backward of a global batch is through.
+/// Result of a global batch, known on the first stage after the batch's last backward.
 struct BatchResult {
     BatchPlan batch;
-    double loss_sum = 0.0;    ///< of its samples; divided by the batch's denominator: the loss
+    double loss_sum = 0.0;    ///< over samples; loss = loss_sum / batch.denominator
     double grad_sumsq = 0.0;  ///< over all stages, before clipping; not finite = update skipped
 };
 
-/// Interprets one stage's action lists with a Stage and a Communicator; decides nothing itself. The
-/// lanes of a stage each do, side by side: a lane's neighbours are the same lane of other stages.
-/// Says in base/activity.h what it is at. In the steady state the host does not wait for the
-/// backend: sums are read late.
+/// Interprets the action lists of one stage with a Stage and a Communicator; decides nothing
+/// itself. Each lane of a stage has a runner; its neighbours are the same lane of other stages.
+/// Reports its current action to base/activity.h. In the steady state the host does not wait for
+/// the backend: sums are read late (LateReads).
 class PipelineRunner {
   public:
-    /// `exchange`: where there are several replicas, else null; outlives the runner.
+    /// `exchange`: null with one replica. All arguments outlive the runner.
     PipelineRunner(const Job& job, const ReplicaView& view, std::size_t stage_index, Stage& stage,
                    Communicator& communicator, Backend& backend,
                    GradientExchange* exchange = nullptr);
@@ -43,36 +43,36 @@ class PipelineRunner {
     PipelineRunner(const PipelineRunner&) = delete;
     PipelineRunner& operator=(const PipelineRunner&) = delete;
 
-    /// Called with what batches and evaluations came to, and between actions and while one waits.
+    /// Callbacks with results of batches and evaluations. between_actions is called between actions
+    /// and often while one waits.
     struct Hooks {
         std::function<void(const BatchResult&)> on_batch = {};
         std::function<void()> between_actions = {};
-        /// Also of steps that train on pairs (EvalResult::training).
+        /// Also called with details of training steps (EvalResult::training).
         std::function<void(const EvalResult&)> on_evaluation = {};
-        /// The backend has an optimizer step before it, and none of the adapter's later batches.
+        /// The optimizer step is queued on the backend; no later batch of the adapter is.
         std::function<void(const BatchPlan&)> on_step = {};
-        /// Of a stream of evaluations: this is called on the last stage with the z of samples
-        /// (ReferenceLosses) instead of on_evaluation.
+        /// In a stream of evaluations, on the last stage, instead of on_evaluation: samples and
+        /// their z (ReferenceLosses).
         std::function<void(std::span<const SampleRef>, std::span<const double>)> on_reference = {};
-        /// Rank 0: whether the window that begins has reached a rank, which can take it then
-        /// without rank 0. Empty on other ranks.
+        /// Rank 0: true if a rank has received the window that begins. Empty on other ranks.
         std::function<bool(int rank)> has_window = {};
-        bool base_alone = false;  ///< evaluations are of the base model without adapters
+        bool base_alone = false;  ///< evaluate the base model without adapters
     };
 
-    /// Performs the actions of a window; microbatches come from `loader` (started on this window).
-    /// What is under way at its end goes on with the stream's next window, until one drains.
-    /// `hooks` are those of the window that begins: on_batch is called on the first stage, with
-    /// several replicas on all stages as a batch is stepped, on_evaluation on the last, in the
-    /// order in which batches end, once their sums have arrived.
+    /// Performs the actions of a window. `loader` has been started on it. Work in flight at its end
+    /// continues with the stream's next window, until one drains. `hooks`: those of a stream's
+    /// first window are the stream's. on_batch is called on the first stage, with several replicas
+    /// on all stages when a batch is stepped; on_evaluation on the last stage. Both are called in
+    /// the order in which batches end, once their sums have arrived.
     void run(const Window& window, Loader& loader, const Hooks& hooks);
 
-    /// Between windows: hooks learn what has come of the one before.
+    /// Between windows: calls the hooks with results of the last window.
     void go_on_reading() {
         reads_.poll();
         if (!on_device_) communicator_.progress();
     }
-    /// To be called before the host waits for the backend in a stream (Communicator::settle).
+    /// Call it in a stream before the host waits for the backend (Communicator::settle).
     void settle() { communicator_.settle(hooks_.between_actions); }
     /// Between two windows: UnderWay::step_to_take.
     std::optional<std::int32_t> step_to_take(AdapterId adapter) const {
@@ -83,9 +83,9 @@ class PipelineRunner {
     void record_with(TraceRecorder& recorder) { recorder_ = &recorder; }
 
   private:
-    /// The messages that a slot or a buffer is used for.
+    /// The messages of a slot or a buffer.
     struct Messages {
-        bool free = true;  ///< may be received into
+        bool free = true;  ///< a message may be received into it
         std::unique_ptr<Transfer> in;
         std::unique_ptr<Transfer> out;
     };
@@ -119,8 +119,7 @@ class PipelineRunner {
     void report_step(MicrobatchId id);
     std::int32_t own_replica() const;
     void drain();
-    /// A stage may send what the next one receives in the window after this: rank 0, which has yet
-    /// to post that, does so meanwhile.
+    /// The receiver may need the next window first, so rank 0 posts it meanwhile (between_actions).
     void wait_for(Transfer& transfer) { transfer.wait(hooks_.between_actions); }
 
     bool first() const { return stage_index_ == 0; }
@@ -134,12 +133,13 @@ class PipelineRunner {
     /// The rank at the other end of this lane's message.
     int peer_of(const Action& action) const { return action.peer + stage_.lane(); }
     std::int64_t tokens_of(const Action& action) const;
-    /// The gradient message in the action's one of those buffers.
+    /// The gradient message in the action's buffer.
     TensorView message(const std::vector<Buffer>& buffers, const Action& action) const;
-    /// Bytes of a [tokens, H] payload rounded up so that doubles may follow.
+    /// Bytes of a [tokens, H] payload, rounded up so that doubles may follow.
     std::size_t payload_bytes(const TensorView& payload) const;
     enum class Tail : std::uint8_t { received, sent };
-    /// Copies the carried adapters' sums from a received message's tail, or into one to be sent.
+    /// Copies the carried adapters' sums from the tail of a received message, or to one that is
+    /// sent.
     void move_tail(Tail direction, void* tail, const Action& action,
                    std::initializer_list<double*> sums);
     const std::vector<std::int32_t>& carried_adapters(const Action& action);
@@ -159,13 +159,13 @@ class PipelineRunner {
     std::vector<Buffer> gradient_out_;
 
     Hooks hooks_;
-    bool window_arrived_ = true;  ///< on every rank, as far as this one has to know
+    bool window_arrived_ = true;  ///< every rank that matters to this one has the window
     UnderWay under_way_;
     std::deque<Action> forward_receives_;  ///< not posted yet
     std::deque<Action> backward_receives_;
     std::vector<Messages> forward_;                ///< per activation slot
     std::vector<Messages> backward_;               ///< per gradient buffer
-    std::map<AdapterId, EvalResult> evaluations_;  ///< on the last stage, not complete yet
+    std::map<AdapterId, EvalResult> evaluations_;  ///< on the last stage; not complete yet
     std::vector<std::int32_t> adapters_;
     std::vector<std::int32_t> places_;
 };

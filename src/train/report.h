@@ -11,18 +11,18 @@
 
 namespace loratrain {
 
-/// What a rank has found of inbox files that others train beside (CheckAdditions).
+/// A rank's answer to CheckAdditions.
 struct AdditionsReport {
     std::vector<std::string> problems;  ///< per file, in order; "" = none
 };
 
-/// What ranks of a worker tell its rank 0, which does not wait for it: some of the values that they
-/// have of an adapter, what evaluations came to, or what is wrong with files of the inbox.
+/// What a rank sends to rank 0 of its worker, which does not wait for it: values of an adapter,
+/// results of evaluations, or problems of inbox files.
 using Report = std::variant<AdapterPiece, std::vector<EvalResult>, AdditionsReport>;
 
-/// Sends messages of bytes (base/wire.h): one, or several of an adapter's values.
+/// Sends a report as bytes (base/wire.h): in one message, values of an adapter in several.
 void send_as_messages(Report report, const std::function<void(std::string)>& send);
-/// Reading what was sent gives the same report, or a piece of it; any other bytes are an Error.
+/// The report, or its piece, that was sent. Error for any other bytes.
 Report report_from_bytes(std::string_view bytes);
 
 }  // namespace loratrain

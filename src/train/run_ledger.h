@@ -8,11 +8,11 @@
 
 namespace loratrain {
 
-/// The adapters of a run as one process knows them, and what it writes down of them. A joint run
-/// has one, which its worker and its dispatcher share. Of a run by several workers each has its
-/// own, and so has the dispatcher. Rank 0 of a worker only.
+/// A process's knowledge of a run's adapters, and its records of them. In a joint run the worker
+/// and the dispatcher share one ledger. With several workers each has its own, and so has the
+/// dispatcher. Rank 0 of a worker only.
 struct RunLedger {
-    /// `ranks`: those that train what the ledger has. The arguments outlive it.
+    /// `ranks`: number of ranks that train its adapters. The arguments outlive the ledger.
     RunLedger(const Job& job, const Plan& plan, const std::vector<DatasetInfo>& datasets, int ranks,
               const StatusView& view)
         : adapters(job, plan, datasets),

@@ -17,12 +17,11 @@
 
 namespace loratrain {
 
-/// The groups in which a rank sums with the other lanes of its stage, as a plan deploys it.
+/// Groups of ranks in which the lanes of a stage sum (tensor parallelism).
 class LaneGroups {
   public:
-    /// Collective over the session, which has the plan's ranks; so is the end. Without tensor
-    /// parallelism there is nothing to do. Sums are of the backend's memory; it outlives the
-    /// groups.
+    /// Empty without tensor parallelism. Sums are computed in the backend's memory. `mpi` has the
+    /// plan's ranks; the backend outlives the groups. Construction and destruction are collective.
     LaneGroups(const MpiSession& mpi, const Plan& plan, const Backend& backend);
 
     StageLanes of_rank() const;
@@ -32,36 +31,35 @@ class LaneGroups {
     std::unique_ptr<RankGroup> key_value_sharers_;
 };
 
-/// The stage that a plan gives to a rank.
+/// The rank's stage in the plan.
 const StagePlan& stage_of(const Plan& plan, int rank);
 
-/// A rank's stage with all that works it: the one place where a run is put together.
+/// A rank's stage with everything that drives it: recorder, runner, loader.
 class StageRun {
   public:
     enum class Record : std::uint8_t { nothing, costs, spans };
-    /// What a stage runs on; all of it outlives the run.
+    /// Everything that a stage needs. All of it outlives the run.
     struct Parts {
         const Job& job;
         const Plan& plan;
         const WeightSource& weights;
-        const DatasetFiles& files;  ///< read where reads_tokens()
+        const DatasetFiles& files;  ///< read if reads_tokens()
         Communicator& communicator;
         Backend& backend;
         StageLanes lanes = one_lane();          ///< this rank's
         GradientExchange* exchange = nullptr;   ///< among several replicas
-        SharedLayers* shared_layers = nullptr;  ///< of weights that ranks have between them
+        SharedLayers* shared_layers = nullptr;  ///< weights that several ranks share
     };
 
-    /// Loads the stage's weights and allocates all it needs; with `shared_layers` collective over
-    /// all ranks.
+    /// Loads the stage's weights and allocates its memory. Collective with `shared_layers`.
     StageRun(const Parts& parts, int rank, Record record);
 
     Stage& stage() { return stage_; }
-    /// Knows nothing with Record::nothing.
+    /// Empty with Record::nothing.
     TraceRecorder& recorder() { return recorder_; }
     PipelineRunner& runner() { return runner_; }
     Loader& loader() { return loader_; }
-    /// Without a record.
+    /// The communicator itself, whose messages are not recorded.
     Communicator& communicator() { return communicator_; }
 
   private:
@@ -75,7 +73,8 @@ class StageRun {
     Loader loader_;
 };
 
-/// The first and the last stage read token ids and targets, those between only how samples lie.
+/// True for the first and the last stage: they read token ids and targets. The stages between need
+/// the lengths of samples only.
 bool reads_tokens(const StagePlan& stage);
 
 }  // namespace loratrain

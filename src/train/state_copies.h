@@ -11,26 +11,26 @@
 
 namespace loratrain {
 
-/// Copies what this rank has of adapters' state between two rounds, while the rounds behind are
-/// under way: each adapter as soon as it has taken its last step before them.
+/// Copies this rank's state of adapters as it is between two rounds, while later rounds train: each
+/// adapter as soon as it has taken its last step before them.
 class StateCopies {
   public:
-    /// Gets what is copied, a whole piece of each part.
+    /// Takes a copy: one whole piece for each part.
     using Deliver = std::function<void(AdapterPiece)>;
 
     /// The bank outlives it.
     StateCopies(AdapterBank& bank, int rank) : bank_(bank), rank_(rank) {}
 
-    /// All that a checkpoint stores. Between two windows of the runner's stream: those behind it
-    /// belong to the rounds behind. The copies of the checkpoint before must have been made.
-    /// Without `deliver` only counters are noted.
+    /// Copies everything that a checkpoint stores. Call it between two windows of the runner's
+    /// stream: later windows belong to later rounds. Copies of the checkpoint before must be
+    /// complete. Without `deliver` only counters are noted.
     void begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner, Deliver deliver);
-    /// Parameters alone, for PartUse::best; between two windows as well.
+    /// Copies parameters for PartUse::best. Call it between two windows, too.
     void keep(const std::vector<AdapterAtStep>& adapters, PipelineRunner& runner, Deliver deliver);
-    /// The stage has taken a step of a batch.
+    /// The stage has taken the batch's optimizer step.
     void stepped(const BatchPlan& batch);
 
-    /// Of an adapter copied for a checkpoint, as they were then.
+    /// Counters of an adapter when it was copied for a checkpoint.
     const AdapterBank::Counters& counters(AdapterId adapter) const { return counters_.at(adapter); }
 
   private:
@@ -38,7 +38,7 @@ class StateCopies {
         AdapterId adapter{};
         PartUse use = PartUse::checkpoint;
         std::int32_t kept_step = 0;  ///< PartKey::step
-        std::int32_t last_step = 0;  ///< BatchPlan::step of the last one before the rounds behind
+        std::int32_t last_step = 0;  ///< BatchPlan::step of its last batch before the later rounds
     };
 
     void want(Wanted wanted);

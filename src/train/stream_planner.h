@@ -11,35 +11,35 @@
 
 namespace loratrain {
 
-/// A window, and the bytes of the command to train it (command.h).
+/// A window, and the command to train it as bytes (command.h).
 struct PlannedWindow {
     JointWindow window;
     std::string command;
 };
 
-/// Who comes and goes between two windows.
+/// Adapters that come and go between two windows.
 struct StreamChange {
-    std::vector<AdapterId> ended;     ///< that have steps left (ScheduleStream::end)
+    std::vector<AdapterId> ended;     ///< they have steps left (ScheduleStream::end)
     std::vector<AdapterId> paused;    ///< ScheduleStream::pause
     std::vector<AdapterId> begun;     ///< ScheduleStream::begin
-    std::vector<AdapterId> known;     ///< of them: evaluated before
-    std::vector<AdapterId> resident;  ///< where any begin: all that are in backend memory then
-    std::vector<AdapterId> released;  ///< before: whose memory is given back
-    std::vector<AdapterAtStep> kept;  ///< evaluated before: parameters of which copies are made
+    std::vector<AdapterId> known;     ///< adapters of `begun` that were evaluated before
+    std::vector<AdapterId> resident;  ///< if any begin: all in backend memory from then on
+    std::vector<AdapterId> released;  ///< their memory is freed first
+    std::vector<AdapterAtStep> kept;  ///< evaluated: their parameters are copied first
     std::optional<Progress> stops;    ///< ScheduleStream::stop_at
 };
 
-/// What has been planned, how long that took, and how much of it training had to wait for.
+/// How much was planned, how long it took, and how long training waited for it.
 struct PlanningRecord {
     int streams = 0;
     int windows = 0;
     double seconds = 0.0;
     double waited_seconds = 0.0;
-    FillingCounts fillings;  ///< of ended streams
+    FillingCounts fillings;  ///< blocks of ended streams
 };
 
-/// Plans the windows of a stream, each on a thread of its own while the one before trains. What it
-/// is made of must not change as long as it lives, but as grow() says.
+/// Plans the windows of a stream, each on a thread of its own while the window before trains. Job,
+/// plan and datasets must not change during its life except as grow() says.
 class StreamPlanner {
   public:
     StreamPlanner(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
@@ -49,22 +49,23 @@ class StreamPlanner {
     StreamPlanner(const StreamPlanner&) = delete;
     StreamPlanner& operator=(const StreamPlanner&) = delete;
 
-    /// Before the next window; none may be under way, and it must have rounds.
+    /// Changes who trains from the next window on. That window must have rounds. No window may be
+    /// in planning.
     void change(const StreamChange& change);
-    /// ScheduleStream::await, of the next window; none may be under way.
+    /// ScheduleStream::await for the next window. No window may be in planning.
     void await(std::vector<AdapterId> adapters);
-    /// ScheduleStream::grow; none may be under way.
+    /// ScheduleStream::grow. No window may be in planning.
     void grow(std::span<const DatasetInfo> datasets);
-    /// Starts on the next window (ScheduleStream::next); the one before must have been taken.
+    /// Starts to plan the next window (ScheduleStream::next). The window before must be taken.
     void start(std::int32_t rounds, bool drain);
-    /// The window under way is done: take() would not wait.
+    /// True if take() would not wait.
     bool ready() const;
-    /// Waits for the window; rethrows what its planning threw.
+    /// Waits for the window. Rethrows an exception of its planning.
     PlannedWindow take();
 
-    /// That the window taken last took.
+    /// Seconds of planning of the window that was taken last.
     double planning_seconds() const { return planned_seconds_; }
-    /// Where the next window begins; none may be under way.
+    /// Where the next window begins. No window may be in planning.
     const Progress& progress() const { return stream_.progress(); }
     std::int32_t round() const { return stream_.round(); }
 

@@ -17,63 +17,63 @@
 
 namespace loratrain {
 
-/// Seconds into a window that is expected to take `expected` at which to plan the next, which takes
-/// `planning`: at once, or where a window is so long that people who give orders would wait for it,
-/// late, so that what they order meanwhile is obeyed when it ends and not one window later.
+/// Seconds after the start of a window at which planning of the next one begins. The window is
+/// expected to take `expected` seconds, planning `planning`. 0 for short windows. For long windows
+/// planning begins late, so that orders which people give meanwhile count from the next window on,
+/// not one window later.
 double planning_delay(double expected, double planning);
 
-/// Trains streams of windows, each from an empty pipeline to the next: a window is planned and
-/// ordered while the one before trains, and made so long that an order or a stop waits for about
-/// two seconds. What else is to be done meanwhile is up to services. What they ask of ranks comes
-/// back to them through Service::on_part, in a stream and between streams alike. Rank 0 of a worker
-/// only.
+/// Trains streams of windows; a stream goes from one empty pipeline to the next. Each window is
+/// planned and sent while the one before trains, and takes about two seconds, so that orders and
+/// stops wait no longer. All other tasks belong to services. Values that services ask of ranks come
+/// back through Service::on_part. Rank 0 of a worker only.
 class StreamTrainer {
   public:
     /// The arguments outlive it.
     StreamTrainer(const RunParts& parts, const AdapterTable& adapters, WorkerRanks& ranks,
                   Journal& journal);
-    /// They are asked and called in this order, and outlive the trainer.
+    /// Services in the order in which they are called. They outlive the trainer.
     void serve(std::vector<Service*> services) { services_ = std::move(services); }
 
-    /// Trains those that are running, and those that come, until services end the stream; returns
-    /// the round reached. All evaluations and parts of adapters have come by then.
+    /// Trains the running adapters, and those that join, until services end the stream. Returns the
+    /// round reached. All evaluations and parts of adapters have come by then.
     std::int32_t run();
 
-    /// With an empty pipeline: a window that has evaluations alone. Results by adapter, which
-    /// services do not see.
+    /// With an empty pipeline: results by adapter of a window that has evaluations only. Services
+    /// do not see them.
     std::vector<EvalResult> evaluate(const JointWindow& window);
-    /// With an empty pipeline: rank 0 performs what was ordered, and services get what was asked
-    /// for.
+    /// With an empty pipeline: rank 0 executes its part of all orders, and services get the values
+    /// that they asked for.
     void finish_orders();
 
-    // Orders whose values come back through Service::on_part.
+    // Orders; their values come back through Service::on_part.
 
     void send_parameters(AdapterId adapter);  ///< PartUse::exported
     void copy_states(const std::vector<AdapterId>& adapters);
     void keep_parameters(const std::vector<AdapterAtStep>& adapters);
 
-    /// Since this start of the run.
+    /// Batches trained in this start of the run.
     std::int64_t batches_done() const { return batches_done_; }
     double seconds_since_last_window() const { return seconds_since(window_started_); }
     const PlanningRecord& planning() const { return planning_; }
-    /// Predicted against measured time of training.
+    /// Comparison of predicted and measured training time.
     const MakespanCheck& makespan() const { return makespan_; }
 
   private:
     using Clock = std::chrono::steady_clock;
 
-    /// A batch that not all stages of all replicas have stepped.
+    /// A batch that some stage has not stepped.
     struct OpenBatch {
         AdapterId adapter{};
         std::size_t stages_left = 0;
         bool last_of_adapter = false;
     };
 
-    /// An adapter after so many steps; whether it is about that step's samples.
+    /// (adapter, step, EvalResult::training)
     using EvaluationKey = std::tuple<AdapterId, std::int32_t, bool>;
-    /// What replicas have reported of one, which may come before its window trains here.
+    /// Reports of replicas on one evaluation. They may come before its window trains here.
     struct OpenEvaluation {
-        std::size_t replicas = 0;  ///< that tell of it; 0 = not known yet
+        std::size_t replicas = 0;  ///< that report on it; 0 = not known yet
         std::map<std::int32_t, EvalResult> parts;
     };
 
@@ -117,21 +117,21 @@ class StreamTrainer {
     std::vector<Service*> services_;
     MakespanCheck makespan_;
     PlanningRecord planning_;
-    std::optional<PlannedWindow> ordered_;  ///< the next window, when it is on its way already
+    std::optional<PlannedWindow> ordered_;  ///< the next window, if it is sent already
     StreamChange change_before_planned_;
     StreamChange change_before_ordered_;
-    std::function<void()> plan_next_;  ///< what starts on the next window, until it has
+    std::function<void()> plan_next_;  ///< starts planning of the next window; empty once started
     Clock::time_point plan_next_at_;
-    bool looked_for_orders_ = false;  ///< as that time came
+    bool looked_for_orders_ = false;  ///< since that time
     Clock::time_point window_started_ = Clock::now();
     std::int64_t batches_done_ = 0;
     std::int32_t newest_round_ = 0;                             ///< of the batches done
-    std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< of which not all has come
-    std::vector<EvalResult>* asked_evaluations_ = nullptr;      ///< of evaluate()
+    std::map<EvaluationKey, OpenEvaluation> open_evaluations_;  ///< some reports are missing
+    std::vector<EvalResult>* asked_evaluations_ = nullptr;      ///< evaluate()'s results
     std::map<std::int32_t, OpenBatch> open_batches_;            ///< by number in the stream
-    std::vector<AdapterId> stepped_;  ///< of the stream, by the end of the window
+    std::vector<AdapterId> stepped_;  ///< all their steps are taken by the end of the window
     AdapterParts parts_to_come_;
-    double seconds_per_round_ = 0.0;  ///< of the stream under way or the last one; 0 = not known
+    double seconds_per_round_ = 0.0;  ///< in the current or last stream; 0 = not known
 };
 
 }  // namespace loratrain

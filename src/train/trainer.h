@@ -12,27 +12,26 @@
 
 namespace loratrain {
 
-/// The training of a worker on every rank of it: rank 0 decides (worker_loop.h), every rank
-/// performs the same commands in the same order (executor.h). Construction and destruction are
-/// collective.
+/// Training of a worker, on all its ranks: rank 0 decides (worker_loop.h), every rank executes the
+/// same commands in the same order (executor.h). Construction and destruction are collective.
 class Trainer {
   public:
     explicit Trainer(const TrainerParts& parts);
 
-    /// Continues from a loaded checkpoint instead of the start. `set_back`: it may be older than
-    /// the newest one, which therefore is replaced before anything else.
+    /// Continues from a loaded checkpoint. `set_back`: newer checkpoints may exist, so the first
+    /// thing to do is to write a new one.
     void restore(const RunState& state, bool set_back);
 
-    /// Trains to the end or to a stop. Collective. Failures end the whole job (second error
-    /// regime).
+    /// Trains to the end or to a stop. Failures end the whole job (design.md "Two error regimes").
+    /// Collective.
     ExitCode run();
 
     RunState state() const;  ///< root only
-    /// After run(): the run is to go on from its checkpoint in another deployment.
+    /// After run(): the run continues from its checkpoint in another deployment.
     bool goes_on() const { return goes_on_; }
-    /// Why run() ended with ExitCode::stopped_resume_me; "" on other ranks than the root.
+    /// Why run() ended with ExitCode::stopped_resume_me; "" on ranks other than 0.
     std::string stop_reason() const;
-    /// Predicted against measured time of training; "" = nothing to compare, or not the root.
+    /// Predicted and measured training time; "" if there is nothing to compare, or not on rank 0.
     std::string makespan_text() const;
 
   private:

@@ -16,9 +16,10 @@ namespace loratrain {
 class DeviceSampler;
 class DispatcherLink;
 
-/// The run that rank 0 of a worker leads; all of it outlives the trainer.
+/// The run of a worker. All of it outlives the trainer. Inbox files add to `job` and the four
+/// members after it.
 struct RunParts {
-    Job& job;  ///< grows with what comes through the inbox, as all of the next four
+    Job& job;
     Plan& plan;
     DatasetFiles& files;
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
@@ -26,18 +27,18 @@ struct RunParts {
     StopConditions& stop;
     StatusView view;  ///< root only, may be empty
     BaseFacts base{};
-    std::string checkpoints{};  ///< root of the checkpoints; "" = checkpoint_folder()
-    MetShapes met_shapes{};     ///< before the training; root only
-    bool keeps_records = true;  ///< resolved.yaml and plan.yaml, as the job grows
-    /// Of the leader of one of several workers; null = a joint run.
+    std::string checkpoints{};  ///< root folder of checkpoints; "" = checkpoint_folder()
+    MetShapes met_shapes{};     ///< shapes that stages have met before training; root only
+    bool keeps_records = true;  ///< update resolved.yaml and plan.yaml when the job grows
+    /// Link of rank 0 of one of several workers; null = a joint run.
     DispatcherLink* dispatcher = nullptr;
-    /// Whether the run is to go on in another deployment for what is left of this state; asked with
-    /// the pipeline empty. Root only; empty = it never is.
+    /// True if another deployment pays for the adapters that the state leaves. Asked with an empty
+    /// pipeline. Root only; empty = never.
     std::function<bool(const RunState&)> redeploys = {};
-    DeviceSampler* sampler = nullptr;  ///< looked after while training goes on; null = none
+    DeviceSampler* sampler = nullptr;  ///< served while training goes on; null = none
 };
 
-/// What a rank brings to training.
+/// A rank's part of training.
 struct TrainerParts : RunParts {
     const MpiSession& mpi;
     StageRun& run;

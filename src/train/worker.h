@@ -13,7 +13,7 @@ namespace loratrain {
 
 struct Services;
 
-/// What the services of a worker share. Rank 0 of a worker only.
+/// State that the services of a worker share. Rank 0 of a worker only.
 struct Worker : RunLedger {
     /// The arguments outlive it.
     Worker(const RunParts& parts, WorkerRanks& ranks);
@@ -23,39 +23,39 @@ struct Worker : RunLedger {
     std::int32_t total_steps(AdapterId adapter) const {
         return parts.plan.adapters[index(adapter)].total_steps;
     }
-    /// It trains all of the run, and shares this ledger with the dispatcher; else it is one of
-    /// several workers.
+    /// True if this worker trains all of the run and shares this ledger with the dispatcher. False
+    /// for one of several workers.
     bool is_joint() const { return parts.dispatcher == nullptr; }
 
-    /// Why the worker is to stop now; "" = go on. Time limits only count once this start has got
-    /// further.
+    /// Why the worker has to stop now; "" = go on. Time limits count only after this start has
+    /// trained something.
     std::string reason_to_stop();
 
-    /// Ranks have a state of the adapter in memory.
+    /// Ranks have the adapter's state in memory.
     bool holds(AdapterId adapter) const;
     std::vector<AdapterId> held() const;
-    /// Gives back the memory of those that have ended.
+    /// Frees the memory of adapters that have ended.
     void release(const std::vector<AdapterId>& adapters);
 
-    /// Who trains may change while others train: nobody else has to know of an end before they
-    /// train on. A run that may be deployed anew is so with the pipeline empty; so are texts
-    /// written of trials, which may not be kept later, and on workers that report ends.
+    /// True if adapters may come and go without draining the pipeline. False
+    /// - for a run that may be redeployed;
+    /// - for texts of trials, whose weights may not be kept later;
+    /// - for texts on workers that report ends.
     bool changes_in_stream() const;
-    /// Trials may end at rungs, and others take their places, while the stream goes on.
+    /// Trials may end at rungs, and others take their places, without draining the pipeline.
     bool searches_in_stream() const { return adapters.has_rungs() && changes_in_stream(); }
-    /// An end makes room for an adapter that cannot come while others train.
+    /// An end makes room for an adapter that needs an empty pipeline to come.
     bool ends_need_drain() const;
 
     const RunParts& parts;
     WorkerRanks& ranks;
     StreamTrainer stream;
-    int signal = 0;  ///< the first that came to any rank
+    int signal = 0;  ///< the first signal that came to any rank; 0 = none
 
-    // Of the stream under way.
-    bool copies_fit = false;     ///< the host has memory for copies of what a checkpoint keeps
-    std::int32_t fixed_end = 0;  ///< the round before which it ends, whoever trains
-
-    Services* services = nullptr;  ///< all of them; set by who makes them
+    // The current stream.
+    bool copies_fit = false;       ///< host memory holds copies of everything a checkpoint keeps
+    std::int32_t fixed_end = 0;    ///< the stream ends before this round, whoever trains
+    Services* services = nullptr;  ///< set by Services
 };
 
 }  // namespace loratrain

@@ -9,10 +9,10 @@
 
 namespace loratrain {
 
-/// Rank 0 of a worker: decides who trains, and when to evaluate, to save, to export, to take orders
-/// and to end. Training goes on as one stream of windows (stream_trainer.h) until something needs
-/// an empty pipeline; what is done beside it are services (services/services.h). A joint run is one
-/// worker that trains everything, and whose dispatcher is here too.
+/// Main loop of a worker, on its rank 0: decides who trains, and when to evaluate, save, export,
+/// take orders and end. Training is one stream of windows (stream_trainer.h) until something needs
+/// an empty pipeline. Tasks beside training are services (services/services.h). A joint run is one
+/// worker that trains everything; its dispatcher is here too.
 class WorkerLoop {
   public:
     /// The arguments outlive it.
@@ -20,19 +20,19 @@ class WorkerLoop {
 
     /// Trainer::restore.
     void restore(const RunState& state, bool set_back);
-    /// Trains to the end or to a stop, and finishes the other ranks. `signal`: that came to any
-    /// rank so far, 0 = none.
+    /// Trains to the end or to a stop, and finishes the other ranks. `signal`: the first signal
+    /// that came to any rank; 0 = none.
     ExitCode run(int signal);
-    /// run() has thrown: records why.
+    /// Records why run() has thrown.
     void record_failure(const std::string& why) { services_.dispatch.record_failure(why); }
 
     RunState state() const { return services_.dispatch.state(); }
-    /// After run(): what is left is to be trained in another deployment.
+    /// After run(): the remaining adapters continue in another deployment.
     bool redeploys() const { return services_.dispatch.redeploys(); }
     /// Why run() ended with ExitCode::stopped_resume_me.
     const std::string& stop_reason() const { return services_.dispatch.stop_reason(); }
     const MakespanCheck& makespan() const { return worker_.stream.makespan(); }
-    /// A sign of life, for what takes long.
+    /// Heartbeat during long work.
     void beat() { worker_.journal.beat(); }
 
   private:
@@ -40,7 +40,7 @@ class WorkerLoop {
     void end_adapters(const std::vector<AdapterId>& trained);
     void log_planning() const;
 
-    /// Of a joint run.
+    /// The dispatcher of a joint run.
     struct OwnDispatcher {
         explicit OwnDispatcher(Worker& worker);
         Dispatcher dispatcher;

@@ -7,15 +7,15 @@
 
 namespace loratrain {
 
-/// What causal attention computes of a sample, as an average over the layers of a model.
+/// Work of causal attention for a sample, averaged over the layers of a model.
 class AttentionSpan {
   public:
-    /// No layer has a sliding window.
+    /// Of a model without sliding windows.
     AttentionSpan() = default;
     explicit AttentionSpan(const ModelSpec& model);
 
-    /// tokens² in a layer without a sliding window, m (2 tokens - m) with m = min(sliding_window,
-    /// tokens) in one with: about twice the pairs of tokens that see each other.
+    /// About twice the number of token pairs that see each other: tokens² without a sliding window,
+    /// m (2 tokens - m) with one, m = min(sliding_window, tokens).
     double squares(std::int64_t tokens) const;
 
   private:

@@ -10,7 +10,7 @@
 
 namespace loratrain {
 
-/// A device to plan for where none is at hand.
+/// A device to plan for, which need not be there.
 struct Device {
     std::string name;  ///< as device_names() (built_in_costs.h)
     BackendKind backend = BackendKind::cpu;
@@ -22,20 +22,20 @@ struct Device {
     double seen_error = 0.0;
 };
 
-/// None for a name that device_names() does not have.
+/// The device of this name; none if device_names() does not have it.
 std::optional<Device> find_device(std::string_view name);
 
-/// "NVIDIA H200" -> "h200": the device that a word of a GPU's name ends with; the name itself where
-/// none is known.
+/// "NVIDIA H200" -> "h200": the known device with which a word of the GPU's name ends; else the
+/// name itself.
 std::string known_device(std::string_view gpu);
 
-/// What is planned for where no device is named: "h100" or "cpu".
+/// The device of a plan that names none: "h100" or "cpu".
 std::string_view usual_device(BackendKind backend);
 
-/// The device that costs are built in for: the cluster's, or the usual one of its backend.
+/// The device whose built-in costs count: the cluster's, or the usual one of its backend.
 std::string_view device_of(const Cluster& cluster);
 
-/// The one whose built-in costs packings are made with, measured ones never (PackRules).
+/// The device whose built-in costs packings are made with; never measured costs (PackRules).
 std::string_view packing_device(const Plan& plan);
 
 }  // namespace loratrain

@@ -11,8 +11,8 @@
 
 namespace loratrain {
 
-/// What one load took. `seconds` may as well be bytes: the memory of a microbatch has the same form
-/// (mLoRA Eq. 5).
+/// Measured seconds of a load. `seconds` may also be bytes: the memory of a microbatch has the same
+/// form (mLoRA Eq. 5).
 struct CostObservation {
     double rows = 0.0;
     double squares = 0.0;
@@ -32,28 +32,28 @@ struct CostSums {
     void add(const CostSums& other);
 };
 
-/// The line without a negative coefficient of smallest sum of squared relative errors, so that
-/// small loads count as much as large ones; exact (every set of active constraints is tried:
-/// Lawson and Hanson 1974, "Solving Least Squares Problems", chapter 23, for four unknowns). A
-/// coefficient that the observations do not tell from others is 0. None without an observation of
-/// positive seconds.
+/// The line with the smallest sum of squared relative errors whose coefficients are all at least 0.
+/// Relative errors let small loads count as much as large ones. Exact: every set of active
+/// constraints is tried (Lawson and Hanson 1974, "Solving Least Squares Problems", chapter 23, for
+/// four unknowns). A coefficient that the observations cannot separate from others is 0. None
+/// without an observation of positive seconds.
 std::optional<CostLine> fit_cost_line(std::span<const CostObservation> observations);
 
-/// A line that follows observations as they come, from what was known before. The prior, scaled
-/// to what has been observed, counts as `prior_count` observations for each coefficient: what the
-/// observations do not tell keeps its share. An observation counts `forgetting` times as much with
-/// every later one.
+/// A line that is refined with every observation. The prior, scaled to the observations, counts as
+/// `prior_count` observations for each coefficient, so that coefficients which the observations do
+/// not determine keep their share. With every new observation the weight of earlier ones is
+/// multiplied by `forgetting`.
 class CostFit {
   public:
     explicit CostFit(const CostLine& prior, double prior_count = 4.0, double forgetting = 1.0)
         : prior_(prior), prior_count_(prior_count), forgetting_(forgetting) {}
 
-    /// Observations without positive seconds are left out.
+    /// Ignores observations without positive seconds.
     void add(const CostObservation& observation);
-    /// What another rank has observed against the same prior.
+    /// Adds another rank's observations against the same prior.
     void merge(const CostSums& sums) { sums_.add(sums); }
     const CostSums& sums() const { return sums_; }
-    /// The prior itself with fewer observations than `prior_count`.
+    /// The refined line; the prior itself with fewer observations than `prior_count`.
     CostLine refined() const;
 
   private:
@@ -63,26 +63,26 @@ class CostFit {
     CostSums sums_;
 };
 
-/// What the host took for a load whose rows' shape was new beyond what the same load takes again.
+/// Extra seconds of the host for a load whose shape was new, beyond the same load later.
 struct NewShapeObservation {
-    std::int64_t nth = 0;  ///< which of its kind the shape was, from 1
-    double rows = 0.0;     ///< of that shape
+    std::int64_t nth = 0;  ///< number of the shape among its kind, from 1
+    double rows = 0.0;     ///< of the shape
     double seconds = 0.0;
 };
 
-/// HostCosts::new_rows. The line's terms need three loads that took longer the first time, else
-/// `prior`'s stay.
+/// Fits HostCosts::new_rows. Needs three loads that took longer the first time; otherwise `prior`
+/// stays.
 NewShapeLine fit_new_shapes(std::span<const NewShapeObservation> observations,
                             const NewShapeLine& prior);
 
-/// The same of the head, whose shapes are of about one size: those of a load that were new, in the
-/// order in which they were met, and what they took.
+/// The same for the head, whose shapes have about one size: number of new shapes of a load, and
+/// their seconds. Observations are in the order in which the shapes were met.
 struct NewTargetsObservation {
     std::int64_t shapes = 0;
     double seconds = 0.0;
 };
-/// The first load tells what first ones take more than the later ones do in the mean; without any
-/// of either `prior`.
+/// Fits HostCosts::new_targets: `first` is what the first load took beyond the mean of later ones.
+/// `prior` stays without a first or without later loads.
 NewShapeLine fit_new_targets(std::span<const NewTargetsObservation> observations,
                              const NewShapeLine& prior);
 

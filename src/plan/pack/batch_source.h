@@ -12,19 +12,19 @@
 
 namespace loratrain {
 
-/// Global batches of one adapter: epoch order from the adapter's seed (shuffled when the dataset
-/// says so) of its groups of samples, of which global_batch_size make a batch; batches do not cross
-/// epochs, the last of an epoch may be smaller (as HF). Holds the order of the epoch it was asked
-/// for last.
+/// Global batches of one adapter: global_batch_size groups of samples at a time, in epoch order by
+/// the adapter's seed (shuffled if the dataset says so). Batches do not cross epochs; the last one
+/// of an epoch may be smaller, as in Hugging Face's Trainer. It holds the order of one epoch at a
+/// time.
 class BatchSource {
   public:
-    /// All but `adapter` are kept by reference.
+    /// `job`, `plan` and `orders` outlive it.
     BatchSource(const Job& job, const Plan& plan, AdapterId adapter, SampleOrders& orders);
 
-    /// Positions in the dataset of global batch (adapter, step).
+    /// Places in the dataset of the samples of global batch (adapter, step).
     std::vector<std::int32_t> samples(std::int32_t step);
 
-    /// Global batch (adapter, step) for packing; of its groups at most the first `most_groups`.
+    /// Global batch (adapter, step) for packing: at most its first `most_groups` groups.
     PendingBatch batch(std::int32_t step, std::span<const DatasetInfo> datasets,
                        std::size_t most_groups = std::numeric_limits<std::size_t>::max());
 
@@ -38,14 +38,14 @@ class BatchSource {
     SampleOrder order_;
 };
 
-/// How much of a job's beginning is looked at.
+/// How much of a job's beginning counts.
 struct StartLimits {
     std::int32_t rounds = 32;
-    std::size_t samples = 16384;  ///< the round that reaches them is the last
+    std::size_t samples = 16384;  ///< the round that reaches this number is the last
 };
 
-/// The first rounds of a job in which `adapters` train; of a batch at most the first
-/// samples / adapters groups. Shorter ones end earlier, as their steps do.
+/// The first rounds of a job in which `adapters` train, with at most the first samples / adapters
+/// groups of each batch. An adapter with fewer steps ends earlier.
 std::vector<Round> rounds_at_start(const Job& job, const Plan& plan,
                                    std::span<const DatasetInfo> datasets,
                                    std::vector<AdapterId> adapters, const StartLimits& limits);

@@ -10,11 +10,10 @@
 
 namespace loratrain {
 
-/// A block of rounds in flat form, as the packing algorithms use it.
 /// An item is what packing moves: a group of samples (AdapterPlan::group_samples).
 struct BlockItem {
     std::int32_t batch = 0;    ///< index into BlockItems::batches
-    std::int32_t place = 0;    ///< of its first sample in the batch
+    std::int32_t place = 0;    ///< its first sample in the batch
     std::int32_t samples = 1;  ///< neighbours in the batch
     std::int64_t tokens = 0;
     double squares = 0.0;  ///< sum of its samples' AttentionSpan::squares()
@@ -25,11 +24,12 @@ struct BlockItem {
 struct BlockBatch {
     AdapterId adapter{};
     std::int32_t round = 0;
-    std::int32_t previous = -1;  ///< batch of the same adapter before this one
+    std::int32_t previous = -1;  ///< the adapter's batch before this one; -1 = none
     std::int32_t first_item = 0;
     std::int32_t item_count = 0;
 };
 
+/// A packing block in flat form, as the packing algorithms use it.
 struct BlockItems {
     std::vector<BlockBatch> batches;  ///< round by round, in the round's order
     std::vector<BlockItem> items;     ///< batch by batch
@@ -45,12 +45,13 @@ struct BlockItems {
 
 BlockItems block_items(const PackRules& rules, std::span<const Round> rounds);
 
-/// The pipeline's work when the bins (of items, in training order) are done `repeats` times in a
-/// row; repeated to see the steady state of a long run in a short block.
+/// The pipeline's load if the bins (of items, in training order) are computed `repeats` times in a
+/// row. Repetition shows the steady state of a long run in a short block.
 PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                            int repeats = 1);
 
-/// The same of bins done once, those before `from` and the last `alike` ones as in another load.
+/// The load of bins computed once, of which the first `from` and the last `alike` are as in
+/// `before`.
 PipelineLoad changed_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                           const PipelineLoad& before, std::size_t from, std::size_t alike);
 

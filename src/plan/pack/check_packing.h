@@ -9,18 +9,21 @@
 
 namespace loratrain {
 
-/// What is wrong with the packing of a block, in words; empty = nothing. Shares no code with the
-/// packing. Checks: every sample of the rounds exactly once and no other, under its adapter and
-/// step, with at least its tokens; groups of samples in one microbatch each; no microbatch empty or
-/// above `capacity` tokens; one segment per adapter, none empty, samples in batch order; every
-/// segment of (a, j) in an earlier microbatch than all of (a, j + 1).
+/// Checks the packing of a block and returns what is wrong (empty = nothing). It shares no code
+/// with the packing:
+/// - every sample of the rounds is there exactly once, under its adapter and step, with at least
+/// its
+///   tokens, and no other sample is;
+/// - each group of samples is in one microbatch;
+/// - no microbatch is empty or above `capacity` tokens;
+/// - a microbatch has at most one segment per adapter, none empty, samples in batch order;
+/// - every segment of (a, j) is in an earlier microbatch than all of (a, j + 1).
 std::vector<std::string> check_packing(std::int64_t capacity, std::span<const Round> rounds,
                                        std::span<const Microbatch> microbatches);
 
-/// Undoes merges across rounds until check_packing has nothing to say about the order of steps:
-/// first the microbatches that mix rounds and hold an adapter out of order are split into one per
-/// round, then all that mix rounds; the result is sorted by round. Contents other than the order
-/// are not changed: a missing or doubled sample stays one.
+/// Splits microbatches by round until the order of steps is right for check_packing(): first those
+/// that mix rounds and hold an adapter out of order, then all that mix rounds. Sorts the result by
+/// round. A missing or doubled sample stays missing or doubled.
 std::vector<Microbatch> repair_packing(std::int64_t capacity, std::span<const Round> rounds,
                                        std::vector<Microbatch> microbatches);
 

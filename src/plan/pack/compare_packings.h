@@ -10,9 +10,9 @@
 
 namespace loratrain {
 
-/// A variant and what came of it.
+/// A variant and its result.
 struct TriedPacking {
-    /// Of a packing that was found not to matter before all of it was simulated.
+    /// Makespan of a packing that was given up before all of it was simulated.
     static constexpr std::int64_t too_long = std::numeric_limits<std::int64_t>::max();
 
     PackVariant variant;
@@ -26,24 +26,24 @@ struct Relevance {
     double factor = 1.0;
 };
 
-/// Beyond so many stages simulations take long, and less is compared.
+/// With more stages than this simulations take long, and fewer packings are compared.
 inline constexpr std::size_t many_stages = 16;
 
-/// Packs the block by every variant and simulates it done `repeats` times in a row. Filled ones
-/// come last: only those that are not far behind before they are merged, of many_stages the fastest
-/// four. Those whose
-/// makespan does not matter may get too_long instead: they are given up as soon as bounds show it
-/// (LeastTime, pipeline_bound()). Uses rules.threads; what matters does not depend on them.
+/// Packs the block by every variant and simulates it, computed `repeats` times in a row. Filled
+/// variants come last, and only those that are not far behind before their portions are merged;
+/// with many_stages the fastest four. A makespan that does not matter may become too_long: a
+/// packing is given up as soon as bounds show it (LeastTime, pipeline_bound()). Uses rules.threads;
+/// makespans that matter do not depend on them.
 void compare_packings(const PackRules& rules, const BlockItems& block, int repeats,
                       const Relevance& relevance, std::vector<TriedPacking>& tried);
 
-/// What a block takes at least in so many microbatches, however they are packed.
+/// Lower bound of a block's time for a given number of microbatches, however they are packed.
 class LeastTime {
   public:
     LeastTime(const PackRules& rules, const BlockItems& block);
 
-    /// Of a stage that never waits, the largest: what its rows take, and for every microbatch what
-    /// takes no rows. Not above pipeline_time() of the bins; nanoseconds.
+    /// Nanoseconds, the largest of all stages: the stage's rows, and the fixed costs of `bins`
+    /// microbatches, without waiting. Not above pipeline_time() of the bins.
     std::int64_t in(std::int64_t bins) const;
 
   private:
@@ -54,7 +54,7 @@ class LeastTime {
     std::vector<Stage> stages_;  ///< nanoseconds
 };
 
-/// Microbatches of at most so much cost that the block takes at least, but those of one item.
+/// Fewest microbatches of at most `most_cost` that the block needs; single items may cost more.
 std::int64_t least_microbatches(const BlockItems& block, std::int64_t most_cost);
 
 }  // namespace loratrain

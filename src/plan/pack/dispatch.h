@@ -10,40 +10,39 @@
 
 namespace loratrain {
 
-/// Which replica computes which samples of a round: per replica, in the order of `replicas`, the
-/// batches that it has samples of, adapters ascending and samples in batch order. Every group of
-/// samples goes whole to one replica whose `capacity` holds it; Error where none does. Depends on
-/// the arguments alone.
+/// Deals the samples of a round to replicas. Result: per replica, in the order of `replicas`, its
+/// parts of batches, adapters ascending, samples in batch order. A group of samples goes whole to a
+/// replica whose `capacity` holds it; Error if none does. Depends on the arguments only.
 ///
-/// - balanced (LobRA section 4.3): greedily (LPT), groups of samples, the longest first, each to
-///   the replica that would end first with it, where a replica ends after the filling of its
-///   pipeline and its samples' time on its slowest stage (dispatch_seconds); of those that end
-///   within a tenth of the group's time to the one with the fewest groups of its batch. With
-///   replicas of several kinds also by MILP (dispatch_milp(); 50 nodes: what it finds must not
-///   depend on time): how many groups of each length bucket a kind gets, those of the shortest 30%
-///   of the tokens in any shares; within its kind a long group goes where it ends first, a short
-///   one among all. Taken is what ends first. Which replicas have samples of a batch does not
-///   matter, as all ranks sum all gradients.
-/// - length: the same, but only among those that take the fewest rank-seconds for the group.
-/// - uniform: groups in turn, whatever their lengths; all replicas hold the longest.
+/// - balanced (LobRA section 4.3): greedy (LPT). Groups, longest first, go to the replica that
+/// would
+///   end first. Its end: filling_seconds() plus dispatch_seconds() of its samples. Among replicas
+///   that end within a tenth of the group's time, the one with the fewest groups of the batch.
+///   With several kinds of replicas also by dispatch_milp() (50 nodes, so that it does not depend
+///   on time): it says how many groups of each length bucket a kind gets, for the shortest 30% of
+///   the tokens in fractions; then long groups go where they end first in their kind, short ones
+///   among all. The result that ends first counts. All ranks sum all gradients, so it does not
+///   matter which replicas have samples of a batch.
+/// - length: as balanced, among the replicas that take the fewest rank-seconds for the group.
+/// - uniform: groups in turn, whatever their lengths; every replica holds the longest.
 std::vector<Round> dispatch(std::span<const PackRules> replicas, const Round& round,
                             DispatchRule rule);
 
-/// What one microbatch after another of these samples takes on the slowest stage of a replica: the
-/// fixed costs of a microbatch count by the share of `capacity` that they take.
+/// Seconds of these samples on the slowest stage of a replica, one microbatch after another. A
+/// microbatch's fixed costs count by the share of `capacity` that the samples use.
 double dispatch_seconds(const PackRules& replica, std::span<const SampleRef> samples);
 
-/// Before the last stage of a pipeline has its first full microbatch.
+/// Seconds until the last stage of a pipeline has its first full microbatch.
 double filling_seconds(const PackRules& replica);
 
 /// Replicas that are alike.
 struct ReplicaKind {
     std::int32_t replicas = 0;
-    double filling = 0.0;         ///< seconds before its last stage has something to do
-    std::vector<double> seconds;  ///< of a sample of each bucket that it holds, the shortest ones
+    double filling = 0.0;         ///< filling_seconds()
+    std::vector<double> seconds;  ///< per bucket that it holds, shortest first: of one sample
 };
 
-/// Samples per length bucket, the shortest first, and who may compute them.
+/// Samples per length bucket, shortest first, and the replicas that may compute them.
 struct DispatchTask {
     std::vector<double> samples;
     std::vector<ReplicaKind> kinds;
@@ -53,9 +52,8 @@ struct DispatchTask {
 /// times in units of `unit` seconds, which keeps its numbers near 1:
 ///   min z with sum_i d_ij = samples_j, d_ij = 0 where i does not hold j,
 ///   sum_j seconds_ij d_ij / replicas_i + filling_i <= z.
-/// Column 0 is z; d_ij stand behind it kind by kind, as many as the kind holds buckets; kinds
-/// without replicas have none. Samples go whole from bucket `first_whole` on, shorter ones in any
-/// shares.
+/// Column 0 is z; then come d_ij kind by kind, one per bucket that the kind holds; kinds without
+/// replicas have none. d_ij are whole numbers from bucket `first_whole` on.
 Milp dispatch_milp(const DispatchTask& task, double unit, std::size_t first_whole);
 
 }  // namespace loratrain

@@ -7,7 +7,7 @@
 
 namespace loratrain {
 
-/// What was chosen and how it compares, for reports.
+/// The chosen packing and its predicted time.
 struct BalancedPacking {
     Bins bins;
     PackVariant variant;
@@ -15,14 +15,15 @@ struct BalancedPacking {
     int repeats = 1;
 };
 
-/// The packing of least simulated time (fewest microbatches within 0.3% of it) among variants:
-/// numbers of groups from one to one for each adapter (at most twice the stages, or 8), and per
-/// number of groups filled microbatches, evened ones and streams of several targets. Rough
-/// comparison over the block's first rounds (of large rounds the first samples of every batch), the
-/// best few over the whole block, then targets around the best. Simulated times are those of the
-/// block done several times in a row where it is short, since blocks follow each other without
-/// draining the pipeline. Filling by MILP (packing `milp`, with a solver) is tried where greedy
-/// filling came near the best.
+/// Policy `balanced`: the packing of least simulated time among the variants of pack_variants.h;
+/// within 0.3% of it, the one with the fewest microbatches.
+/// - Variants: from one group of adapters to one per adapter (at most twice the stages, or 8); for
+///   each number of groups filled, evened and streamed microbatches of several targets.
+/// - Search: a rough comparison over the block's first rounds (of large rounds the first samples of
+///   every batch), then the best few over the whole block, then targets around the best.
+/// - Blocks follow each other without draining the pipeline, so a short block is simulated several
+///   times in a row.
+/// - Filling by MILP (packing `milp`, with a solver) is tried if greedy filling is near the best.
 BalancedPacking pack_balanced_block(const PackRules& rules, const BlockItems& block);
 
 }  // namespace loratrain

@@ -8,53 +8,52 @@
 
 namespace loratrain {
 
-/// The ways in which policy `balanced` can pack a block; pack_balanced.h chooses among them.
+/// The ways to pack a block; pack_balanced.h chooses among them for policy `balanced`.
 
-/// Batches packed together, in training order: group by group in every round.
+/// Batches that are packed together. Portions are in training order: group by group in every round.
 struct Portion {
     std::vector<std::int32_t> batches;
     std::vector<std::int32_t> items;
 };
 
-/// `groups` (1 <= groups <= adapters) groups of adapters by head-tail pairing of their mean sample
-/// lengths in the block (LoRAFusion section 5.2): sorted by length and dealt to and fro, so that
-/// adapters of long samples meet those of short ones. Groups take turns in the order of their first
-/// adapter, so that the next batch of an adapter is as far away as possible.
+/// The portions of `groups` groups of adapters (1 <= groups <= adapters). Groups are made by
+/// head-tail pairing (LoRAFusion section 5.2): adapters are sorted by their mean sample length in
+/// the block and dealt to and fro, so that long samples meet short ones. Groups take turns in the
+/// order of their first adapter, so that an adapter's next batch is as far away as possible.
 std::vector<Portion> portions(const BlockItems& block, std::int32_t groups);
 
-/// Every portion in as few microbatches as possible: pack_greedy or pack_fewest, on `threads`
-/// threads.
+/// Every portion in as few microbatches as possible, by pack_greedy or pack_fewest, on
+/// rules.threads threads.
 std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion>& portions,
                               const PackRules& rules, bool milp);
 
-/// Order of a portion's microbatches. peak: from small ones to the costliest in the middle and
-/// back, so that little time passes while the pipeline fills and drains for a lonely adapter.
+/// Order of a portion's microbatches by cost. peak: the costliest in the middle, so that the
+/// pipeline fills and drains quickly if an adapter trains alone.
 enum class BinOrder : std::uint8_t { falling, rising, peak };
 
-/// Every portion in microbatches of equal cost, as many as bring their cost nearest to `target`
-/// nanoseconds (more where capacity asks for it), by falling cost.
+/// Every portion in microbatches of equal cost, by falling cost. Their number brings the cost
+/// nearest to `target` nanoseconds; it is higher if capacity asks for it.
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
                               std::int64_t target);
-/// Microbatches that pack_evened() makes at least.
+/// Lower bound of the number of microbatches of pack_evened().
 std::int64_t least_evened(const BlockItems& block, const std::vector<Portion>& portions,
                           std::int64_t target);
 
-/// All portions as one stream cut into microbatches of about `target` nanoseconds: what is left
-/// of a portion shares a microbatch with samples of the following ones, chosen so that the sum
-/// comes nearest to the target. An adapter's next batch never joins a microbatch that holds its
-/// samples.
+/// All portions as one stream, cut into microbatches of about `target` nanoseconds. The rest of a
+/// portion shares a microbatch with samples of later portions, chosen so that the sum is nearest to
+/// the target. An adapter's next batch never joins a microbatch that has samples of the adapter.
 Bins pack_stream(const BlockItems& block, const std::vector<Portion>& portions,
                  std::int64_t target);
 
-/// The portions' microbatches one after another; those of a portion, which come by falling cost, in
-/// that order.
+/// The microbatches of all portions one after another. `packed` has each portion by falling cost;
+/// the result has it in `order`.
 Bins concatenate(const std::vector<Bins>& packed, BinOrder order = BinOrder::falling);
 
-/// LoRAFusion's merge pass: of two neighbouring portions, the later one's last (emptiest)
-/// microbatch is emptied into the earlier one's last, whole where capacity allows it, else its
-/// shortest samples first; an adapter's next batch never joins a microbatch with samples of it. A
-/// merge is kept when the block's simulated time does not grow (in very long blocks several are
-/// judged together).
+/// LoRAFusion's merge pass over neighbouring portions: the last (emptiest) microbatch of the later
+/// portion moves into the last one of the earlier portion, whole if capacity allows it, else its
+/// shortest samples first. An adapter's next batch never joins a microbatch that has samples of the
+/// adapter. A merge is kept if the block's simulated time does not grow; in very long blocks
+/// several merges are judged together.
 struct Merged {
     Bins bins;
     std::int32_t merges = 0;
@@ -66,7 +65,7 @@ Merged merge_portions(const PackRules& rules, const BlockItems& block,
 struct PackVariant {
     Filling filling = Filling::streamed;
     std::int32_t groups = 1;
-    std::int64_t target = 0;             ///< nanoseconds of a microbatch; evened and streamed only
+    std::int64_t target = 0;             ///< nanoseconds of a microbatch; evened, streamed
     BinOrder order = BinOrder::falling;  ///< evened only
 };
 
@@ -75,7 +74,7 @@ Bins pack_variant(const PackRules& rules, const BlockItems& block, const PackVar
 Bins pack_variant(const PackRules& rules, const BlockItems& block,
                   const std::vector<Portion>& parts, const PackVariant& variant);
 
-/// Packings of one adapter a microbatch, by the policies' rules (pack_microbatches.h).
+/// Packings with one adapter per microbatch, by the rules of pack_microbatches.h.
 
 Bins pack_sequential(const BlockItems& block);
 Bins pack_one_f_one_b(const BlockItems& block, std::int32_t stages);

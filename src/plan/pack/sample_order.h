@@ -13,26 +13,27 @@
 
 namespace loratrain {
 
-/// Order in which an epoch visits a dataset's samples, or groups of them: a Fisher-Yates
-/// permutation drawn from (seed, dataset name, epoch), or file order when `shuffle` is false.
+/// Order of a dataset's samples, or groups, in an epoch: a Fisher-Yates permutation drawn from
+/// (seed, dataset name, epoch); file order if `shuffle` is false.
 std::vector<std::int32_t> epoch_order(std::uint64_t seed, std::string_view dataset,
                                       std::int32_t epoch, std::int64_t samples, bool shuffle);
 
-/// The same of files that follow each other: of `files`, in groups, an epoch has so many as taken.
-/// Whole multiples of a file are all of it. The rest goes on where the epoch before left off, in an
-/// endless row of permutations of the file, drawn likewise from its number and how many there were
-/// before; so over epochs all of a file come alike. What an epoch has is then permuted.
+/// Order of an epoch over several files that follow each other; FileShare counts groups. An epoch
+/// has FileShare::taken groups of each file: whole multiples of the file, and a rest. The rest
+/// continues where the epoch before has ended, in an endless row of permutations of the file, drawn
+/// from its number and the number of permutations before; so all groups of a file are equally
+/// frequent over epochs. The whole epoch is then permuted.
 std::vector<std::int32_t> mixed_order(std::uint64_t seed, std::string_view dataset,
                                       std::int32_t epoch, std::span<const FileShare> files,
                                       bool shuffle);
 
 using SampleOrder = std::shared_ptr<const std::vector<std::int32_t>>;
 
-/// The epoch orders of a job's datasets, each made once for all adapters that hold it at the same
-/// time: those with the same seed, as is usual, visit a dataset in the same order. Of one thread.
+/// Epoch orders of a job's datasets. Adapters with the same seed visit a dataset in the same order,
+/// so each order is made once for all that hold it at a time. Not thread-safe.
 class SampleOrders {
   public:
-    /// epoch_order or mixed_order of the groups of dataset `id`, of which `plan` is.
+    /// epoch_order or mixed_order of the groups of dataset `id`, to which `plan` belongs.
     SampleOrder get(std::uint64_t seed, DatasetId id, const DatasetJob& dataset, std::int32_t epoch,
                     const AdapterPlan& plan);
 

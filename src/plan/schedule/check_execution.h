@@ -22,17 +22,17 @@
 
 namespace loratrain {
 
-/// A batch on one stage.
+/// Progress of a batch on one stage.
 struct BatchProgress {
-    std::int32_t passes_left = 0;   ///< backwards, of an evaluation forwards
-    bool partial_received = false;  ///< sums of the stages after
-    bool total_received = false;    ///< from the stage before
+    std::int32_t passes_left = 0;   ///< backwards; for an evaluation forwards
+    bool partial_received = false;  ///< sums of later stages are here
+    bool total_received = false;    ///< the total is here, from the stage before
     bool reduced = false;           ///< summed over the replicas
-    bool stepped = false;           ///< an evaluation: has had all its forwards
-    bool left = false;  ///< stepped before the newest window: nothing may name it any more
+    bool stepped = false;           ///< for an evaluation: all forwards are done
+    bool left = false;              ///< stepped before the newest window: no action may name it
 };
 
-/// A batch that not all stages have left behind.
+/// A batch that some stage still needs.
 struct BatchState {
     AdapterId adapter{};
     bool evaluation = false;
@@ -41,35 +41,35 @@ struct BatchState {
     std::vector<BatchProgress> stages;
 };
 
-/// How far the batches of a stream are on each stage, by the stream's numbers; for the checker
-/// (check_window.h). What all stages are done with leaves as the next window comes.
+/// Progress of a stream's batches on each stage, by the stream's numbers, for the checker
+/// (check_window.h). Batches that no stage needs are removed when the next window comes.
 class StreamBatches {
   public:
     explicit StreamBatches(std::size_t stages) : stages_(stages) {}
 
-    /// The next window; microbatches below `backwarded` have been backwarded on all stages.
+    /// Adds the next window. All stages have backwarded the microbatches below `backwarded`.
     void append(const Window& window, const SegmentBatches& batch_of, std::int32_t backwarded);
 
-    /// Null when the stage has left the batch behind.
+    /// Null if the stage does not need the batch any more.
     BatchProgress* progress(std::size_t stage, std::int32_t batch);
     const BatchProgress* progress(std::size_t stage, std::int32_t batch) const;
 
     bool is_stepped(std::size_t stage, std::int32_t batch) const;
-    /// The batch's squared gradients of this stage and those above are there.
+    /// True if the batch's squared gradients of this and all later stages are there.
     bool sum_complete(std::size_t stage, std::int32_t batch) const;
-    /// Its total over all stages is: the first stage adds its own sums to what came down, the
-    /// others are reported.
+    /// True if the total over all stages is there: the first stage computes it, the others receive
+    /// it.
     bool total_known(std::size_t stage, std::int32_t batch) const;
 
-    /// Null when all stages have left it behind.
+    /// Null if no stage needs the batch any more.
     const BatchState* find(std::int32_t batch) const;
     const std::map<std::int32_t, BatchState>& held() const { return batches_; }
 
-    /// Batches of a microbatch that is under way.
+    /// Batches of a microbatch in flight.
     const std::vector<std::int32_t>& batches_in(MicrobatchId id) const;
-    /// Whether a microbatch that is under way is one of evaluations.
+    /// True if a microbatch in flight is of evaluations.
     bool evaluates(MicrobatchId id) const;
-    /// Microbatches so far.
+    /// Number of microbatches so far.
     std::int32_t microbatches() const { return microbatches_.end(); }
 
     std::size_t size() const { return batches_.size() + microbatches_.size() + newest_.size(); }
@@ -86,10 +86,10 @@ class StreamBatches {
     std::int32_t next_ = 0;
     std::map<std::int32_t, BatchState> batches_;
     Numbered<OfMicrobatch> microbatches_;
-    std::map<AdapterId, std::int32_t> newest_;  ///< its last batch so far
+    std::map<AdapterId, std::int32_t> newest_;  ///< each adapter's last batch so far
 };
 
-/// What lies where; empty or the microbatch.
+/// Slots or buffers: the microbatch in each, or empty.
 using Places = std::vector<std::optional<std::int32_t>>;
 
 /// One stage while its action list is executed symbolically.
@@ -107,15 +107,15 @@ struct CheckedStage {
     std::optional<std::int32_t> output_gradient;  ///< received, not backwarded
     std::optional<std::int32_t> input_gradient;   ///< backwarded, not sent
     std::int32_t input_gradient_buffer = -1;
-    Places slots;      ///< from its input to its backward; evaluation: to its output's sending
+    Places slots;      ///< from input to backward; evaluation: to the sending of its output
     Places gradients;  ///< received, not backwarded
 };
 
-/// The stages of a stream; numbers are those of the stream.
+/// Symbolic execution of one replica's stages over a stream. All numbers are the stream's.
 class StreamExecution {
   public:
-    /// `name`: what findings about it begin with. `sums`: of all replicas, among whose stages its
-    /// own come behind `first_stage` others; outlives it.
+    /// `name`: findings begin with it. `sums`: shared by all replicas; outlives this.
+    /// `first_stage`: number of its first stage among those of all replicas.
     StreamExecution(const ReplicaView& view, std::string name, SharedSums& sums,
                     std::size_t first_stage)
         : view_(view),
@@ -131,7 +131,7 @@ class StreamExecution {
 
     void begin(const Window& window, const SegmentBatches& batch_of, Findings& findings);
 
-    /// As far as it comes without other replicas; whether that is any further.
+    /// Executes actions until all stages wait for other replicas. True if it has executed any.
     bool run();
 
     void end(const Window& window);
@@ -158,13 +158,13 @@ class StreamExecution {
     bool receive(std::size_t s, const Action& action, Sent& messages);
     void note_received(std::size_t s, const Action& action, std::int32_t b);
 
-    /// The neighbour that the message goes to or comes from.
+    /// The peer has to be the neighbour.
     void check_peer(std::size_t s, const Action& action);
 
-    /// Slot or buffer number `at` gets the action's microbatch; what was there must be done with.
+    /// Slot or buffer number `at` gets the action's microbatch. It has to be free.
     void take_place(std::size_t s, const Action& action, Places& places, std::int32_t at,
                     const char* what);
-    /// It must be there.
+    /// Slot or buffer number `at` has to hold the action's microbatch.
     void check_place(std::size_t s, const Action& action, const Places& places, std::int32_t at,
                      const char* what);
     static void empty_place(Places& places, std::int32_t at);
@@ -180,21 +180,21 @@ class StreamExecution {
     void forward(std::size_t s, const Action& action);
     bool evaluates(const Action& action) const { return batches_.evaluates(action.microbatch); }
 
-    /// An evaluation is over with its last forward: its adapter's next batch may come.
+    /// Ends an evaluation with its last forward: the adapter's next batch may come.
     void note_evaluated(std::size_t s, std::int32_t b);
 
-    /// They count as backwarded once they, and all that was before them, are over.
+    /// Evaluations count as backwarded once they, and all microbatches before them, are over.
     void pass_evaluations(CheckedStage& stage) const;
 
-    /// Weights seen by a forward of batch b: all steps before it done, its own not yet.
+    /// A forward of batch b has to see weights after all earlier steps and before its own.
     void check_fresh(std::size_t s, const Action& action, std::int32_t b);
     void backward(std::size_t s, const Action& action);
 
-    /// For other stages to reduce the batch too.
+    /// True if the stage waits until all stages have reduced the batch.
     bool waits_for_sum(std::size_t s, const Action& action) const;
     void step(std::size_t s, const Action& action);
 
-    /// The adapter's gradients of the batch before must be gone.
+    /// The adapter's batch before has to be stepped.
     void reduce(std::size_t s, const Action& action);
     void check_ends(std::size_t s);
     void check_drained(std::size_t s);

@@ -9,7 +9,8 @@
 
 namespace loratrain {
 
-/// Executes all stages' action lists symbolically and returns what is wrong (empty = accepted):
+/// Executes the action lists of all stages symbolically and returns what is wrong (empty =
+/// accepted):
 /// - deadlock: every list runs to its end with in-order channels between neighbours, receives
 ///   matching sends in microbatch and `carried`;
 /// - staleness: at every stage, step (a, j) precedes every forward of (a, j+1) and follows every
@@ -25,10 +26,9 @@ namespace loratrain {
 ///   at 0 where it goes by segment; where columns last, all adapters' lie side by side and segments
 ///   have them;
 /// - peak in flight per stage equals peak_in_flight;
-/// - an activation slot is taken, by the input's receive or on the first stage by forward, only
-/// when
-///   the microbatch in it is done with (backwarded, or evaluated and sent on), and all actions of a
-///   microbatch name the same slot; likewise message buffers;
+/// - an activation slot is taken (by the input's receive, on the first stage by forward) only after
+///   its last microbatch was backwarded, or evaluated and sent on; all actions of a microbatch name
+///   the same slot; likewise message buffers;
 /// - the peer of a message is the neighbour's rank;
 /// - what is computed is sent in the same window, and no action names a batch that its stage has
 ///   stepped in a window before: finished batches and microbatches may be forgotten then.
@@ -39,13 +39,13 @@ namespace loratrain {
 ///   to be reduced by the end of the window is (check_joint.h);
 /// - a batch is reduced once, behind all its backwards, behind the step of the adapter's batch
 ///   before and before its own step; no messages carry sums.
-/// For a window that begins and drains.
+/// The window begins and drains.
 std::vector<std::string> check_window(const Job& job, const Plan& plan, const JointWindow& joint);
-/// Of a plan with one replica.
+/// The same for a plan with one replica.
 std::vector<std::string> check_window(const Job& job, const Plan& plan, const Window& window);
 
-/// The same for the windows of a stream, given one after the other: what waits for a later window
-/// is accepted until the one that drains, all else at once.
+/// The same checks for a stream, window by window. Actions may wait for later windows until one
+/// drains; everything else is checked at once.
 class StreamChecker {
   public:
     StreamChecker(const Job& job, const Plan& plan);  ///< kept by reference
@@ -55,7 +55,7 @@ class StreamChecker {
 
     std::vector<std::string> check(const JointWindow& joint);
 
-    /// Batches and microbatches that it keeps, and one number per adapter.
+    /// Number of batches, microbatches and adapters that it keeps in memory.
     std::size_t size() const;
 
   private:

@@ -13,7 +13,7 @@
 
 namespace loratrain {
 
-/// A group of samples (AdapterPlan::group_samples) waiting for its microbatch.
+/// A group of samples (AdapterPlan::group_samples) to be packed.
 struct PackItem {
     AdapterId adapter{};
     std::int32_t step = 0;
@@ -21,82 +21,83 @@ struct PackItem {
     std::int64_t tokens() const;
 };
 
-/// Microbatches of about equal tokens, none above `capacity`, at least min(items, at_least) of them
-/// and not fewer than first-fit needs: longest item first into the lightest microbatch (LPT),
-/// with more microbatches until they fit. Every item must fit into `capacity` alone; items of one
-/// adapter are adjacent and belong to one step. Segments and samples inside a microbatch keep the
-/// order of the items; microbatches are numbered by their first item.
+/// Packs items into microbatches of about equal tokens, for evaluations (training:
+/// plan/pack/pack_microbatches.h). LPT: the longest item first, into the lightest microbatch, with
+/// more microbatches until none exceeds `capacity`; at least min(items, at_least) of them, and not
+/// fewer than first-fit needs. Every item has to fit into `capacity` alone; items of one adapter
+/// are adjacent and belong to one step. Segments and samples keep the order of the items;
+/// microbatches are ordered by their first item.
 std::vector<Microbatch> pack_items(std::span<const PackItem> items, std::int64_t capacity,
                                    std::int64_t at_least);
 
-/// An evaluation of an adapter whose dataset has eval samples, after so many of its steps.
+/// An evaluation of an adapter whose dataset has eval samples, after `step` of its steps.
 struct DueEvaluation {
     AdapterId adapter{};
     std::int32_t step = 0;
     std::int32_t round = 0;
 };
 
-/// Of those that train then: eval.every_steps is due before the round.
+/// True if all adapters that train are evaluated before the round (eval.every_steps).
 bool all_are_evaluated(const Job& job, std::int32_t round);
 
 bool has_eval_samples(const Job& job, std::span<const DatasetInfo> datasets, AdapterId adapter);
 
-/// The datasets with no more eval samples than the first `most`, in whole groups, and no others.
+/// The datasets with their first `most` eval samples only, in whole groups.
 std::vector<DatasetInfo> first_eval_samples(std::span<const DatasetInfo> datasets,
                                             std::int64_t most);
 
-/// The datasets with all samples as eval samples: those to train on, then those to evaluate.
+/// The datasets with all samples as eval samples: first the training ones, then the eval ones.
 std::vector<DatasetInfo> all_samples_as_eval(std::span<const DatasetInfo> datasets);
 
-/// Its batch, but for its microbatches.
+/// The batch of an evaluation, without its microbatches.
 BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets,
                            const DueEvaluation& due);
 
-/// All eval samples of the adapter, as a batch to be packed.
+/// All eval samples of the adapter, as a batch to pack.
 PendingBatch evaluation_samples(const Job& job, const Plan& plan,
                                 std::span<const DatasetInfo> datasets, const DueEvaluation& due);
 
-/// Microbatches of evaluations that are packed together, at least `at_least` where there are as
-/// many samples.
+/// Microbatches of evaluations that are packed together; at least `at_least` if there are as many
+/// samples.
 std::vector<Microbatch> evaluation_microbatches(const Round& samples, std::int64_t capacity,
                                                 std::int64_t at_least);
 
-/// Appends microbatches of the window's batches from `first_batch` on and notes where those lie,
-/// and as padding the rows that they train; the microbatches' columns as well.
+/// Appends microbatches of the window's batches from `first_batch` on. Fills the batches' places
+/// and padding, and the microbatches' LoRA columns.
 void append_microbatches(const Job& job, const ReplicaView& view, std::size_t first_batch,
                          std::vector<Microbatch> microbatches, Window& window);
 
-/// What a stream evaluates, and behind what (ScheduleStream): adapters before their first step,
-/// where they end, and all of them every eval.every_steps rounds; trials that come to rungs. Adds
-/// their batches and microbatches to a window.
+/// Evaluations of a stream (ScheduleStream): adapters before their first step, at their end, and
+/// all of them every eval.every_steps rounds; trials at rungs. Adds their batches and microbatches
+/// to a window.
 class StreamEvaluations {
   public:
-    /// Of the stream; all outlive it.
+    /// What it needs of the stream. All outlive it.
     struct Stream {
         const Job& job;
         const Plan& plan;
         const std::span<const DatasetInfo>& datasets;
-        const Progress& progress;                   ///< what it has scheduled
-        std::span<const PackRules> dispatch_rules;  ///< of the replicas
+        const Progress& progress;                   ///< rounds and steps scheduled so far
+        std::span<const PackRules> dispatch_rules;  ///< per replica
     };
 
     explicit StreamEvaluations(const Stream& stream);
 
-    /// Where it has eval samples, it is evaluated before the next block.
+    /// The adapter, if it has eval samples, is evaluated before the next block.
     void add_coming(AdapterId adapter);
-    /// Behind it.
+    /// The adapter, if it has eval samples, is evaluated after the next block.
     void add_going(AdapterId adapter);
     bool any_come_or_go() const { return !coming_.empty() || !going_.empty(); }
-    /// Whose evaluations at its end the next window's end waits for, besides those at rungs.
+    /// The end of the next window waits for evaluations of these adapters, and for those at rungs.
     void await(std::vector<AdapterId> adapters) { awaited_ = std::move(adapters); }
 
-    /// Adds evaluations of those that come; rounds follow where there are any.
+    /// Adds evaluations of coming adapters. Rounds have to follow if there are any.
     void begin_window(JointWindow& joint);
-    /// Adds what is due behind a block, of the window's batches from `first_batch` on.
+    /// Adds evaluations that are due after a block: the window's batches from `first_batch` on.
     void evaluate_behind_block(std::size_t first_batch, JointWindow& joint);
-    /// Adds evaluations of those that go.
+    /// Adds evaluations of adapters that go.
     void evaluate_going(JointWindow& joint);
-    /// Of each replica: microbatches of the stream up to the last evaluation that is awaited.
+    /// Per replica: microbatches of the stream up to the last evaluation that is awaited.
     std::vector<std::int32_t> end_window(const JointWindow& joint);
 
   private:
@@ -115,7 +116,7 @@ class StreamEvaluations {
     std::vector<AdapterId> coming_;
     std::vector<AdapterId> going_;
     std::vector<AdapterId> awaited_;
-    std::vector<AdapterId> at_rungs_;  ///< behind the last block
+    std::vector<AdapterId> at_rungs_;  ///< trials at rungs after the last block
 };
 
 }  // namespace loratrain

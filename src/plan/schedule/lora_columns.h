@@ -7,10 +7,10 @@
 namespace loratrain {
 
 /// LoRA columns of a microbatch with these segments (design.md "One augmented matrix"):
-/// - on CUDA, where the columns of all the job's adapters side by side are at most pad_columns and
-///   free_columns, each adapter's are the same in every microbatch: the pads of weight matrices
-///   hold for microbatches of other adapters too, until one of them is stepped;
-/// - else those of the segments side by side, where they are at most pad_columns;
+/// - on CUDA, if the columns of all adapters of the job together are at most pad_columns and
+///   free_columns: each adapter has the same columns in every microbatch, so that the pads of
+///   weight matrices stay valid until one of the adapters is stepped;
+/// - else, if the columns of the segments together are at most pad_columns: side by side;
 /// - else the microbatch goes by segment, each from column 0.
 LoraColumns lora_columns(const Job& job, const ReplicaView& view,
                          std::span<const Segment> segments);

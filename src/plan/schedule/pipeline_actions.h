@@ -12,30 +12,29 @@
 
 namespace loratrain {
 
-/// The order in which each stage computes a stream of windows: list scheduling (list_schedule.h)
-/// with the times of costs_of(), where the first stage holds a microbatch back until the previous
-/// batch of each of its adapters is over.
-/// Results of the training do not depend on the order.
+/// The order in which each stage computes a stream of windows, by list scheduling (list_schedule.h)
+/// with the times of costs_of(). The first stage holds a microbatch back until the previous batch
+/// of each of its adapters is over. Training results do not depend on the order.
 class PipelineOrder {
   public:
-    /// `plan` is kept by reference.
+    /// `view` refers to the plan, which outlives it.
     explicit PipelineOrder(const ReplicaView& view);
     PipelineOrder(const PipelineOrder&) = delete;
     PipelineOrder& operator=(const PipelineOrder&) = delete;
 
-    /// More of the schedule: batches and microbatches of the stream's next window. `over_after`:
-    /// per batch, backwards on the first stage that end it.
+    /// Adds the batches and microbatches of the stream's next window. `over_after`: per batch, the
+    /// number of backwards on the first stage after which it is over.
     void add(const Window& window, std::span<const std::int32_t> over_after);
 
-    /// What starts from where the last call ended up to the first stage's last known forward, and
-    /// to its first `least_backwards` backwards and the last one's first `least_forwards` forwards.
-    /// With `to_the_end` everything.
+    /// Everything that starts after the last call, up to the first stage's last known forward, its
+    /// first `least_backwards` backwards and the last stage's first `least_forwards` forwards. With
+    /// `to_the_end` everything.
     ComputeOrder advance(bool to_the_end, std::int32_t least_backwards = 0,
                          std::int32_t least_forwards = 0);
 
-    /// Microbatches below this number have ended everywhere: nothing is kept of them.
+    /// Microbatches below this number have ended on all stages and are forgotten.
     std::int32_t ended() const { return load_.first; }
-    /// Microbatches kept.
+    /// Number of microbatches kept.
     std::size_t size() const { return load_.required.size(); }
 
     /// Most microbatches in flight so far, per stage.
@@ -51,73 +50,72 @@ class PipelineOrder {
 class StageActions;
 
 /// Fills actions and peak_in_flight of a stream's windows from their batches and microbatches, with
-/// all that the runtime needs: slots, buffers and peers. Keeps nothing of microbatches that have
-/// ended on every stage.
+/// slots, buffers and peers. Forgets microbatches that have ended on every stage.
 ///
 /// Receives stand directly before their use, sends directly after what they send was produced.
 /// Gradient norms travel without a bubble (design.md "Gradient norms ride on messages"):
 /// - partial sums of (a, j) ride down with the messages of its last backward;
 /// - the total rides up with the first microbatch of a's evaluation or of (a, j+1); every stage
 ///   steps (a, j) right before that forward, stages above the first right after its recv_forward;
-/// - the total of an adapter's last batch, without an evaluation behind it, rides up with the first
-///   microbatch of whatever batch that cannot begin before the last backward has come back, or
-///   where it is the last by order (end()), the first of the next window if that is later;
-/// - what is left where the stream drains is stepped on the first stage, then goes up with one
-///   recv_norms / send_norms per boundary, each stage passing it on before its own steps.
+/// - the total of an adapter's last batch without an evaluation after it rides up with the first
+///   microbatch of any batch that cannot begin before the last backward has come back; for a batch
+///   that is the last by order (end()), not before the next window;
+/// - at the end of the stream all batches left are stepped on the first stage; then their totals go
+///   up with one recv_norms / send_norms per boundary, and each stage passes them on before its own
+///   steps.
 ///
-/// A window's lists end where the first stage has begun its last forward, or later where the last
-/// stage is to have ended some; the next window goes on there, so that nothing waits at a boundary.
+/// A window's lists end when the first stage has begun its last forward, or later if the last stage
+/// has to end some forwards. The next window continues there, so that nothing waits at a boundary.
 ///
-/// One of several replicas sends no sums. Its stages begin to reduce a batch, in the order of
-/// JointWindow::reductions, directly behind its last backward there; one that has no samples of it
-/// as soon as the adapter's former batch is stepped, so that nobody waits for what it adds nothing
-/// to, at the latest with the next of the round that it has. They step it as late as they can, for
-/// the sum is under way meanwhile: before the first forward of the adapter's next batch or of its
-/// evaluation, at the latest before its next batch, or one behind it in the order, is reduced. So
-/// nothing of a window's last round is stepped in it but before an evaluation, as other replicas
-/// may be behind; what an evaluation waits for is reduced in its window on all of them.
+/// With several replicas no message carries sums.
+/// - Reduce: a stage reduces batches in the order of JointWindow::reductions, directly after the
+///   batch's last backward there. A stage without samples of the batch reduces it as soon as the
+///   adapter's former batch is stepped, so that nobody waits for it; at the latest with its next
+///   batch of the round.
+/// - Step: a stage steps a batch as late as possible, since the sum travels meanwhile: before the
+///   first forward of the adapter's next batch or of its evaluation; at the latest before the
+///   adapter's next batch, or a later one in the order, is reduced.
+/// - So no batch of a window's last round is stepped in the window, except before an evaluation:
+///   other replicas may be behind. All replicas reduce what an evaluation waits for in its window.
 ///
-/// Free of deadlock as long as forward sends never wait (a slot keeps its output until the backward
-/// has come back) and at least one gradient send may be under way; with few send buffers in both
-/// directions two neighbours can wait for each other.
+/// There is no deadlock if forward sends never wait (a slot keeps its output until the backward has
+/// come back) and at least one gradient send may be in flight. With few send buffers in both
+/// directions two neighbours could wait for each other.
 class PipelineActions {
   public:
     explicit PipelineActions(const ReplicaView& view);
 
-    /// `window`: the stream's next one; everything but actions and peaks is filled. `reductions`:
-    /// JointWindow's. `least_forwards`: microbatches of the stream whose forwards the last stage
-    /// ends in it. `awaits`: an evaluation is awaited; of several replicas all step what is
-    /// evaluated in it, also those that have no share of the evaluation.
+    /// Adds actions and peaks to the stream's next window, whose other members are filled.
+    /// `reductions`: JointWindow::reductions. `least_forwards`: the last stage ends the forwards of
+    /// so many microbatches of the stream in this window. `awaits`: an evaluation is awaited, so
+    /// all replicas step what is evaluated, also those without a share of the evaluation.
     void add_to(Window& window, std::span<const std::int32_t> reductions,
                 std::int32_t least_forwards = 0, bool awaits = false);
 
     /// The adapter's newest batch is its last, whatever its plan says.
     void end(AdapterId adapter);
-
-    std::size_t size() const;  ///< entries kept, those of adapters and of the order included
+    std::size_t size() const;  ///< number of entries kept
 
   private:
     using BatchList = std::vector<std::int32_t>;
 
-    /// A batch to be reduced, once microbatches below `after` are backwarded on a stage, where it
-    /// is not here already once what stands before `former` is stepped; behind the adapter's
-    /// evaluations before it, in microbatches below `evaluated`.
+    /// A batch that a stage has to reduce.
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
-        std::int32_t after = 0;
-        bool is_here = false;
-        std::int64_t former = 0;  ///< place in the stream behind the adapter's batch before
-        std::int32_t evaluated = 0;
+        std::int32_t after = 0;      ///< microbatches below this number have to be backwarded
+        bool is_here = false;        ///< this replica has samples of it
+        std::int64_t former = 0;     ///< else: reductions below this place have to be stepped
+        std::int32_t evaluated = 0;  ///< evaluations in microbatches below this one come first
     };
-    /// How far a stage is in the order of reductions.
+    /// A stage's progress in the order of reductions.
     struct StageSums {
-        std::int32_t ended = 0;      ///< behind the last microbatch backwarded
-        std::int32_t forwarded = 0;  ///< and forwarded
+        std::int32_t ended = 0;      ///< one past the last microbatch backwarded
+        std::int32_t forwarded = 0;  ///< one past the last microbatch forwarded
         std::int64_t reduced = 0;
         std::int64_t stepped = 0;
     };
-    /// A batch whose total nothing carries yet.
+    /// A batch whose total no message carries yet.
     struct Newest {
         std::int32_t batch = -1;
         std::int32_t last_microbatch = -1;
@@ -142,19 +140,19 @@ class PipelineActions {
     ReplicaView view_;
     bool joint_;  ///< one of several replicas
     PipelineOrder order_;
-    std::deque<Reduction> reductions_;  ///< not stepped on all stages yet
-    std::int64_t first_reduction_ = 0;  ///< place in the stream of the first of them
-    std::int32_t over_after_ = 0;       ///< of the last one so far
+    std::deque<Reduction> reductions_;  ///< some stage has not stepped them
+    std::int64_t first_reduction_ = 0;  ///< place of reductions_[0] in the stream
+    std::int32_t over_after_ = 0;       ///< of the last reduction so far
     std::vector<StageSums> sums_;       ///< per stage
-    /// Per microbatch: reductions of the stream that are stepped before its forward.
+    /// Per microbatch: reductions below this place are stepped before its forward.
     std::map<std::int32_t, std::int64_t> needs_;
-    std::map<AdapterId, std::int64_t> sum_of_newest_;  ///< place behind each adapter's last one
-    std::map<AdapterId, std::int32_t> evaluations_;  ///< behind the last microbatch of each's here
-    std::int64_t evaluated_ = 0;  ///< place behind the last one that an evaluation follows
+    std::map<AdapterId, std::int64_t> sum_of_newest_;  ///< one past the adapter's last reduction
+    std::map<AdapterId, std::int32_t> evaluations_;    ///< one past the last microbatch of its own
+    std::int64_t evaluated_ = 0;  ///< one past the last reduction that an evaluation follows
     std::vector<std::int32_t> backwarded_;    ///< per stage
     std::map<std::int32_t, BatchList> up_;    ///< per microbatch: totals with its forward
     std::map<std::int32_t, BatchList> down_;  ///< per microbatch: partial sums with its backward
-    std::map<AdapterId, Newest> newest_;      ///< of each adapter
+    std::map<AdapterId, Newest> newest_;      ///< per adapter
 };
 
 }  // namespace loratrain

@@ -11,25 +11,25 @@
 
 namespace loratrain {
 
-/// What one stage still has to do with of a stream, by the stream's numbers. What the stage is done
-/// with leaves as the next window comes, so a stream that never drains takes no more and more room;
-/// the checker proves that no later action names it (check_window.h).
+/// Batches and microbatches of a stream that one stage still needs, by the stream's numbers. Others
+/// are removed when the next window comes, so memory does not grow with the stream; the checker
+/// proves that no later action names them (check_window.h).
 class UnderWay {
   public:
-    /// The stream's next window; Error when it does not continue the one before.
+    /// Adds the stream's next window. Error if it does not continue the one before.
     void append(const Window& window);
-    /// The stage has performed it: a batch is done with its step, a microbatch with its backward,
-    /// an evaluation with its last forward, and its microbatches with a backward behind them.
+    /// The stage has performed the action. A batch is over with its step, a microbatch with its
+    /// backward; an evaluation with its last forward, and its microbatches with a later backward.
     void performed(const Action& action);
 
     const BatchPlan& batch(std::int32_t number) const;
-    /// The step of an adapter's newest batch, if the stage has still to take it.
+    /// Step of the adapter's newest batch, if the stage has not taken it.
     std::optional<std::int32_t> step_to_take(AdapterId adapter) const;
     /// Number of the batch that a segment of the microbatch belongs to.
     std::int32_t batch_of(const Microbatch& microbatch, const Segment& segment) const;
     const Microbatch& microbatch(MicrobatchId id) const { return microbatches_[number(id)]; }
 
-    /// Batches and microbatches held.
+    /// Number of batches and microbatches held.
     std::size_t size() const { return batches_.size() + microbatches_.size(); }
 
   private:

@@ -22,7 +22,7 @@ void fields(Archive& archive, Segment& segment) {
     archive("samples", segment.samples);
 }
 
-/// The lasting columns are the window's: here it is said that there are any.
+/// The window has the lasting columns; a microbatch has only whether there are any.
 template <class Archive>
 void fields(Archive& archive, LoraColumns& columns) {
     bool lasting = !columns.lasting.empty();

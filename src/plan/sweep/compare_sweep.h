@@ -13,12 +13,12 @@
 
 namespace loratrain {
 
-/// Trials one after another on `replicas` equal replicas (PLoRA, section 7.1), each alone: the
-/// longest first, to the replica that is free first. `alone`: seconds of a trial of each class.
+/// Seconds of all trials on `replicas` equal replicas, each trial alone (PLoRA, section 7.1): the
+/// longest first, on the replica that is free first. `alone`: per class, seconds of a trial.
 double alone_makespan(std::span<const double> alone, std::span<const std::int32_t> counts,
                       std::int32_t replicas);
 
-/// What a trial of each class takes alone in the replica, evaluations and export included.
+/// Per class: seconds of a trial alone in the replica, with evaluations and export.
 std::vector<double> alone_seconds_of_all(const SweepReplica& replica, const SweepRules& rules);
 
 struct BaselineTime {
@@ -28,41 +28,41 @@ struct BaselineTime {
     double seconds = 0.0;
 };
 
-/// Min-GPU: each trial alone on the fewest ranks that hold every one of them and the whole base: of
-/// which no layer streams. None where no trial fits.
+/// Baseline Min-GPU: each trial alone on the fewest ranks that hold every trial and the whole base,
+/// without streamed layers. None if no trial fits.
 std::optional<BaselineTime> min_gpu(const SweepTask& task, SweepShapes& shapes);
-/// Max-GPU: one trial after the other on all ranks, with as many lanes as can share the model.
+/// Baseline Max-GPU: one trial after the other on all ranks, with as many lanes as can share the
+/// model.
 std::optional<BaselineTime> max_gpu(const SweepTask& task, SweepShapes& shapes);
 
-/// What a step of eager PEFT takes on a GPU: for llama-3.1-8b on an H200
-///   max(3.0 ms a layer, 25 ms + 106 us a token)
-/// (measured at 512 to 8192 tokens and r = 16; below, the first term is extrapolated), the second
-/// by the model's parameters in matrix products, and by what a token's products take on the device.
-/// None without a GPU.
+/// Seconds of a step of eager PEFT on a GPU. For llama-3.1-8b on an H200
+///   max(3.0 ms per layer, 25 ms + 106 us per token),
+/// measured at 512 to 8192 tokens and r = 16; below, the first term is extrapolated. For other
+/// models and devices the second term is scaled by the parameters in matrix products and the
+/// device's seconds per token. None without a GPU.
 std::optional<double> eager_step_seconds(const ModelSpec& model, const Cluster& cluster,
                                          double tokens);
 
-/// Eager PEFT as Min-GPU, on `replicas` of as many GPUs as its own Min-GPU takes; evaluations and
-/// padding not counted.
+/// Seconds of eager PEFT as Min-GPU on `replicas` replicas of as few GPUs as hold it. Evaluations
+/// and padding are not counted.
 std::optional<double> eager_makespan(const SweepTask& task, std::int32_t replicas);
 
-/// A sweep's plan beside other ways of training the same trials on the same ranks; all by one model
-/// of costs.
+/// A sweep's plan and other ways to train the same trials on the same ranks, by one cost model. Dry
+/// runs print it (--compare).
 struct SweepComparison {
     SweepDeployment deployment;
     std::optional<BaselineTime> min_gpu;
     std::optional<BaselineTime> max_gpu;
-    std::optional<JobSchedule> packed_jobs;   ///< DTM and job planner
-    std::optional<SweepOption> one_pipeline;  ///< all ranks as stages of one, refilled
+    std::optional<JobSchedule> packed_jobs;   ///< PLoRA's Algorithms 1 and 2
+    std::optional<SweepOption> one_pipeline;  ///< all ranks as stages of one pipeline, refilled
     std::optional<double> eager_peft;         ///< seconds, as Min-GPU
-
-    /// How many times as fast as Min-GPU; 0 where either is missing.
+    /// Speed-up over Min-GPU; 0 if either is missing.
     double gain(double seconds) const;
 };
 
-/// Deploys the sweep and computes the others. Packed jobs have tensor-parallel degrees, powers of
-/// two; of those by the paper's values, ranks, and by seconds alone, each with microbatches of
-/// every size that is looked at, the fastest schedule counts.
+/// Deploys the sweep and computes the baselines. Packed jobs have tensor-parallel degrees that are
+/// powers of two. The fastest of several schedules counts: with the paper's values (ranks) and with
+/// seconds as values, each with microbatches of all sizes.
 SweepComparison compare_sweep(const SweepTask& task, const AssignLimits& limits = {});
 
 }  // namespace loratrain

@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-/// Replicas of a sweep that are cut alike and take trials each for itself (workers).
+/// Shape of a sweep's workers: equal replicas, each of which takes trials for itself.
 struct SweepShape {
     std::int32_t tensor = 1;
     std::int32_t stages = 1;
@@ -20,18 +20,18 @@ struct SweepShape {
     friend bool operator==(const SweepShape&, const SweepShape&) = default;
 };
 
-/// Who trains which trials, and what that is predicted to take.
+/// Which worker trains which trials, and the predicted time.
 struct SweepPlan {
     SweepShape shape;
     std::vector<std::vector<AdapterId>> queues;  ///< per replica, in order
     std::vector<double> queue_seconds;           ///< per replica
-    double seconds = 0.0;                        ///< until all have ended
-    double bound = 0.0;    ///< no shape is faster: max(longest trial, work / ranks), the least
-    double staying = 0.0;  ///< the same where trials stay in their replica (SweepBounds)
-    double ar = 1.0;       ///< at most so many times the least time with this shape (ratio_bound)
+    double seconds = 0.0;                        ///< until all trials have ended
+    double bound = 0.0;    ///< lower bound over all shapes: max(longest trial, work / ranks)
+    double staying = 0.0;  ///< the same if trials stay in their replica (SweepBounds)
+    double ar = 1.0;       ///< upper bound of seconds / least seconds with this shape (ratio_bound)
 };
 
-/// A shape and the seconds of its best assignment; of those that were not refined, of the
+/// A shape and the seconds of its best assignment; for shapes that were not refined, of the
 /// contiguous one.
 struct SweepOption {
     SweepShape shape;
@@ -40,18 +40,17 @@ struct SweepOption {
 
 struct SweepDeployment {
     SweepPlan plan;
-    std::vector<SweepOption> options;  ///< every shape, with its best microbatches, fastest first
+    std::vector<SweepOption> options;  ///< all shapes with their best microbatches, fastest first
     SweepReplica replica;              ///< of the plan's shape
-    std::vector<QueueRun> runs;        ///< of the plan's queues
+    std::vector<QueueRun> runs;        ///< per queue of the plan
 };
 
-/// Replicas and queues of a sweep on all ranks of the cluster: for every shape R x <TP, PP>,
-/// today's single pipeline among them, the contiguous assignment is simulated; the shapes within 5%
-/// of the fastest are assigned by all rules of assign_trials.h. Of those within 2% of the fastest
-/// the one of the smallest replicas, of these the fastest. InputError where no trial fits with any
-/// shape; ranks that would stay unused are not allowed.
+/// Finds workers and queues of a sweep on all ranks of the cluster. For every shape R x <TP, PP>,
+/// one pipeline included, the contiguous assignment is simulated. Shapes within 5% of the fastest
+/// get all steps of assign_trials.h. Among shapes within 2% of the fastest the smallest replicas
+/// win, then the fastest. Every rank is used. InputError if no trial fits with any shape.
 SweepDeployment deploy_sweep(const SweepTask& task, const AssignLimits& limits = {});
-/// The same with the shapes known already.
+/// The same with shapes that are planned already.
 SweepDeployment deploy_sweep(const SweepTask& task, SweepShapes& shapes,
                              const AssignLimits& limits = {});
 

@@ -9,12 +9,12 @@
 
 namespace loratrain {
 
-/// What happens beside training.
+/// What happens beside the steps of trials.
 struct SweepRules {
-    bool evaluates = true;  ///< every trial at rungs and its end, if its dataset has eval samples
-    double export_bytes_per_second = 0.0;  ///< of every trial at its end; 0 = takes no time
-    /// Whether a place that is freed is taken by the next trial; else a replica takes as many as it
-    /// holds when all before them have ended (the packed job of PLoRA, Alg. 2).
+    bool evaluates = true;  ///< trials with eval samples are evaluated at rungs and at their end
+    double export_bytes_per_second = 0.0;  ///< of exports; 0 = they take no time
+    /// True: the next trial takes a free place. False: a replica takes as many trials as it holds
+    /// once all before them have ended (PLoRA's packed job, Alg. 2).
     bool refills = true;
 };
 
@@ -26,22 +26,22 @@ struct TrialSpan {
     double end = 0.0;
 };
 
-/// What became of a queue of trials in one replica.
+/// Simulated run of a queue of trials in one replica.
 struct QueueRun {
     double seconds = 0.0;
     std::vector<TrialSpan> spans;  ///< per trial of the queue
 };
 
-/// Plays trials in a replica from event to event: between them all that train take one step a round
-/// (round_seconds). Events are trial ends and rungs; there a pipeline drains once (drain_seconds),
-/// then those trials are evaluated, and the ended ones exported, one after another; and the next of
-/// the queue begin, in order, as long as they fit beside the others. A trial that fits nowhere
-/// trains alone. `queue`: the class of each trial. The evaluation of the base before the first step
-/// is not in it.
+/// Simulates a queue of trials in a replica from event to event. Between events all trials that
+/// train take one step per round (round_seconds). Events are ends and rungs of trials: the pipeline
+/// drains once (drain_seconds); these trials are evaluated, and the ended ones exported, one after
+/// another; the next trials of the queue begin, in order, while they fit beside the others. A trial
+/// that fits nowhere trains alone. The evaluation of the base before the first step is left out.
+/// `queue`: class of each trial.
 QueueRun simulate_sweep(const SweepReplica& replica, const SweepRules& rules,
                         std::span<const std::int32_t> queue);
 
-/// Its seconds alone.
+/// QueueRun::seconds only.
 double sweep_seconds(const SweepReplica& replica, const SweepRules& rules,
                      std::span<const std::int32_t> queue);
 

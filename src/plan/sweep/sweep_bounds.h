@@ -7,23 +7,24 @@
 
 namespace loratrain {
 
-/// What no order of the trials takes less than on so many replicas, in seconds.
+/// Lower bounds, in seconds, of any order of the trials on a number of replicas.
 struct SweepBounds {
     double longest = 0.0;  ///< the longest trial alone
-    /// All work shared evenly; holds however trials move between replicas. On a stage of a replica
-    /// sum_c count_c steps_c (rows_c + step_c), and f for at least as many microbatches as the
-    /// largest of: the rounds of the longest trial; all tokens / T; all steps, each with the bytes
-    /// of its trial / room; R(F). Evaluations and exports beside it.
-    /// R(F): rounds r in which trials of a set K compute w_r take L_r >= f + w_r, and while one of
-    /// them computes no other round that it is in does: with c a trial's seconds a round, W the
-    /// work of K and C the sum of its c,
+    /// All work shared evenly; holds also if trials move between replicas. The work on a stage is
+    /// sum_c count_c steps_c (rows_c + step_c), plus f for each microbatch, plus evaluations and
+    /// exports. The number of microbatches is at least the largest of: the steps of the longest
+    /// trial; all tokens / T; all steps, each times bytes of its trial / room; R(F).
+    /// R(F): let w_r be the work of trials of a set K in round r, which takes L_r >= f + w_r. While
+    /// a trial computes a round, no other round of it is computed. With c a trial's seconds per
+    /// round, W the work of K and C the sum of its c:
     ///   F C >= sum_r w_r L_r >= f W + sum_r w_r^2 >= f W + W^2 / R, so R >= W^2 / (F C - f W).
-    /// K: all trials of as many steps, or more.
+    /// K: all trials with at least as many steps as a given one.
     double work = 0.0;
-    /// Where a trial stays in its replica; never below `work`. A replica with a trial of s steps
-    /// has s rounds or more, so that to end by F those of s steps or more need
+    /// The bound if a trial stays in its replica; at least `work`. A replica with a trial of s
+    /// steps has at least s rounds. So to end by F, trials of at least s steps, with work W(s)
+    /// together, need
     ///   n(s) >= W(s) / (F - f s)
-    /// replicas, W(s) the work of all of them; those replicas spend at least f s on each of them.
+    /// replicas, each of which spends at least f s.
     double staying = 0.0;
 
     /// max(longest, work)
@@ -33,12 +34,12 @@ struct SweepBounds {
 SweepBounds sweep_bounds(const SweepReplica& replica, const SweepRules& rules,
                          std::span<const std::int32_t> counts, std::int32_t replicas);
 
-/// Approximation ratio AR <= F G / (F G - idle), of a makespan F on G ranks that were idle for so
-/// many rank-seconds: no schedule has less work. 1 without a makespan.
+/// Upper bound of the approximation ratio, F G / (F G - idle), of a makespan F on G ranks with
+/// `idle` idle rank-seconds, since no schedule has less work. 1 without a makespan.
 double ratio_bound(double makespan, std::int32_t ranks, double idle_rank_seconds);
 
-/// The same for a schedule in which ranks are idle only beside the last job, which takes
-/// `last_seconds` on D of the ranks: F / (F - last (G - D) / G) (PLoRA, Theorem 6.1).
+/// The same if ranks are idle only beside the last job, which takes `last_seconds` on D ranks:
+/// F / (F - last_seconds (G - D) / G) (PLoRA, Theorem 6.1).
 double last_job_bound(double makespan, std::int32_t ranks, double last_seconds,
                       std::int32_t last_ranks);
 

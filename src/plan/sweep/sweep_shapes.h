@@ -12,33 +12,32 @@
 
 namespace loratrain {
 
-/// A sweep and the machine that is to train it; referred to, so all outlive what is made from it.
+/// A sweep and its machine. It refers to its members, which outlive everything made from it.
 struct SweepTask {
     const Job& job;
     const ModelSpec& model;
     std::span<const DatasetInfo> datasets;  ///< by DatasetId
-    const Cluster& cluster;                 ///< its costs do not count: they are of one shape alone
+    const Cluster& cluster;                 ///< its costs are ignored: they are of one shape only
     const TrialClasses& trials;
     SweepRules rules = {};
 };
 
-/// Replicas of a sweep as make_plan lays them out, one at a time, each planned once: with built-in
-/// costs, for the 16 to 64 trials that have the most parameters, enough to make the augmented
-/// matrices as wide as they get. What the others change of a replica (scratch, the samples of a
-/// round) is little.
+/// Replicas of a sweep, as make_plan() lays them out; each shape is planned once, with built-in
+/// costs, for the 16 to 64 trials with most parameters. These make the augmented matrices as wide
+/// as they get; other trials change little (scratch, the samples of a round).
 class SweepShapes {
   public:
     explicit SweepShapes(const SweepTask& task);
 
-    /// Lanes and stages of replicas on so many ranks, fewest lanes first: powers of two of lanes
+    /// (lanes, stages) of replicas on `ranks` ranks, fewest lanes first. Lanes are powers of two
     /// that can share the model.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts(std::int32_t ranks) const;
-    /// Those of all numbers of ranks that divide the cluster's, fewest ranks first.
+    /// The same for all divisors of the cluster's ranks, fewest ranks first.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts() const;
 
-    /// The replica with microbatches of every size that is worth a look: what the job says, else
-    /// the usual tokens and an eighth, a quarter and half of them that hold the longest sample: the
-    /// smaller, the more trials fit beside. Empty where not even one trial fits.
+    /// The replica with different sizes of microbatches: the job's size, else the usual tokens, and
+    /// 1/8, 1/4 and 1/2 of them if they hold the longest sample. Smaller microbatches leave room
+    /// for more trials. Empty if not even one trial fits.
     std::vector<SweepReplica> replicas(std::int32_t tensor, std::int32_t stages);
 
   private:
@@ -48,7 +47,7 @@ class SweepShapes {
     std::vector<SweepReplica> planned(std::int32_t tensor, std::int32_t stages) const;
 
     SweepTask task_;
-    Job largest_;  ///< the job with the largest trials alone
+    Job largest_;  ///< the job with its largest trials only
     Cluster cluster_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<SweepReplica>> known_;
 };

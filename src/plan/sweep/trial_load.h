@@ -11,8 +11,8 @@
 
 namespace loratrain {
 
-/// What a trial of a hyper-parameter sweep asks of whoever trains it; a trial is an adapter like
-/// any other. Rows are means over its dataset.
+/// Load of a trial of a hyper-parameter sweep. A trial is an adapter like any other. Values per
+/// step are means over its dataset.
 struct TrialLoad {
     std::int32_t steps = 0;       ///< optimizer steps
     double samples = 0.0;         ///< of a step
@@ -24,46 +24,46 @@ struct TrialLoad {
     std::int64_t evaluation_tokens = 0;   ///< of all eval samples; 0 = it is not evaluated
     double evaluation_squares = 0.0;      ///< of all eval samples
     std::int64_t evaluation_targets = 0;  ///< of all eval samples
-    std::vector<std::int32_t> rungs;      ///< steps after which it is evaluated, before its last
-    double rung_share = 1.0;              ///< of the eval samples, there
+    std::vector<std::int32_t> rungs;      ///< steps, before its last, after which it is evaluated
+    double rung_share = 1.0;              ///< share of the eval samples at rungs
     friend bool operator==(const TrialLoad&, const TrialLoad&) = default;
     /// By steps, then tokens, then the others.
     friend bool operator<(const TrialLoad& a, const TrialLoad& b);
 };
 
-/// Trials of equal load form a class; how long a sweep takes depends on the classes alone.
+/// Trials of a sweep by class: trials of equal load. The time of a sweep depends on classes only.
 struct TrialClasses {
-    std::vector<TrialLoad> loads;  ///< by falling steps, among equals by falling tokens
-    std::vector<std::vector<AdapterId>> members;  ///< per class, ascending; none is empty
+    std::vector<TrialLoad> loads;                 ///< by falling steps, then falling tokens
+    std::vector<std::vector<AdapterId>> members;  ///< per class, ascending; at least one
 
     std::size_t size() const { return loads.size(); }
     std::vector<std::int32_t> counts() const;  ///< members of each
     std::int64_t trials() const;
 };
 
-/// What successive halving does with trials (sweep.scheduler: halving).
+/// Rule of successive halving (sweep.scheduler: halving).
 struct HalvingRule {
     int rungs = 3;  ///< the last one is a trial's end
     int reduction_factor = 3;
-    std::int64_t rung_eval_samples = 0;  ///< the first so many at rungs before the last; 0 = all
+    std::int64_t rung_eval_samples = 0;  ///< first eval samples at rungs before the last; 0 = all
 };
 
-/// The trials as halving may be expected to end them. Of n trials of a dataset that come to a rung
-/// max(1, n / reduction_factor) go on, drawn at random since no value is known yet; the others end
-/// there. Rung k lies after ceil(steps x reduction_factor^(k + 1 - rungs)) steps of a trial. What
-/// waiting for decisions costs is not in it: other trials train meanwhile.
+/// The trials with the steps that halving is expected to leave them. Of n trials of a dataset at a
+/// rung max(1, n / reduction_factor) go on, drawn at random since no value is known; the others end
+/// there. Rung k lies after ceil(steps x reduction_factor^(k + 1 - rungs)) steps. Waiting for
+/// decisions costs nothing: other trials train meanwhile.
 TrialClasses expected_halving(const Job& job, std::span<const DatasetInfo> datasets,
                               const TrialClasses& trials, const HalvingRule& rule);
 
-/// Those that have steps left, with these alone. `steps_left`: per AdapterId.
+/// The trials that have steps left, with their remaining steps. `steps_left`: per AdapterId.
 TrialClasses remaining_trials(const TrialClasses& trials, std::span<const std::int32_t> steps_left);
 
-/// All adapters of the job as trials. `datasets`: by DatasetId. InputError where an adapter's
-/// epochs or steps lead to none (AdapterChecks::plan), or its dataset has no training samples.
+/// All adapters of the job as trials. `datasets`: by DatasetId. InputError if an adapter has no
+/// steps (AdapterChecks::plan) or no training samples.
 TrialClasses trial_classes(const Job& job, const ModelSpec& model,
                            std::span<const DatasetInfo> datasets);
 
-/// The same as the job's sweep may be expected to end them.
+/// The same after expected_halving() by the job's sweep.
 TrialClasses expected_trials(const Job& job, const ModelSpec& model,
                              std::span<const DatasetInfo> datasets);
 

@@ -9,24 +9,23 @@
 
 namespace loratrain {
 
-/// Who is to train what is left of a run on equal workers.
+/// Assignment of a run's remaining adapters to equal workers.
 struct WorkerQueues {
     std::vector<std::vector<AdapterId>> queues;  ///< per worker, in order
-    /// Of `assignment: plora` instead: who trains together, in the order in which they go to
-    /// whichever worker has ended what it had.
+    /// With `assignment: plora`, instead of queues: adapters that train together, in the order in
+    /// which they go to workers that are free.
     std::vector<std::vector<AdapterId>> packed_jobs;
-    /// Predicted until all have ended, with evaluations and what shapes of microbatches take that
-    /// are new to the worker which takes longest; 0 = not known.
+    /// Predicted seconds until all adapters have ended, with evaluations and the time of new shapes
+    /// on the slowest worker; 0 = not known.
     double seconds = 0.0;
 };
 
-/// Assigns adapters to workers by simulation (assign_trials.h), or with `assignment: plora` to
-/// packed jobs by PLoRA's Algorithms 1 and 2 (job_planner.h), whose only degree is a worker, with
-/// the costs of `plan`, a worker's; in a queue those of higher priority come first, then the
-/// longest. `steps_left`: per AdapterId; adapters without any are left out. `datasets`: by
-/// DatasetId. `met`: shapes that the stages of a worker have met; new ones are looked for in a few
-/// rounds of the adapters that train at a time, each time that one begins, or of some such times
-/// where there are many.
+/// Assigns adapters to workers by simulation (assign_trials.h), with the costs of `plan`, a
+/// worker's plan. A queue has higher priorities first, then the longest adapters. With `assignment:
+/// plora`: packed jobs by PLoRA's Algorithms 1 and 2 (job_planner.h) with one degree, a worker.
+/// `steps_left`: per AdapterId; adapters without steps are left out. `datasets`: by DatasetId.
+/// `met`: shapes that a worker's stages have met. New shapes are counted in a few rounds after each
+/// start of an adapter, or after some of the starts if there are many.
 WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets,
                                std::span<const std::int32_t> steps_left, int workers,

@@ -13,8 +13,8 @@
 
 namespace loratrain {
 
-/// When each of several stages ends what it is at, and which are the next to: scans of a few stages
-/// at a time, with the least time of each such block beside; a tree waits at every level.
+/// End times of the tasks of stages, and the next ends. Stages are in blocks with the least time of
+/// each block beside; scanning such a block is faster than walking a tree.
 class EndTimes {
   public:
     static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
@@ -33,11 +33,11 @@ class EndTimes {
         }
     }
 
-    /// never, where no stage is busy.
+    /// The next end; `never` if no stage is busy.
     std::int64_t first() const { return *std::min_element(least_.begin(), least_.end()); }
 
-    /// Calls `end(stage)` for the stages that end at `time`, which is first(), in their order; it
-    /// may set theirs.
+    /// Calls end(stage) for all stages that end at `time`, in their order. `time` is first(); end()
+    /// may set the stage's time.
     template <typename End>
     void each_at(std::int64_t time, End&& end) {
         for (std::size_t block = 0; block < least_.size(); ++block) {
@@ -70,19 +70,19 @@ struct ComputeStep {
     std::int32_t microbatch = 0;  ///< number in the stream
 };
 
-/// What every stage computes next, in order.
+/// Per stage: its next computations, in order.
 using ComputeOrder = std::vector<std::vector<ComputeStep>>;
 
-/// What one pipeline has to compute, in microbatch order. Times in nanoseconds; 0 counts as 1.
+/// Load of a pipeline, in microbatch order. Times are nanoseconds; 0 counts as 1.
 struct PipelineLoad {
     std::int32_t stages = 1;
-    std::int32_t max_in_flight = 1;      ///< at the first stage; stage s: one less each, at least 1
-    std::int32_t first = 0;              ///< number of the first microbatch that is in the lists
+    std::int32_t max_in_flight = 1;      ///< on stage 0; on stage s: max(1, max_in_flight - s)
+    std::int32_t first = 0;              ///< number of the first microbatch in the lists
     std::vector<std::int64_t> forward;   ///< [(microbatch - first) * stages + stage]
     std::vector<std::int64_t> backward;  ///< likewise
-    /// Per microbatch: backwards that the first stage must have finished before its forward.
+    /// Per microbatch: number of backwards that stage 0 has to end before its forward.
     std::vector<std::int32_t> required;
-    /// Per microbatch, whether it has a forward alone; empty = none has.
+    /// Per microbatch: true if it has no backward. Empty = all have one.
     std::vector<bool> evaluation = {};
 
     bool evaluates(std::int32_t microbatch) const {
@@ -90,37 +90,38 @@ struct PipelineLoad {
     }
 };
 
-/// Appends the times of one more microbatch on every stage; PipelineLoad's `required` and
-/// `evaluation` are left to the caller.
+/// Appends the times of a microbatch on every stage. The caller appends to `required` and
+/// `evaluation`.
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
                Recompute recompute, const AdapterLoads& microbatch, bool evaluation = false);
 
-/// Microbatches below `number` leave.
+/// Removes the microbatches below `number`.
 void drop_below(PipelineLoad& load, std::int32_t number);
 
-/// List scheduling: all stages are simulated; messages are free. A free stage starts what is ready;
-/// the first stage prefers a forward, the others a backward (mLoRA section 3, priority rules).
-/// Forwards and backwards each go in microbatch order. A forward waits while max_in_flight - stage
-/// (at least 1) microbatches are in flight there; on the first stage also for its `required`
-/// backwards. An evaluation counts as backwarded on a stage once its forward there, and all
-/// backwards of microbatches before it, are over. An end wakes its stage
-/// and that one's neighbours alone, as nothing else can have become ready.
+/// List scheduling: a simulation of all stages; messages take no time.
+/// - A free stage starts what is ready. Stage 0 prefers a forward, the others a backward (mLoRA
+///   section 3, priority rules). Forwards and backwards each go in microbatch order.
+/// - A forward waits while max(1, max_in_flight - stage) microbatches are in flight on its stage;
+/// on
+///   stage 0 also for its `required` backwards.
+/// - An evaluation counts as backwarded on a stage once its forward there, and all backwards of
+///   earlier microbatches, are over.
+/// - The end of a task wakes its stage and the stage's neighbours; nothing else can become ready.
 class ListSchedule {
   public:
-    /// Kept by reference; between calls microbatches may be added to it, and those that have ended
-    /// may leave it.
+    /// `load` outlives it. Between calls microbatches may be added, and ended ones removed.
     explicit ListSchedule(const PipelineLoad& load);
 
-    /// From where the last call ended to the first stage's last known forward, and on to its first
-    /// `least_backwards` backwards and until the last stage has ended `least_forwards` forwards:
-    /// what is added later cannot change it. With `to_the_end` to the last end of all; nothing may
-    /// follow then, and Error when the load cannot finish. What starts is appended to `order`, if
-    /// given.
+    /// Continues to stage 0's last known forward, and on until stage 0 has begun `least_backwards`
+    /// backwards and the last stage has ended `least_forwards` forwards. Microbatches that are
+    /// added later cannot change the result. With `to_the_end`: to the last end; nothing may
+    /// follow, and Error if the load cannot finish. Computations that start are appended to `order`
+    /// (may be null).
     void advance(bool to_the_end, ComputeOrder* order, std::int32_t least_backwards = 0,
                  std::int32_t least_forwards = 0);
 
-    /// Microbatches below this number have begun their last computation: the next calls need
-    /// nothing of them.
+    /// Microbatches below this number have begun their last computation; later calls do not need
+    /// them.
     std::int32_t ended() const;
 
     std::int64_t now() const { return now_; }

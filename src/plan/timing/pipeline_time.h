@@ -8,9 +8,9 @@
 
 namespace loratrain {
 
-/// What no schedule of a load can take less than, in nanoseconds: the larger of two bounds. f(m, s)
-/// and b(m, s) are the times of microbatch m on stage s of S, limit(s) the microbatches that may be
-/// in flight there.
+/// Lower bound of any schedule of a load, in nanoseconds: the larger of two bounds. f(m, s) and
+/// b(m, s) are the times of microbatch m on stage s of S; limit(s) microbatches may be in flight
+/// there.
 ///
 /// Chains, as if a stage could do a forward and a backward at the same time. Forwards and backwards
 /// each come in microbatch order on every stage; the forward of m on s follows that on s - 1, its
@@ -21,18 +21,19 @@ namespace loratrain {
 ///   F(m, s) = f(m, s) + max(F(m, s + 1), F(m + 1, s)), with B(m, S - 1) for F(m, S),
 /// where B(m, -1) is the largest F(m', 0) of those m' that require m + 1 backwards.
 ///
-/// Work. From the start of m's first forward stage s has all of f and b of m and those after still
-/// to do, none of it before m has come up to s, and after its last backward the gradient goes down:
+/// Work. At the start of m's first forward, stage s still has f and b of m and of all later
+/// microbatches to do, nothing of it before m has come up to s; after its last backward the
+/// gradient goes down:
 ///   f(m, 0) + .. + f(m, s - 1) + sum over m' >= m of f(m', s) + b(m', s)
 ///   + b(last, s - 1) + .. + b(last, 0).
 struct PipelineBound {
     /// Per microbatch: at least this passes from the start of its first forward to the last end.
     std::vector<std::int64_t> from;
-    /// For all of it.
+    /// The bound for the whole load.
     std::int64_t makespan() const { return from.empty() ? 0 : from.front(); }
 };
 
-/// O(microbatches * stages). `load` has backwards, and begins with its first microbatch.
+/// O(microbatches * stages). `load` has no evaluations and begins with its first microbatch.
 PipelineBound pipeline_bound(const PipelineLoad& load);
 
 struct PipelineTime {
@@ -42,12 +43,12 @@ struct PipelineTime {
     double idle_share(std::int32_t stages) const;
 };
 
-/// What the pipeline takes by list scheduling (list_schedule.h), for comparing packings; of a whole
-/// load without evaluations. Throws Error when it cannot finish.
+/// Time of a whole load without evaluations by list scheduling (list_schedule.h), to compare
+/// packings. Error if it cannot finish.
 PipelineTime pipeline_time(const PipelineLoad& load);
 
-/// The same where the makespan is at most `most`, else none, found out before all is simulated
-/// where `bound`, the load's or an empty one, allows it.
+/// The same if the makespan is at most `most`, else none. `bound` (of the load, or empty) lets the
+/// simulation stop early.
 std::optional<PipelineTime> pipeline_time_within(const PipelineLoad& load,
                                                  const PipelineBound& bound, std::int64_t most);
 

@@ -18,7 +18,7 @@ namespace loratrain {
 void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
                  std::vector<NamedTensor>& stored);
 
-/// Writes a checkpoint, <root>/<round>/, in this order:
+/// Writes the files of a checkpoint, <root>/<round>/, in this order:
 ///   1. <root>/<round>.tmp/: a safetensors file per adapter (parameters, exp_avg, exp_avg_sq under
 ///      PEFT names) as its values come; then state.json, job.yaml, copies of best states (*.best),
 ///      and manifest.json with the checksum of every file;
@@ -26,21 +26,22 @@ void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
 ///   3. LATEST is moved;
 ///   4. all but the newest `keep` are removed, and any of later rounds (left by a run that was set
 ///      back). One that cannot be removed stays till the next time, with a warning.
-/// A job that dies in it, or a full disk (Error), leaves the checkpoints before it as they were.
-/// The files do not depend on ranks. Rank 0 of a worker only; on any thread, while the job does not
-/// change.
+/// A job that dies meanwhile, or a full disk (Error), leaves older checkpoints as they were. The
+/// files do not depend on ranks. Who decides when: train/services/checkpoints.h. Rank 0 of a worker
+/// only, on any thread; the job must not change meanwhile.
 class CheckpointWriter {
   public:
     /// The arguments outlive it. `root`: "" = checkpoint_folder().
     CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round,
                      const std::string& root = "");
 
-    /// `stored`: the tensors of all stored parts.
+    /// Writes the file of an adapter. `stored`: the tensors of all stored parts.
     void write(AdapterId adapter, const std::vector<NamedTensor>& stored,
                const AdapterBank::Counters& counters);
-    /// One that is released has not changed since the newest checkpoint.
+    /// Takes the file of an adapter that is released from the newest checkpoint: it has not changed
+    /// since.
     void keep(AdapterId adapter);
-    /// From now on this is the newest checkpoint. `state`: of the round.
+    /// Steps 1 (the other files) to 4: from now on this is the newest checkpoint.
     void complete(const RunState& state);
 
   private:
@@ -51,30 +52,30 @@ class CheckpointWriter {
     std::filesystem::path temporary_;
 };
 
-/// Writes a checkpoint (CheckpointWriter) on threads of its own, one file after the other, while
-/// others train. Root only. Job, plan and identity must not change meanwhile.
+/// Drives a CheckpointWriter on threads of its own, one file after the other, while adapters train.
+/// Job, plan and identity must not change meanwhile. Rank 0 of a worker only.
 class BackgroundCheckpoint {
   public:
     /// The arguments outlive it. `root` as CheckpointWriter's.
     BackgroundCheckpoint(const Job& job, const Plan& plan, const RunIdentity& identity,
                          std::int32_t round, const std::string& root = "");
-    /// Waits for what is being written.
+    /// Waits for files that are being written.
     ~BackgroundCheckpoint();
     BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
     BackgroundCheckpoint& operator=(const BackgroundCheckpoint&) = delete;
 
-    /// What all ranks of the first replica have of a part of an adapter's state. With the last
-    /// part the adapter's file is written.
+    /// Takes a part of an adapter's state from all ranks of the first replica. With the last part
+    /// the adapter's file is written.
     void add(const PartKey& key, AdapterParts::ByRank values,
              const AdapterBank::Counters& counters);
-    /// One that is released.
+    /// CheckpointWriter::keep().
     void keep(AdapterId adapter);
-    /// With this all is known: no parts follow.
+    /// No parts follow: completes the checkpoint.
     void complete(RunState state);
 
-    /// Nothing is being written any more.
+    /// True if nothing is being written.
     bool idle() const;
-    /// Waits until it is; rethrows what writing threw. Returns the seconds that writing took.
+    /// Waits until idle(), and rethrows what writing threw. Returns the seconds that writing took.
     double finish();
 
   private:

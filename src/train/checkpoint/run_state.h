@@ -37,7 +37,7 @@ inline std::string status_name(AdapterStatus status) {
     return word_of(status_words, status);
 }
 
-/// An adapter's progress. It is the root's that goes on; other ranks hold what was loaded.
+/// An adapter's progress. Only rank 0 keeps it current; other ranks have it as it was loaded.
 struct AdapterState {
     std::int32_t steps = 0;             ///< optimizer steps taken (skipped ones included)
     std::int32_t bad_steps_in_row = 0;  ///< consecutive steps with non-finite gradients
@@ -45,15 +45,16 @@ struct AdapterState {
     double last_loss = 0.0;
     double first_eval_loss = -1.0;  ///< -1 = not evaluated
     double last_eval_loss = -1.0;
-    double first_exact_match = -1.0;  ///< of pairs: the reward accuracy
+    double first_exact_match = -1.0;  ///< for losses of pairs: the reward accuracy
     double last_exact_match = -1.0;
-    double best_eval_loss = -1.0;  ///< of the evaluations during training; -1 = none
-    std::int32_t best_step = 0;    ///< its step
+    double best_eval_loss = -1.0;  ///< among evaluations during training; -1 = none
+    std::int32_t best_step = 0;    ///< step of best_eval_loss
     std::int32_t evaluations_without_gain = 0;
-    LastMean losses{};  ///< of steps
-    // Of a trial, where its sweep has rungs (plan/rungs.h).
-    std::vector<double> rungs{};  ///< values at those it has come to; lower is better
-    int promoted = 0;             ///< rungs that it was let past
+    LastMean losses{};  ///< of the last steps
+
+    // A trial of a sweep with rungs (plan/rungs.h).
+    std::vector<double> rungs{};  ///< its values at the rungs reached; lower is better
+    int promoted = 0;             ///< rungs passed
     std::string reason{};         ///< why it ended before its last step; may be ""
 };
 template <class Archive>
@@ -83,58 +84,58 @@ void fields(Archive& archive, AdapterState& state) {
     }
 }
 
-/// Status of an adapter that is to be exported, provided that it has taken a step.
+/// Status of an adapter that is exported if it has taken a step.
 inline bool is_complete(AdapterStatus status) {
     return status == AdapterStatus::done || status == AdapterStatus::stopped_early ||
            status == AdapterStatus::stopped || status == AdapterStatus::pruned;
 }
 
-/// Status of an adapter that is to train further, or may be.
+/// Status of an adapter that trains on, or may.
 inline bool is_unfinished(AdapterStatus status) {
     return status == AdapterStatus::running || status == AdapterStatus::waiting ||
            status == AdapterStatus::parked;
 }
 
-/// The same of one that does not wait at a rung.
+/// Status of an unfinished adapter that is not parked at a rung.
 inline bool may_train(AdapterStatus status) {
     return is_unfinished(status) && status != AdapterStatus::parked;
 }
 
-/// As if it had not begun.
+/// State of an adapter that has not begun.
 inline AdapterState not_begun() {
     AdapterState state;
     state.status = AdapterStatus::waiting;
     return state;
 }
 
-/// A trial that has been evaluated at a rung, and waits there for its decision or trains on
-/// meanwhile.
+/// True for a trial that was evaluated at a rung and has no decision yet. It waits, or trains on.
 inline bool is_unjudged(const AdapterState& state) {
     return is_unfinished(state.status) &&
            state.rungs.size() > static_cast<std::size_t>(state.promoted);
 }
 
-/// A trial that has ended: what it came to is in the run directory, no checkpoint keeps it.
+/// True for a trial that has ended. The run directory has its results; no checkpoint keeps it.
 inline bool is_ended_trial(const AdapterJob& adapter, const AdapterState& state) {
     return adapter.trial && !is_unfinished(state.status);
 }
 
-/// Whether it has neither trained nor been evaluated.
+/// True if the adapter has neither trained nor been evaluated.
 inline bool is_untouched(const AdapterState& adapter) {
     return adapter.steps == 0 && adapter.first_eval_loss < 0;
 }
 
-/// What the file DONE of an exported adapter says: "12 steps, stopped early: ...".
+/// Text of the file DONE of an exported adapter: "12 steps, stopped early: ...".
 std::string done_text(const EvalJob& eval, const AdapterState& adapter);
 
-/// Which adapters a deployment that was found is for; both ascending, empty where it was given.
+/// Which adapters a deployment was found for. Both lists ascend, and are empty if the job gives the
+/// deployment.
 struct DeploymentRecord {
-    std::vector<AdapterId> made_for{};  ///< whose samples it holds; empty = all of the job
-    /// Unfinished when it was last compared with what else is found (plan/deployments/redeploy.h).
+    std::vector<AdapterId> made_for{};  ///< adapters whose samples it holds; empty = all
+    /// Unfinished adapters at the last comparison with others (plan/deployments/redeploy.h).
     std::vector<AdapterId> judged_for{};
 };
 
-/// The whole run's progress; what a checkpoint keeps besides tensors.
+/// Progress of the whole run: what a checkpoint keeps besides tensors.
 struct RunState {
     std::int32_t round = 0;
     double elapsed_seconds = 0.0;
@@ -142,36 +143,36 @@ struct RunState {
     DeploymentRecord deployment{};
 };
 
-/// Adapters that are to train further, ascending.
+/// Unfinished adapters, ascending.
 std::vector<AdapterId> unfinished_in(const RunState& state);
 
-/// Consecutive non-finite gradients after which an adapter is given up (FAILED).
+/// Consecutive steps with non-finite gradients after which an adapter fails.
 inline constexpr std::int32_t bad_steps_allowed = 5;
 
-/// Takes an optimizer step into the adapter's record: how many it has taken now, the step's loss,
-/// and whether its gradient was finite. Once there were too many bad steps in a row it stays so:
-/// the decision must not depend on where windows end.
+/// Notes an optimizer step: steps taken by now, the step's loss, and whether its gradient was
+/// finite. The count of bad steps never falls once it is too high, since the decision must not
+/// depend on where windows end.
 void take_step(std::int32_t steps, double loss, bool finite, AdapterState& adapter);
 
-/// Takes an evaluation into the adapter's record: mean loss of the targets and share of samples
-/// that are exact.
+/// Notes an evaluation: its loss, and the share of exact samples.
 void take_evaluation(double loss, double exact_match, AdapterState& adapter);
 
-/// Why an adapter of so many steps in all must be given up, "" = it need not.
+/// Why an adapter of `total_steps` steps fails; "" = it does not.
 std::string failure_reason(const AdapterState& adapter, std::int32_t total_steps);
 
 /// The contents of state.json.
 std::string to_json(const RunState& state, const Job& job);
-/// Adapters of the job that the text does not know were added after it: they wait, at step 0.
+/// The state in such a text. Adapters of the job that are not in it were added later: they wait at
+/// step 0.
 RunState run_state_from_json(const std::string& text, const Job& job, const std::string& where);
 
-/// Takes an evaluation during training (after `step` steps, adapter.last_eval_loss) into the
-/// adapter's record; true when it is the best so far. Evaluations without improvement are counted
-/// as Hugging Face's EarlyStoppingCallback does: an improvement is a decrease by more than
-/// early_stopping_threshold below the best loss. A loss that is not finite is none.
+/// Notes an evaluation during training (adapter.last_eval_loss, after `step` steps). True if it is
+/// the best so far. Counts evaluations without improvement as Hugging Face's EarlyStoppingCallback:
+/// an improvement is a loss more than early_stopping_threshold below the best. A loss that is not
+/// finite is no improvement.
 bool note_evaluation(const EvalJob& eval, std::int32_t step, AdapterState& adapter);
 
-/// Why the adapter is to be ended early, "" = it is not.
+/// Why the adapter stops early; "" = it does not.
 std::string early_stop_reason(const EvalJob& eval, const AdapterState& adapter);
 
 }  // namespace loratrain

@@ -8,35 +8,36 @@
 
 namespace loratrain {
 
-/// The state of a run between two rounds, of which rank 0 learns adapter by adapter while the
-/// rounds behind are under way: steps in order, evaluations in order, but an evaluation also after
-/// later steps.
+/// The state of a run between two rounds, collected on rank 0 while later rounds train. Steps and
+/// evaluations of an adapter are reported in order; an evaluation may be reported after later
+/// steps.
 class StateAtRound {
   public:
-    /// What an adapter has come to by then.
+    /// Where an adapter is between those rounds.
     struct Goal {
         std::int32_t steps = 0;
-        std::int32_t awaited_evaluation = -1;  ///< behind so many steps, at most those; -1 = none
-        bool ended = false;                    ///< nothing of it changes while the stream goes on
+        std::int32_t awaited_evaluation = -1;  ///< after so many steps, at most `steps`; -1 = none
+        bool ended = false;                    ///< nothing of it changes in this stream any more
     };
 
     /// `goals` by AdapterId.
     StateAtRound(std::int32_t round, const std::vector<Goal>& goals);
 
-    /// What is known of an adapter now; to be called at the start and whenever it has taken a step.
+    /// The adapter's state now. Call it at the start and after every step.
     void note(AdapterId adapter, const AdapterState& now, double elapsed_seconds);
-    /// The same after an evaluation behind so many of its steps.
+    /// The adapter's state after an evaluation, which is of the state after `step` steps.
     void note_evaluation(AdapterId adapter, std::int32_t step, const AdapterState& now);
 
-    /// Nothing is missing; but those that have ended may still wait for StepService::decide_end().
+    /// True if nothing is missing. Adapters that have ended may still wait for
+    /// StepService::decide_end().
     bool is_known() const;
-    /// `now`: the run as it is, which has those that have ended.
+    /// The state. `now`: the run as it is; adapters that have ended are taken from there.
     RunState state(const RunState& now) const;
 
     std::int32_t round() const { return round_; }
-    /// That an adapter has taken by then.
+    /// Steps of the adapter by then.
     std::int32_t steps(AdapterId adapter) const { return rows_[index(adapter)].goal.steps; }
-    /// Those that do not change any more.
+    /// Adapters that do not change any more.
     std::vector<AdapterId> ended() const;
 
   private:

@@ -10,7 +10,7 @@ namespace loratrain {
 /// An adapter's file in a checkpoint: a safetensors file of its parameters (PEFT names) and both
 /// moments (the same names with a suffix), with the counters of steps as metadata.
 
-/// A part of an adapter's state that is stored, and what its tensors' names end with.
+/// A stored part of an adapter's state, and the suffix of its tensors' names.
 struct StoredPart {
     AdapterBank::Part part;
     const char* suffix;
@@ -24,23 +24,23 @@ inline constexpr StoredPart stored_parts[] = {
 /// Name of the file in the checkpoint's directory.
 std::string stored_adapter_name(const AdapterJob& adapter);
 
-/// `tensors`: of all stored parts, with their suffixes.
+/// Writes the file. `tensors`: those of all stored parts, with suffixes.
 void write_stored_adapter(const std::string& path, const std::vector<NamedTensor>& tensors,
                           const AdapterBank::Counters& counters);
 
-/// InputError with every tensor or counter that is not what the adapter could have left.
+/// InputError that lists every tensor or counter that the adapter cannot have left.
 void check_stored_adapter(const std::string& path, const AdapterJob& adapter,
                           const ModelSpec& model);
 
-/// The same for a file of its parameters alone, as it is exported.
+/// The same check for an exported file, which has parameters only.
 void check_stored_parameters(const std::string& path, const AdapterJob& adapter,
                              const ModelSpec& model);
 
-/// The stage's part of it into the bank.
+/// Loads the stage's part of the file into the bank.
 void load_stored_adapter(const std::string& path, const AdapterJob& job, const ModelSpec& model,
                          const StagePlan& stage, AdapterId adapter, AdapterBank& bank);
 
-/// What of it is exported.
+/// The exported parameters in the file.
 std::vector<NamedTensor> stored_parameters(const std::string& path, const AdapterJob& adapter,
                                            const ModelSpec& model);
 

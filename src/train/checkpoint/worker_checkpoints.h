@@ -7,51 +7,51 @@
 
 namespace loratrain {
 
-/// Checkpoints of a run whose adapters train on workers. Each worker of each start of the run has a
-/// root of its own, <run.dir>/ckpt/start-<n>-worker-<i>, whose checkpoints (checkpoint_reader.h)
-/// hold the adapters that it had then. So what former starts have left stays until this one has
-/// saved it too, whatever the number of workers then and now. Likewise what adapters that move to
-/// another worker have come to: it is in a root of that move until a worker's checkpoint has it.
+/// Checkpoints of a run by several workers. Each worker of each start has its own root folder,
+/// <run.dir>/ckpt/start-<n>-worker-<i>, whose checkpoints (checkpoint_reader.h) hold the adapters
+/// that it had then. So checkpoints of former starts stay until this start has saved their
+/// adapters, whatever the number of workers then and now. An adapter that moves to another worker
+/// is kept in a root of that move until a worker's checkpoint has it.
 
-/// What a checkpoint holds of a former start, or of a move.
+/// The checkpoint of a former start or of a move.
 struct FormerCheckpoint {
-    std::string root;                 ///< of which it is the newest
+    std::string root;                 ///< its folder; it is the newest there
     std::string path;                 ///< its directory
-    std::vector<std::int32_t> steps;  ///< per AdapterId; 0 = it has no file of it
+    std::vector<std::int32_t> steps;  ///< per AdapterId; 0 = no file
 };
 
-/// What all former starts have come to.
+/// The result of all former starts.
 struct FormerRun {
-    int starts = 0;                        ///< by workers
-    RunState state;                        ///< of each adapter the entry with most steps
-    std::vector<std::string> checkpoints;  ///< per AdapterId, the directory it is from; "" = none
+    int starts = 0;                        ///< starts with workers
+    RunState state;                        ///< per adapter the entry with most steps
+    std::vector<std::string> checkpoints;  ///< per AdapterId: directory of that entry; "" = none
     std::vector<FormerCheckpoint> stored;
-    std::vector<std::string> damaged;  ///< as FoundCheckpoint's
-    std::vector<std::string> notes;    ///< likewise
+    std::vector<std::string> damaged;  ///< as FoundCheckpoint::damaged
+    std::vector<std::string> notes;    ///< as FoundCheckpoint::note
 };
 
-/// Root of a worker's checkpoints.
+/// Root folder of a worker's checkpoints.
 std::string worker_checkpoint_root(const Job& job, int start, int worker);
-/// Root of the checkpoint in which adapters leave the worker, its `move`-th.
+/// Root folder of the checkpoint in which adapters leave the worker for the `move`-th time.
 std::string move_checkpoint_root(const std::string& worker_root, int move);
 
-/// Whether <run.dir> holds checkpoints of workers.
+/// True if <run.dir> holds checkpoints of workers.
 bool has_worker_checkpoints(const Job& job);
 
-/// Also of starts without workers. Errors as find_checkpoint.
+/// Finds the state of all former starts, with and without workers. Errors as find_checkpoint.
 FormerRun find_former_run(const Job& job, const Plan& plan, const RunIdentity& identity);
 
-/// Those of former starts, and of moves, of which everything is in newer ones or has ended are
-/// removed.
+/// Removes checkpoints of former starts and of moves once newer ones hold all their unfinished
+/// adapters.
 class FormerCheckpoints {
   public:
     explicit FormerCheckpoints(std::vector<FormerCheckpoint> stored) : stored_(std::move(stored)) {}
 
-    /// The adapter moves, after so many steps, with the checkpoint in directory `path`.
+    /// The adapter moves after `steps` steps with the checkpoint in directory `path`.
     void add(const std::string& path, AdapterId adapter, std::int32_t steps);
 
-    /// `saved`: per AdapterId, the steps that checkpoints of this start hold; most_steps of those
-    /// that have ended and are recorded.
+    /// `saved`: per AdapterId, the steps in checkpoints of this start; most_steps for adapters that
+    /// have ended and are recorded.
     void remove_superseded(const std::vector<std::int32_t>& saved);
 
   private:

@@ -12,7 +12,7 @@
 
 namespace loratrain {
 
-/// What grows when adapters are added to a run.
+/// Everything that changes when adapters are added to a run.
 struct GrowingRun {
     Job& job;
     Plan& plan;
@@ -20,28 +20,28 @@ struct GrowingRun {
     std::vector<DatasetInfo>& datasets;  ///< root only, else empty
     RunIdentity& identity;               ///< root only
     bool with_tokens;           ///< this rank reads tokens: it has the embedding or the head
-    bool keeps_records = true;  ///< the root writes what changes of the run directory
+    bool keeps_records = true;  ///< the root updates the run directory
 };
 
-/// What inbox files would add to a run, one behind the other, as far as one rank knows: each is
-/// read and checked, with those before it, while the run is as it was; then the run takes them in
-/// this order, as many as are wanted. Nothing is collective.
+/// Adds adapters of inbox files to a run, on one rank, in two steps: check() reads and checks a
+/// file together with the files before it and leaves the run as it is; take() adds the first
+/// checked file to the run. When each step happens: train/services/growth.h. Nothing is collective.
 class RunGrowth {
   public:
-    /// What `run` refers to outlives it, and is changed by take() alone meanwhile.
+    /// What `run` refers to outlives this object, and only take() changes it meanwhile.
     RunGrowth(const GrowingRun& run, bool is_root);
 
-    /// One more file, which is on every rank the same; source: InboxFile::path. InputError with
-    /// every problem (config/inbox_yaml.h, data files, init_from, on the root also
-    /// plan/deploy/extend_plan.h); then it is as if there had been none.
+    /// Checks one more file, the same on every rank. InputError with every problem: of the file
+    /// (config/inbox_yaml.h), data files, init_from; on the root also of the plan
+    /// (plan/deploy/extend_plan.h). A file with problems is forgotten.
     void check(const InboxFile& file);
-    /// Files that are checked and not taken.
+    /// Number of files that are checked and not taken.
     std::size_t size() const { return parts_.size(); }
-    /// Root: the plan with the first of these, as bytes (base/wire.h).
+    /// Root: the plan with the first checked file, as bytes (base/wire.h).
     const std::string& plan() const { return parts_.front().plan; }
-    /// The run has the first of these from now on: adapters and datasets at the end of the job, its
-    /// part of the root's plan, open data files; on the root also resolved.yaml and plan.yaml of
-    /// the run directory. No file of `files` may be read at the same time.
+    /// Adds the first checked file to the run: adapters and datasets at the end of the job, open
+    /// data files, and `plan`, the root's plan() as bytes. The root also writes resolved.yaml and
+    /// plan.yaml. Nothing may read GrowingRun::files meanwhile.
     void take(const std::string& plan);
 
   private:
@@ -57,7 +57,7 @@ class RunGrowth {
 
     GrowingRun run_;
     bool is_root_;
-    Job job_;    ///< with all that is checked, as the next two
+    Job job_;    ///< with all checked files, as the next two
     Plan plan_;  ///< root only, as the next
     std::vector<DatasetInfo> datasets_;
     std::deque<Part> parts_;

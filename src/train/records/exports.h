@@ -8,13 +8,14 @@
 
 namespace loratrain {
 
-/// adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root only.
+/// Writes adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root
+/// only.
 void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,
                   AdapterId adapter, const std::vector<NamedTensor>& tensors);
 
-/// Looks at what a run that continues from directory `checkpoint` has exported before: a weights
-/// file that does not hold what the checkpoint does, a config that does not fit it or a missing
-/// file is a warning, and the export is written again. Root only.
+/// Checks the exports of a run that continues from directory `checkpoint`. A weights file that
+/// differs from the checkpoint, a config that does not fit, or a missing file is a warning, and the
+/// export is written again. Root only.
 void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,
                   const std::string& checkpoint);
 

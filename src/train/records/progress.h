@@ -12,22 +12,22 @@
 
 namespace loratrain {
 
-/// One log line per logging interval: round, loss of each adapter that trained in it, tokens/s,
-/// time left. Root only.
+/// Progress in the log: one line per logging interval with round, loss of each adapter that
+/// trained, tokens/s and time left. Root only.
 class ProgressLog {
   public:
     /// `job` outlives the log and may get more adapters.
     explicit ProgressLog(const Job& job) : job_(job) {}
 
-    /// A batch is through, with so much to go; prints when its whole round is.
+    /// A batch has ended; prints a line once its whole round has. `left`: remaining work.
     void batch_done(const BatchPlan& batch, double loss, double elapsed, const WorkLeft& left);
     void window_started(const Window& window);
-    /// Training goes on after something else (loading, evaluation, a checkpoint), whose time is not
-    /// counted; `elapsed` as with batch_done.
+    /// Training continues after something else (loading, evaluation, a checkpoint), whose time does
+    /// not count. `elapsed`: as in batch_done().
     void training_resumed(double elapsed);
 
-    /// The closing table: steps, mean loss of the last ones (LastMean), evaluation before and
-    /// after, status.
+    /// The closing table: per adapter steps, mean loss of the last steps (LastMean), evaluation
+    /// before and after, status.
     static std::string closing_table(const Job& job, const RunState& state);
 
   private:

@@ -8,36 +8,37 @@
 
 namespace loratrain {
 
-/// Why the budget ends trials.
+/// Reason of trials that end because the sweep's budget is spent.
 std::string budget_text(const SweepJob& sweep);
 
-/// What a run with a sweep leaves besides its adapters: <run.dir>/sweep/state.json, what ended
-/// trials came to, which no start of the run trains again; sweep/best.yaml, a job that trains the
-/// best trial of every dataset; and of exports those that sweep.export asks for. Of a run by
-/// workers it records all adapters that have ended, without a sweep in <run.dir>/ckpt/ended.json.
-/// Does nothing for other runs. Rank 0 only.
+/// Records of a sweep in the run directory:
+/// - sweep/state.json: results of trials that have ended, which no start of the run trains again;
+/// - sweep/best.yaml: a job that trains the best trial of every dataset;
+/// - exports: those that sweep.export asks for.
+/// In a run by workers it records all adapters that have ended, without a sweep in
+/// ckpt/ended.json. For other runs it does nothing. Rank 0 only.
 class SweepRecords {
   public:
     /// The arguments outlive it.
     SweepRecords(const Job& job, AdapterTable& adapters) : job_(job), adapters_(adapters) {}
 
-    /// Takes over what state.json knows and the table, from a checkpoint before it, does not:
-    /// trials that have ended, values at rungs, decisions.
+    /// Takes ended trials, values at rungs and decisions from state.json into the table, whose
+    /// checkpoint may be older.
     void recall();
 
-    /// Whether an adapter that is complete is to be exported: all but trials, and of these what
-    /// sweep.export asks for now that it has ended.
+    /// True if a complete adapter is exported: every adapter that is no trial, and the trials that
+    /// sweep.export asks for now that this one has ended.
     bool is_wanted(AdapterId adapter) const;
-    /// Trials that have ended, and are exported or not wanted: takes back the weights of those that
-    /// are not among the best any more, and writes both files. Also where only rungs have changed.
+    /// `ended` trials are exported or not wanted: removes exports that are no longer among the
+    /// best, and writes both files. Also called if only rungs have changed.
     void update(const std::vector<AdapterId>& ended);
     bool has_recorded(AdapterId ended) const { return recorded_.contains(ended); }
-    /// The end of the adapter is recorded here, so that no checkpoint has to keep it.
+    /// The adapter's end is recorded here; no checkpoint has to keep it.
     bool records(AdapterId adapter) const;
-    /// Ends of some are.
+    /// Ends of some adapters are recorded here.
     bool records_ends() const { return job_.sweep || job_.parallel.by_workers(); }
 
-    /// The leaderboard: per dataset the base, the reference and the best; "" without a sweep.
+    /// Leaderboard: per dataset the base, the reference and the best trials; "" without a sweep.
     static std::string leaderboard(const Job& job, const AdapterTable& adapters);
 
   private:
@@ -53,7 +54,7 @@ class SweepRecords {
 
     const Job& job_;
     AdapterTable& adapters_;
-    std::set<AdapterId> recorded_;  ///< ended trials whose folders are as they shall be
+    std::set<AdapterId> recorded_;  ///< ended trials whose folders are up to date
 };
 
 }  // namespace loratrain

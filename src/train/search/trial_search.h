@@ -9,17 +9,19 @@
 
 namespace loratrain {
 
-/// The objective of an adapter's last evaluation, of a pruned trial that of the rung where it was
-/// pruned; lower is better; infinite without one.
+/// Objective of an adapter's last evaluation; for a pruned trial, of the evaluation at the rung
+/// where it was pruned. Lower is better. Infinite without an evaluation.
 double objective_of(const SweepJob& sweep, const AdapterState& adapter);
 
 /// The trials of a dataset, best first (plan/rungs.h).
 std::vector<TrialStanding> standings(const Job& job, const AdapterTable& adapters,
                                      DatasetId dataset);
 
-/// Ends trials early by the rules of plan/rungs.h, in the adapter table: those that come to a rung
-/// are parked, and go on or are pruned as soon as that is sure. It keeps nothing itself, so that it
-/// goes on from what checkpoints and sweep/state.json hold. Rank 0 only.
+/// Ends trials early by the rules of plan/rungs.h. It changes AdapterStatus in the table only: a
+/// trial at a rung is `parked` until its decision is sure; then it is `waiting` (goes on) or
+/// `pruned`. It has no state of its own, so that it continues from checkpoints and
+/// sweep/state.json. Called by Dispatcher::judge() and Dispatcher::take(); train/services/rungs.h
+/// says when, and what happens to a pruned trial. Rank 0 only.
 class TrialSearch {
   public:
     /// The arguments outlive it.
@@ -29,16 +31,17 @@ class TrialSearch {
     bool active() const {
         return job_.sweep && job_.sweep->scheduler != TrialScheduler::none && job_.sweep->rungs > 1;
     }
-    /// Halving: those that wait for a decision and may train on meanwhile, the likeliest to go on
-    /// first: they hold a place of the next rung so far. If one is pruned, what it came to beyond
-    /// its rung counts for nothing but its metrics; none ends without a decision. So survivors are
-    /// the same as without speculation. None on workers.
+    /// Halving: trials that wait for a decision and may train on meanwhile, the likeliest survivors
+    /// first. If such a trial is pruned, its results after the rung appear in its metrics only, and
+    /// none ends without a decision. So the survivors are the same as without speculation. Empty
+    /// with several workers.
     std::vector<AdapterId> speculation() const;
-    /// Those of `trained` that are at a rung before their end and still train.
+    /// The trials of `trained` that are at a rung before their end and still train.
     std::vector<AdapterId> at_rung(const std::vector<AdapterId>& trained) const;
-    /// They have been evaluated there: parks them, or judges them at once.
+    /// `trials` were evaluated at their rungs: parks them, or judges them at once.
     void arrived(const std::vector<AdapterId>& trials);
-    /// Promotes and prunes whom it can among the parked; also after a trial has ended otherwise.
+    /// Promotes and prunes parked trials whose decision is sure. Also called after a trial has
+    /// ended for another reason.
     void judge();
 
   private:
@@ -60,7 +63,7 @@ struct TrialEntry {
     TrialResult result;
 };
 
-/// What results.csv says of the trials of a job with a sweep, those of each dataset best first.
+/// Rows of results.csv for the trials of a sweep: dataset by dataset, best first.
 std::vector<TrialEntry> trial_results(const Job& job, const AdapterTable& adapters);
 
 }  // namespace loratrain

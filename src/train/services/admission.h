@@ -6,11 +6,12 @@
 
 namespace loratrain {
 
-/// Who trains: adapters that wait come as places become free, between streams and while one goes
-/// on. What is decided depends on the steps that are planned, not on those that have been reported,
-/// so that it repeats. Some adapters come with an empty pipeline alone: where a place has to be
-/// left for them, their references or what their base comes to are not known, or memory beside what
-/// is resident, or for copies, is short.
+/// Decides who trains: waiting adapters start as places become free, between streams and during
+/// one. Decisions depend on planned steps, not on reported ones, so that they repeat. An adapter
+/// needs an empty pipeline to start if
+/// - a running adapter has to leave for it;
+/// - its reference losses or the evaluation before its first step are not known;
+/// - memory beside the resident adapters, or for copies, is short.
 class AdmissionService : public Service {
   public:
     explicit AdmissionService(Worker& worker) : worker_(worker) {}
@@ -22,11 +23,11 @@ class AdmissionService : public Service {
 
     /// With an empty pipeline.
     void admit();
-    /// One of several workers: adapters of others that could train beside those that it owns, and
-    /// one more; none while one of its own waits.
+    /// One of several workers: places for further adapters beside its own, plus one. 0 while one of
+    /// its own adapters waits.
     int places(const AdapterTable& table) const;
-    /// The adapter leaves the stream before the next window for a while: it makes room for others,
-    /// or is a trial at a rung.
+    /// The adapter leaves the stream before the next window for a while, to make room for others or
+    /// as a trial at a rung.
     void pause(AdapterId adapter, const Progress& planned, StreamChange& change);
 
   private:
@@ -40,7 +41,7 @@ class AdmissionService : public Service {
     void release_ended(StreamChange& change) const;
 
     Worker& worker_;
-    std::vector<AdapterId> admitted_;  ///< that were announced to ranks last
+    std::vector<AdapterId> admitted_;  ///< as ranks know them (AdmitAdapters)
 };
 
 }  // namespace loratrain

@@ -7,36 +7,36 @@
 
 namespace loratrain {
 
-/// The best state of each adapter (eval.keep_best), adapters/<name>/best/. An adapter trains on
-/// while it is evaluated: its parameters are kept as they were evaluated until it is known whether
-/// they are the best.
+/// Keeps the best state of each adapter (eval.keep_best) in adapters/<name>/best/. Adapters train
+/// on while they are evaluated, so the evaluated parameters are kept until it is known whether they
+/// are the best.
 class BestService : public Service {
   public:
     explicit BestService(Worker& worker) : worker_(worker) {}
 
-    /// Asks for parameters as they are evaluated before the next window.
+    /// Asks ranks for copies of parameters that are evaluated before the next window.
     bool change(const Progress& planned, StreamChange& change) override;
     void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
-    /// The evaluation behind so many steps has been judged.
+    /// The evaluation after `step` steps has been judged.
     void on_evaluated(AdapterId adapter, std::int32_t step);
 
-    /// An evaluation has found the adapter's best state so far: `state`.
+    /// `state` is the adapter's best so far.
     void found(AdapterId adapter, const AdapterState& state);
-    /// That was found behind so many steps, and its files are not written yet.
+    /// The state after `step` steps is the best, and its files are not written yet.
     bool is_best(AdapterId adapter, std::int32_t step) const;
-    /// Parameters of the adapter after so many steps, on rank 0.
+    /// Keeps these parameters on rank 0.
     void keep(const AdapterAtStep& which, AdapterParts::ByRank values);
-    /// Writes what can be written, in the order in which it was found: a checkpoint that is being
-    /// written gets those of its round first. What was not kept is fetched if the pipeline is
-    /// empty.
+    /// Writes all best states that can be written, in the order in which they were found. A
+    /// checkpoint that is being written gets the states of its round first. Parameters that were
+    /// not kept are fetched if the pipeline is empty.
     void write(bool pipeline_is_empty);
-    /// None is to be written that the checkpoint which is being written has to have.
+    /// All best states that the current checkpoint needs are written.
     bool written_for_checkpoint() const;
 
   private:
     struct Best {
         AdapterId adapter{};
-        AdapterState state;  ///< as it was found: best_step, best_eval_loss
+        AdapterState state;  ///< with best_step, best_eval_loss
     };
 
     void write(const Best& best);
@@ -44,7 +44,7 @@ class BestService : public Service {
 
     Worker& worker_;
     std::vector<Best> bests_;  ///< whose files are not written yet
-    /// Parameters that may be or are the best.
+    /// Parameters that are the best or may be.
     std::map<AdapterAtStep, AdapterParts::ByRank> kept_;
     bool writing_ = false;
 };

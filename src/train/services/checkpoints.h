@@ -11,11 +11,14 @@
 
 namespace loratrain {
 
-/// Checkpoints. While the stream goes on, ranks copy what a checkpoint keeps of each adapter as
-/// soon as it has taken its last step before the checkpoint's round, and files are written in the
-/// background. The stream ends first where the checkpoint before is still being written, where
-/// adapters that have ended have texts to write, and where the host has no memory for copies of all
-/// adapters: with an empty pipeline one adapter after the other is copied and written.
+/// Decides when checkpoints are written, and collects their contents on rank 0; CheckpointWriter
+/// (train/checkpoint/checkpoint_writer.h) writes the files. The pipeline is not drained: ranks copy
+/// each adapter as soon as it has taken its last step before the checkpoint's round, and files are
+/// written on threads of their own. The stream ends first if
+/// - the checkpoint before is still being written;
+/// - adapters that have ended have texts to write;
+/// - the host has no memory for copies of all adapters. Then one adapter after the other is copied
+///   and written.
 class CheckpointService : public Service {
   public:
     explicit CheckpointService(Worker& worker)
@@ -29,33 +32,33 @@ class CheckpointService : public Service {
     void on_step(const BatchResult& result) override;
     void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
     void go_on() override;
-    /// The table has taken in an evaluation behind so many of the adapter's steps.
+    /// The table has the adapter's evaluation after `step` steps.
     void on_evaluated(AdapterId adapter, std::int32_t step);
 
-    /// The stream has ended: what is being written is.
+    /// The stream has ended: waits for the checkpoint that is being written.
     void finish();
     bool is_due(std::int32_t round) const;
-    /// With an empty pipeline: all that this worker holds, and gives back the memory of those that
-    /// have ended. Returns the seconds that it took.
+    /// With an empty pipeline: writes a checkpoint of this worker, and frees the memory of adapters
+    /// that have ended. Returns the seconds that it took.
     double save();
-    /// With an empty pipeline: of these adapters alone, with this state, in a root of its own.
+    /// With an empty pipeline: writes a checkpoint of `adapters` only, with `state`, below `root`.
     void save(const std::vector<AdapterId>& adapters, const RunState& state,
               const std::string& root);
 
-    /// The host has memory for copies of all that a checkpoint would keep now.
+    /// Host memory would hold copies of everything that a checkpoint would keep now.
     bool copies_would_fit() const;
-    /// One is being written.
+    /// A checkpoint is being written.
     bool is_writing() const { return writing_.has_value(); }
-    /// None is being written, or it has the adapter's state after so many steps.
+    /// No checkpoint is being written, or it has the adapter after `step` steps or more.
     bool has(AdapterId adapter, std::int32_t step) const {
         return !writing_ || step <= writing_->state.steps(adapter);
     }
-    /// Those that had ended in the last checkpoint of the stream.
+    /// Adapters that had ended in the last checkpoint of the stream.
     const std::vector<AdapterId>& ended() const { return ended_; }
     std::vector<AdapterId> take_ended() { return std::exchange(ended_, {}); }
 
   private:
-    /// The one that is being written.
+    /// The checkpoint that is being written.
     struct Writing {
         Writing(const RunParts& parts, std::int32_t round,
                 const std::vector<StateAtRound::Goal>& goals, std::size_t parts_to_come)
@@ -65,7 +68,7 @@ class CheckpointService : public Service {
 
         StateAtRound state;
         BackgroundCheckpoint files;
-        std::size_t parts_left;  ///< that are to come
+        std::size_t parts_left;  ///< parts of adapters that ranks have still to send
         bool completing = false;
     };
 
@@ -77,9 +80,9 @@ class CheckpointService : public Service {
 
     Worker& worker_;
     std::chrono::steady_clock::time_point last_;
-    bool begins_ = false;  ///< with the window that is being planned
+    bool begins_ = false;  ///< a checkpoint begins with the window that is being planned
     std::optional<Writing> writing_;
-    BackgroundCheckpoint* files_now_ = nullptr;  ///< of save()
+    BackgroundCheckpoint* files_now_ = nullptr;  ///< during save()
     std::vector<AdapterId> ended_;
 };
 

@@ -12,53 +12,52 @@
 namespace loratrain {
 
 /// The worker's side of the run's dispatcher (train/workers/dispatcher.h): reports what becomes of
-/// adapters, and obeys what is decided. While the stream goes on, adapters that have not begun
-/// come, people stop some and add others, trials leave at rungs and come again, and ends are
-/// reported; what else the dispatcher decides needs an empty pipeline. A service among the others
-/// while the stream goes on; the worker loop asks it between streams.
+/// adapters, and obeys decisions. During a stream: adapters that have not begun come, orders of
+/// people (stop, add) are obeyed, trials leave at rungs and come again, ends are reported. All
+/// other decisions need an empty pipeline. The worker loop calls it between streams.
 class DispatchService : public Service {
   public:
-    /// Of several workers: takes what is owned out of the table, as the dispatcher gives it.
+    /// One of several workers owns nothing at first: the dispatcher gives it adapters.
     DispatchService(Worker& worker, DispatcherLink& dispatcher);
 
     bool needs_drain(std::int32_t round) override;
     bool change(const Progress& planned, StreamChange& change) override;
     void look_for_orders() override;
 
-    /// Before the first step. `signal`: that came to any rank so far, 0 = none. `set_back`: newer
-    /// checkpoints may exist.
+    /// Before the first step. `signal`: the first that came to any rank; 0 = none. `set_back`:
+    /// newer checkpoints may exist.
     void begin(int signal, bool set_back);
-    /// With an empty pipeline: obeys what has been decided, and saves where that is due. False:
-    /// training is over.
+    /// With an empty pipeline: obeys decisions, and saves if that is due. False if training is
+    /// over.
     bool begin_turn();
-    /// True where none of those that are admitted is to train: it has done what there is to do for
-    /// them, or has waited a little for others.
+    /// True if no admitted adapter has anything to train. Then it has ended them, or has waited a
+    /// little for others.
     bool rest_without_work();
-    /// Of these, which trained, the stream has ended: reports ends and rungs.
+    /// The stream of `trained` has ended: reports ends and rungs.
     void after(const std::vector<AdapterId>& trained);
-    /// After training: tells the other ranks, and returns how the run has ended.
+    /// After training: finishes the other ranks, and returns how the run has ended.
     ExitCode end();
 
-    /// For a checkpoint. Of several workers, which record ends elsewhere: those that the worker
-    /// owns and that have not ended.
+    /// State for a checkpoint. One of several workers, which record ends elsewhere, has only
+    /// adapters that it owns and that have not ended.
     RunState state() const;
-    /// Why to stop now; "" = go on.
+    /// Why the worker has to stop now; "" = go on.
     std::string reason_to_stop();
     /// Why training has stopped before its end.
     const std::string& stop_reason() const { return stop_ordered_; }
-    /// What is left is to be trained in another deployment.
+    /// The remaining adapters continue in another deployment.
     bool redeploys() const { return redeploys_; }
     void record_failure(const std::string& why) { dispatcher_.record_failure(why); }
 
-    /// While the stream goes on: reports adapters that have ended, and whose files are written or
-    /// not wanted; those alone whose ends are recorded outside of checkpoints.
+    /// During a stream: reports adapters that have ended and whose files are written or not wanted,
+    /// if their ends are recorded outside of checkpoints.
     void look_for_ends();
-    /// What these, which have ended, leave is in the run directory.
+    /// The files of these adapters, which have ended, are in the run directory.
     void on_ends(const std::vector<AdapterId>& ended);
     void on_checkpoint(const StateAtRound& saved, double seconds);
-    /// Adapters that have room beside those of the table, as it will be, may come.
+    /// Asks the dispatcher for as many adapters as have room beside those of `table`.
     void ask_for_adapters(const AdapterTable& table);
-    /// Of a joint run: judges trials that have been evaluated at rungs, and others by them.
+    /// A joint run: judges trials that were evaluated at rungs, and others by their values.
     void judge(const std::vector<AdapterId>& at_rung);
 
     /// The worker has more to save than its last checkpoint has.
@@ -95,10 +94,10 @@ class DispatchService : public Service {
     Worker& worker_;
     DispatcherLink& dispatcher_;
     std::chrono::milliseconds rest_;  ///< the next one
-    int places_ = 0;                  ///< that were reported to the dispatcher
-    int moves_ = 0;                   ///< in which it has given adapters back
-    std::string stop_ordered_;        ///< by the dispatcher: why
-    bool begun_ = true;               ///< the dispatcher has said where former starts have come to
+    int places_ = 0;                  ///< as reported to the dispatcher
+    int moves_ = 0;                   ///< times that it has given adapters back
+    std::string stop_ordered_;        ///< why the dispatcher has ordered a stop; "" = it has not
+    bool begun_ = true;               ///< the dispatcher has reported the state of former starts
     bool resting_ = false;            ///< it has saved and trains no more
     bool has_trained_ = false;        ///< since stop_or_save()
     bool changed_ = false;            ///< since its last checkpoint

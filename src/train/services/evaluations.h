@@ -12,32 +12,32 @@
 
 namespace loratrain {
 
-/// What decides an adapter's evaluation before its first step. Adapters with equal keys come to the
-/// same numbers there, so one evaluation is made for all of them.
+/// Everything that an adapter's evaluation before its first step depends on. Adapters with equal
+/// keys get the same result, so they are evaluated once.
 struct StartKey {
-    ReferenceId reference;  ///< the dataset, and what its samples are compared with
-    LossJob loss;           ///< what an evaluation takes of it
-    std::string form;       ///< "" = it begins as the base model; else what it computes beside that
+    ReferenceId reference;  ///< the dataset, and the reference of its losses
+    LossJob loss;           ///< the keys that an evaluation depends on
+    std::string form;       ///< "" = it starts as the base model; else what it adds to that
     friend auto operator<=>(const StartKey&, const StartKey&) = default;
 };
 
-/// None = no other adapter is known to begin alike: it has an init_from, its first factors come
-/// from W and cancel but for rounding (PiSSA, OLoRA), or it is DoRA with patterns. LoRA and VeRA
-/// begin as the base model whatever else their keys say, as their product begins with exact zeros.
-/// DoRA's rows are scaled by m / |W|, which may round: it begins as DoRA on the same linears does.
+/// The key, or none if no other adapter is known to start alike:
+/// - LoRA and VeRA start as the base model, since their product is exactly zero;
+/// - DoRA scales rows by m / |W|, which may round: it starts as DoRA on the same linears;
+/// - none with init_from, with PiSSA or OLoRA (their first factors come from W and cancel but for
+///   rounding), and for DoRA with patterns.
 std::optional<StartKey> start_key(const AdapterJob& adapter);
 
-/// Evaluations, and what they decide: whether an adapter ends early. Their results come while the
-/// steps behind them are under way. Where a result may end an adapter, no round is planned until it
-/// is there: the adapter never takes a step more. What that leaves of the pipeline, evaluations of
-/// others fill.
+/// Evaluations, and early stopping by their results. Results come while later steps train. If a
+/// result may end an adapter, no round is planned before it has come, so that the adapter never
+/// takes a step too many; evaluations of other adapters fill the pipeline meanwhile.
 class EvaluationService : public Service {
   public:
     explicit EvaluationService(Worker& worker) : worker_(worker) {}
 
     bool awaits_results(std::int32_t round) const override;
     bool needs_drain(std::int32_t round) override;
-    /// Adapters that an evaluation has ended.
+    /// Removes adapters that an evaluation has ended.
     bool change(const Progress& planned, StreamChange& change) override;
     std::int32_t next_event(const Progress& planned) const override;
     void add_deciding(const Progress& planned, std::vector<AdapterId>& adapters) const override;
@@ -46,18 +46,18 @@ class EvaluationService : public Service {
 
     // With an empty pipeline.
 
-    /// Adapters before their first step, once for all that start alike.
+    /// Evaluates adapters before their first step; once for all that start alike (StartKey).
     void evaluate_newcomers();
-    /// On all eval samples, or on the first `most_samples` of each dataset.
+    /// Evaluates on all eval samples, or on the first `most_samples` of each dataset.
     void evaluate(const std::vector<AdapterId>& adapters, std::int64_t most_samples = 0);
-    /// Behind evaluate(): the best state, and an early end.
+    /// After evaluate(): notes best states, and ends adapters early.
     void judge(const std::vector<AdapterId>& adapters);
 
-    /// It has taken no step, and an evaluation of it then is not known yet.
+    /// The adapter has eval samples, has taken no step, and has not been evaluated.
     bool awaits_first(AdapterId adapter) const;
-    /// An adapter that starts alike was evaluated.
+    /// An adapter that starts alike has been evaluated.
     bool knows_start(AdapterId adapter) const;
-    /// The evaluation before its first step is that one.
+    /// Takes the result of that adapter.
     void take_start(AdapterId adapter);
 
   private:
@@ -71,7 +71,7 @@ class EvaluationService : public Service {
 
     Worker& worker_;
     std::map<StartKey, EvalResult> starts_;  ///< evaluations before the first step
-    std::vector<EvalResult> results_;        ///< of the stream, not taken in yet
+    std::vector<EvalResult> results_;        ///< of the stream; the table has them not yet
 };
 
 }  // namespace loratrain

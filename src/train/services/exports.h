@@ -7,26 +7,25 @@
 
 namespace loratrain {
 
-/// Exports of adapters that have ended, adapters/<name>/. While the stream goes on their tensors
-/// are put together and written in the background, but where others wait for the files.
+/// Exports adapters that have ended to adapters/<name>/. During a stream, tensors are joined and
+/// written on a thread of their own unless something waits for the files.
 class ExportService : public Service {
   public:
     explicit ExportService(Worker& worker) : worker_(worker) {}
 
     void begin_stream() override { in_stream_ = true; }
-    /// Asks ranks for the parameters of those that have ended, once their results have come.
+    /// Asks ranks for the parameters of adapters that have ended, once their results have come.
     void before_window(std::int32_t round, const std::vector<AdapterId>& stepped) override;
     void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
 
-    /// With an empty pipeline; unless it was exported before.
+    /// With an empty pipeline: exports the adapter, unless that is done.
     void write_now(AdapterId adapter);
-    /// Takes note of files that are written.
+    /// Notes exports whose files are written.
     void take_written();
-    /// The stream has ended: waits until all are written.
+    /// The stream has ended: waits until all exports are written.
     void finish();
     bool is_writing() const { return !writing_.empty(); }
-    /// One that has ended waits for the results of its last steps, or for files in the run
-    /// directory.
+    /// The adapter has ended and waits for results of its last steps or for its files.
     bool waits_for_files(AdapterId adapter) const;
 
   private:

@@ -11,12 +11,15 @@
 
 namespace loratrain {
 
-/// Adapters that files of the inbox add to the run. The dispatcher finds a file while window k
-/// trains. All ranks check it before window k + 1 (train/orders/grow_run.h), keep what they have
-/// read and report what is wrong, while all train on. Behind window k + 1 the run takes the file as
-/// a whole where all have found it good; checkpoints and exports that are being written are waited
-/// for. Its adapters train from window k + 2 on, where they get a place (admission.h). With an
-/// empty pipeline, and always where there is a sweep, all of this happens at once.
+/// Adds adapters of inbox files to the run without draining the pipeline:
+/// 1. While window k trains, Dispatcher::take_orders() finds a file, and ask() orders
+///    CheckAdditions.
+/// 2. Before window k + 1 every rank checks and keeps the file (train/orders/grow_run.h) and
+///    reports problems.
+/// 3. After window k + 1, grow(): without a problem every rank takes the file as a whole. The
+///    checkpoint and exports that are being written come first.
+/// 4. From window k + 2 on its adapters train as places become free (admission.h).
+/// With an empty pipeline, and always in a sweep, take_now() does all of this at once.
 class GrowthService : public Service {
   public:
     GrowthService(Worker& worker, DispatcherLink& dispatcher)
@@ -27,14 +30,13 @@ class GrowthService : public Service {
     bool awaits_reports() const override { return asked_ && asked_->reports_left > 0; }
     bool grow() override;
 
-    /// Asks all ranks about files, unless they look at some already.
+    /// Asks all ranks to check files, unless they check some already.
     void ask(const std::vector<InboxFile>& files);
-    /// As the next window is to be planned: by its end ranks have reported on what was asked
-    /// before.
+    /// The next window is planned now: ranks report on earlier files before it ends.
     void window_passes() {
         if (asked_) asked_->answers_later = false;
     }
-    /// With an empty pipeline. Whether the run has grown.
+    /// With an empty pipeline: checks and takes the file. True if the run has grown.
     bool take_now(const InboxFile& file);
 
   private:
@@ -42,7 +44,7 @@ class GrowthService : public Service {
         std::vector<InboxFile> files;
         std::vector<std::string> problems;  ///< per file; "" = none
         int reports_left = 0;
-        bool answers_later = true;  ///< not before the end of the window under way
+        bool answers_later = true;  ///< not before the end of the current window
     };
 
     bool take(const InboxFile& file, std::string problem);

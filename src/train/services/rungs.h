@@ -6,10 +6,13 @@
 
 namespace loratrain {
 
-/// Trials of a sweep at rungs, while the stream goes on. They are evaluated behind the round that
-/// brings them there. A joint run plans the next round when it is known what they come to, so that
-/// who trains in which round does not depend on how long anything takes. At one of several workers
-/// they leave the stream, and come again when the dispatcher has judged them.
+/// Trials of a sweep at rungs, during a stream. They are evaluated after the round that brings them
+/// to a rung.
+/// - A joint run judges them (Dispatcher::judge, by TrialSearch) before it plans the next round, so
+///   that who trains in which round does not depend on timing. A pruned trial leaves the stream in
+///   AdmissionService::change and is exported as any adapter that has ended.
+/// - At one of several workers they leave the stream, and come again when the dispatcher has judged
+///   them.
 class RungService : public Service {
   public:
     explicit RungService(Worker& worker) : worker_(worker) {}
@@ -19,7 +22,7 @@ class RungService : public Service {
     bool change(const Progress& planned, StreamChange& change) override;
     void add_deciding(const Progress& planned, std::vector<AdapterId>& adapters) const override;
 
-    /// With an empty pipeline: evaluates trials at rungs that the stream has not evaluated.
+    /// With an empty pipeline: evaluates trials that the stream has not evaluated at their rung.
     void evaluate(const std::vector<AdapterId>& trials);
 
   private:

@@ -17,14 +17,15 @@
 
 namespace loratrain {
 
-/// All that a worker does beside training. Sets worker.services, and lets the stream ask and tell
-/// them in order().
+/// All tasks of a worker beside training. Sets worker.services, and hands the services to the
+/// stream in order().
 struct Services {
     Services(Worker& worker, DispatcherLink& dispatcher);
 
-    /// A checkpoint notes a step before its evaluations are judged, and begins before exports do;
-    /// who goes, by evaluations, orders and rungs, is known before others are admitted; whether
-    /// another deployment pays is asked last, when nothing else ends the stream.
+    /// The order in which the stream calls services:
+    /// - a checkpoint notes a step before evaluations are judged, and begins before exports;
+    /// - evaluations, orders and rungs decide who goes before others are admitted;
+    /// - redeployment is asked last, when nothing else ends the stream.
     std::vector<Service*> order();
 
     StepService steps;

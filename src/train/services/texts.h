@@ -7,25 +7,25 @@
 
 namespace loratrain {
 
-/// Texts that adapters write when they have ended (eval.generate), with the pipeline empty, of
-/// several at a time: the stream goes on until the texts that wait would take long.
+/// Writes texts of adapters that have ended (eval.generate). That needs an empty pipeline, so texts
+/// of several adapters are collected: the stream ends when waiting texts would take long.
 class TextService : public Service {
   public:
     explicit TextService(Worker& worker) : worker_(worker) {}
 
     bool needs_drain(std::int32_t round) override;
 
-    /// Adapters that end in the stream before the round and have texts to write then.
+    /// Number of adapters that end in the stream before `round` and have texts to write.
     int waiting(std::int32_t round) const;
-    /// The adapter writes texts when it has ended.
+    /// The adapter writes texts at its end.
     bool has_texts(AdapterId adapter) const;
-    /// With an empty pipeline: of those of `trained` that have ended, while their memory is not
-    /// given back.
+    /// With an empty pipeline: writes texts of the adapters of `trained` that have ended, before
+    /// their memory is freed.
     void write(const std::vector<AdapterId>& trained);
 
   private:
     Worker& worker_;
-    std::optional<double> seconds_;  ///< that an adapter's texts took last
+    std::optional<double> seconds_;  ///< of the last adapter's texts
 };
 
 }  // namespace loratrain

@@ -15,71 +15,70 @@
 
 namespace loratrain {
 
-/// Leads a run, on its rank 0: knows how all adapters are, judges trials, takes orders of people,
-/// looks after the budget of a sweep, decides when the run is over, and writes what it leaves as a
-/// whole (status.json, results.csv, event files, sweep/). Its workers train and report.
+/// Leads a run, on its rank 0: knows the state of all adapters, judges trials, takes orders of
+/// people, watches the budget of a sweep, decides when the run is over, and writes the records of
+/// the whole run (status.json, results.csv, event files, sweep/). Its workers train and report.
 ///
-/// A joint run has one worker, on this rank. Both share one ledger, so that reports and decisions
-/// carry events alone, and each is a direct call at a point that the worker chooses: when anything
-/// is decided does not depend on how long anything takes. The worker owns all adapters from the
-/// start.
+/// A joint run has one worker, on this rank, which owns all adapters. Both share one ledger, so
+/// reports and decisions carry events only. Each is a direct call at a point that the worker
+/// chooses: decisions do not depend on timing.
 ///
-/// Several workers hear of decisions over a channel. Worker 0 is on this rank too. The dispatcher
-/// hands adapters out one by one (adapter_queues.h): who has room asks for one adapter ahead. It
-/// never waits for a worker, nor they for it, unless they have nothing to train. An adapter that
-/// has ended is recorded (SweepRecords) and never given out again.
+/// Several workers get decisions over a channel. Worker 0 is on this rank too. The dispatcher hands
+/// adapters out one by one (adapter_queues.h); a worker asks for one adapter ahead. Neither side
+/// waits for the other, except a worker that has nothing to train. An adapter that has ended is
+/// recorded (SweepRecords) and never given out again.
 class Dispatcher {
   public:
     struct Parts {
         const Job& job;
-        const Plan& plan;  ///< of one worker; they are alike
+        const Plan& plan;  ///< of one worker; all workers are alike
         const std::vector<DatasetInfo>& datasets;
-        TextChannel* leaders = nullptr;  ///< of all workers, this rank the root; null: a joint run
+        TextChannel* leaders = nullptr;  ///< rank 0 of each worker, this rank the root; null: joint
         int workers = 1;
         int ranks = 1;           ///< of all workers together
-        MetShapes met_shapes{};  ///< that the stages of a worker have met
+        MetShapes met_shapes{};  ///< shapes that a worker's stages have met
     };
-    /// `ledger`: in a joint run the worker's, else the dispatcher's own. It and what `parts` refer
-    /// to outlive the dispatcher.
+    /// `ledger`: the worker's in a joint run, else the dispatcher's own. It and everything in
+    /// `parts` outlive the dispatcher.
     Dispatcher(const Parts& parts, RunLedger& ledger);
 
-    /// Of several workers: goes on with what former starts have left, and says so.
+    /// Several workers: continues from former starts, and logs that.
     void begin(const FormerRun& former);
-    /// Of a joint run, whose ledger has its checkpoint: what former starts have recorded since.
+    /// A joint run: adds what former starts have recorded since the ledger's checkpoint.
     void recall();
-    /// Of a joint run, behind recall(): from here it serves.
+    /// A joint run, after recall(): starts to serve.
     void begin();
 
-    /// From the worker on this rank.
+    /// Takes a report of a worker.
     void take(const WorkerReport& report);
-    /// Hears all others, and posts what has come of it; to be called often.
+    /// Takes reports of all other ranks, and posts decisions. Call it often.
     void serve();
-    /// Orders of people, and the budget. serve() looks for orders now and then, but in a joint run.
+    /// Takes orders of people, and checks the budget. With several workers serve() does so, too.
     void look_for_orders();
-    /// Trials that have been evaluated at rungs are judged, and others by them.
+    /// `at_rung` were evaluated at rungs: judges them, and others by their values (TrialSearch).
     void judge(const std::vector<AdapterId>& at_rung);
-    /// For the worker on this rank.
+    /// The next decisions for the worker on this rank.
     std::optional<Decisions> next_of_own();
 
-    // An inbox file adds adapters: the worker on this rank looks at it first, and asks the
-    // dispatcher to accept or to refuse it; once it has taken it, all others do.
+    // An inbox file adds adapters: the worker on this rank checks it first and then accepts or
+    // refuses it (train/services/growth.h). Once that worker has taken it, all others do.
     void accept(const InboxFile& file) { inbox_->accept(file); }
     void refuse(const InboxFile& file, const std::string& why);
     void added(const InboxFile& file);
-    /// It was not looked at to the end.
+    /// The worker has not checked the file to the end.
     void look_again(const InboxFile& file) { adding_.erase(file.path); }
 
-    /// How all adapters are.
+    /// The state of all adapters.
     RunState state() const { return ledger_.run_state(); }
-    /// Why all have stopped; "" = they have not.
+    /// Why all workers have stopped; "" = they have not.
     const std::string& stop_reason() const { return stop_reason_; }
-    /// Seconds that training the queues was predicted to take, and has taken.
+    /// Predicted and measured seconds of training the queues.
     std::string makespan_text() const;
-    /// Training has thrown on this rank: records why.
+    /// Records why training has thrown on this rank.
     void record_failure(const std::string& why) { ledger_.journal.end("failed", why); }
 
   private:
-    /// What workers know of an adapter that changes seldom.
+    /// What workers know of an adapter, as far as it seldom changes.
     struct Known {
         bool pruned = false;
         bool ended = false;
@@ -94,14 +93,14 @@ class Dispatcher {
     void recall_ends();
     void log_start(const FormerRun& former);
 
-    // What workers say.
+    // Reports of workers.
     void take_state(const AdapterUpdate& update, bool at_rung);
     void note_saved(const WorkerReport& report);
     void note_changes();
     void note_durable(AdapterId adapter);
     void take_returned(const ReturnedAdapter& returned);
 
-    // What people want, and the end.
+    // Orders of people, and the end.
     void take_orders();
     void stop_adapter(const std::string& name);
     void end_free(AdapterId adapter, const std::string& why);
@@ -118,22 +117,22 @@ class Dispatcher {
     AdapterQueues queues_;
     std::optional<Inbox> inbox_;  ///< once it serves
     std::vector<Known> known_;    ///< per adapter
-    /// Per adapter, steps that no checkpoint of a former start or of a move must keep.
+    /// Per adapter: steps that checkpoints of former starts and of moves need not keep any more.
     std::vector<std::int32_t> saved_;
     std::set<int> stopped_workers_;
-    std::set<std::string> adding_;    ///< inbox files that the worker on this rank looks at
+    std::set<std::string> adding_;    ///< inbox files that the worker on this rank checks
     std::set<std::string> stopping_;  ///< adapters whose stop files are not removed yet
     FormerCheckpoints former_{{}};
-    Decisions decisions_;               ///< to be posted
-    std::vector<InboxFile> new_files_;  ///< for the worker on this rank, behind these
+    Decisions decisions_;               ///< not posted yet
+    std::vector<InboxFile> new_files_;  ///< for the worker on this rank, after decisions_
     std::deque<Decisions> own_;
     std::string stop_reason_;
     bool budget_reported_ = false;
     bool over_ = false;
-    std::optional<std::chrono::steady_clock::time_point> given_;  ///< first
-    std::optional<std::chrono::steady_clock::time_point> idle_;   ///< since all have ended
+    std::optional<std::chrono::steady_clock::time_point> given_;  ///< the first adapter was given
+    std::optional<std::chrono::steady_clock::time_point> idle_;   ///< all adapters had ended
     double trained_seconds_ = 0.0;                                ///< in this start
-    std::chrono::steady_clock::time_point looked_;                ///< for orders
+    std::chrono::steady_clock::time_point looked_;                ///< last look for orders
 };
 
 }  // namespace loratrain

@@ -13,14 +13,14 @@ namespace loratrain {
 
 class Dispatcher;
 
-/// The way of a worker's leader to the dispatcher and back: gathers what it reports, sends it now
-/// and then, and keeps decisions until the leader obeys them. None of it waits for the dispatcher.
+/// Link between rank 0 of a worker and the dispatcher. It gathers reports and sends them now and
+/// then, and keeps decisions until the worker obeys them. It never waits for the dispatcher.
 class DispatcherLink {
   public:
-    /// Of several workers. `leaders`: among the leaders of all, its root where the dispatcher is.
-    /// `dispatcher`: on that rank, else null. All outlive the link.
+    /// Several workers. `leaders`: rank 0 of each worker; its root has the dispatcher.
+    /// `dispatcher`: null on other ranks. All outlive the link.
     DispatcherLink(int worker, TextChannel& leaders, Dispatcher* dispatcher);
-    /// Of a joint run: all goes to the dispatcher by direct calls.
+    /// A joint run: direct calls of the dispatcher.
     explicit DispatcherLink(Dispatcher& dispatcher);
     ~DispatcherLink();
     DispatcherLink(const DispatcherLink&) = delete;
@@ -29,7 +29,7 @@ class DispatcherLink {
     int worker() const { return worker_; }
     bool is_joint() const { return leaders_ == nullptr; }
 
-    // Goes out with the next report.
+    // Sent with the next report.
     void trained(std::int64_t tokens, std::int32_t round);
     void wrote(AdapterId adapter, std::string metrics_line);
     void report(AdapterId adapter, const AdapterState& state);
@@ -42,26 +42,26 @@ class DispatcherLink {
     void report_stopped(const std::string& why) { report_.stopped = why; }
     void send();
 
-    // The job grows with an inbox file; where the dispatcher is, it takes part.
+    // An inbox file adds adapters: passed on to the dispatcher on its rank.
     void accept(const InboxFile& file);
-    /// Error on other ranks: what the first worker has taken, all must take.
+    /// Error on other ranks: all workers have to take what the first one has taken.
     void refuse(const InboxFile& file, const std::string& why);
     void added(const InboxFile& file);
     void look_again(const InboxFile& file);
 
-    // Of a joint run (Dispatcher).
+    // A joint run (Dispatcher).
     void recall();
     void begin();
     void judge(const std::vector<AdapterId>& at_rung);
-    /// Nothing where there are several workers: the dispatcher looks for orders itself.
+    /// Does nothing with several workers: the dispatcher looks for orders itself.
     void look_for_orders();
 
-    /// Training has thrown here: where the dispatcher is, the run's status says why.
+    /// Training has thrown: the dispatcher on this rank, if any, records why.
     void record_failure(const std::string& why);
 
-    /// Lets messages travel, and sends what has been gathered for long enough; to be called often.
+    /// Lets messages travel, and sends reports that are old enough. Call it often.
     void look();
-    /// Decisions that have come, the oldest first. Whoever obeys them removes them.
+    /// Decisions that have come, oldest first. The caller removes those that it obeys.
     std::deque<Decisions>& decisions() { return decisions_; }
 
   private:

@@ -23,58 +23,58 @@ struct MetricsLine {
     std::string text;
 };
 
-/// An adapter that a worker is to give back, so that another goes on with it, or has given back.
+/// An adapter that a worker has to give back for another worker, or has given back.
 struct ReturnedAdapter {
     int worker = 0;
     AdapterId adapter{};
-    std::string checkpoint{};  ///< in a report: directory with its file; "" = it has not begun
+    std::string checkpoint{};  ///< in a report: directory of its file; "" = not begun
 };
 
-/// What the leader of a worker tells the dispatcher (dispatcher.h) of its adapters.
+/// Report of a worker to the dispatcher (dispatcher.h).
 struct WorkerReport {
     int worker = 0;
-    std::vector<AdapterUpdate> states;  ///< as they are now
-    std::vector<AdapterId> at_rung;     ///< those that have been evaluated at a rung
-    std::vector<MetricsLine> metrics;   ///< that have been written
-    std::int64_t tokens = 0;            ///< trained since the report before
-    std::int32_t round = 0;             ///< the worker's own
-    std::optional<int> places;          ///< adapters that it has room for, one to wait among them
-    std::vector<AdapterId> saved;       ///< unfinished ones that its checkpoint holds now
-    std::vector<AdapterId> saved_ends;  ///< ended ones that its checkpoint holds now
-    double saving_seconds = 0.0;        ///< that this checkpoint took
-    std::vector<ReturnedAdapter> returned;  ///< it has them no more
+    std::vector<AdapterUpdate> states;      ///< of its adapters now
+    std::vector<AdapterId> at_rung;         ///< trials that were evaluated at a rung
+    std::vector<MetricsLine> metrics;       ///< lines that were written
+    std::int64_t tokens = 0;                ///< trained since the last report
+    std::int32_t round = 0;                 ///< the worker's own
+    std::optional<int> places;              ///< adapters that it has room for, with one that waits
+    std::vector<AdapterId> saved;           ///< unfinished adapters in its newest checkpoint
+    std::vector<AdapterId> saved_ends;      ///< ended adapters in its newest checkpoint
+    double saving_seconds = 0.0;            ///< of that checkpoint
+    std::vector<ReturnedAdapter> returned;  ///< given back
     std::vector<std::string> log;           ///< lines for the run's log
     std::optional<std::string> stopped;     ///< it has saved and trains no more: why
 
     bool empty() const;
 };
 
-/// An adapter that a worker is to train from now on.
+/// An adapter that a worker trains from now on.
 struct GivenAdapter {
     int worker = 0;
     AdapterId adapter{};
-    std::string checkpoint;  ///< directory with its file; "" = it has not begun
+    std::string checkpoint;  ///< directory of its file; "" = not begun
 };
 
-/// What the dispatcher tells all workers, everyone the same in the same order.
+/// Decisions of the dispatcher, to all workers, the same in the same order. Members are obeyed from
+/// the first to the last.
 struct Decisions {
-    std::vector<InboxFile> additions;  ///< the run gets these adapters, before what follows
-    std::vector<AdapterUpdate>
-        updates;  ///< adapters as the dispatcher knows them, before what follows
+    std::vector<InboxFile> additions;    ///< adapters that the run gets
+    std::vector<AdapterUpdate> updates;  ///< states as the dispatcher knows them
     std::vector<GivenAdapter> given;
     std::vector<ReturnedAdapter> returned;  ///< to be given back, unless they end before
-    std::vector<AdapterId> ended;           ///< by order of people: whoever has them stops them
-    double elapsed_seconds = -1.0;          ///< of training so far, at the start; -1 = not known
-    std::int32_t round = 0;                 ///< workers count on from here, at the start
-    bool budget_spent = false;              ///< of the sweep: trials end as they are
+    std::vector<AdapterId> ended;           ///< stopped by people
+    double elapsed_seconds = -1.0;          ///< at the start: trained so far; -1 = not known
+    std::int32_t round = 0;                 ///< at the start: workers count on from here
+    bool budget_spent = false;              ///< the sweep's: trials end as they are
     std::string stop;                       ///< why all save and train no more; "" = they do not
     std::optional<ExitCode> over;           ///< the run has ended
 
     bool empty() const;
 };
 
-/// Between leaders of workers (base/wire.h). Reading what was written gives the same value; any
-/// other bytes are an Error.
+/// The bytes that travel between workers (base/wire.h). Reading them gives the same value; Error
+/// for any other bytes.
 std::string to_bytes(const WorkerReport& report);
 WorkerReport worker_report_from_bytes(std::string_view bytes);
 std::string to_bytes(const Decisions& decisions);
