@@ -108,7 +108,7 @@ class Run {
     }
 
     void evaluate(const std::vector<AdapterId>& adapters) {
-        simulator_.add(plan_eval_window(job_, plan_, data_, adapters));
+        simulator_.add(plan_joint_eval_window(job_, plan_, data_, adapters).common());
     }
 
     void stream(Ends ends, std::int32_t last_round) {

@@ -103,9 +103,9 @@ class PipelineActions {
     struct Reduction {
         std::int32_t batch = 0;
         std::int32_t round = 0;
-        std::int32_t after = 0;      ///< microbatches below this number have to be backwarded
-        bool is_here = false;        ///< this replica has samples of it
-        std::int64_t former = 0;     ///< else: reductions below this place have to be stepped
+        std::int32_t after = 0;  ///< microbatches below this number have to be backwarded
+        bool is_here = false;    ///< this replica has samples of it; if not, `after` does not count
+        std::int64_t former = 0;     ///< reductions below this place are stepped first
         std::int32_t evaluated = 0;  ///< evaluations in microbatches below this one come first
     };
     /// A stage's progress in the order of reductions.

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "plan/pack/batch_source.h"
 #include "plan/pack/dispatch.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/check_window.h"
@@ -64,18 +63,6 @@ JointWindow plan_joint_eval_window(const Job& job, const Plan& plan,
         throw Error("the planned evaluation is not valid:\n  " + join(findings, "\n  "));
     }
     return joint;
-}
-
-Window plan_eval_window(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                        const std::vector<AdapterId>& adapters) {
-    only_replica(plan);
-    return plan_joint_eval_window(job, plan, datasets, adapters).common();
-}
-
-std::vector<std::int32_t> batch_samples(const Job& job, const Plan& plan, AdapterId adapter,
-                                        std::int32_t step) {
-    SampleOrders orders;
-    return BatchSource(job, plan, adapter, orders).samples(step);
 }
 
 }  // namespace loratrain

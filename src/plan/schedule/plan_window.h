@@ -34,13 +34,5 @@ Window plan_window(const Job& job, const Plan& plan, std::span<const DatasetInfo
 JointWindow plan_joint_eval_window(const Job& job, const Plan& plan,
                                    std::span<const DatasetInfo> datasets,
                                    const std::vector<AdapterId>& adapters);
-/// The same for a plan with one replica.
-Window plan_eval_window(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                        const std::vector<AdapterId>& adapters);
-
-/// The samples of global batch (adapter, step), as places in the dataset
-/// (plan/pack/batch_source.h).
-std::vector<std::int32_t> batch_samples(const Job& job, const Plan& plan, AdapterId adapter,
-                                        std::int32_t step);
 
 }  // namespace loratrain

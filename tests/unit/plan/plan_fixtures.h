@@ -6,6 +6,7 @@
 
 #include "config/job.h"
 #include "plan/deploy/make_plan.h"
+#include "plan/pack/batch_source.h"
 #include "plan/plan.h"
 #include "plan/schedule/plan_window.h"
 
@@ -62,6 +63,20 @@ Progress fresh(const Plan& plan);
 
 /// Progress after a window.
 void advance(Progress& progress, const Window& window);
+
+/// The only replica's window of plan_joint_eval_window().
+inline Window plan_eval_window(const Job& job, const Plan& plan,
+                               const std::vector<DatasetInfo>& datasets,
+                               const std::vector<AdapterId>& adapters) {
+    return plan_joint_eval_window(job, plan, datasets, adapters).common();
+}
+
+/// Samples of global batch (adapter, step).
+inline std::vector<std::int32_t> batch_samples(const Job& job, const Plan& plan, AdapterId adapter,
+                                               std::int32_t step) {
+    SampleOrders orders;
+    return BatchSource(job, plan, adapter, orders).samples(step);
+}
 
 /// All problems of an InputError thrown by make_plan, one "where: what (hint)" a line; empty when
 /// none is thrown.
