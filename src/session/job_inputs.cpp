@@ -77,10 +77,9 @@ void name_base_model(Job& job, const WeightSource& weights) {
     if (!name.empty()) return;
     name = job.model.synthetic.empty() ? weights.base_model_name() : job.model.synthetic;
     if (!name.empty()) return;
-    log::warn(cat("exported adapters name no base model, as ", job.model.weights,
-                  " does not tell what it was made of: give its Hugging Face folder or hub name as "
-                  "model.base_model_name_or_path, or "
-                  "import the model again"));
+    log::warn(cat("exported adapters name no base model, since ", job.model.weights,
+                  " does not say which model it is: set model.base_model_name_or_path to its "
+                  "Hugging Face folder or hub name, or import the model again"));
 }
 
 DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {

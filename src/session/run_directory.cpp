@@ -87,8 +87,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 void refuse_path(const std::string& path) {
-    throw InputError("--restart", path + " is one checkpoint, but workers save one each",
-                     "leave it out: workers go on from the newest of each adapter");
+    throw InputError("--restart", path + " is one checkpoint, but each worker has its own",
+                     "leave it out: workers continue each adapter from its newest checkpoint");
 }
 
 void check_is_of_no_workers(const Job& job) {
@@ -148,7 +148,7 @@ void RunDirectory::report_what_happened_before() const {
     if (!found_) return;
     if (!found_->note.empty()) log::warn(found_->note);
     for (const std::string& text : found_->damaged) {
-        log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
+        log::warn(cat("checkpoint cannot be used: ", text, "; trying the one before it"));
     }
 }
 
@@ -161,7 +161,7 @@ void RunDirectory::move_former_run_aside() const {
         fs::rename(path, aside / name);
     }
     set_orders_aside(dir_, aside);
-    if (fs::exists(aside)) log::info("moved what the former run left to " + aside.string());
+    if (fs::exists(aside)) log::info("moved the former run's files to " + aside.string());
 }
 
 void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,

@@ -30,7 +30,7 @@ namespace loratrain {
 
 namespace {
 
-/// The plan of the run that is continued; none where it cannot be read, by a version before.
+/// Plan of the run that is continued; none if plan.yaml cannot be read (of another version).
 std::optional<Plan> former_plan(const Job& job) {
     try {
         const std::string path = job.run.dir + "/plan.yaml";
@@ -42,7 +42,7 @@ std::optional<Plan> former_plan(const Job& job) {
     }
 }
 
-/// Of the run that the directory holds; "" where nothing tells.
+/// Backend of the run in the directory, by its plan.yaml; "" = not known.
 std::string former_backend(const Job& job) {
     try {
         const Plan plan = plan_from_text(read_text(job.run.dir + "/plan.yaml"));

@@ -77,8 +77,8 @@ void WorkerLoop::log_planning() const {
     if (planning.windows == 0) return;
     log::info(cat("planned ", planning.windows, planning.windows == 1 ? " window" : " windows",
                   " of ", planning.streams, planning.streams == 1 ? " stream" : " streams", " in ",
-                  format_fixed(planning.seconds, 2), " s, ",
-                  format_fixed(planning.waited_seconds, 2), " s of it waited for"));
+                  format_fixed(planning.seconds, 2), " s; training waited ",
+                  format_fixed(planning.waited_seconds, 2), " s for it"));
     const std::string fillings = to_text(planning.fillings);
     if (!fillings.empty()) log::info("packed " + fillings);
     if (!worker_.is_joint() && makespan().compared()) {

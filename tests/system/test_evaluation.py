@@ -367,7 +367,7 @@ class Evaluation(JobTest):
             self.assertNotEqual(starts[layout]["from"], starts[layout]["r4"])
         self.assertIn("evaluating r4 before its first step, once also for r2, vera, which start alike (6 samples)",
                       (self.dir / "pipeline/loratrain.log").read_text())
-        self.assertRegex((self.dir / "waiting/loratrain.log").read_text(), "r2 starts as an adapter did")
+        self.assertRegex((self.dir / "waiting/loratrain.log").read_text(), "r2 starts as an adapter that was evaluated")
         job["adapters"] = [adapter for adapter in job["adapters"] if adapter["name"] == "r2"]
         job["run"]["dir"] = str(self.dir / "alone")
         self.succeed(run([self.write_job(job)]))

@@ -129,7 +129,7 @@ void Inbox::attempt(const std::string& path, const std::function<void()>& work) 
     try {
         work();
     } catch (const std::exception& error) {
-        log::warn(cat(path, " is left alone: ", error.what()));
+        log::warn(cat(path, " is ignored: ", error.what()));
         left_alone_.insert(fs::path(path).filename().string());
     }
 }
@@ -164,7 +164,7 @@ void Inbox::let_settle() {
         std::this_thread::sleep_for(between_looks);
     }
     for (const auto& [changed, path] : young_files()) {
-        log::warn(cat(path, " still changes; the next start of this run looks at it"));
+        log::warn(cat(path, " still changes; the next start of this run will read it"));
     }
 }
 
@@ -197,7 +197,7 @@ void Inbox::remove_read(const InboxFile& file) {
     if (is_unchanged(file)) return attempt(file.path, [&] { fs::remove(file.path); });
     std::error_code none;
     if (!fs::exists(file.path, none)) return;
-    log::warn(cat(file.path, " has changed since it was read: what it says now is a new order"));
+    log::warn(cat(file.path, " has changed since it was read; its new contents are a new order"));
 }
 
 void Inbox::reject_path(const std::string& path, const std::string& why) {
@@ -214,7 +214,7 @@ void Inbox::reject_path(const std::string& path, const std::string& why) {
 
 void Inbox::reject(const InboxFile& file, const std::string& why) {
     if (is_unchanged(file)) return reject_path(file.path, why);
-    log::warn(cat(file.path, " is rejected as it was read, before it changed: ", why));
+    log::warn(cat(file.path, " is rejected with its contents before the last change: ", why));
 }
 
 void Inbox::obeyed(const std::string& adapter) {

@@ -58,7 +58,7 @@ std::string StopConditions::interrupt_notice() {
     const double seconds = pace_.window_seconds + pace_.checkpoint_seconds;
     if (!patience_ || seconds <= *patience_) return "";
     const double patience = *std::exchange(patience_, std::nullopt);
-    return cat("Ctrl-C on mpirun would lose what follows the last checkpoint: it leaves the ranks ",
+    return cat("Ctrl-C on mpirun would lose all steps since the last checkpoint: mpirun waits ",
                human_duration(patience), ", a stop with a checkpoint takes up to ",
                human_duration(seconds), "; touch ", stop_file_, " or send SIGUSR1 to mpirun");
 }

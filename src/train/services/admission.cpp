@@ -204,8 +204,9 @@ void AdmissionService::begin(AdapterId adapter, const Progress& planned, StreamC
         }
         evaluations.take_start(adapter);
         if (!worker_.job(adapter).trial) {
-            log::info(cat(worker_.job(adapter).name, " starts as an adapter did that was ",
-                          "evaluated before its first step: loss ",
+            log::info(cat(worker_.job(adapter).name,
+                          " starts as an adapter that was evaluated "
+                          "before its first step: loss ",
                           format_fixed(worker_.state(adapter).last_eval_loss, 4)));
         }
     }

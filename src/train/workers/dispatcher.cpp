@@ -97,7 +97,7 @@ void Dispatcher::log_start(const FormerRun& former) {
     }
     for (const std::string& text : former.notes) log::warn(text);
     for (const std::string& text : former.damaged) {
-        log::warn(cat("checkpoint cannot be used: ", text, "; the one before it is tried"));
+        log::warn(cat("checkpoint cannot be used: ", text, "; trying the one before it"));
     }
     log::info(cat(parts_.workers, " workers of ", parts_.ranks / parts_.workers,
                   parts_.ranks == parts_.workers ? " rank" : " ranks",

@@ -23,7 +23,7 @@ TEST(InterruptNotice, SaysOnceThatAStopTakesLongerThanCtrlCAllows) {
     stop.checkpoint_took(0.6);
     stop.window_took(8.0);
     const std::string notice = stop.interrupt_notice();
-    EXPECT_NE(notice.find("leaves the ranks 1 s, a stop with a checkpoint takes up to 9 s"),
+    EXPECT_NE(notice.find("mpirun waits 1 s, a stop with a checkpoint takes up to 9 s"),
               std::string::npos)
         << notice;
     EXPECT_NE(notice.find("touch runs/slow/STOP"), std::string::npos) << notice;
