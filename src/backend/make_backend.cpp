@@ -19,7 +19,7 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
     const GpuInfo gpu = gpu_info(options.local_rank);
     require_no_failure(gpu, "this rank");
     if (gpu.visible == 0) {
-        throw InputError("run.backend", "'cuda' asked for, but no CUDA GPU is visible here",
+        throw InputError("run.backend", "'cuda' needs a GPU, but no CUDA GPU is visible here",
                          "use run.backend: cpu, or check nvidia-smi and CUDA_VISIBLE_DEVICES");
     }
     return std::make_unique<CudaBackend>(options.local_rank % gpu.visible, options.compute,
@@ -27,7 +27,7 @@ std::unique_ptr<Backend> make_cuda_backend(const BackendOptions& options) {
 }
 #else
 std::unique_ptr<Backend> make_cuda_backend(const BackendOptions&) {
-    throw InputError("run.backend", "'cuda' asked for, but this program was built without CUDA",
+    throw InputError("run.backend", "'cuda' is not available: this program was built without CUDA",
                      "use run.backend: cpu");
 }
 #endif

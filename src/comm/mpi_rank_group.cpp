@@ -131,7 +131,7 @@ class MpiRankGroup final : public RankGroup {
     int size_ = 1;
     bool quiet_;
     std::vector<float> whole_;  ///< a piece of the values
-    std::vector<float> parts_;  ///< every rank's values of the own share of it
+    std::vector<float> parts_;  ///< every rank's values of this rank's share
     std::vector<int> counts_;   ///< of the ranks' shares
     std::vector<int> firsts_;
     std::vector<int> part_counts_;

@@ -236,7 +236,7 @@ class NcclCommunicator final : public Communicator {
         wait_until([&] { return settled() || is_late(); }, meanwhile);
         if (is_late()) {
             log::info(cat("rank ", rank_, " waited ", longest_settling.count(),
-                          " s for its messages and its GPU, and goes on with them under way"));
+                          " s for its messages and its GPU; it goes on while they are under way"));
         }
     }
 
@@ -374,7 +374,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(const MpiSession& /*mpi*/,
                                                      const std::vector<RankPair>& /*neighbours*/,
                                                      void* /*compute_stream*/) {
     throw InputError("run.backend",
-                     "several GPUs asked for, but this program was built without NCCL",
+                     "several GPUs need NCCL, but this program was built without NCCL",
                      "install NCCL and build again, or use one rank");
 }
 

@@ -130,7 +130,8 @@ RankPages::Shared RankPages::connect(const MpiSession& mpi, std::size_t bytes,
             const PagesOffer& offer = offers[static_cast<std::size_t>(rank)];
             auto pages = std::make_unique<SharedPages>(offer.process, offer.file, offer.bytes);
             const bool same = std::memcmp(pages->data(), &offer.token, sizeof offer.token) == 0;
-            if (!same) throw Error(cat("the pages found are not those of rank ", rank));
+            if (!same)
+                throw Error(cat("the shared pages that were found do not belong to rank ", rank));
             shared->pages_[rank] = std::move(pages);
         }
     });

@@ -15,12 +15,12 @@ namespace loratrain {
 
 namespace {
 
-/// Cache lines apart, also those that a processor fetches in pairs.
+/// Counters lie two cache lines apart, since processors fetch lines in pairs.
 constexpr std::size_t counter_distance = 256 / sizeof(std::uint32_t);
 constexpr std::size_t page_bytes = 4096;
 
-/// Null where the driver has none. By name, as the program does not link the driver: it also starts
-/// where there is none.
+/// A function of the driver by its name; null if the driver lacks it. The program does not link the
+/// driver, so that it starts without one.
 void* driver_function(const char* name) {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};

@@ -206,7 +206,7 @@ class Survey {
         infos.push_back({static_cast<std::int32_t>(tokens), static_cast<std::int32_t>(targets)});
     }
 
-    /// Pairs have none, so that those of groups are not dropped.
+    /// Only single samples have weights, so weights are never dropped with a group.
     void keep_weight(const TokenSample& sample, std::int64_t tokens, double targets) {
         if (sample.weights.empty() && weights.empty()) return;
         for (std::size_t i = weights.size(); i < infos.size(); ++i) {

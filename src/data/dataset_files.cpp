@@ -28,7 +28,7 @@ std::unique_ptr<Dataset> hold_out(const Job& job, const DatasetJob& dataset, Dat
     problems.add(cat(job.path, ": datasets.", dataset.name, ".eval_split"),
                  cat("leaves nothing to train on; ", dataset.path, " has ", samples, " ",
                      unit_word(static_cast<std::int32_t>(train.group_samples()))),
-                 "hold out fewer, or give an eval_path");
+                 "hold out fewer samples, or give an eval_path");
     return nullptr;
 }
 

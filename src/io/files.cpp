@@ -118,7 +118,7 @@ void check_place_of_file(const std::string& path) {
         throw InputError(path, "is a directory", "give the name of the file to be made");
     }
     if (fs::exists(path) && !fs::is_regular_file(path)) {
-        throw InputError(path, "is a device, pipe or socket, which a file would take the place of",
+        throw InputError(path, "is a device, pipe or socket, must be a plain file",
                          "give the name of the file to be made");
     }
     const std::string folder = folder_of(path);

@@ -30,7 +30,7 @@ void count_tile_pairs(const PackedRows& rows, kernels::AttentionBackwardParams& 
     }
 }
 
-/// Equal parts of the key-value heads whose gradients of scores fit; 0: not those of one.
+/// Number of key-value heads at a time whose gradients of scores fit, in equal parts; 0 = not one.
 std::int32_t kv_heads_at_once(const kernels::AttentionParams& params, std::int64_t bytes_of_head,
                               std::int64_t room) {
     const std::int64_t of_group = params.heads / params.kv_heads * bytes_of_head;

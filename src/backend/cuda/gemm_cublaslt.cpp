@@ -140,7 +140,8 @@ std::int64_t thousandths(float number) {
     return std::isfinite(number) ? std::llround(1e3 * static_cast<double>(number)) : 0;
 }
 
-/// Of a matrix with so many columns, of rows that are aligned as those of `like`.
+/// Row stride of a matrix with `columns` columns whose rows are aligned as with a row stride of
+/// `like`.
 std::int64_t stride_like(std::int64_t like, std::int64_t columns) {
     const std::int64_t alignment =
         std::min(alignment_of(static_cast<std::uint64_t>(like)), vector_elements);

@@ -26,7 +26,7 @@ void* GrowingMemory::try_reserve(std::size_t bytes) {
 void* GrowingMemory::reserve(std::size_t bytes, const char* what) {
     void* data = try_reserve(bytes);
     if (data == nullptr && bytes > 0) {
-        throw Error(cat("not enough device memory for ", bytes, " bytes of ", what));
+        throw Error(cat("out of GPU memory: ", what, " need ", human_bytes(bytes)));
     }
     return data;
 }

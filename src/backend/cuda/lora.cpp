@@ -30,7 +30,7 @@ kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     return entry;
 }
 
-/// Notes which 8 columns X starts with, which is the same of all slots that drop.
+/// Notes the number of the 8 columns where X begins; it is equal for all slots with dropout.
 void add_dropout(const LoraSlot& slot, kernels::LoraTables& tables) {
     if (slot.rank == 0 || slot.dropout == 0) return;
     const std::int32_t block = slot.dropout_column / 8;

@@ -12,46 +12,48 @@
 
 namespace loratrain {
 
+/// adapter_config.json of a PEFT directory: read once, for all that read adapters.
+
 /// Programs that load adapters.
 enum class Loader : std::uint8_t { peft, vllm, sglang, llama_cpp };
 
-/// Something that adapter_config.json says and that makes of an adapter more than
-/// W x + scaling B A x of its form.
+/// A setting of adapter_config.json that makes an adapter differ from W x + scaling B A x of its
+/// form.
 struct ConfigVariant {
     std::string key;
     std::string meaning;          ///< "which ...", behind "KEY is VALUE, "
-    std::array<bool, 4> loads{};  ///< by Loader: as it was trained
-    bool merges = true;           ///< PEFT's merge_and_unload() can merge it
-    std::string hint{};           ///< what to do about it; "" = what goes for all variants
-    bool known = true;            ///< it is in the list
+    std::array<bool, 4> loads{};  ///< by Loader: true = loads as it was trained
+    bool merges = true;           ///< PEFT's merge_and_unload() can merge the adapter
+    std::string hint{};           ///< what to do; "" = the hint for all variants
+    bool known = true;            ///< false: a key that is not in the table
     bool loads_in(Loader loader) const { return loads[static_cast<std::size_t>(loader)]; }
 };
 
-/// adapter_config.json of a PEFT directory: the one reader for all who read adapters (init_from,
-/// ref_adapter, merge, check-export). The table in adapter_config.cpp has every key of PEFT 0.21's
-/// LoraConfig and VeraConfig: what is read, what A and B do not depend on, and what is a variant.
+/// The reader of adapter_config.json for init_from, ref_adapter, merge and check-export. The table
+/// in adapter_config.cpp has every key of PEFT 0.21's LoraConfig and VeraConfig: keys that are
+/// read, keys on which A and B do not depend, and variants.
 class AdapterConfig {
   public:
-    /// InputError where the file at `path` cannot be read or is no object. `model`: the base, which
-    /// must outlive it; names of one inside of another (ModelSpec::wrapper) become those of the
-    /// text model.
+    /// `model`: the base, which must outlive this object. Names of a text model inside of another
+    /// model (ModelSpec::wrapper) become those of the text model. InputError if the file at `path`
+    /// cannot be read or is no object.
     AdapterConfig(const std::string& path, const ModelSpec& model);
 
     const std::string& path() const { return path_; }
     const Json& get(const char* key) const;
-    /// Not null, false, "none" or empty.
+    /// True unless the key's value is null, false, "none" or empty.
     bool has(const char* key) const;
     JsonReader reader(Problems& problems) const { return {document_, path_, "", problems}; }
 
-    /// The variants that are not of `form`, and keys that no list knows, where they are set.
+    /// Settings of the file that are variants for `form`, and unknown keys that are set.
     std::vector<ConfigVariant> variants(const AdapterForm& form) const;
     /// "use_dora is true, which ...".
     std::string text(const ConfigVariant& variant) const;
-    /// An adapter with the modules, ranks and alphas of the file, of patterns the first that
-    /// matches in the file's order; none and a problem where they cannot be read.
+    /// An adapter with the modules, ranks and alphas of the file; of several patterns the first
+    /// that matches, in the file's order. None, and a problem, if they cannot be read.
     std::optional<AdapterJob> modules(Problems& problems) const;
-    /// Warns of what in the file says nothing of any module of the model (config/dead_rules.h): A
-    /// and B are what they are, but somebody meant another rank or scaling.
+    /// Warns of rules in the file that match no module of the model (config/dead_rules.h): whoever
+    /// wrote them meant another rank or scaling.
     void warn_of_dead_rules() const;
 
   private:
@@ -61,10 +63,10 @@ class AdapterConfig {
     std::string path_;
     const ModelSpec& model_;
     Json document_;
-    OrderedJson ordered_;  ///< the same
+    OrderedJson ordered_;  ///< the document with keys in the file's order
 };
 
-/// Names in a list, or keys of a pattern, as `path_of` makes them of these.
+/// Names of a list, or keys of a pattern, each replaced by path_of(name).
 template <class AnyJson, class PathOf>
 AnyJson renamed(const AnyJson& names, const PathOf& path_of) {
     AnyJson result = names.is_object() ? AnyJson::object() : AnyJson::array();

@@ -39,7 +39,7 @@ void append_columns(NamedTensor& b, const NamedTensor& start) {
     b.values = std::move(values);
 }
 
-/// But those that are there.
+/// Adds the projections of VeRA that `tensors` lacks.
 void add_projections(const AdapterJob& adapter, const ModelSpec& model,
                      std::vector<NamedTensor>& tensors) {
     for (NamedTensor& projection : vera_projections(adapter, model)) {

@@ -310,7 +310,7 @@ FileLock::FileLock(const std::string& path, const std::string& what) {
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
         if (is_longer_than_a_holder(descriptor_)) {
             ::close(descriptor_);
-            throw InputError(path, "is not a lock of loratrain: it is longer than one ever is",
+            throw InputError(path, "is not a lock file of loratrain: it is too long",
                              "move that file elsewhere, or choose another directory");
         }
         left_behind_ = holder_text(descriptor_);

@@ -168,7 +168,8 @@ Samples read_token_line(const Json& line) {
     check_spare_keys(line, sample);
     read_weights(line, sample);
     if (sample.label && !sample.weights.empty()) {
-        throw LineProblem{"has weights and a label", "kto knows no weights: leave one of them out"};
+        throw LineProblem{"has weights and a label",
+                          "loss kto does not use weights: leave out the weights or the label"};
     }
     return {sample};
 }
@@ -235,7 +236,7 @@ bool is_blank(std::string_view text) {
     return text.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-/// Where one sample lies; those of a pair lie in the same line.
+/// Where a sample lies; the two samples of a pair lie in one line.
 struct Line {
     std::uint64_t begin = 0;
     std::uint32_t bytes = 0;
