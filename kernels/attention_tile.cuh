@@ -17,7 +17,7 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// Copies `bytes` <= 16 and fills the rest of the 16 with zeros.
+/// Copies `bytes` bytes (<= 16) and fills the rest of 16 bytes with zeros.
 __device__ __forceinline__ void copy_16_async(std::uint32_t target, const void* source, int bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(source),
                  "r"(bytes));
@@ -94,8 +94,8 @@ struct Tile {
     static constexpr int rows_per_pass = attention_threads / chunks;
     static __host__ __device__ constexpr int bytes(int rows) { return rows * row_bytes; }
 
-    /// Rows [begin, begin + rows), by all threads of the block; zeros beyond the sample and beyond
-    /// head_dim.
+    /// Copies rows [begin, begin + rows), by all threads of the block; zeros beyond the sample and
+    /// beyond head_dim.
     template <int rows>
     static __device__ __forceinline__ void load(std::uint32_t tile, const HeadRows& source,
                                                 int begin) {
@@ -188,7 +188,7 @@ __device__ __forceinline__ void multiply_rows(float (&acc)[n_tiles][4],
     }
 }
 
-/// The same with `m_tiles` times 16 rows of A read from shared memory.
+/// acc[16 * m_tiles, 8 * n_tiles] += A[16 * m_tiles, dim] B[n, dim]ᵀ with A in shared memory.
 template <int dim, int m_tiles, int n_tiles>
 __device__ __forceinline__ void multiply_rows(float (&acc)[m_tiles][n_tiles][4],
                                               std::uint32_t a_tile, std::uint32_t b_tile,

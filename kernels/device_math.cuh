@@ -36,7 +36,7 @@ __device__ __forceinline__ std::uint32_t pack_halves(float low, float high) {
     return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
-/// Elements that one thread moves at once: 8, or 1 where an operand is ragged.
+/// Elements that one thread moves at once: 8, or 1 if an operand is ragged.
 constexpr int wide = 8;
 
 /// N = wide needs an address that is a multiple of 16 bytes.
@@ -90,8 +90,8 @@ __device__ __forceinline__ void store(Bf16* x, const float (&v)[N]) {
     }
 }
 
-/// As one store, whatever stands beside it: where a branch stores the same place piece by piece the
-/// compiler does so in both, and each piece takes a write to the L2 of its own.
+/// Stores with one instruction. If another branch stores the same place piece by piece, the
+/// compiler would otherwise do so in both branches, and each piece would be a write to the L2.
 __device__ __forceinline__ void store_at_once(void* x, const uint4& v) {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(x)),
                  "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
@@ -107,7 +107,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return result;
 }
 
-/// e^x: exact to the last digits in fp32, by the special function unit where bf16 is stored.
+/// e^x: exact to the last digits for fp32, by the special function unit for results in bf16.
 template <class T>
 __device__ __forceinline__ float exponential(float x) {
     return sizeof(T) == 4 ? expf(x) : exp2_fast(log2_e * x);
@@ -118,7 +118,7 @@ __device__ __forceinline__ float sigmoid(float x) {
     return sizeof(T) == 4 ? 1.0F / below : __fdividef(1.0F, below);
 }
 
-/// tanh x: exact to the last digits in fp32, to some 1e-6 where bf16 is stored.
+/// tanh x: exact to the last digits for fp32, to about 1e-6 for results in bf16.
 template <class T>
 __device__ __forceinline__ float hyperbolic_tangent(float x) {
     if constexpr (sizeof(T) == 4) {

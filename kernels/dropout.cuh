@@ -12,7 +12,7 @@ struct PhiloxProduct {
     std::uint32_t low;
 };
 
-/// In PTX: nvcc adds zero to the high word of the same product in C++.
+/// A product in PTX: from C++, nvcc adds zero to its high word.
 __device__ __forceinline__ PhiloxProduct philox_product(std::uint32_t a, std::uint32_t b) {
     std::uint64_t product = 0;
     asm("mul.wide.u32 %0, %1, %2;\n" : "=l"(product) : "r"(a), "r"(b));
@@ -62,7 +62,7 @@ __device__ __forceinline__ uint4 dropout_row(std::uint64_t key, std::uint32_t sa
                       second.low ^ philox_key(key, 2).y, 0);
 }
 
-/// What 8 columns contribute to it (w is unused).
+/// What 8 columns contribute to the counter after two rounds (w is unused).
 __device__ __forceinline__ uint4 dropout_column(std::uint64_t key, std::uint32_t step,
                                                 std::uint32_t column_block) {
     const PhiloxProduct first = philox_product(philox_m0, column_block);
@@ -72,8 +72,8 @@ __device__ __forceinline__ uint4 dropout_column(std::uint64_t key, std::uint32_t
                       first.low, 0);
 }
 
-/// The keys of the rounds behind the third, in pairs of rounds. Kernels read them from shared
-/// memory: what can be computed again the compiler computes for every draw.
+/// The keys of the rounds after the third, in pairs of rounds. Kernels read them from shared
+/// memory, since the compiler would compute them again for every draw.
 struct DropoutKeys {
     uint4 pairs[(dropout_rounds - 3) / 2];
 };
@@ -111,9 +111,9 @@ __device__ __forceinline__ float dropout_scale(std::uint32_t threshold) {
     return 32768.0F / static_cast<float>(32768U - threshold);
 }
 
-/// All ones in each 16-bit half whose lower 15 bits are not below the threshold. Read as fp16
-/// without a sign, the bits order as numbers; those past infinity are kept, as no threshold is
-/// larger (base/rng.h largest_dropout).
+/// A mask with all ones in each 16-bit half whose lower 15 bits are not below the threshold. As
+/// fp16 numbers without a sign, the bits have the same order. Bits beyond infinity are kept, since
+/// no threshold is larger (largest_dropout in base/rng.h).
 __device__ __forceinline__ std::uint32_t kept_halves(std::uint32_t bits, std::uint32_t threshold) {
     const std::uint32_t both = threshold | threshold << 16U;
     return __hgeu2_mask(__habs2(*reinterpret_cast<const __half2*>(&bits)),
@@ -127,7 +127,7 @@ __device__ __forceinline__ uint4 masked(const uint4& x, const uint4& bits,
                       x.z & kept_halves(bits.z, threshold), x.w & kept_halves(bits.w, threshold));
 }
 
-/// first += scale * a and second += scale * b where dropout keeps the low and the high half.
+/// first += scale * a if dropout keeps the low half; second += scale * b if it keeps the high half.
 __device__ __forceinline__ void add_kept(std::uint32_t bits, std::uint32_t threshold, float scale,
                                          float a, float b, float& first, float& second) {
     asm("{\n\t.reg .pred low, high;\n\t.reg .b32 random;\n\t"

@@ -5,7 +5,7 @@
 
 namespace loratrain::kernels {
 
-/// What the gate goes through, as functions of one number, for activations of type T.
+/// Functions of a gate for one number, for activations of type T.
 struct Silu {
     template <class T>
     static __device__ __forceinline__ float value(float x) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void product(float (&g)[N], const float (&u)[N]) {
     for (int i = 0; i < N; ++i) g[i] = Function::template value<T>(g[i]) * u[i];
 }
 
-/// gate, up and dh become dgate, h and dup.
+/// Replaces gate, up, dh by dgate, h, dup.
 template <class T, class Function, int N>
 __device__ __forceinline__ void gradients(float (&g)[N], float (&u)[N], float (&d)[N]) {
 #pragma unroll
@@ -54,7 +54,7 @@ __device__ __forceinline__ void gradients(float (&g)[N], float (&u)[N], float (&
     }
 }
 
-/// launch(Silu{}) or as the gate is.
+/// Calls launch(Silu{}) or launch of the other function, as `Gate` says.
 template <class Launch>
 cudaError_t with_function(Gate function, const Launch& launch) {
     return function == Gate::silu ? launch(Silu{}) : launch(GeluTanh{});

@@ -24,7 +24,7 @@ inline bool aligned_16(const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
 }
 
-/// Rows can be read in 16-byte pieces from column 0 on.
+/// True if rows can be read in pieces of 16 bytes from column 0 on.
 inline bool rows_aligned(const Matrix& x) {
     const std::int64_t size = x.type == Element::f32 ? 4 : 2;
     return aligned_16(x.data) && x.ld * size % 16 == 0;
@@ -37,21 +37,21 @@ inline bool all_wide(std::initializer_list<const Matrix*> operands) {
     return true;
 }
 
-/// Lets the next kernel of the stream start where there is room, if launch_early queued it.
+/// Lets the next kernel of the stream start as soon as there is room, if launch_early() queued it.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
     cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/// Returns when the kernel before has ended and what it wrote can be read.
+/// Returns when the kernel before has ended and its results can be read.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
     cudaGridDependencySynchronize();
 #endif
 }
 
-/// Multiprocessors of the current device.
+/// Number of multiprocessors of the current device.
 inline int count_processors() {
     int device = 0;
     int count = 1;
@@ -60,8 +60,9 @@ inline int count_processors() {
     return count;
 }
 
-/// Lets a kernel have `shared` bytes a block, and the multiprocessor as much for several blocks as
-/// one has that offers a block `limit`: all that this one has, but where tests lower the limit.
+/// Allows a kernel `shared` bytes per block, and the multiprocessor as much for several blocks as
+/// one that offers a block `limit` bytes: all of this multiprocessor's, unless tests lower the
+/// limit.
 inline cudaError_t allow_shared(const void* kernel, int shared, int limit) {
     constexpr int reserved = 1024;  // of each block
     int device = 0;
@@ -80,8 +81,8 @@ inline cudaError_t allow_shared(const void* kernel, int shared, int limit) {
                                 percent < 100 ? percent : 100);
 }
 
-/// Whether a kernel runs as code for Hopper. By what it was compiled for, not by the device: PTX of
-/// older GPUs neither waits for the kernel before nor knows clusters.
+/// True if a kernel runs as code for Hopper, by what it was compiled for, not by the device: PTX
+/// for older GPUs neither waits for the kernel before nor supports clusters.
 template <class... Parameters>
 bool is_code_for_hopper(void (*kernel)(Parameters...)) {
     constexpr int hopper = 90;
@@ -90,17 +91,18 @@ bool is_code_for_hopper(void (*kernel)(Parameters...)) {
            attributes.ptxVersion >= hopper;
 }
 
-/// Blocks of a launch; each `cluster` of them, which divides them, read each other's shared memory.
+/// Blocks of a launch. Blocks of a cluster read each other's shared memory; `cluster` divides their
+/// number.
 struct LaunchShape {
     dim3 grid;
     unsigned threads = block_threads;
     std::size_t shared = 0;
-    unsigned cluster = 1;  ///< more: of code for Hopper
+    unsigned cluster = 1;  ///< more than 1 only for code for Hopper
 };
 
 /// Launches a kernel whose blocks may start before the kernel queued ahead has ended (programmatic
-/// dependent launch, from sm_90 on); it calls wait_for_kernel_before() before it touches anything
-/// that one writes.
+/// dependent launch, from sm_90 on). The kernel calls wait_for_kernel_before() before it touches
+/// anything that the other kernel writes.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...),
                          const LaunchShape& shape, const Arguments&... arguments) {
@@ -128,8 +130,8 @@ cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim
     return launch_early(stream, kernel, LaunchShape{grid, threads, shared}, arguments...);
 }
 
-/// launch_early() of a kernel whose blocks have `shared` bytes, more than is allowed unasked: the
-/// first launch asks for it, by allow_shared().
+/// launch_early() of a kernel whose blocks take `shared` bytes, more than the default limit. The
+/// first launch raises the limit with allow_shared().
 template <auto kernel, int shared, class... Arguments>
 cudaError_t launch_with_shared(cudaStream_t stream, int shared_limit, dim3 grid, unsigned threads,
                                const Arguments&... arguments) {
@@ -149,7 +151,7 @@ __global__ void __launch_bounds__(block_threads)
     body(static_cast<std::int64_t>(row), static_cast<std::int64_t>(i - row * per_row) * N);
 }
 
-/// body(row, col) for every N-th column of [rows, cols]; N divides cols.
+/// Calls body(row, col) for every N-th column of [rows, cols]; N divides cols.
 template <int N, class Body>
 cudaError_t launch_elements(cudaStream_t stream, std::int64_t rows, std::int64_t cols,
                             const Body& body) {

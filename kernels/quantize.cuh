@@ -7,14 +7,14 @@
 
 namespace loratrain::kernels {
 
-/// What a row of e4m3 codes is made with: its scale, and the number its values are multiplied by.
+/// Coding of a row of e4m3 codes: its scale, and the factor of its values.
 struct RowCoding {
     float scale;
     float inverse;
 };
 
-/// As row_coding of base/e4m3.h, of the bits of the row's largest magnitude. Compared as bits, NaN
-/// is above infinity, and infinity above all numbers.
+/// row_coding() of base/e4m3.h, from the bits of the row's largest magnitude. Compared as bits, NaN
+/// is larger than infinity, and infinity larger than all numbers.
 __device__ __forceinline__ RowCoding row_coding(std::uint32_t largest_bits) {
     constexpr std::uint32_t infinity = 0x7f800000U;
     constexpr float least = 1.17549435e-38F;
@@ -31,7 +31,8 @@ __device__ __forceinline__ std::uint32_t magnitude_bits(float value) {
     return __float_as_uint(value) & 0x7fffffffU;
 }
 
-/// The largest of a block of whole warps; every thread gets it. `scratch` holds one per warp.
+/// The largest value of a block of whole warps, in every thread. `scratch` holds one value per
+/// warp.
 __device__ __forceinline__ std::uint32_t block_max(std::uint32_t value, std::uint32_t* scratch) {
     value = __reduce_max_sync(0xffffffffU, value);
     __syncthreads();
@@ -57,14 +58,14 @@ __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&v)[N
     }
 }
 
-/// Whether store_codes can write all of `to` by `wide`, and read the scales so.
+/// True if store_codes() can write `to`, and read the scales, `wide` at a time.
 inline bool takes_wide_codes(const Fp8Codes& to, const float* column_scales) {
     return to.ld % wide == 0 && to.cols % wide == 0 &&
            reinterpret_cast<std::uintptr_t>(to.codes) % wide == 0 && aligned_16(column_scales);
 }
 
-/// A thread's part of a row that `lanes` threads share, a warp or the whole block: values as they
-/// are stored, `wide` of them in each pass over the row.
+/// A thread's part of a row that `lanes` threads share (a warp or the whole block): values as
+/// stored, `wide` in each pass over the row.
 template <class T, int lanes, int passes>
 class HeldRow {
   public:
@@ -94,7 +95,7 @@ class HeldRow {
         for (int i = 0; i < wide; ++i) v[i] *= s[i];
     }
 
-    /// The largest magnitude's bits of what this thread has of the row's `cols` values.
+    /// Bits of the largest magnitude among this thread's values of the row, which has `cols`.
     __device__ std::uint32_t largest(std::int64_t cols, const float* column_scales) const {
         std::uint32_t bits = 0;
 #pragma unroll
@@ -117,7 +118,7 @@ class HeldRow {
             store_codes<wide>(codes + column(pass), v, inverse);
         }
     }
-    /// All of it, by the row's lanes; `scratch`: one for each of the block's warps.
+    /// Quantises the whole row, by the row's lanes; `scratch`: one value per warp of the block.
     __device__ void write_codes(std::int64_t cols, const float* column_scales, const Fp8Codes& to,
                                 std::int64_t row, std::uint32_t* scratch) const {
         const std::uint32_t own = largest(cols, column_scales);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void commit_pieces() {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
 }
 
-/// All but the last `pending` committed groups of this thread have arrived.
+/// Returns when all but the last `pending` committed groups of this thread have arrived.
 template <int pending>
 __device__ __forceinline__ void wait_for_pieces() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending) : "memory");
@@ -87,8 +87,8 @@ __device__ __forceinline__ void copy_line_async(uint4* staged, const T* source, 
     }
 }
 
-/// As copy_line_async, of one chunk: rows of 64 bytes one behind the other, piece `piece` of row
-/// `row` at 4 row + piece. The 4 pieces of two neighbouring rows fill every bank once.
+/// copy_line_async() for one chunk: rows of 64 bytes without gaps, piece `piece` of row `row` at
+/// 4 row + piece. The 4 pieces of two neighbouring rows use every bank once.
 template <int row_count, class T>
 __device__ __forceinline__ void copy_chunk_async(uint4* staged, const T* source, std::int64_t ld,
                                                  int valid_rows, int columns_left) {
@@ -132,7 +132,7 @@ __device__ __forceinline__ void load_fragment(const void* piece, std::uint32_t (
                  : "r"(address));
 }
 
-/// The same of a block in rows of 32 bytes.
+/// A fragment of a [16, 16] block in rows of 32 bytes.
 __device__ __forceinline__ void load_block(const void* block, std::uint32_t (&fragment)[4]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     load_fragment(static_cast<const char*>(block) + (lane % 16 * 32 + lane / 16 * 16), fragment);

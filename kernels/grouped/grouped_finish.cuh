@@ -4,9 +4,9 @@
 #include "kernels/gate.cuh"
 #include "kernels/launch.cuh"
 
-/// What is done with 64 rows of 256 sums of one expert, which lie in shared memory in bf16: a warp
-/// takes rows one after the other. Rows are 16 bytes longer than their sums, so that 16 bytes of 8
-/// rows are in different banks.
+/// Finishes 64 rows of 256 sums of one expert, which lie in shared memory in bf16; a warp takes one
+/// row after another. Rows are 16 bytes longer than their sums, so that 16 bytes of 8 rows are in
+/// different banks.
 
 namespace loratrain::kernels::grouped {
 
@@ -35,8 +35,8 @@ __device__ __forceinline__ Bf16* place(const Matrix& x, std::int64_t row, int co
     return static_cast<Bf16*>(x.data) + row * x.ld + column;
 }
 
-/// Rows that are finished: `count` <= 64 from `first` on, the column tile, and the warp that is
-/// `warp` of `warps`.
+/// The rows to finish: `count` (<= 64) from `first` on, their column tile, and number `warp` of
+/// `warps`.
 struct StagedRows {
     std::uint32_t staged;
     int first;
@@ -136,7 +136,7 @@ struct GateGradients {
     }
 
   private:
-    /// A lane's columns of a row; returns their part of the weight's gradient.
+    /// Finishes a lane's columns of a row; returns their part of the weight's gradient.
     static __device__ __forceinline__ float finish_row(const ExpertProduct& p,
                                                        const StagedRows& rows, int row, int column,
                                                        bool inside, float weight, const uint4& gate,
@@ -162,7 +162,7 @@ struct GateGradients {
     }
 };
 
-/// launch(GateSums<Silu>{}) or what else the product's sums become.
+/// Calls launch(GateSums<Silu>{}), or launch with another finish, as the product says.
 template <class Launch>
 cudaError_t with_finish(const ExpertProduct& p, const Launch& launch) {
     if (p.finish == ExpertFinish::store) return launch(StoreSums{});

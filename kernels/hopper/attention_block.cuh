@@ -7,14 +7,14 @@
 #include "kernels/tensor_core.cuh"
 #include "warpgroup.cuh"
 
-/// Pieces of the attention kernels with warpgroup products: a block is a warpgroup that copies and
-/// two or three that multiply, each for 64 rows of the tile that stays; tiles of 64 rows of two
-/// matrices stream by. What is here for two is for the gradients' kernels.
+/// Pieces of the attention kernels with warpgroup products. A block has one warpgroup that copies,
+/// and two or three that multiply, each for 64 rows of a resident tile; tiles of 64 rows of two
+/// matrices stream by. Code here for two warpgroups is for the kernels of gradients.
 
 namespace loratrain::kernels::warpgroup {
 
 constexpr int group_rows = 64;
-constexpr int groups = 2;  ///< that multiply
+constexpr int groups = 2;  ///< warpgroups that multiply
 constexpr int resident_rows = groups * group_rows;
 static_assert(resident_rows == attention_hopper_rows);
 constexpr int streamed_rows = 64;
@@ -23,8 +23,9 @@ constexpr int copying_threads = warpgroup_threads;
 constexpr int multiplying_threads = groups * warpgroup_threads;
 constexpr int all_threads = copying_threads + multiplying_threads;
 
-/// Registers of a thread, `copying` and `multiplying` ones. Warpgroups share what their block is
-/// started with: one that takes more than the others gave waits for ever.
+/// Registers per thread of the warpgroups that copy and that multiply. Warpgroups share the
+/// registers with which their block starts: one that takes more than the others release waits for
+/// ever.
 template <int groups, int copying, int multiplying>
 struct Registers {
     static constexpr int threads = (1 + groups) * warpgroup_threads;
@@ -35,7 +36,7 @@ struct Registers {
     static __device__ __forceinline__ void of_multiplying() { take_registers<multiplying>(); }
 };
 
-/// The gradients of scores of 64 keys (rows) and 64 queries: a panel.
+/// Bytes of a panel: gradients of scores of 64 keys (rows) and 64 queries.
 constexpr int scores_bytes = group_rows * panel_row_bytes;
 constexpr int stats_bytes = streamed_rows * static_cast<int>(sizeof(float2));
 
@@ -56,7 +57,7 @@ struct BlockShape {
     static constexpr int resident_at = 0;  ///< two tiles
     static constexpr int stages_at = resident_at + 2 * resident_bytes;
     static constexpr int output_at = stages_at + stages * stage_bytes;
-    /// Of each group: 64 rows of output, before them two panels of scores.
+    /// For each group 64 rows of output; before that, two panels of scores.
     static constexpr int output_bytes = 2 * scores_bytes;
     static_assert(streamed_bytes <= output_bytes);
     static constexpr int stats_at = output_at + groups * output_bytes;
@@ -68,8 +69,8 @@ struct BlockShape {
     static_assert(shared_bytes <= most_shared_bytes);
 };
 
-/// Of a stage: its barriers, and its two tiles (queries and their output's gradients, or keys and
-/// values).
+/// Addresses of a stage: its barriers and its two tiles (queries and their output's gradients, or
+/// keys and values).
 template <class Shape>
 __device__ __forceinline__ std::uint32_t filled_barrier(std::uint32_t shared, int stage) {
     return shared + Shape::filled_at + stage * 8;
@@ -87,10 +88,10 @@ __device__ __forceinline__ std::uint32_t second_tile(std::uint32_t shared, int s
     return first_tile<Shape>(shared, stage) + Shape::streamed_bytes;
 }
 
-/// Of the threads that multiply, the same for a warp.
+/// Place of a thread that multiplies; equal for all threads of a warp.
 struct Place {
     int group;
-    int warp;  ///< of the group
+    int warp;  ///< within the group
 
     __device__ __forceinline__ Place() {
         const int thread = static_cast<int>(threadIdx.x) - copying_threads;
@@ -100,14 +101,14 @@ struct Place {
     }
 };
 
-/// Asked for anew each time: no register holds it.
+/// Computed at each use, so that no register holds it.
 __device__ __forceinline__ int lane_number() {
     int lane = 0;
     asm volatile("mov.u32 %0, %laneid;\n" : "=r"(lane));
     return lane;
 }
 
-/// The stage that is next, and the parity of its barriers.
+/// The next stage, and the parity of its barriers.
 template <int stages>
 struct StageWalk {
     int stage = 0;
@@ -121,8 +122,8 @@ struct StageWalk {
     }
 };
 
-/// Rows [begin, begin + rows) of a head to panels, by `threads` threads; zeros beyond the sample
-/// and beyond the head's columns.
+/// Copies rows [begin, begin + rows) of a head to panels, by `threads` threads; zeros beyond the
+/// sample and beyond the head's columns.
 template <int dim, int rows, int threads>
 __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows& source, int begin,
                                             int thread) {
@@ -150,7 +151,7 @@ struct KvHeads {
     bool keep_scores;
 };
 
-/// Barriers of the stages: all that copy fill one, all warps that multiply free it.
+/// Barriers of the stages: all threads that copy fill a stage, all warps that multiply free it.
 template <class Shape>
 __device__ __forceinline__ void make_stage_barriers(std::uint32_t shared) {
     for (int stage = 0; stage < Shape::stages; ++stage) {
@@ -159,7 +160,7 @@ __device__ __forceinline__ void make_stage_barriers(std::uint32_t shared) {
     }
 }
 
-/// Where the gradients of scores of a head's pair of tiles are; `head`: of those of the launch.
+/// Address of the gradients of scores of a head's pair of tiles; `head` counts the launch's heads.
 __device__ __forceinline__ char* scores_of(const AttentionBackwardParams& p,
                                            const AttentionTile& tile, int head, int query_begin,
                                            int key_begin) {
@@ -168,7 +169,7 @@ __device__ __forceinline__ char* scores_of(const AttentionBackwardParams& p,
     return static_cast<char*>(p.scores) + (head * p.tile_pairs + pair) * scores_bytes;
 }
 
-/// What this thread has copied is there, and it says so.
+/// Waits for this thread's copies and arrives at the barrier.
 __device__ __forceinline__ void finish_copies(std::uint32_t barrier) {
     commit_copies();
     wait_for_copies();
@@ -181,8 +182,8 @@ struct StepRange {
     int begin;
     int end;
 };
-/// Those whose keys are seen by the 64 queries from `begin` on; the first has the keys from `first`
-/// on. None for queries that the sample does not have.
+/// The steps whose keys the 64 queries from `begin` on see; the first step has the keys from
+/// `first` on. None for queries that the sample does not have.
 __device__ __forceinline__ StepRange steps_of_queries(const AttentionTile& tile, int begin,
                                                       int first, int sliding_window) {
     if (begin >= tile.length) return {0, 0};
@@ -190,8 +191,8 @@ __device__ __forceinline__ StepRange steps_of_queries(const AttentionTile& tile,
     return {(own - first) / streamed_rows, (begin - first) / streamed_rows + 1};
 }
 
-/// Of 64 queries and 64 keys, `ahead`: the first query - the first key. Keys that a query does not
-/// see become -inf in the warp's 16 rows of scores.
+/// Sets scores of keys that a query does not see to -inf, in the warp's 16 rows of 64 queries and
+/// 64 keys. `ahead`: first query - first key.
 __device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int warp,
                                           int sliding_window) {
     if (ahead >= group_rows && ahead < sliding_window - (group_rows - 1)) return;
@@ -204,7 +205,7 @@ __device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int wa
     }
 }
 
-/// 16 rows of a resident tile as operands in registers.
+/// Loads 16 rows of a resident tile as operands in registers.
 template <int panel, int words>
 __device__ __forceinline__ void load_rows(std::uint32_t (&rows)[words], std::uint32_t from) {
     const int lane = lane_number();
@@ -234,7 +235,7 @@ __device__ __forceinline__ void start_scores(float (&d)[32], std::uint32_t rows,
     commit_products();
 }
 
-/// The same of rows in registers.
+/// d = rows[64, dim] streamed[64, dim]ᵀ with rows in registers.
 template <int words>
 __device__ __forceinline__ void start_scores(float (&d)[32], const std::uint32_t (&rows)[words],
                                              std::uint32_t streamed) {
@@ -269,7 +270,8 @@ __device__ __forceinline__ void round_to(std::uint32_t (&a)[16], const float (&x
     for (int i = 0; i < 16; ++i) a[i] = pack(x[2 * i], x[2 * i + 1]);
 }
 
-/// 16 rows of a warp, times `scale`, through shared memory to rows [begin, begin + 16) of a head.
+/// Stores 16 rows of a warp, times `scale`, through shared memory to rows [begin, begin + 16) of a
+/// head.
 template <int sums_of_thread>
 __device__ __forceinline__ void store_rows(const float (&sums)[sums_of_thread], float scale,
                                            std::uint32_t panel, const HeadRows& target, int begin) {

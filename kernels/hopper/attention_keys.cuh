@@ -4,8 +4,8 @@
 
 namespace loratrain::kernels::warpgroup {
 
-/// dK and dV of 64 keys for each group, of one key-value head: the queries of its heads that see
-/// them stream by.
+/// dK and dV of 64 keys of one key-value head for each group; the queries of its heads that see the
+/// keys stream by.
 template <class Shape>
 class KeySums {
     static constexpr int dim = Shape::dim;
@@ -25,7 +25,7 @@ class KeySums {
         steps_ = tiles * group_;
     }
 
-    /// By the warpgroup that copies.
+    /// Run by the warpgroup that copies.
     __device__ __forceinline__ void copy(int thread) const {
         const AttentionParams& forward = p_.forward;
         StageWalk<stages> at;
@@ -52,7 +52,7 @@ class KeySums {
         }
     }
 
-    /// By the two that multiply.
+    /// Run by the two warpgroups that multiply.
     __device__ __forceinline__ void multiply() {
         load_keys();
         Pair pair = first();
@@ -75,7 +75,7 @@ class KeySums {
     }
 
   private:
-    /// Of 64 queries and a head.
+    /// One step: 64 queries of one head.
     struct Pair {
         int begin;
         int head;
@@ -92,7 +92,7 @@ class KeySums {
     __device__ __forceinline__ std::uint32_t output_gradients(int stage) const {
         return second_tile<Shape>(shared_, stage);
     }
-    /// Of K (0) or V (1).
+    /// The resident tile of K (0) or V (1).
     __device__ __forceinline__ std::uint32_t own_rows(int which) const {
         return shared_ + Shape::resident_at + which * Shape::resident_bytes +
                place_.group * group_rows * panel_row_bytes;
@@ -135,7 +135,8 @@ class KeySums {
             if (is_hidden(distance, p_.forward.sliding_window)) s_[i] = -INFINITY;
         }
     }
-    /// Scores, which are under way before the gradients of probabilities, become probabilities.
+    /// Turns scores into probabilities; their products run ahead of those for gradients of
+    /// probabilities.
     __device__ __forceinline__ void await_probabilities(int begin, int stage) {
         wait_for_products<1>();
         use_products(s_);
@@ -196,8 +197,8 @@ class KeySums {
         }
     }
 
-    /// What the queries of a stage add, whose probabilities are known; then those of the next one.
-    /// The last step takes its own again, for nothing.
+    /// Adds the terms of a stage whose probabilities are known, then makes the probabilities of the
+    /// next stage. The last step repeats its own, without use.
     __device__ __forceinline__ void add_sums(StageWalk<stages>& at, Pair& pair, int step) {
         const int stage = at.stage;
         const bool more = step + 1 < steps_;
@@ -239,7 +240,7 @@ class KeySums {
     int group_;
     int last_;
     int steps_;
-    int panel_ = 0;  ///< that takes the next gradients of scores
+    int panel_ = 0;  ///< panel for the next gradients of scores
     float dk_[dim / 2] = {};
     float dv_[dim / 2] = {};
     float s_[32];

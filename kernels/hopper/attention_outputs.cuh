@@ -4,7 +4,7 @@
 
 namespace loratrain::kernels::warpgroup {
 
-/// Heads of up to `head_columns` columns, 64 queries for each of the warpgroups that multiply.
+/// Sizes for heads of up to `head_columns` columns; 64 queries for each warpgroup that multiplies.
 template <int head_columns, int group_count>
 struct OutputShape {
     static constexpr int dim = head_columns;
@@ -30,11 +30,11 @@ struct OutputShape {
     static_assert(shared_bytes <= most_shared_bytes);
 };
 
-/// Outputs of 64 queries for each group: the keys and values that they see stream by. Exponents are
-/// of scores less a base, which follows the largest score only once that is ahead by more than 8 in
-/// units of log 2: bf16 and sums in fp32 have the room, and what was summed before is seldom
-/// rescaled. A block takes one tile of a head after another, so that the rows of the next come
-/// while those of this one are multiplied.
+/// Outputs of 64 queries for each group; the keys and values that the queries see stream by.
+/// Exponents are of scores less a base. The base follows the largest score only if that is larger
+/// by more than 8 in units of log 2: bf16 and sums in fp32 have room for it, and earlier sums are
+/// seldom rescaled. A block takes one tile of a head after another, so that the rows of the next
+/// tile are copied while this tile is multiplied.
 template <class Shape>
 class QueryOutputs {
     static constexpr int dim = Shape::dim;
@@ -81,9 +81,9 @@ class QueryOutputs {
     }
 
   private:
-    /// The block's tile and head of that turn, if there is one. Tiles come with most work first,
-    /// and every second turn goes through the blocks in reverse order: their work is about the
-    /// same.
+    /// The block's tile and head in turn `turn`, if there is one. Tiles come with most work first,
+    /// and every second turn goes through the blocks in reverse order, so that blocks have about
+    /// equal work.
     __device__ __forceinline__ bool take_tile(int turn) {
         const auto blocks = static_cast<int>(gridDim.x);
         const auto block = static_cast<int>(blockIdx.x);
@@ -109,7 +109,7 @@ class QueryOutputs {
             thread);
         commit_copies();
     }
-    /// The keys and values of a step are there, but for `later` of its followers.
+    /// Waits for the keys and values of a step; those of `later` further steps may be under way.
     template <int later>
     __device__ __forceinline__ void finish(int step) const {
         wait_for_pieces<later>();
@@ -127,7 +127,7 @@ class QueryOutputs {
     __device__ __forceinline__ void release(int stage) const {
         if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, stage));
     }
-    /// Steps of the other group alone.
+    /// Passes over steps that only the other group needs.
     __device__ __forceinline__ void leave(StageWalk<stages>& at, int begin, int end) const {
         for (int step = begin; step < end; ++step) {
             wait_for(filled_barrier<Shape>(shared_, at.stage), at.parity);
@@ -136,7 +136,7 @@ class QueryOutputs {
         }
     }
 
-    /// Scores to probabilities. Returns whether what was summed before needs `correction_`.
+    /// Turns scores into probabilities. Returns true if earlier sums need `correction_`.
     __device__ __forceinline__ bool find_probabilities(int begin) {
         hide_keys(s_, first_query() - begin, place_.warp, p_.sliding_window);
         const float scale = p_.scale * log2_e;
@@ -245,7 +245,7 @@ class QueryOutputs {
     int head_;
     int first_;
     int steps_;
-    float base_[2];  ///< of probabilities, in units of log 2
+    float base_[2];  ///< of exponents, in units of log 2
     float sum_[2];
     float correction_[2];
     std::uint32_t q_[dim / 4];

@@ -4,15 +4,15 @@
 
 namespace loratrain::kernels::warpgroup {
 
-/// dQ of 64 queries for each group, of the heads that share keys, one after the other: the keys
-/// that they see stream by.
+/// dQ of 64 queries for each group, for the heads that share keys, one head after another; the keys
+/// that the queries see stream by.
 template <class Shape>
 class QuerySums {
     static constexpr int dim = Shape::dim;
     static constexpr int stages = Shape::stages;
 
   public:
-    /// Of all heads.
+    /// `block`: number of the block, which gives its tile and key-value head.
     __device__ __forceinline__ QuerySums(const AttentionBackwardParams& p, int block,
                                          std::uint32_t shared)
         : p_(p), shared_(shared) {
@@ -80,7 +80,7 @@ class QuerySums {
         return second_tile<Shape>(shared_, stage);
     }
 
-    /// This warp's 16 queries and their output's gradients to registers.
+    /// Loads this warp's 16 queries and their output's gradients into registers.
     __device__ __forceinline__ void load_rows(int head, std::uint32_t parity) {
         const int lane = lane_number();
         const int row = tile_.begin + place_.group * group_rows + place_.warp * 16 + (lane >> 2);
@@ -117,7 +117,7 @@ class QuerySums {
         round_to(a_, ds_);
     }
 
-    /// dq_ of one head. The first group leaves out the last keys, which it does not see.
+    /// dq_ of one head. The first group skips the last keys, which it does not see.
     __device__ __forceinline__ void sum_head(StageWalk<stages>& at) {
         const int diagonal = (tile_.begin + place_.group * group_rows - first_) / streamed_rows;
         const int own_steps = min(steps_, diagonal + 1);

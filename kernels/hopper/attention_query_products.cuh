@@ -5,7 +5,8 @@
 
 namespace loratrain::kernels::warpgroup {
 
-/// Heads of up to `head_columns` columns; each group that multiplies has 64 queries of two heads.
+/// Sizes for heads of up to `head_columns` columns; each group that multiplies has 64 queries of
+/// two heads.
 template <int head_columns>
 struct ProductShape {
     static constexpr int dim = head_columns;
@@ -35,8 +36,8 @@ struct ProductShape {
     }
 };
 
-/// dQ = dS K of 128 queries of two heads that share keys, from gradients of scores that KeySums has
-/// left: the keys that they see stream by.
+/// dQ = dS K of 128 queries of two heads that share keys, from the gradients of scores that KeySums
+/// has stored; the keys that the queries see stream by.
 template <class Shape>
 class QueryProducts {
     static constexpr int dim = Shape::dim;
@@ -102,14 +103,14 @@ class QueryProducts {
     __device__ __forceinline__ void release(int step) const {
         if (lane_number() == 0) arrive(free_barrier<Shape>(shared_, step % stages));
     }
-    /// Steps of the other group alone.
+    /// Passes over steps that only the other group needs.
     __device__ __forceinline__ void leave(int begin, int end) const {
         for (int step = begin; step < end; ++step) {
             wait_for(filled_barrier<Shape>(shared_, step % stages), step / stages & 1);
             release(step);
         }
     }
-    /// Of both heads: where there is one, sums of the other are of no use.
+    /// Products of both heads; if there is one head alone, the sums of the other are not used.
     __device__ __forceinline__ void sum(int group, const StepRange& own) {
 #pragma unroll
         for (int head = 0; head < Shape::heads; ++head) use_products(dq_[head]);
@@ -133,7 +134,7 @@ class QueryProducts {
         if (own.end > own.begin) release(own.end - 1);
     }
 
-    /// The keys of a step are there, but for `later` of its followers.
+    /// Waits for the keys of a step; those of `later` further steps may be under way.
     template <int later>
     __device__ __forceinline__ void finish(int step, int thread) const {
         wait_for_pieces<later>();
@@ -181,7 +182,7 @@ class QueryProducts {
     AttentionTile tile_;
     int kv_head_;
     int first_head_;
-    int first_kept_;  ///< the same head of those of the launch
+    int first_kept_;  ///< the same head, counted within the launch
     int heads_;
     int first_;
     int steps_;

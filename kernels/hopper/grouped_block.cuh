@@ -7,22 +7,22 @@
 #include "kernels/tensor_core.cuh"
 #include "warpgroup.cuh"
 
-/// Products of the rows of experts: a block goes through tiles of 128 rows of one expert and 256
-/// sums of each. One warp copies rows and weights, 64 columns of what is summed over at a time; two
-/// warpgroups multiply, each for 64 of the rows; three warps store what becomes of the sums, which
-/// they find in shared memory, while the next tile is multiplied.
+/// Products of the rows of experts. A block goes through tiles of 128 rows of one expert and 256
+/// sums of each row. One warp copies rows and weights, 64 columns of the summed dimension at a
+/// time; two warpgroups multiply, each for 64 of the rows; three warps finish and store the sums,
+/// which they find in shared memory, while the next tile is multiplied.
 
 namespace loratrain::kernels::grouped {
 
-/// The product, and how its operands lie; of 64 rows and columns a panel each.
+/// The product, and how its operands lie, in panels of 64 rows and 64 columns.
 struct HopperProduct {
     ExpertProduct p;
-    CUtensorMap rows;     ///< boxes of 64 x 64; none where rows are gathered
+    CUtensorMap rows;     ///< boxes of 64 x 64; not used if rows are gathered
     CUtensorMap weights;  ///< forward 128 outputs, backward 64 outputs, of 64 columns
 };
 
 struct GroupedShape {
-    static constexpr int groups = 2;  ///< that multiply
+    static constexpr int groups = 2;  ///< warpgroups that multiply
     static constexpr int threads = (1 + groups) * warpgroup_threads;
     static constexpr int finishing_warps = 3;
     static constexpr int depth = panel_columns;
@@ -43,13 +43,13 @@ struct GroupedShape {
     static constexpr int shared_bytes = staged_free_at + groups * 8;
     static_assert(shared_bytes <= most_shared_bytes);
 
-    /// Registers of a thread, of what a block is started with.
+    /// Registers per thread, from those with which a block starts.
     static constexpr int copying = 152;
     static constexpr int multiplying = 176;
     static_assert(copying + groups * multiplying <= 65536 / threads / 8 * 8 * (1 + groups));
 };
 
-/// Rows and column tile of a block's next tile; the last one's `first` is negative.
+/// Rows and column tile of a block's next tile; `first` is negative behind the last tile.
 struct TileWork {
     int first;
     int end;
@@ -74,7 +74,7 @@ __device__ __forceinline__ TileWork read_work(std::uint32_t at) {
     return work;
 }
 
-/// The stage that is next, and the parity of its barriers.
+/// The next stage, and the parity of its barriers.
 struct GroupedWalk {
     int stage = 0;
     std::uint32_t parity = 0;
@@ -109,7 +109,7 @@ class GroupedBlock {
         }
     }
 
-    /// The warp that copies; `column_tiles` of the product.
+    /// Run by the warp that copies; `column_tiles`: of the product.
     __device__ __forceinline__ void copy(int column_tiles) const {
         if constexpr (gathered) {
             copy_gathered(column_tiles);
@@ -193,8 +193,8 @@ class GroupedBlock {
         if (lane() == 0) arrive(free(stage));
     }
 
-    /// Of one lane: the number of a tile that no other block has. The last block that finds none
-    /// makes the counter what it was.
+    /// Run by one lane: the number of a tile that no other block has. The last block that finds
+    /// none resets the counter.
     __device__ __forceinline__ int draw(int tiles) const {
         const int blocks = static_cast<int>(gridDim.x);
         const int drawn = atomicAdd(p_.drawn, 1);
@@ -202,14 +202,14 @@ class GroupedBlock {
         return drawn + blocks;
     }
 
-    /// Tile number `tile` of all, column tiles of the same rows one after the other.
+    /// Tile number `tile`; column tiles of the same rows follow each other.
     __device__ __forceinline__ TileWork work_of(int tile, int tiles, int column_tiles) const {
         if (tile >= tiles) return {-1, -1, 0, 0};
         const int4 at = *reinterpret_cast<const int4*>(p_.tiles + tile / column_tiles);
         return {at.y, at.z, tile % column_tiles, at.x};
     }
 
-    /// Of one thread: the weights of a step.
+    /// Run by one thread: copies the weights of a step.
     __device__ __forceinline__ void copy_weights(const TileWork& work, int step, int stage) const {
         const std::uint32_t to = weights_of(stage);
         const int depth = step * Shape::depth;
@@ -260,13 +260,13 @@ class GroupedBlock {
         arrive(filled(walk.stage));
     }
 
-    /// A lane has 16 bytes of rows `lane / 8` + 4 i of a tile.
+    /// A lane copies 16 bytes of rows `lane / 8` + 4 i of a tile.
     static constexpr int pieces = panel_columns / wide;
     static constexpr int rows_at_once = 32 / pieces;
     static constexpr int rows_of_lane = expert_tile_rows / rows_at_once;
     static constexpr int indices_of_lane = expert_tile_rows / 32;
 
-    /// Which row of `a` rows `lane` + 32 i of a tile are; -1: none.
+    /// The rows of `a` for rows `lane` + 32 i of a tile; -1 = none.
     struct Indices {
         std::int32_t of[indices_of_lane];
     };
@@ -339,7 +339,7 @@ class GroupedBlock {
         }
     }
 
-    /// The rows of a stage are there, but for `later` steps after it.
+    /// Waits for the rows of a stage; those of `later` further steps may be under way.
     template <int later>
     __device__ __forceinline__ void finish_stage(int stage) const {
         wait_for_pieces<later>();
@@ -348,7 +348,7 @@ class GroupedBlock {
         if (lane() == 0) arrive(filled(stage));
     }
 
-    /// What is read behind the products comes to the L2 while they run.
+    /// Brings what is read after the products to the L2 while they run.
     __device__ __forceinline__ void prefetch(const TileWork& work) const {
         constexpr int line = 64;
         const int column = work.column_tile * product_columns;
@@ -398,7 +398,7 @@ class GroupedBlock {
         release(before);
     }
 
-    /// A warp's 16 rows of sums to shared memory.
+    /// Stores a warp's 16 rows of sums in shared memory.
     __device__ __forceinline__ void stage(const float (&sums)[128], int group, int warp) const {
         const std::uint32_t to = shared_ + Shape::staged_at + group * staged_bytes +
                                  (warp * 16 + (lane() & 15)) * staged_pitch + (lane() >> 4) * 16;

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-/// Pieces of kernels for Hopper's warpgroup products (wgmma, code for sm_90a): a warpgroup is 128
-/// threads, its products run on while it does other things, and read their operands from shared
-/// memory. Source: PTX ISA, "Asynchronous warpgroup level matrix multiply-accumulate".
+/// Pieces of kernels with Hopper's warpgroup products (wgmma, code for sm_90a). A warpgroup is 128
+/// threads; its products run asynchronously and read operands from shared memory. Source: PTX ISA,
+/// "Asynchronous warpgroup level matrix multiply-accumulate".
 
 namespace loratrain::kernels {
 
@@ -15,43 +15,43 @@ constexpr int warpgroup_threads = 128;
 constexpr int panel_columns = 64;
 constexpr int panel_row_bytes = 128;
 
-/// Where 8 columns from 8 * `piece` on are in a panel.
+/// Offset in a panel of the 8 columns from 8 * `piece` on.
 __device__ __forceinline__ std::uint32_t panel_offset(int row, int piece) {
     return row * panel_row_bytes + ((piece ^ (row & 7)) << 4);
 }
 
-/// The low word of the descriptor of an operand in a panel from `address` on, which n bytes farther
-/// is n / 16 more. Where its columns are not what is summed over, 64 columns more are `next_panel`
-/// bytes ahead.
+/// The low word of the descriptor of an operand in a panel at `address`; n bytes further it is n /
+/// 16 more. If the operand's columns are not the summed dimension, the next 64 columns are
+/// `next_panel` bytes ahead.
 __device__ __forceinline__ std::uint32_t panel_operand(std::uint32_t address,
                                                        std::uint32_t next_panel = 16) {
     return next_panel / 16 << 16U | address >> 4U;
 }
 
-/// The high word of all of them: 8 rows of 128 bytes repeat, pieces xor-ed.
+/// The high word of all descriptors: 8 rows of 128 bytes repeat, pieces are xor-ed.
 constexpr std::uint32_t panel_layout = 1U << 30U | 8 * panel_row_bytes / 16;
 
-/// Before products whose registers were written by anything else.
+/// Must precede products whose registers anything else has written.
 __device__ __forceinline__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory");
 }
-/// The products since the last call are a group.
+/// Makes the products since the last call a group.
 __device__ __forceinline__ void commit_products() {
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
-/// Returns when no more than the last `groups` are under way.
+/// Returns when at most the last `groups` groups are under way.
 template <int groups>
 __device__ __forceinline__ void wait_for_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(groups) : "memory");
 }
-/// What uses these sums stays behind.
+/// Keeps the compiler from moving uses of these sums before this call.
 template <int n>
 __device__ __forceinline__ void use_products(float (&d)[n]) {
 #pragma unroll
     for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-/// The operands of sums in instructions: `access` "=" or "+", and their places, which come first.
+/// Operands of sums in instructions, with `access` "=" or "+"; their places come first.
 #define LORATRAIN_8_SUMS(access, d, at)                                                  \
     access "f"((d)[at]), access "f"((d)[(at) + 1]), access "f"((d)[(at) + 2]),           \
         access "f"((d)[(at) + 3]), access "f"((d)[(at) + 4]), access "f"((d)[(at) + 5]), \
@@ -109,7 +109,8 @@ __device__ __forceinline__ void multiply_rows(float (&d)[32], std::uint32_t a, s
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 
-/// The same with A in registers: of each warp the 16 x 16 that mma.m16n8k16 takes.
+/// d[64, 64] += A[64, 16] B[64, 16]ᵀ with A in registers: for each warp the 16 x 16 of
+/// mma.m16n8k16.
 __device__ __forceinline__ void begin_rows(float (&d)[32], const std::uint32_t* a,
                                            std::uint32_t b) {
     asm volatile(
@@ -226,12 +227,12 @@ __device__ __forceinline__ void multiply_columns(float (&d)[128], std::uint32_t 
 #undef LORATRAIN_64_PLACES
 #undef LORATRAIN_128_PLACES
 
-/// What this thread wrote to shared memory can be read by products behind the next barrier.
+/// Makes this thread's writes to shared memory visible to products behind the next barrier.
 __device__ __forceinline__ void show_to_products() {
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-/// A barrier in 8 bytes of shared memory that every `count` arrivals complete.
+/// A barrier in 8 bytes of shared memory, which `count` arrivals complete.
 __device__ __forceinline__ void make_barrier(std::uint32_t barrier, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(count) : "memory");
 }
@@ -253,7 +254,8 @@ __device__ __forceinline__ void meet() {
     asm volatile("bar.sync %0, %1;\n" ::"n"(number), "n"(threads) : "memory");
 }
 
-/// Of one thread: so many bytes come by bulk copies before the barrier completes, beside arrivals.
+/// Run by one thread: the barrier completes only after so many bytes of bulk copies, beside
+/// arrivals.
 __device__ __forceinline__ void arrive_before_copies(std::uint32_t barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier),
                  "r"(bytes)
@@ -278,20 +280,20 @@ __device__ __forceinline__ void copy_box(std::uint32_t target, const void* map, 
         "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(barrier)
         : "memory");
 }
-/// The other way; each call is a group of the thread.
+/// Copies a box from shared memory to a tensor; each call is a group of the thread.
 __device__ __forceinline__ void copy_bulk_out(void* target, std::uint32_t source, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(target),
                  "r"(source), "r"(bytes)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
 }
-/// Returns when no more than the last `groups` still read shared memory.
+/// Returns when at most the last `groups` groups still read shared memory.
 template <int groups>
 __device__ __forceinline__ void wait_for_copies_out() {
     asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(groups) : "memory");
 }
 
-/// Registers of each thread from here on, by all warps of a warpgroup.
+/// Sets the registers of each thread from here on; called by all warps of a warpgroup.
 template <int registers>
 __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(registers));
@@ -301,7 +303,8 @@ __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(registers));
 }
 
-/// Four 8x8 matrices to shared memory, at lane l's address row l % 8 of matrix l / 8.
+/// Stores four 8 x 8 matrices in shared memory; lane l gives the address of row l % 8 of matrix l
+/// / 8.
 __device__ __forceinline__ void store_fragments(std::uint32_t address, const std::uint32_t* r) {
     asm volatile(
         "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),

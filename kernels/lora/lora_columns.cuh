@@ -24,12 +24,12 @@ __device__ __forceinline__ void clear_outside(Bf16* row, int columns, int begin,
     }
 }
 
-/// Of a slot whose B can be read four ranks at once, which are then all there or none is.
+/// True for a slot whose B can be read four ranks at once; its rank is then a multiple of four.
 __device__ __forceinline__ bool has_aligned_b(const LoraSlotEntry& slot) {
     return slot.rank % 4 == 0 && reinterpret_cast<std::uintptr_t>(slot.b) % 16 == 0;
 }
 
-/// Four ranks of a column of B, 0 from `ranks` on.
+/// Four ranks of a column of B; 0 from `ranks` on.
 template <bool aligned>
 __device__ __forceinline__ float4 four_of_factor(const float* column, int first, int ranks) {
     if constexpr (aligned) {

@@ -6,8 +6,8 @@
 #include "lora_launch.h"
 #include "lora_pass_tile.cuh"
 
-/// Pieces of the kernel that adds S Bᵀ or dS A: what it keeps in shared memory, and what its warps
-/// do with a step of 32 rows.
+/// Pieces of the kernel that adds S Bᵀ or dS A: the contents of shared memory, and the work of a
+/// warp on a step of 32 rows.
 
 namespace loratrain::kernels::expand {
 
@@ -28,7 +28,7 @@ struct Lane {
     int g;
     int q;
     int warp;
-    std::int64_t column;  ///< first of the warp's 32
+    std::int64_t column;  ///< first of the warp's 32 columns
 };
 
 /// What dropout needs of a target in every step.
@@ -38,7 +38,7 @@ struct DropoutTarget {
     std::uint64_t key;
     std::uint32_t threshold;
     float scale;  ///< 1/(1-p)
-    int place;    ///< of its first rank block among those staged
+    int place;    ///< of its first rank block among the staged ones
     int blocks;
 };
 
@@ -49,7 +49,7 @@ struct Staging {
     uint4* rows;                   ///< [2][targets][step_rows], dropout_row
     DropoutTarget* targets;        ///< [targets]
     pass::RankBlock* rank_blocks;  ///< [blocks]
-    int s_buffer;                  ///< elements of a buffer
+    int s_buffer;                  ///< elements of a buffer of S
     int dropout_targets;
 
     static constexpr int factor_words = warps * 4 * 2 * 32;
@@ -76,7 +76,7 @@ struct Staging {
     }
 };
 
-/// Rank blocks first .. first + count - 1, which a launch stages. `buffers` of S: 2, of which one
+/// The rank blocks first .. first + count - 1 that a launch stages. `buffers` of S: 2, of which one
 /// fills while the other is used, or 1.
 struct BlockSpan {
     int first;
@@ -84,8 +84,8 @@ struct BlockSpan {
     int buffers;
 };
 
-/// The rank blocks of a slot that this launch handles. `place`: of the first one among those
-/// staged.
+/// The rank blocks of a slot that this launch handles. `place`: of the first one among the staged
+/// ones.
 struct RankBlocks {
     int begin;
     int end;
@@ -94,8 +94,8 @@ struct RankBlocks {
     __device__ int count() const { return max(0, end - begin); }
 };
 
-/// Goes through the targets of a slot; a launch has the rank blocks of `span` among those of all
-/// targets in a row.
+/// Goes through the targets of a slot. A launch has the rank blocks of `span`, counted through all
+/// targets.
 class Targets {
   public:
     __device__ Targets(const LoraExpandParams& p, const LoraTile& tile, const BlockSpan& span)
@@ -118,7 +118,7 @@ class Targets {
     int place_;
 };
 
-/// Rank blocks whose factors are under way together.
+/// Number of rank blocks whose factors are copied at once.
 constexpr int blocks_at_once = 2;
 
 /// B fragments [16 ranks, 8 columns] of the four words of every warp, of `count` rank blocks from
@@ -165,7 +165,7 @@ __device__ __forceinline__ void stage_b(const LoraExpandParams& p, const LoraSlo
     }
 }
 
-/// The same of A, which has `columns`; a thread fills one of them.
+/// B fragments of A, which has `columns` columns; a thread fills one of them.
 __device__ __forceinline__ void stage_a(std::int64_t columns, const LoraSlotEntry& slot, int first,
                                         int count, std::int64_t first_column,
                                         std::uint32_t* target) {
@@ -245,14 +245,14 @@ __device__ __forceinline__ void add_kept_sums(const DropoutTarget& target, const
     }
 }
 
-/// What a lane adds to: 8 columns of its rows, where those are whole.
+/// Destination of a lane: 8 columns of its rows, if all 8 exist.
 using Before = uint4[step_rows / 8];
 
-/// Where a lane's 8 columns of Y are.
+/// A lane's 8 columns of Y.
 struct LaneColumns {
     Bf16* y;  ///< of row 0
     std::int64_t ld;
-    int count;  ///< of the 8 that there are, at most 8
+    int count;  ///< number of the 8 columns that exist
 
     __device__ LaneColumns(const Matrix& matrix, const Lane& lane)
         : y(static_cast<Bf16*>(matrix.data) + lane.column + wide * lane.q),
@@ -262,7 +262,7 @@ struct LaneColumns {
                   min(std::int64_t{wide}, matrix.cols - lane.column - wide * lane.q)))) {}
 };
 
-/// `first`: of the lane's row among those of a step.
+/// `first`: the lane's first row within the step.
 __device__ __forceinline__ void load_before(const LaneColumns& columns, int first, int end,
                                             Before& before) {
     const Bf16* y = columns.y + first * columns.ld;
@@ -303,7 +303,7 @@ __device__ __forceinline__ void write_rows(const LaneColumns& columns, bool accu
     }
 }
 
-/// Stages what serves all rows of the tile.
+/// Stages what all rows of the tile use.
 template <bool with_dropout>
 __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const LoraTile& tile,
                                               const BlockSpan& span, std::int64_t first_column,
@@ -337,7 +337,7 @@ __device__ __forceinline__ void stage_targets(const LoraExpandParams& p, const L
     }
 }
 
-/// Stages dropout_row of a step's rows: warp i those of target i. `id`: of the lane's row.
+/// Stages dropout_row of a step's rows; warp i does target i. `id`: of the lane's row.
 static_assert(max_lora_targets <= warps && step_rows == 32);
 __device__ __forceinline__ void stage_dropout_rows(const Staging& staging, int buffer, int warp,
                                                    std::uint64_t key, const pass::RowId& id) {
@@ -380,7 +380,7 @@ __device__ __forceinline__ void add_targets(const Lane& lane, const Staging& sta
     }
 }
 
-/// Notes the rank blocks of `span` that a tile's slot has; returns their number.
+/// Records the rank blocks of `span` of a tile's slot; returns their number.
 __device__ __forceinline__ int find_span(const LoraExpandParams& p, const LoraTile& tile,
                                          const BlockSpan& span, pass::RankBlock* rank_blocks) {
     bool found = false;

@@ -4,20 +4,20 @@
 
 #include "lora_pass_tile.cuh"
 
-/// What follows a pass: its partial sums are added up, in a fixed order.
+/// Adds up the partial sums of a pass, in a fixed order.
 namespace loratrain::kernels::pass {
 
-/// dS of all targets from their parts of the columns, with other columns 0; and, where a slot has
-/// several tiles, the gradients of B from those of tiles. ds: [T, R] per target; `again`, where it
-/// has data, gets the first target's too.
+/// dS of all targets from its parts, with other columns 0; and the gradients of B of slots that
+/// have several tiles. ds: [T, R] per target; if `again` has data, it receives a copy of the first
+/// target's dS.
 cudaError_t finish_backward(cudaStream_t stream, const PassParams& p, const Matrix* ds,
                             const Matrix& again = {});
 
 /// The gradients of A of slots that have several tiles.
 cudaError_t finish_grad_a(cudaStream_t stream, const PassParams& p);
 
-/// An entry of a table that store_small_table or a copy has put on the device, as it is in the L2:
-/// also before wait_for_kernel_before(), while the kernel before ends.
+/// Reads an entry of a device table, written by store_small_table() or a copy, from the L2: valid
+/// even before wait_for_kernel_before(), while the kernel before ends.
 template <class T>
 __device__ __forceinline__ T table_entry(const T* from) {
     using Word = std::conditional_t<alignof(T) % 8 == 0, long long, int>;
@@ -32,15 +32,15 @@ __device__ __forceinline__ T table_entry(const T* from) {
     return entry;
 }
 
-/// Of a slot in a target, like table_entry().
+/// The entry of a slot in a target, read as by table_entry().
 template <class Index>
 __device__ __forceinline__ int ranks_of(const LoraTables& tables, int slot, Index target) {
     const LoraSlotEntry* of_target = tables.slots + target * tables.slot_count + slot;
     return table_entry(&of_target->rank);
 }
 
-/// Tiles [first, end) in which all of a slot's are; a block's threads look for them together. Like
-/// table_entry(), also before wait_for_kernel_before().
+/// The range of tiles [first, end) that has all tiles of a slot, found by all threads of a block.
+/// Valid even before wait_for_kernel_before(), as table_entry().
 struct TileRange {
     int first;
     int end;

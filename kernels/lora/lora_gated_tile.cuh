@@ -4,13 +4,13 @@
 #include "lora_expand_tile.cuh"
 #include "lora_wide_pass.cuh"
 
-/// What the pass around an MLP's activation (lora_gated_backward.cu) keeps where: shared memory of
-/// a block, what a lane owns of it, how rows, factors and masks get there.
+/// Layout of the pass around an MLP's activation (lora_gated_backward.cu): shared memory of a
+/// block, a lane's part of it, and how rows, factors and masks get there.
 namespace loratrain::kernels::pass {
 
 constexpr int swept = 3;  ///< dgate, dup, h, in the places of gate, up, dh
 
-/// with_down: dh lacks what LoRA of down adds to it, or its h drops.
+/// with_down: LoRA of down has yet to be added to dh, or h has dropout.
 template <bool with_down>
 struct Gated {
     static constexpr int thread_count = wide_threads;
@@ -34,9 +34,9 @@ struct Gated {
 constexpr int gated_matrix = Gated<false>::matrix;
 constexpr int eight_rows = 8 * line_pieces;  ///< of a line, after which staged_piece repeats
 
-/// `b`: of gate and up, whose x is dgate | dup; `a`: of down, whose x is h and not in memory.
-/// `adds_down`: dh lacks what LoRA of down adds to it. gate and up have rows of one length, no
-/// matrix with a step's rows more than 2^32 elements.
+/// `b`: gradients of gate and up, whose x is dgate | dup; `a`: of down, whose x is h, which is not
+/// in memory. `adds_down`: LoRA of down has yet to be added to dh. gate and up have equal row
+/// lengths, and no matrix of a step's rows has more than 2^32 elements.
 struct GatedPass {
     Matrix gate, up, dh;
     Matrix dgate, dup;
@@ -45,30 +45,30 @@ struct GatedPass {
     bool adds_down;
 };
 
-/// Where four ranks of a row of dS go; `piece` as of staged_piece.
+/// Place of four ranks of a row of dS; `piece` as in staged_piece.
 __device__ __forceinline__ int ds_piece(int row, int piece) {
     return staged_piece(row, place_of_four(row, piece));
 }
 
-/// Where 8 ranks of a row of S are, so that no two of 8 rows meet in a bank.
+/// Place of 8 ranks of a row of S, such that no two of 8 rows meet in a bank.
 __device__ __forceinline__ int staged_ranks(int row, int half) {
     return row * 2 + (half ^ row / 4 % 2);
 }
 
-/// threadIdx.x where it is asked for: what follows from it is not kept in registers of the loop
-/// around, which has none left.
+/// threadIdx.x, read at each use, so that values derived from it take no registers of the
+/// surrounding loop, which has none left.
 __device__ __forceinline__ int fresh_thread() {
     auto thread = static_cast<int>(threadIdx.x);
     asm volatile("" : "+r"(thread));
     return thread;
 }
 
-/// What a thread of a warp owns: of a block's 256 columns the warp's 32, of those the lane's 8.
+/// A thread's columns: 8 of the warp's 32 of the block's 256.
 struct GatedLane {
     int lane;
-    int line;    ///< pieces before the warp's
+    int line;    ///< pieces before the warp's line
     int half;    ///< the warp's first piece of its line
-    int column;  ///< the lane's first of the block's
+    int column;  ///< the lane's first column in the block
 
     __device__ explicit GatedLane(int thread)
         : lane(thread % 32),
@@ -77,15 +77,15 @@ struct GatedLane {
           column(thread / 32 * chunk_columns + thread % 4 * 8) {}
     __device__ int g() const { return lane / 4; }
     __device__ int q() const { return lane % 4; }
-    /// Its place in row g of a staged matrix.
+    /// The lane's place in row g of a staged matrix.
     __device__ int own() const { return line + staged_piece(g(), half + q()); }
-    /// What it gives to ldmatrix of 16 rows and the warp's first 16 columns; of the others: ^ 2.
+    /// Address for ldmatrix of 16 rows and the warp's first 16 columns; of the other columns: ^ 2.
     __device__ int operand() const { return line + staged_piece(lane % 16, half + lane / 16); }
-    /// The same of 16 rows of S.
+    /// Address for ldmatrix of 16 rows of S.
     __device__ int ranks() const { return staged_ranks(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
-    /// The same of 16 rows of dS of down, not transposed.
+    /// Address for ldmatrix of 16 rows of dS of down, not transposed.
     __device__ int rows_of_ranks() const { return staged_ranks(lane % 16, lane / 16); }
-    /// Where it leaves dS of row g and the ranks 2q and 2q + 1; of those 8 further: ^ 2.
+    /// Place of dS of row g and the ranks 2q and 2q + 1; of the ranks 8 further: ^ 2.
     __device__ int left() const { return line + ds_piece(g(), half + q() / 2); }
 };
 
@@ -117,7 +117,7 @@ __device__ __forceinline__ void find_gated_blocks(const GatedPass& p, const Lora
     __syncthreads();
 }
 
-/// S of gate and up, dS of down, and for masks of h what dropout needs of the rows.
+/// S of gate and up, dS of down, and for masks of h the rows' part of dropout's counters.
 template <bool with_down>
 __device__ __forceinline__ void fetch_factors(const GatedPass& p, int first, int end,
                                               const RankBlock (&rank_blocks)[swept], int piece,
@@ -136,8 +136,8 @@ __device__ __forceinline__ void fetch_factors(const GatedPass& p, int first, int
     }
 }
 
-/// Brings the rows `first` .. of gate, up and dh, those before `end`, and what multiplies them. Two
-/// warps share a line: each has every other four rows.
+/// Copies rows `first` to `end` of gate, up and dh, and the matrices that multiply them. Two warps
+/// share a line; each has every other four rows.
 template <bool with_down>
 __device__ __forceinline__ void fetch_gated(const GatedPass& p, int first, int end,
                                             const RankBlock (&rank_blocks)[swept], uint4* stage) {
@@ -189,8 +189,8 @@ __device__ __forceinline__ void load_factor(const PassParams& p, const RankBlock
     }
 }
 
-/// A of down in the block's columns, as B fragments of the product with dS; zeros where dh lacks
-/// nothing.
+/// A of down in the block's columns, as B fragments of the product with dS; zeros if nothing has to
+/// be added to dh.
 __device__ __forceinline__ void stage_down(const GatedPass& p, const LoraTile& tile,
                                            std::uint32_t* factor) {
     LoraSlotEntry slot{};
@@ -212,14 +212,14 @@ __device__ __forceinline__ void multiply_down(const uint4* ds, const std::uint32
     }
 }
 
-/// What masks of h and of dS A need beside the rows, in shared memory: registers are short.
+/// What masks of h and of dS A need beside the rows; in shared memory, since registers are short.
 struct DownMask {
     DropoutKeys keys;
     uint4 columns[block_columns / 8];
     std::uint32_t dropout;
     float scale;  ///< 1/(1-p)
 
-    /// By all threads.
+    /// Called by all threads.
     __device__ void find(const PassParams& p, const RankBlock& block, const LoraTile& tile) {
         if (threadIdx.x == 0) {
             keys = dropout_keys(block.key);
@@ -230,13 +230,14 @@ struct DownMask {
         columns[threadIdx.x] = dropout_of_columns(p.tables, tile, block.key,
                                                   blockIdx.x * (block_columns / 8) + threadIdx.x);
     }
-    /// Of two rows, whose dropout_row are eight apart; `eight`: of the columns in the block.
+    /// Masks of two rows whose dropout_row are eight apart; `eight`: number of the 8 columns in the
+    /// block.
     __device__ __forceinline__ void draw(const uint4* rows, int eight, uint4 (&bits)[2]) const {
         if (dropout == 0) return;
         bits[0] = dropout_bits(keys, rows[0], columns[eight]);
         bits[1] = dropout_bits(keys, rows[8], columns[eight]);
     }
-    /// dh += what is kept of dS A, of the rows g (half 0) or g + 8 of the sums.
+    /// dh += what dropout keeps of dS A, for the rows g (half 0) or g + 8 of the sums.
     __device__ __forceinline__ void add(const float (&sums)[4][4], int half, const uint4& bits,
                                         float (&dh)[wide]) const {
         const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};

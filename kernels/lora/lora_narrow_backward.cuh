@@ -2,10 +2,10 @@
 
 #include "lora_wide_backward.cuh"
 
-/// dS and the gradients of B where no slot has more than 16 ranks: dY goes from memory to a
-/// multiprocessor once. A block takes a tile of at most 256 rows and goes through one part of the
-/// columns, line by line; its warps make dS of 32 rows each, and of the line's gradient sums over
-/// half of the rows, 16 columns each.
+/// dS and the gradients of B for slots of at most 16 ranks, with dY read from memory once. A block
+/// takes a tile of at most 256 rows and goes through one part of the columns, line by line. Each
+/// warp makes dS of 32 rows, and for 16 columns of the line the gradient's sums over half of the
+/// rows.
 namespace loratrain::kernels::pass {
 
 template <int stage_count>
@@ -29,7 +29,7 @@ static_assert(ds_rows == lora_narrow_rows && line_columns == lora_line_columns);
 static_assert(Narrow<2>::bytes <= least_shared_bytes);
 static_assert(lora_pass_blocks_of_processor * Narrow<3>::bytes <= most_shared_bytes);
 
-/// Rows that the block's threads copy to S's place.
+/// Number of rows that the block's threads copy to the place of S.
 __device__ __forceinline__ void fetch_s(const RankBlock& block, const LoraTile& tile, uint4* s) {
 #pragma unroll
     for (int i = 0; i < ds_rows * 2 / wide_threads; ++i) {
@@ -74,13 +74,13 @@ __device__ __forceinline__ void for_own_sums(const F& f) {
     }
 }
 
-/// Where gradients of B of a part of the columns go, [columns, ld].
+/// Destination of the gradients of B for a part of the columns, [columns, ld].
 struct GradientRows {
     float* first;
     int ld;
     int ranks;
     int columns;
-    bool begins;  ///< written, not added to
+    bool begins;  ///< overwritten, not accumulated
 };
 
 __device__ __forceinline__ GradientRows gradient_rows(const PassParams& p, const LoraTile& tile,
@@ -95,7 +95,7 @@ __device__ __forceinline__ GradientRows gradient_rows(const PassParams& p, const
     return {parts, block_ranks, block_ranks, count, true};
 }
 
-/// The warps of the first half of the rows write a line's sums, with the other half's.
+/// The warps of the first half of the rows add the other half's sums of a line, and write them.
 template <class Shape>
 __device__ __forceinline__ void put_line(const GradientRows& to, int line,
                                          const float (&sums)[2][4], const float* other_half) {

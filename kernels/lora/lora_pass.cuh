@@ -3,12 +3,12 @@
 #include "kernels/launch.cuh"
 #include "lora_pass_tile.cuh"
 
-/// The pass itself for dA: partial sums of the gradients per tile of rows, which the caller adds
-/// up; and where gradients of both factors go.
+/// The pass for dA: partial sums of the gradients for each tile of rows, which the caller adds up;
+/// and the destinations of gradients of both factors.
 namespace loratrain::kernels::pass {
 
-/// blockIdx.x counts groups of `blocks` rank blocks first, then columns: blocks that read the same
-/// rows and columns run side by side and share them in the L2.
+/// blockIdx.x counts groups of `blocks` rank blocks first, then columns, so that blocks which read
+/// the same rows and columns run at the same time and share them in the L2.
 __device__ __forceinline__ int rank_group_of_block(const PassParams& p) {
     return static_cast<int>(blockIdx.x) % p.rank_groups;
 }
@@ -16,7 +16,7 @@ __device__ __forceinline__ int column_block_of_block(const PassParams& p) {
     return static_cast<int>(blockIdx.x) / p.rank_groups;
 }
 
-/// Rank block `index` of those that a tile's slot has in the targets of `columns`.
+/// Rank block `index` of a tile's slot, counted in the targets of `columns`.
 template <bool with_ds>
 __device__ __forceinline__ RankBlock find_rank_block(const PassParams& p, const LoraTile& tile,
                                                      const ColumnBlock& columns, int index) {
@@ -32,18 +32,18 @@ __device__ __forceinline__ RankBlock find_rank_block(const PassParams& p, const 
     return block;
 }
 
-/// Where the gradients of 16 ranks and block_columns columns go.
+/// Destination of the gradients of 16 ranks and block_columns columns.
 struct GradientBlock {
     float* first;  ///< of the first rank and column
     int rank_ld;   ///< from one rank to the next
     int column_ld;
     int ranks;
     int columns;
-    bool begins;  ///< written, not added to
+    bool begins;  ///< overwritten, not accumulated
 };
 
-/// Which of a GradientBlock's 16 ranks and 256 columns a thread writes in turn `turn`: neighbours
-/// write what lies side by side.
+/// The element of a GradientBlock's 16 ranks and 256 columns that a thread writes in turn `turn`;
+/// neighbouring threads write neighbouring elements.
 template <bool with_ds, int thread_count>
 __device__ __forceinline__ int rank_of_turn(int turn) {
     constexpr int turns = block_columns / thread_count;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void put_gradients(const GradientBlock& block, const 
     }
 }
 
-/// Writes a warp's sums for all to read, where add_outer has them.
+/// Writes a warp's sums of add_outer() to shared memory.
 template <int chunks>
 __device__ __forceinline__ void put_sums(const float (&sums)[chunks][4][4], float* scratch) {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
@@ -127,8 +127,9 @@ __device__ __forceinline__ void put_line_sums(const float (&sums)[chunks][4][4],
     }
 }
 
-/// Adds the row warps' sums and writes this tile's partial gradients, or adds them to the slot's
-/// where it has no other tile. weighted: columns are multiplied by weight_of.
+/// Adds the sums of the warps that share rows, and writes this tile's partial gradients, or adds
+/// them to the slot's gradients if it has no other tile. weighted: columns are multiplied by
+/// weight_of().
 template <class Shape, int blocks, bool with_ds, bool by_lines = false, bool weighted = false>
 __device__ __forceinline__ void write_gradients(const PassParams& p, const RankBlock* rank_blocks,
                                                 const ColumnBlock& columns, int rank_group,
@@ -187,8 +188,8 @@ __device__ __forceinline__ void write_gradients(const PassParams& p, const RankB
 template <int blocks, int lines>
 using DropoutColumns = uint4[blocks][lines];
 
-/// sums += Sᵀ drop(X) of line `line` of a warp's, staged at `staged`. Rank blocks of one target,
-/// which are neighbours, share what is kept.
+/// sums += Sᵀ drop(X) for line `line` of a warp, staged at `staged`. Neighbouring rank blocks of
+/// one target share the masks.
 template <class Shape, int blocks>
 __device__ __forceinline__ void add_kept_line(const Feeder<Shape, blocks>& feeder,
                                               const uint4* staged, int line, int block_count,
@@ -343,8 +344,8 @@ constexpr int shared_of_block = Split<blocks, with_dropout, stages>::bytes +
                                 blocks* static_cast<int>(sizeof(RankBlock) +
                                                          (with_dropout ? sizeof(DropoutKeys) : 0));
 
-/// Four stages, or three, which dropout leaves room for, where a multiprocessor cannot have two
-/// blocks of four: with less than the most shared memory, unless a block has one rank block alone.
+/// Four stages; or three with dropout if a multiprocessor has no room for two blocks of four
+/// stages, that is with less than the most shared memory, unless a block has only one rank block.
 template <int blocks, bool with_dropout>
 cudaError_t launch_pass(cudaStream_t stream, const PassParams& p, int shared_limit) {
     constexpr bool always_small = with_dropout;

@@ -6,8 +6,8 @@
 #include "kernels/tensor_core.cuh"
 #include "lora.h"
 
-/// Pieces of the pass over the rows of X or dY that makes the gradients of the LoRA factors: what
-/// a block and its warps own, how rows reach them, and what dropout and transposing need.
+/// Pieces of the pass over the rows of X or dY that makes the gradients of the LoRA factors: the
+/// parts of a block and of its warps, how rows reach them, and what dropout and transposing need.
 namespace loratrain::kernels::pass {
 
 constexpr int threads = 128;
@@ -22,27 +22,27 @@ constexpr int stage_pieces = block_rows * line_pieces;  ///< of one warp, 16 byt
 constexpr int s_pieces = block_rows * 2;                ///< of one warp and rank block
 constexpr int scratch_ld = block_columns + 4;
 
-/// Gradients of A without dropout, where some slot has more ranks in all targets, go by
-/// lora_wide_pass.cuh; with a number that no rank exceeds all go by lora_pass.cuh.
+/// Gradients of A without dropout use lora_wide_pass.cuh if some slot has more ranks than this in
+/// all targets; otherwise lora_pass.cuh. (A number that no rank exceeds: always lora_pass.cuh.)
 constexpr std::int32_t most_narrow_rank_sum = 3 * block_ranks;
 
 /// 16 neighbouring ranks of one target.
 struct RankBlock {
     int target;
-    int first;               ///< first rank
-    int ranks;               ///< 0: none
-    float* gradient;         ///< of `first`, in the block's first column; find_rank_block
-    int rank_ld;             ///< from one rank's gradient to the next one's
-    int column_ld;           ///< likewise of columns
+    int first;        ///< first rank
+    int ranks;        ///< 0 = no rank block
+    float* gradient;  ///< of rank `first` in the block's first column; set by find_rank_block()
+    int rank_ld;      ///< from one rank's gradient to the next rank's
+    int column_ld;    ///< from one column's gradient to the next column's
     const std::uint16_t* s;  ///< row 0 of `first` in S
     std::int64_t s_ld;
     bool aligned;  ///< S can be read in pieces of 16 bytes
-    bool begins;   ///< the gradient is written, not added to
+    bool begins;   ///< the gradient is overwritten, not accumulated
     std::uint32_t dropout;
     std::uint64_t key;
 };
 
-/// The block of this index among those of a slot in the targets [first_target, end_target).
+/// Rank block `index` of a slot, counted in the targets [first_target, end_target).
 __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s, std::int32_t slot,
                                        int index, int first_target, int end_target) {
     for (int target = first_target; target < end_target; ++target) {
@@ -72,25 +72,29 @@ __device__ inline RankBlock find_block(const LoraTables& tables, const Matrix* s
     return {0, 0, 0, nullptr, 0, 0, nullptr, 0, false, false, 0, 0};
 }
 
-/// What both gradients of a linear need from one pass over X or dY:
-///   with_ds = false (grad_a): partial sums over a tile's rows of Sᵀ drop(X);
-///   with_ds = true (grad_b): the same of Sᵀ dY, and of dY B over this block's columns.
+/// Parameters of a pass over X or dY:
+///   with_ds = false (grad_a)  partial sums over a tile's rows of Sᵀ drop(X)
+///   with_ds = true (grad_b)   partial sums over a tile's rows of Sᵀ dY, and over this block's
+///   columns of
+///                             dY B
 struct PassParams {
     Matrix x;
     Matrix s[max_lora_targets];
-    /// with_ds: the column of x behind each target's last; all targets read every column else.
+    /// with_ds: one past the last column of x of each target; otherwise all targets read every
+    /// column.
     std::int64_t ends[max_lora_targets];
     LoraTables tables;
-    int rank_blocks;   ///< of every slot (with_ds: and target), at most
-    int part_columns;  ///< whose dS one thread block adds up; of each target the last fewer
+    int rank_blocks;   ///< the most of a slot (with_ds: of a slot in a target)
+    int part_columns;  ///< columns whose dS one thread block adds up; a target's last part may be
+                       ///< shorter
     int rank_groups;   ///< of so many rank blocks as a thread block has, that a launch goes through
-    const Bf16* weight;  ///< of grad_a: LoraGradAParams's, or null
+    const Bf16* weight;  ///< for grad_a: LoraGradAParams::weight, or null
     float weight_offset;
     float* gradients;  ///< grad_a: [tiles, rank_blocks, 16, cols], grad_b: [..., cols, 16]
     float* ds;         ///< [rank_blocks, parts of all targets' columns, T, 16]
 };
 
-/// What the sums for grad_a in a column are multiplied by.
+/// Factor of the sums for grad_a in a column.
 __device__ __forceinline__ float weight_of(const PassParams& p, std::int64_t column) {
     return p.weight == nullptr ? 1.0F : to_float(p.weight[column]) + p.weight_offset;
 }
@@ -114,12 +118,11 @@ __host__ __device__ inline int column_blocks_before(const PassParams& p, int tar
     return blocks;
 }
 
-/// What a thread block passes over: at most block_columns columns of `target`'s (-1: of all
-/// targets).
+/// The columns of a thread block: at most block_columns of `target` (-1 = of all targets).
 struct ColumnBlock {
     int target;
     int first;   ///< column of x
-    int end;     ///< behind the last column that may be read
+    int end;     ///< one past the last column that may be read
     int factor;  ///< `first` counted from the target's first column
 };
 
@@ -137,9 +140,9 @@ __device__ __forceinline__ ColumnBlock find_columns(const PassParams& p, int ind
             factor};
 }
 
-/// How the warps share rows and columns: `blocks` rank blocks need registers for their sums.
-/// `stages`: lines that are under way or in use, also row blocks of S. With dropout each warp has
-/// dropout_row of its rows.
+/// How warps share rows and columns. The sums of `blocks` rank blocks are in registers. `stages`:
+/// number of lines, and of row blocks of S, that are under way or in use. With dropout each warp
+/// has dropout_row of its rows.
 template <int blocks, bool with_dropout, int stage_count>
 struct Split {
     static constexpr int thread_count = threads;
@@ -155,7 +158,7 @@ struct Split {
     static constexpr int bytes = std::max(warps * warp_pieces * 16, scratch_bytes);
 };
 
-/// 8 ranks of one row of S to shared memory, 0 outside the block and from `end` on.
+/// Copies 8 ranks of one row of S to shared memory; 0 outside the block and from `end` on.
 __device__ __forceinline__ void stage_s_piece(uint4* staged, const RankBlock& block, int row,
                                               int end, int half) {
     const int ranks = row < end ? min(8, max(0, block.ranks - half * 8)) : 0;
@@ -169,7 +172,7 @@ __device__ __forceinline__ void stage_s_piece(uint4* staged, const RankBlock& bl
     for (int i = 0; i < 8; ++i) target[i] = i < ranks ? source[i] : std::uint16_t{0};
 }
 
-/// Brings rows of X, a line of 64 columns per step, and of S to a warp's own stage; step i is line
+/// Copies rows of X, a line of 64 columns per step, and of S to a warp's own stages. Step i is line
 /// i % lines of row block i / lines.
 template <class Shape, int blocks>
 struct Feeder {
@@ -187,7 +190,7 @@ struct Feeder {
     __device__ __forceinline__ uint4* s_of(int row_block, int block) const {
         return staging + Shape::s_start + (row_block % Shape::stages * blocks + block) * s_pieces;
     }
-    /// dropout_row of rank block `block` and of the rows of the row block in use.
+    /// dropout_row for rank block `block` of the rows of the row block in use.
     __device__ __forceinline__ uint4* dropout_rows_of(int block) const {
         return staging + Shape::dropout_start + block * block_rows;
     }
@@ -214,7 +217,7 @@ struct Feeder {
     }
 };
 
-/// Which token a row is, for dropout.
+/// The token of a row, for dropout.
 struct RowId {
     std::uint32_t sample;
     std::uint32_t position;
@@ -225,7 +228,7 @@ __device__ __forceinline__ RowId row_id(const LoraTables& tables, int row) {
             static_cast<std::uint32_t>(tables.positions[row])};
 }
 
-/// Of a lane's row, the lane's own of the row block at `first_row`.
+/// The token of a lane's own row in the row block at `first_row`.
 __device__ __forceinline__ RowId load_row_id(const LoraTables& tables, int first_row, int end_row) {
     return row_id(tables, min(first_row + static_cast<int>(threadIdx.x) % 32, end_row - 1));
 }
@@ -234,14 +237,14 @@ __device__ __forceinline__ uint4 dropout_of_row(std::uint64_t key, const RowId& 
     return dropout_row(key, id.sample, id.position);
 }
 
-/// dropout_column of 8 columns of X, the `eight`-th such, for the rows of a tile.
+/// dropout_column of columns 8 `eight` .. of X, for the rows of a tile.
 __device__ __forceinline__ uint4 dropout_of_columns(const LoraTables& tables, const LoraTile& tile,
                                                     std::uint64_t key, std::uint32_t eight) {
     return dropout_column(key, tables.segments[tile.segment].step,
                           static_cast<std::uint32_t>(tables.first_dropout_block) + eight);
 }
 
-/// Where four ranks of a row go among its pieces or fours, so that no two of 16 lanes that write
+/// Place of four ranks of a row among the row's pieces, such that no two of 16 lanes that write
 /// halves of them meet in a bank.
 __device__ __forceinline__ int place_of_four(int row, int four) {
     return four ^ row / 2 % 2 * 2;
@@ -267,7 +270,7 @@ __device__ __forceinline__ void stage_dropout_rows(const Feeder<Shape, blocks>& 
 /// B fragments of a chunk of X: [row block of 16][columns 8w ..][rows 0-7 and 8-15].
 using Columns = std::uint32_t[block_rows / 16][4][2];
 
-/// `piece_at(row, piece)`: where the 16 bytes of columns 8 piece .. 8 piece + 7 are.
+/// `piece_at(row, piece)`: address of the 16 bytes of columns 8 piece .. 8 piece + 7.
 template <class PieceAt>
 __device__ __forceinline__ void load_columns(const PieceAt& piece_at, Columns& columns) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -285,9 +288,9 @@ __device__ __forceinline__ void load_columns(const PieceAt& piece_at, Columns& c
     }
 }
 
-/// With dropout lane (g, q) reads the tokens 2q, 2q + 1, 2q + 8 and 2q + 9 of each 16 rows of a
-/// line, of each this piece of 8 columns: as B fragments need them, so that what dropout keeps
-/// stays in registers. 8 lanes, two g, meet in no bank.
+/// With dropout, lane (g, q) reads this piece of 8 columns of the tokens 2q, 2q + 1, 2q + 8 and 2q
+/// + 9 of every 16 rows of a line. These are the values of its B fragments, so that masked values
+/// stay in registers. No two of 8 lanes (two g) meet in a bank.
 __device__ __forceinline__ int piece_of_lane() {
     const int g = static_cast<int>(threadIdx.x) % 32 / 4;
     return g % 2 * 4 + g / 2;
@@ -296,10 +299,10 @@ __device__ __forceinline__ int token_of_lane(int i) {
     return static_cast<int>(threadIdx.x) % 4 * 2 + i % 2 + i / 2 * 8;
 }
 
-/// B fragments of 16 rows of a line: [column j of a lane's 8][tokens 2q, 2q + 1 and those + 8].
+/// B fragments of 16 rows of a line: [column j of a lane's 8][tokens 2q, 2q + 1, 2q + 8, 2q + 9].
 using LineColumns = std::uint32_t[8][2];
 
-/// A lane's pieces of 4 tokens; `rows`: of the 16 among those of a staged line, 0 or 16.
+/// A lane's pieces of 4 tokens; `rows`: first of the 16 rows in a staged line, 0 or 16.
 __device__ __forceinline__ void load_tokens(const uint4* staged, int rows, uint4 (&x)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {  // staged_piece repeats every 8 rows
@@ -320,8 +323,8 @@ __device__ __forceinline__ void pair_tokens(const uint4& first, const uint4& sec
     }
 }
 
-/// What dropout keeps of x; `rows`: dropout_row of token 0 of the 16, `columns`: dropout_column of
-/// the lane's 8 columns.
+/// Masks x by dropout. `rows`: dropout_row of the first of the 16 tokens; `columns`: dropout_column
+/// of the lane's 8 columns.
 __device__ __forceinline__ void keep_columns(const RankBlock& block, const DropoutKeys& keys,
                                              const uint4* rows, const uint4& columns,
                                              const uint4 (&x)[4], LineColumns& fragments) {

@@ -5,8 +5,8 @@
 #include "lora_columns.cuh"
 #include "lora_launch.h"
 
-/// Pieces of the kernel that makes S of all targets that read X: strips of 8 ranks, what a warp
-/// brings to shared memory of X and of factors, and sums over the warps.
+/// Pieces of the kernel that makes S of all targets that read X: strips of 8 ranks, copies of X and
+/// of factors to shared memory, and sums over the warps.
 
 namespace loratrain::kernels::shrink {
 
@@ -15,20 +15,20 @@ constexpr int warps = threads / 32;
 template <int rows>
 constexpr int row_pieces = rows / 8;  ///< 16-byte pieces of X per lane and chunk
 constexpr int strip_columns = 8;
-/// Of a tile. With few, more of the factors are read for every row.
+/// Rows of a tile. With fewer rows, factors are read more often per row.
 constexpr std::int32_t few_rows = 32;
 constexpr std::int32_t many_rows = 64;
 
 /// 8 neighbouring columns of one target's S.
 struct Strip {
-    int target;  ///< -1: none
+    int target;  ///< -1 = no strip
     int column;
     int columns;
     std::int64_t copy_row;
     float scale;
     std::uint32_t dropout;
     std::uint64_t key;
-    int place;  ///< of its target among those of the strips before
+    int place;  ///< number of its target among the targets of the strips
 };
 
 __device__ Strip find_strip(const LoraTables& tables, std::int32_t slot, int index) {
@@ -79,12 +79,12 @@ __device__ void clear_other_columns(const LoraShrinkParams& p, const LoraTile& t
 template <int rows>
 using RowPieces = uint4[row_pieces<rows>];
 
-/// Brings columns of X (a tile's rows) and of the factor strips to a warp's own stage: `chunks` of
-/// the two of a line at a time. With one, half as much shared memory does.
+/// Copies columns of X (a tile's rows) and of the factor strips to a warp's own stage, `chunks` of
+/// the two chunks of a line at a time. One chunk takes half as much shared memory.
 template <int rows, int strip_count, int chunks>
 struct Feeder {
     static constexpr int stages = 2;
-    static constexpr int parts = 2 / chunks;  ///< of a line
+    static constexpr int parts = 2 / chunks;  ///< steps for a line
     static constexpr int pieces = line_pieces / parts;
     static constexpr int stage_pieces = (rows + strip_count * strip_columns) * pieces;
     static constexpr int bytes = stages * stage_pieces * warps * 16;
@@ -94,7 +94,7 @@ struct Feeder {
     std::int64_t ld;
     int columns;
     int valid_rows;
-    const Bf16* factors[strip_count];  ///< nullptr from the first strip on that is none
+    const Bf16* factors[strip_count];  ///< null for strips that do not exist
     std::int64_t factor_ld;
 
     __device__ __forceinline__ uint4* rows_of(int stage) const {
@@ -103,7 +103,7 @@ struct Feeder {
     __device__ __forceinline__ uint4* strip_of(int stage, int strip) const {
         return rows_of(stage) + (rows + strip * strip_columns) * pieces;
     }
-    /// Where a lane's 8 columns of chunk `chunk` are in row g of the staged rows or of a strip.
+    /// Place of a lane's 8 columns of chunk `chunk` in row g of the staged rows or of a strip.
     __device__ __forceinline__ static int place_of_lane(int chunk) {
         const int g = static_cast<int>(threadIdx.x) % 32 / 4;
         const int piece = chunk * 4 + static_cast<int>(threadIdx.x) % 4;
@@ -136,8 +136,8 @@ struct Feeder {
     }
 };
 
-/// dropout_row of the tile's rows for each target of the strips, and its keys; x is the same for
-/// all targets.
+/// dropout_row of the tile's rows for each target of the strips, and the target's keys; x is equal
+/// for all targets.
 template <int rows>
 struct DropoutRows {
     DropoutKeys keys[max_lora_targets];
@@ -153,7 +153,7 @@ struct DropoutRows {
     }
 };
 
-/// What dropout needs of the tile's rows, once for each target of the strips.
+/// Computes the rows' part of dropout's counters, once for each target of the strips.
 template <int rows, int strip_count>
 __device__ __forceinline__ void stage_dropout_rows(const LoraTables& tables, const LoraTile& tile,
                                                    Strip* strips, DropoutRows<rows>& staged) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void add_strip(const RowPieces<rows>& x, const uint4&
     }
 }
 
-/// Adds one chunk of 32 columns, number `chunk` of the stage's.
+/// Adds chunk `chunk` of the stage, 32 columns.
 template <int rows, int strip_count, int chunks>
 __device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count, chunks>& feeder,
                                           int stage, int chunk, Sums<rows, strip_count>& sums) {
@@ -209,7 +209,7 @@ __device__ __forceinline__ void add_chunk(const Feeder<rows, strip_count, chunks
     }
 }
 
-/// What dropout of a strip's target keeps of x. `eight`: which 8 columns of X those are.
+/// Masks x by the dropout of a strip's target. `eight`: number of the 8 columns of X.
 template <int rows>
 __device__ __forceinline__ void keep_pieces(const Strip& strip, std::uint32_t step, int eight,
                                             const DropoutRows<rows>& dropout_rows,
@@ -232,9 +232,9 @@ __device__ __forceinline__ void keep_pieces(const Strip& strip, std::uint32_t st
     }
 }
 
-/// The same as add_chunk with dropout; `first_eight`: which 8 columns of X the stage begins with.
-/// One loop for all strips: unrolled, the draws are more code than the instruction caches hold. Two
-/// strips of a target at once, as a branch waits for the products before it.
+/// add_chunk() with dropout. `first_eight`: number of the 8 columns of X where the stage begins.
+/// One loop for all strips, since unrolled draws are more code than the instruction caches hold.
+/// Two strips of a target at once, since a branch waits for the products before it.
 template <int rows, int strip_count, int chunks>
 __device__ __forceinline__ void add_kept_chunk(const Feeder<rows, strip_count, chunks>& feeder,
                                                int stage, int chunk, const Strip* strips,

@@ -4,28 +4,28 @@
 #include "lora_wide_pass.cuh"
 
 /// dS of slots of many ranks, and in the same launch the gradients of B. Both read dY: blocks of
-/// one tile run side by side, so that the second finds it in the L2. What dS adds up goes through
-/// memory once for many columns, not for every block of the pass.
+/// one tile run at the same time, so that the second reads dY from the L2. Partial sums of dS go
+/// through memory once for many columns, not for every block of the pass.
 namespace loratrain::kernels::pass {
 
-constexpr int ds_rows = wide_warps * block_rows;  ///< of a thread block
+constexpr int ds_rows = wide_warps * block_rows;  ///< rows of a thread block
 
-/// Shared memory of a thread block for dS: lines of dY, each warp its own rows, and B of a line in
+/// Shared memory of a thread block for dS: lines of dY, each warp's own rows, and B of a line in
 /// two buffers.
 template <int blocks>
 struct WideDs {
     static constexpr int stages = 2;
     static constexpr int chunks = line_columns / chunk_columns;
-    static constexpr int eights = blocks * block_ranks / 8;     ///< of ranks
-    static constexpr int turns = chunks * eights / wide_warps;  ///< of a warp, to bring a line of B
+    static constexpr int eights = blocks * block_ranks / 8;     ///< groups of 8 ranks
+    static constexpr int turns = chunks * eights / wide_warps;  ///< turns of a warp for a line of B
     static constexpr int factor_pieces = chunks * eights * 32;
     static constexpr int factor_start = stages * wide_warps * stage_pieces;
     static constexpr int bytes = (factor_start + 2 * factor_pieces) * 16;
     static_assert(bytes <= least_shared_bytes);
 };
 
-/// What a thread holds of B of one line while it is under way: in each turn 4 ranks of two
-/// neighbouring columns.
+/// A thread's part of B of one line while it is under way: in each turn 4 ranks of two neighbouring
+/// columns.
 template <int blocks>
 struct FactorPart {
     float4 even[WideDs<blocks>::turns];
@@ -33,16 +33,16 @@ struct FactorPart {
 };
 
 /// Goes through B of a slot in one target, line by line, as B fragments of a chunk's two products,
-/// [chunk][8 ranks][lane]. A warp has one chunk of a line, and 8 ranks of it a turn.
+/// [chunk][8 ranks][lane]. A warp has one chunk of a line, and 8 ranks of the chunk per turn.
 template <int blocks, bool aligned>
 struct FactorFeeder {
     static_assert(WideDs<blocks>::chunks == 2);
     static constexpr int turns = WideDs<blocks>::turns;
     static constexpr int turn_eights = wide_warps / 2;
-    const float* b;  ///< of this thread's first column and rank
-    int rank;        ///< of the slot: from one column to the next
-    int ranks;       ///< from this thread's first on
-    int columns;     ///< likewise
+    const float* b;  ///< this thread's first column and rank
+    int rank;        ///< the slot's rank: the distance from one column to the next
+    int ranks;       ///< number of ranks from this thread's first on
+    int columns;     ///< number of columns from this thread's first on
 
     __device__ __forceinline__ FactorFeeder(const LoraSlotEntry& slot, const ColumnBlock& part,
                                             int first_rank) {
@@ -55,7 +55,7 @@ struct FactorFeeder {
         ranks = slot.rank - own_rank;
         columns = part.end - part.first - column;
     }
-    /// Loads a line, and goes to the next one.
+    /// Loads a line, and moves on to the next line.
     __device__ __forceinline__ void load(FactorPart<blocks>& part) {
         constexpr int turn_ranks = turn_eights * 8;
 #pragma unroll
@@ -131,8 +131,8 @@ __device__ __forceinline__ void add_line(const uint4* line, const uint4* factor,
     }
 }
 
-/// Puts B of a line into its buffer, waits for dY of that line, and starts the copies of what comes
-/// next: dY of a later line, B of the next one. Returns the buffer.
+/// Puts B of a line into its buffer, waits for dY of that line, and starts the next copies: dY of a
+/// later line, B of the next line. Returns the buffer.
 template <class Shape, int blocks, bool aligned, class Fetch>
 __device__ __forceinline__ const uint4* next_line(FactorFeeder<blocks, aligned>& factors,
                                                   FactorPart<blocks>& part, int line, int lines,
@@ -147,7 +147,7 @@ __device__ __forceinline__ const uint4* next_line(FactorFeeder<blocks, aligned>&
     return factor;
 }
 
-/// `part`: of row 0 of the first rank block; `stride`: to the next rank block's.
+/// `part`: row 0 of the first rank block; `stride`: distance to the next rank block.
 template <int blocks>
 __device__ __forceinline__ void write_part(float* part, std::int64_t stride, int row, int end,
                                            int block_count,
@@ -177,7 +177,7 @@ __host__ __device__ inline int parts_before(const PassParams& p, int target) {
     return parts;
 }
 
-/// The columns of part `index` of all targets.
+/// The columns of part `index`, counted through all targets.
 __device__ __forceinline__ ColumnBlock find_part(const PassParams& p, int index) {
     int target = 0;
     while (index >= parts_of(p, columns_of(p, target))) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ ColumnBlock find_part(const PassParams& p, int index)
             static_cast<int>(min(columns.end, columns.begin + factor + p.part_columns)), factor};
 }
 
-/// dS of ds_rows rows of a tile from `row` on, one part of the columns and one group of rank
+/// dS of ds_rows rows of a tile from `row` on, for one part of the columns and one group of rank
 /// blocks.
 template <int blocks, bool aligned>
 __device__ __forceinline__ void wide_ds(const PassParams& p, const LoraTile& tile,

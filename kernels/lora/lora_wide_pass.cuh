@@ -2,9 +2,9 @@
 
 #include "lora_pass.cuh"
 
-/// The pass for the gradients of slots of many ranks, without dropout: up to 64 of them in one
-/// pass over X or dY. A block's warps take the same 32 rows, each 64 columns of them. Gradients are
-/// summed in the order of pass_kernel's warps that have columns alone.
+/// The pass for the gradients of slots of many ranks, without dropout: up to 64 ranks in one pass
+/// over X or dY. A block's warps take the same 32 rows, and 64 columns each. Gradients are summed
+/// in the order of the warps of pass_kernel() that share columns alone.
 namespace loratrain::kernels::pass {
 
 constexpr int wide_threads = 256;
@@ -20,7 +20,7 @@ struct Wide {
     static constexpr int chunks = block_columns / chunk_columns / column_warps;
     static constexpr int lines = block_columns / line_columns;
     static_assert(chunks == 1 && lines * 2 == wide_warps);
-    static constexpr int s_start = lines * stage_pieces;  ///< of a stage
+    static constexpr int s_start = lines * stage_pieces;  ///< place of S in a stage
     static constexpr int step_pieces = s_start + blocks * s_pieces;
     static constexpr int scratch_bytes = blocks * block_ranks * scratch_ld * 4;
     static constexpr int bytes = std::max(stages * step_pieces * 16, scratch_bytes);
@@ -28,14 +28,14 @@ struct Wide {
     static_assert(of_block <= least_shared_bytes);
 };
 
-/// Brings 32 rows of a block's columns and of S, step by step, each warp half the rows of a line
-/// and of a rank block.
+/// Copies 32 rows of a block's columns and of S, step by step; each warp copies half of the rows of
+/// a line and of a rank block.
 template <class Shape, int blocks>
 struct WideFeeder {
     uint4* staging;
     const Bf16* x;  ///< the tile's first row, the block's first column
     std::int64_t ld;
-    int columns;  ///< from there to the last of X
+    int columns;  ///< from the block's first to the last of X
     int first_row;
     int end_row;
     const RankBlock* rank_blocks;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void add_wide_outer(const Feed& feeder, int step, int
     }
 }
 
-/// Rank blocks group * blocks .. of the slot that has a tile; their number.
+/// Finds rank blocks group * blocks .. of a tile's slot; returns their number.
 template <int blocks, bool with_ds>
 __device__ __forceinline__ int find_rank_blocks(const PassParams& p, const LoraTile& tile,
                                                 const ColumnBlock& columns, int group,
