@@ -160,7 +160,8 @@ void keep_costs(const std::string& path, const std::string& key, const CostModel
         if (!folder.empty()) make_directory(folder);
         write_text_atomic(path, costs_to_json(table));
     };
-    warn_at_failure(write, "measured costs are not kept: ");
+    warn_at_failure(write,
+                    "measured costs cannot be written and are measured again by the next run: ");
 }
 
 }  // namespace loratrain

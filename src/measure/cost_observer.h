@@ -8,25 +8,25 @@
 
 namespace loratrain {
 
-/// Refines a cost model from what a stage's microbatches take while it trains. What layers and head
-/// have in a stage's time is found by what its backwards take, which have no head. Times of
-/// microbatches that the host holds up, by the prior, are the host's.
+/// Refines a cost model with the times of a stage's microbatches while it trains. Backwards have no
+/// head, so they separate the layers' part of a stage's time from the head's. If the prior says
+/// that the host holds a microbatch up, its time counts for the host.
 class CostObserver {
   public:
-    /// `stages` as the pipeline has them.
+    /// `stages`: how many the pipeline has.
     CostObserver(const CostModel& prior, const StagePlan& stage, std::size_t stages,
                  Recompute recompute);
 
-    /// Seconds of a forward and a backward of this stage, on its stream. Times far off those so far
-    /// are left out (the first run of a shape, a pause of the host).
+    /// A forward or a backward of this stage took `seconds` on its stream. Outliers are left out
+    /// (the first run of a shape, a pause of the host).
     void forward(const AdapterLoads& loads, double seconds);
     void backward(const AdapterLoads& loads, double seconds);
     std::int64_t observations() const;
 
-    /// Of forwards, backwards, the head and the host.
+    /// The fits' sums: forwards, backwards, the head, the host.
     using Sums = std::array<CostSums, 4>;
     Sums sums() const;
-    /// Of another stage.
+    /// Adds the sums of another stage.
     void add(const Sums& sums);
 
     /// The prior with its lines refined.

@@ -7,15 +7,17 @@
 
 namespace loratrain {
 
-/// The sensors of one GPU, by NVML, which comes with NVIDIA's driver: opened where it is there, so
-/// that the program neither needs nor links it. Nothing of it is an error.
+/// The sensors of one GPU, read by NVML. The library comes with NVIDIA's driver and is opened at
+/// run time, so that the program does not need it. Without it, or if a reading fails, readings are
+/// empty; nothing here is an error.
 class GpuSensors {
   public:
     static constexpr const char* driver_library = "libnvidia-ml.so.1";
 
-    /// None: every reading is empty.
+    /// No sensors: every reading is empty.
     GpuSensors();
-    /// Of the GPU at that PCI bus id ("0000:1B:00.0"); none where library or GPU cannot be opened.
+    /// The sensors of the GPU at this PCI bus id ("0000:1B:00.0"); none if the library or the GPU
+    /// cannot be opened.
     explicit GpuSensors(const std::string& bus_id, const char* library = driver_library);
     GpuSensors(GpuSensors&&) noexcept;
     GpuSensors& operator=(GpuSensors&&) noexcept;

@@ -5,8 +5,8 @@
 
 namespace loratrain {
 
-/// The first of `size` lanes without the others, for timing: sums stay its own part, and what
-/// others would give is its own once more. The backend outlives it.
+/// Lane 0 of `size` lanes, computing alone for timing: a sum is its own part, and a gather repeats
+/// its own part for the missing lanes. The backend outlives it.
 class LoneLane final : public RankGroup {
   public:
     LoneLane(std::int32_t size, Backend& backend) : size_(size), backend_(backend) {}

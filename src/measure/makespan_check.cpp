@@ -62,7 +62,7 @@ std::string MakespanCheck::text() const {
     }
     if (trained_ <= worth_telling * all_.measured) return text;
     return cat(text, "; of ", format_fixed(trained_, 2),
-               " s trained, as long streams are compared at their begin alone");
+               " s trained, long streams are compared only at their beginning");
 }
 
 }  // namespace loratrain

@@ -9,26 +9,25 @@
 
 namespace loratrain {
 
-/// Compares what the simulator predicts for training, by the costs that were known before it, with
-/// what it took, from every empty pipeline to the next, or to the end of the window with which a
-/// stream has more than `most` microbatches: the rest of it is left out. Root rank only.
+/// Compares the simulator's prediction, by the costs known before training, with the time that
+/// training took. It compares streams, from one empty pipeline to the next; a stream of more than
+/// `most` microbatches only up to the window that exceeds them. Root rank only.
 class MakespanCheck {
   public:
     static constexpr std::size_t most_microbatches = 20000;  ///< their times are kept
 
-    /// `met`: shapes that stages have met before the training.
+    /// `met`: shapes that stages have met before training.
     MakespanCheck(const Job& job, const Plan& plan, std::size_t most = most_microbatches,
                   MetShapes met = {})
         : job_(job), plan_(plan), most_(most), met_(std::move(met)) {}
 
-    /// The next window of training, and the time since the one before ended.
+    /// The next window, and the seconds since the window before ended.
     void add(const JointWindow& joint, double measured_seconds);
     bool compared() const { return all_.measured > 0; }
     double predicted() const { return all_.predicted; }
     double measured() const { return all_.measured; }
-    /// "predicted 12.3 s, measured 12.1 s (+1.7%) for 40 microbatches", of several streams what
-    /// those after the first, which warms up, come to, and of how long a training that is a part,
-    /// where something was left out.
+    /// "predicted 12.3 s, measured 12.1 s (+1.7%) for 40 microbatches". With several streams also
+    /// the same without the first one, which warms up. If a part was left out, also the whole time.
     std::string text() const;
 
   private:
@@ -53,8 +52,8 @@ class MakespanCheck {
     double trained_ = 0.0;  ///< with what is left out
 };
 
-/// What the simulator makes of a window from empty pipeline to empty pipeline, in seconds; of a
-/// plan with one replica.
+/// Seconds that the simulator predicts for a window from an empty pipeline to an empty pipeline,
+/// for a plan with one replica.
 double predicted_seconds(const Job& job, const Plan& plan, const CostModel& costs,
                          const Window& window);
 

@@ -133,8 +133,8 @@ bool add_links(const MpiSession& mpi, std::span<const LinkBetweenHosts> links,
     log::info(cat("links between hosts: ", links_text(links)));
     for (const std::string& text : slow_links(links)) {
         log::warn(text +
-                  ": what travels there holds all ranks up; leave one of these hosts out, "
-                  "or have its network seen to");
+                  ": all ranks wait for its messages; leave out one of the two hosts, or have "
+                  "its network checked");
     }
     if (!measured.known() || measured.of_first().between_hosts) return false;
     for (DegreeCosts& degree : measured.costs) {
@@ -226,7 +226,7 @@ MeasuredCosts measure_costs(const MpiSession& mpi, const Job& job, const Plan& p
             log_costs(measured, profiles.uses, seconds_since(start));
         }
     } catch (const std::exception& error) {
-        log::warn(cat("costs cannot be measured, built-in ones are used: ", error.what()));
+        log::warn(cat("costs cannot be measured, so built-in costs are used: ", error.what()));
         measured.keys.clear();
     }
     if (measured.fresh) measured.fresh = !any_rank(mpi, mpi.is_root() && !measured.known());

@@ -9,11 +9,12 @@
 
 namespace loratrain {
 
-/// Gathers all ranks' spans so far; the root writes them to <run.dir>/trace.json. That it cannot be
-/// written is a warning. Collective.
+/// Gathers the spans of all ranks; the root writes them to <run.dir>/trace.json. A write that fails
+/// is a warning. Collective.
 void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder);
 
-/// plan.costs refined by all ranks' observations; none without any. Collective.
+/// plan.costs refined by the observations of all ranks; none if there are no observations or
+/// several replicas. Collective.
 std::optional<CostModel> gather_refined_costs(const MpiSession& mpi, const Plan& plan,
                                               TraceRecorder& recorder);
 

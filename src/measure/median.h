@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// Of an even number of values the upper of the middle two. At least one.
+/// The median of at least one value; the upper of the middle two if their number is even.
 inline double median(std::vector<double> values) {
     const auto middle = values.begin() + std::ssize(values) / 2;
     std::nth_element(values.begin(), middle, values.end());

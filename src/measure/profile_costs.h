@@ -11,39 +11,45 @@ namespace loratrain {
 
 struct ProfiledCosts {
     CostModel costs;
-    double probe_seconds = 0.0;  ///< what probe_seconds() measures, met on the way
-    std::size_t prepared = 0;    ///< of the start's shapes, from the first on
+    double probe_seconds = 0.0;  ///< the result of probe_seconds(), measured on the way
+    std::size_t prepared = 0;    ///< how many of the start's shapes, counted from the first
 };
 
-/// Models whose profile on a GPU is to take no more than about a second.
+/// Whether the profile of this model on a GPU must not take much more than a second.
 bool is_small(const ModelSpec& model);
 
-/// Measured costs of one rank: two layers and a head with random weights of the plan's model and
-/// the adapters of its first group run a few microbatches of up to microbatch_tokens, in samples of
-/// mixed lengths up to the job's longest and in short ones; lines are fitted to the medians
-/// (fit_costs.h). Processors run no more than 512 tokens, two of the longest samples, or 1e10 FLOP,
-/// whichever is the most, in half a second to one. For models of a billion
-/// parameters and more a GPU is kept busy before, until its clock is what its power sustains: a
-/// cold one is a tenth faster than training is; that takes five seconds beside the timing of GEMM
-/// algorithms. Smaller models take about a second with it: what is not measured of one after
-/// `small_seconds` stays as it is in `plan.costs`. On a GPU the host is timed as well
-/// (profile_host.h), and loads that it holds up do not count for the device. What is slower than
-/// that is measured with fewer loads and repeats, as few as tell what grows with the tokens from
-/// what grows with the length of samples; after 15 s with what there is. Messages are taken from
-/// `plan.costs`. A lane computes without the others; their sums are added as built in. On a
-/// GPU the GEMM algorithms of `start` are chosen afterwards, for 30 s at most: training finds them
-/// in the backend's file (gemm_cublaslt.h). Of larger models there it is measured what new shapes
-/// take. `plan`: of one replica. Frees what it allocates.
+/// Measures the costs of one rank. Two layers and a head with random weights of the plan's model,
+/// with the adapters of its first group, run a few microbatches; lines are fitted to the medians
+/// (fit_costs.h).
+///
+/// loads    up to microbatch_tokens, in samples of mixed lengths up to the job's longest and in
+///          short samples; on a processor at most 512 tokens, two of the longest samples or 1e10
+///          FLOP, whichever is the most
+/// time     half a second to a second on a processor. On a GPU about a second for models below 1e9
+///          parameters; what is not measured after `small_seconds` keeps its value in `plan.costs`.
+///          Larger models first keep the GPU busy until its clock is at what its power sustains (a
+///          cold GPU is a tenth faster than in training): five seconds, without the timing of GEMM
+///          algorithms
+/// slow     devices get fewer loads and repetitions, the minimum that separates the per-token from
+///          the per-square term; after 15 s the fit uses what has been measured
+/// host     of a GPU: timed too (profile_host.h); loads that the host holds up do not count for the
+///          device
+/// lanes    compute alone; their sums are added from built-in costs
+/// messages taken from `plan.costs`
+///
+/// Afterwards a GPU chooses the GEMM algorithms of `start`, for at most 30 s; training finds them
+/// in the backend's file (gemm_cublaslt.h). For larger models that also measures what new shapes
+/// take. `plan` has one replica. Frees what it allocates.
 ProfiledCosts profile_costs(const Job& job, const Plan& plan, Backend& backend,
                             std::span<const StartShape> start = {}, double small_seconds = 0.9);
 
-/// What profile_costs does for `start`, and nothing else: for a run whose costs are known. Returns
-/// how many of the shapes, from the first on; on a processor there is nothing to do.
+/// Only chooses the GEMM algorithms of `start`, as profile_costs does: for a run whose costs are
+/// known. Returns how many shapes it came to, counted from the first. Does nothing on a processor.
 std::size_t prepare_shapes(const Job& job, const Plan& plan, Backend& backend,
                            std::span<const StartShape> start);
 
-/// Seconds of a forward and a backward of those layers with the largest of those microbatches: what
-/// changes with what else the host computes meanwhile.
+/// Seconds of a forward and a backward of the profile's layers with its largest microbatch. The
+/// time grows with what else the host computes meanwhile.
 double probe_seconds(const Job& job, const Plan& plan, Backend& backend);
 
 }  // namespace loratrain

@@ -14,52 +14,54 @@
 
 namespace loratrain {
 
-/// Seconds that a host takes to queue a microbatch on a stage.
+/// Seconds that the host takes to queue a microbatch on a stage.
 struct QueueTimes {
     double forward = 0.0;
-    double backward = 0.0;  ///< 0 on a stage with the head, which has no layers here
+    double backward = 0.0;  ///< 0 for the stage with the head, which has no layers here
 };
 
-/// What is measured of microbatches of `segments` adapters.
+/// What a profile measures with microbatches of `segments` adapters.
 struct HostTimes {
     std::int32_t layers = 1;  ///< of the stage with layers
     double segments = 1.0;
-    QueueTimes with_layers;  ///< all adapters'
-    std::array<QueueTimes, 2>
-        without_layers{};  ///< of a stage that has nothing: one adapter's, all
-    double head = 0.0;     ///< the forward of a stage with the head alone
+    QueueTimes with_layers;                      ///< with rows of all adapters
+    std::array<QueueTimes, 2> without_layers{};  ///< of an empty stage: rows of one adapter, of all
+    double head = 0.0;                           ///< the forward of a stage that has only the head
 };
 
-/// No term is negative. What a layer takes more for every adapter is an estimate: to measure it is
-/// to make the GPU's libraries meet shapes that training does not have. So is what new shapes take,
-/// fitted to four runs of SmolLM2-135M on H200s (tests/bench/RESULTS.md, run_predictions.py); that
-/// candidates are timed on larger models for longer is not in it.
+/// Costs of the host from its times. No term is negative. Two terms are estimates:
+/// - the time per adapter in a layer: measuring it would make the GPU's libraries meet shapes that
+///   training does not have;
+/// - the time of new shapes, fitted to four runs of SmolLM2-135M on H200s (tests/bench/RESULTS.md,
+///   run_predictions.py). Larger models time GEMM candidates for longer, which it leaves out.
 HostCosts host_costs(const HostTimes& times);
 
-/// Times the host of a GPU on stages without embedding: medians of a few microbatches, each queued
-/// on an idle stream, with factors that are new to the stage's augmented matrices: between two
-/// microbatches of training adapters step, or others have rows.
+/// Times the host of a GPU on stages without embedding: the median of a few microbatches, each
+/// queued on an idle stream. Factors count as changed since the microbatch before, as in training,
+/// where adapters step or others have rows.
 class HostProfile {
   public:
-    /// `largest`: what is queued, of all the job's adapters. `job`, `view` and `backend` outlive
-    /// it; `layers` are those of the stage with layers.
+    /// `largest`: the microbatch to queue, with rows of all the job's adapters. `layers`: how many
+    /// the stage with layers has. `job`, `view` and `backend` outlive the object.
     HostProfile(const Job& job, const ReplicaView& view, Microbatch largest, Backend& backend,
                 std::int32_t layers);
 
-    /// A microbatch has run on the stage with layers for the first time, targets on the stage with
-    /// the head. `seconds`: what it took beyond what it takes again, where that was measured;
-    /// `chose`: algorithms then, which a run before may have left otherwise.
+    /// A microbatch has run on the stage with layers for the first time, or its targets on the
+    /// stage with the head. `seconds`: by how much the first run was longer than a second one, if
+    /// measured. `chose`: it chose GEMM algorithms, which an earlier run may have left in a file.
     void meet(const Microbatch& microbatch, std::optional<double> seconds, bool chose);
     void meet_targets(std::int64_t targets, std::optional<double> seconds, bool chose);
-    /// Whether such rows' shape is new: it is to run now, and is not observed (start_shapes.h).
+    /// Whether this shape is new. The caller then runs it now, without observing it
+    /// (start_shapes.h).
     bool prepares_rows(std::int64_t tokens, std::int64_t width);
     bool prepares_targets(std::int64_t targets);
 
-    /// Returns what a microbatch's forward and backward take together.
+    /// Returns the seconds of a microbatch's forward and backward together.
     double profile_layers(Stage& stage);
     void profile_head(Stage& stage);
     void profile_bare(Stage& stage);
-    /// What was not profiled of bare stages and the head is as in `others`.
+    /// The measured costs. An empty stage or a head that was not profiled keeps its costs in
+    /// `others`.
     HostCosts costs(const HostCosts& others) const;
 
   private:

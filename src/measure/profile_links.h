@@ -12,46 +12,46 @@
 
 namespace loratrain {
 
-/// What messages take inside a host, between the first two neighbours that are on one, by sending
-/// small and boundary-sized ones to and fro; none where the first replica has no pipeline or any
-/// has lanes, where no neighbours are on one host, and on GPUs, for which built-in costs do. The
-/// same on all ranks. Collective.
+/// The cost of a message inside a host: the first two neighbours on one host send small and
+/// boundary-sized messages to and fro. None if the first replica has no pipeline, any replica has
+/// lanes, no neighbours share a host, or on GPUs (built-in costs are good enough there).
+/// Collective; all ranks have the result.
 std::optional<LinkCost> profile_messages(const Plan& plan, const MpiSession& mpi,
                                          Communicator& communicator, Backend& backend);
 
-/// A way between two hosts, measured between two of their ranks.
+/// The link between two hosts, measured between two of their ranks.
 struct LinkBetweenHosts {
     std::string from;
     std::string to;
     LinkCost cost;
 };
 
-/// Ranks between which messages tell what the ways between hosts are like that the plan uses: of
-/// each two hosts the first pair of neighbours on them (neighbours_in); where several replicas sum
-/// gradients, also the first ranks of two hosts that follow each other, unless they have a pair.
-/// None on one host. `hosts`: of the ranks.
+/// The pairs of ranks whose messages measure the links between hosts that the plan uses. For every
+/// two hosts it is the first pair of neighbours on them (neighbours_in). If several replicas sum
+/// gradients, the first ranks of consecutive hosts are a pair too, unless these hosts have one.
+/// Empty on one host. `hosts`: the host of each rank.
 std::vector<RankPair> pairs_between_hosts(const Plan& plan, std::span<const std::string> hosts);
 
-/// Measures the links of these pairs one after the other, by messages of 64 bytes and of `bytes` to
-/// and fro, in the backend's memory; the quickest of a few counts, as others may compute meanwhile.
-/// The same result on all ranks. `communicator`: one that joins them. Collective.
+/// Measures the links of these pairs one after the other: messages of 64 bytes and of `bytes` to
+/// and fro, in the backend's memory. The quickest of a few counts, as other programs may use the
+/// network meanwhile. `communicator` joins the pairs. Collective; all ranks have the result.
 std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, std::span<const RankPair> pairs,
                                             std::size_t bytes, Communicator& communicator,
                                             Backend& backend);
-/// Those of the plan, with messages of its boundaries, of 64 KiB to 4 MiB; none on one host.
-/// Neighbours send through `communicator`, as they do in training; pairs that sum gradients through
-/// one that is made for that and then gone: over NCCL between GPUs, as their sums go.
+/// Measures the links that the plan uses (pairs_between_hosts), with messages as large as its
+/// boundaries, 64 KiB to 4 MiB. Empty on one host. Neighbours send through `communicator`, as in
+/// training. Pairs that sum gradients send through a temporary one: over NCCL between GPUs.
 std::vector<LinkBetweenHosts> profile_links(const MpiSession& mpi, const Plan& plan,
                                             Communicator& communicator, Backend& backend);
 
-/// The median of latency and of what a byte takes. At least one link.
+/// Median latency and median time per byte of at least one link.
 LinkCost usual_cost(std::span<const LinkBetweenHosts> links);
 
-/// "node1 - node2 1.18 GB/s, 24 us; ..."; of more than eight links the slowest eight.
+/// "node1 - node2 1.18 GB/s, 24 us; ...": at most eight links, the slowest.
 std::string links_text(std::span<const LinkBetweenHosts> links);
 
-/// A text for each link that takes more than three times as long for a message of 1 MiB as the
-/// others in the median: its hosts, what it carries and what the others do.
+/// A warning for each slow link, with its hosts and rates: for a message of 1 MiB it takes more
+/// than three times as long as the median of the other links.
 std::vector<std::string> slow_links(std::span<const LinkBetweenHosts> links);
 
 }  // namespace loratrain

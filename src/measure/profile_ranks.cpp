@@ -137,7 +137,8 @@ RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
         prepared = prepare_shapes(job, own, *device, shapes_of(role, tasks));
         result.uses = device->first_uses();
     } catch (const std::exception& error) {
-        log::warn(cat("shapes of the first rounds cannot be prepared: ", error.what()));
+        log::warn(cat("GEMM algorithms of the first rounds cannot be chosen before training: ",
+                      error.what()));
     }
     const std::vector<std::uint64_t> all = gather_numbers(mpi, prepared);
     result.prepared.assign(all.begin(), all.end());

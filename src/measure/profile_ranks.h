@@ -13,34 +13,35 @@
 
 namespace loratrain {
 
-/// What ranks have measured; the root's.
+/// What the ranks have measured. The root has it.
 struct RankProfiles {
-    std::vector<DegreeCosts> costs;     ///< of the tasks
-    std::vector<std::size_t> prepared;  ///< of the shapes of each rank's task, from the first on
-    FirstUses uses;                     ///< of this rank
+    std::vector<DegreeCosts> costs;  ///< one for each task
+    std::vector<std::size_t>
+        prepared;    ///< for each rank: how many shapes of its task, from the first
+    FirstUses uses;  ///< this rank's
 };
 
-/// profile_costs of the tasks: on GPUs of the rank's own, on all ranks at once. `roles`: per rank.
-/// Ranks on processors, which may share a host's cores and memory, wait while the root computes
-/// alone, one task after the other; then all compute the first one at the same time, and what they
-/// take in the mean beside that tells CostModel::full_speed_ranks. Throws on a rank that cannot
-/// measure, and on the root where one could not that its result needs. Collective.
+/// Runs profile_costs for the tasks. GPUs: every rank its own task, all at once. Processors, which
+/// share a host's cores and memory: the root runs one task after the other alone; then all ranks
+/// run the first task at the same time, whose mean slowdown gives CostModel::full_speed_ranks.
+/// `roles`: one per rank. Throws on a rank that cannot measure, and on the root if its result needs
+/// that rank. Collective.
 RankProfiles profile_ranks(const MpiSession& mpi, const Job& job,
                            std::span<const ProfileTask> tasks, std::span<const ProfileRole> roles,
                            Backend& backend);
 
-/// prepare_shapes of the tasks on GPUs, on all ranks at once, each with a backend of its own that
-/// ends then; the result has no costs. A rank that fails has prepared none, and says so.
+/// Runs prepare_shapes for the tasks on GPUs, on all ranks at once, each with a temporary backend.
+/// The result has no costs. A rank that fails logs why and counts as having prepared nothing.
 /// Collective.
 RankProfiles prepare_ranks(const MpiSession& mpi, const Job& job,
                            std::span<const ProfileTask> tasks, std::span<const ProfileRole> roles,
                            const std::function<std::unique_ptr<Backend>(const Plan&)>& backend);
 
-/// profile_ranks of a plan with one replica, whose stages' ranks all have.
+/// The same for a plan with one replica; all ranks have the result.
 CostModel profile_ranks(const MpiSession& mpi, const Job& job, const Plan& plan, Backend& backend);
 
-/// Of `ranks` that slow each other down from `alone` to `together` seconds, as many as would not; 0
-/// = they hardly do.
+/// How many of `ranks` could compute at full speed, if computing at the same time makes them slower
+/// from `alone` to `together` seconds. 0 means that they hardly slow each other down.
 double full_speed_ranks(int ranks, double alone, double together);
 
 }  // namespace loratrain

@@ -8,14 +8,14 @@
 
 namespace loratrain {
 
-/// What a profile of costs computes (profile_costs.h).
+/// The job and the plan that a profile of costs computes (profile_costs.h).
 
-/// The job's adapters that share a microbatch, as fresh ones with cross-entropy, which takes any
-/// samples; of many some from all over the job.
+/// The adapters that share a microbatch, as new ones with cross-entropy, which takes any samples.
+/// Of many adapters it has a selection from the whole job.
 Job profile_job(const Job& job, const Plan& plan);
 
-/// Of a profile_job(): a stage of `profiled_layers` layers alone, one of the head alone, and one of
-/// nothing. `plan`: of one replica.
+/// A plan for a profile_job() with three stages: `profiled_layers` layers, the head, nothing.
+/// `plan` has one replica.
 Plan profile_plan(const Job& job, const Plan& plan);
 inline constexpr std::int32_t profiled_layers = 2;
 inline constexpr std::size_t layer_stage = 0;

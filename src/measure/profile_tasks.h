@@ -10,31 +10,32 @@
 
 namespace loratrain {
 
-/// What is profiled for the replicas that have so many lanes.
+/// What is profiled for all replicas with the same number of lanes.
 struct ProfileTask {
-    Plan plan;  ///< of one of them alone, as its profile is to know it
-    /// Of the first rounds, then what later ones may have: of larger models on GPUs.
+    Plan plan;  ///< of one of these replicas alone, changed for the profile (profile_tasks())
+    /// Shapes of the first rounds, then those that later rounds may have. Only for larger models on
+    /// GPUs.
     std::vector<StartShape> shapes;
 };
 
-/// Whether ranks of the plan prepare the shapes of the first rounds before they train: GPUs do for
-/// models of a billion parameters and more, where that takes long.
+/// Whether ranks prepare the shapes of the first rounds before training. GPUs do for models of a
+/// billion parameters and more, where choosing GEMM algorithms takes long.
 bool prepares_shapes(const Plan& plan);
 
-/// One for each number of lanes, the first replica's first. A plan has the largest microbatches of
-/// its replicas; its first_admitted, its longest sample and on processors its microbatch_tokens are
-/// as if there was no more than the first round has: the more rows, the fewer of them does a
-/// processor find in its caches, and to a GPU it matters how many columns adapters add to the
-/// base's products, and by length which kernels attention takes.
+/// One task for each number of lanes; the first replica's comes first. A task's plan has the
+/// largest microbatch_tokens of its replicas. Its first_admitted, its longest sample and, on
+/// processors, its microbatch_tokens are limited to those of the first round: caches of a processor
+/// hold a smaller share of more rows; a GPU's products depend on the columns of the adapters, and
+/// its attention kernels on the length of samples.
 std::vector<ProfileTask> profile_tasks(const Job& job, const Plan& plan,
                                        std::span<const DatasetInfo> datasets);
 
-/// What the stages of all replicas have met when training begins, where they prepare all of that.
+/// The shapes that all stages have met when training begins, if the ranks prepare every shape.
 MetShapes prepared_shapes(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets);
 
-/// What a rank has to do with them.
+/// A rank's part in the tasks.
 struct ProfileRole {
-    std::size_t task = 0;   ///< its own
+    std::size_t task = 0;   ///< number of its task
     std::size_t stage = 0;  ///< MeetingStage::number of the stage that it computes
     friend bool operator==(const ProfileRole&, const ProfileRole&) = default;
 };
@@ -44,16 +45,17 @@ void fields(Archive& archive, ProfileRole& role) {
     archive("stage", role.stage);
 }
 
-/// Of every rank of the plan.
+/// The role of every rank of the plan.
 std::vector<ProfileRole> roles_of_ranks(const Plan& plan, std::span<const ProfileTask> tasks);
-/// Of its task's shapes those that the rank's stage has.
+/// The shapes of the role's task that its stage has.
 std::vector<StartShape> shapes_of(const ProfileRole& role, std::span<const ProfileTask> tasks);
 
-/// The root's, on every rank. Collective.
+/// The root's tasks on every rank. Collective.
 std::vector<ProfileTask> broadcast_tasks(const MpiSession& mpi,
                                          const std::vector<ProfileTask>& tasks);
 
-/// The plan of one of a plan's replicas alone, on ranks from 0 on, with its lanes' costs.
+/// The plan of one replica of `plan` alone: its ranks count from 0, its costs are those of its
+/// number of lanes.
 Plan alone(const Plan& plan, const ReplicaPlan& replica);
 
 }  // namespace loratrain

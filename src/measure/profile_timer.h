@@ -13,16 +13,16 @@
 
 namespace loratrain {
 
-/// What a profile of costs may take; by default on a processor.
+/// Time that a profile of costs may take. Defaults are for a processor.
 struct ProfileEffort {
-    /// In all, until the rest stays as it is built in.
+    /// After so many the rest keeps its built-in costs.
     double wall_seconds = std::numeric_limits<double>::infinity();
-    double budget_seconds = 0.4;  ///< on its device, beside what chooses algorithms
-    double hot_seconds = 0.0;     ///< until a GPU's clock has come down to what it can sustain
+    double budget_seconds = 0.4;  ///< on the device, without choosing GEMM algorithms
+    double hot_seconds = 0.0;     ///< of work until a GPU's clock is at what it can sustain
 };
 
-/// Times pieces of work on a backend, and keeps count of what that takes. On a GPU the first time
-/// of a piece, in which algorithms are chosen, costs no budget: training needs them too.
+/// Times pieces of work on a backend within a budget of time. On a GPU the first run of a piece,
+/// which chooses GEMM algorithms, does not count against the budget: training needs them too.
 class ProfileTimer {
   public:
     /// `backend` outlives it. Wall-clock time counts from now on.
@@ -31,13 +31,13 @@ class ProfileTimer {
 
     bool out_of_time() const { return seconds_since(begin_) > effort_.wall_seconds; }
 
-    /// Whether `count` loads, of which so many were wanted, must do.
+    /// Whether to stop after `count` loads: there is no time, or it is late and there are `wanted`.
     bool must_do(std::size_t count, std::size_t wanted) const {
         return count > 0 && (too_late() || (late() && count >= wanted));
     }
 
-    /// Median seconds of the parts of a piece of work, work(0), work(1) and so on, after a first
-    /// time that is not counted unless there is no time for a second.
+    /// Median seconds of each part of a piece of work: work(0), work(1) and so on. The first run
+    /// warms up and counts only if there is no time for a second.
     template <std::size_t parts, class Work>
     std::array<double, parts> repeat(const Work& work);
 
@@ -45,7 +45,7 @@ class ProfileTimer {
     template <class Work>
     double seconds_alone(const Work& work) const;
 
-    /// On a GPU, the parts again and again until it is hot.
+    /// On a GPU: repeats the parts for `hot_seconds`.
     template <std::size_t parts, class Work>
     void heat(const Work& work) const;
 

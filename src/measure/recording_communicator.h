@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-/// Another communicator whose waits are recorded: how long the stream stands still for a message.
+/// Wraps a communicator and records its waits: how long the stream stands still for a message.
 class RecordingCommunicator final : public Communicator {
   public:
     RecordingCommunicator(Communicator& inner, TraceRecorder& recorder)

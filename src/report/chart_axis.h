@@ -13,23 +13,23 @@ struct Tick {
 /// One axis of a chart: a range of values, linear or logarithmic, mapped to 0 .. 1.
 class ChartAxis {
   public:
-    /// Covers the finite ones of `values`. Logarithmic (only when asked for and all are above 0):
-    /// the range as it is, rounded outwards in 1-2-5 steps. Linear: rounded outwards to ticks; 0 is
-    /// included when it is near or `from_zero`. No values: 0 to 1.
+    /// Covers the finite numbers in `values`; 0 to 1 if there are none. Logarithmic (if asked for
+    /// and all are above 0): rounded outwards in 1-2-5 steps. Linear: rounded outwards to ticks,
+    /// with 0 if it is near or `from_zero` is set.
     ChartAxis(const std::vector<double>& values, bool logarithmic, bool from_zero = false);
 
-    /// Largest over smallest, from which on a logarithmic axis shows more than a linear one.
+    /// Ratio of the largest to the smallest value from which a logarithmic axis shows more.
     static constexpr double logarithmic_ratio = 20.0;
-    /// True when all finite values are above 0 and span at least that.
+    /// True if all finite values are above 0 and span at least logarithmic_ratio.
     static bool wants_logarithm(const std::vector<double>& values);
 
     bool logarithmic() const { return logarithmic_; }
     double low() const { return low_; }
     double high() const { return high_; }
     double position(double value) const;
-    /// Ends where the values end, with the ticks inside.
+    /// Ends the axis at the outermost values instead of at ticks.
     void fit_tightly(const std::vector<double>& values);
-    /// About six numbered ones.
+    /// The ticks, of which about six have numbers.
     std::vector<Tick> ticks() const;
 
   private:

@@ -10,7 +10,7 @@ struct Point {
     double y = 0.0;
 };
 
-/// One line of a chart; points in order of x, those with a y that is not finite break the line.
+/// One line of a chart. Points are in order of x; a y that is not finite breaks the line.
 struct Series {
     std::string name;
     std::size_t color = 0;  ///< index into the page's palette (classes c0 .. c7)
@@ -22,9 +22,9 @@ struct LineChart {
     std::string x_label;
     std::string y_label;
     std::vector<Series> series;
-    bool logarithm = false;  ///< where the values span enough for it
+    bool logarithm = false;  ///< if the values span enough (ChartAxis::wants_logarithm)
     bool smooth = false;     ///< a faint line of the values and a strong one of their running mean
-    bool markers = false;    ///< a dot at each point, where they are not too many
+    bool markers = false;    ///< a dot at each point, unless there are too many
     bool from_zero = false;
 };
 
@@ -34,8 +34,8 @@ inline constexpr std::size_t palette_size = 8;
 /// is thinned to at most 600 points that keep the highest and the lowest of each stretch.
 std::string to_svg(const LineChart& chart);
 
-/// Every finite point replaced by the mean over a twentieth of the points around it (fewer near the
-/// ends, always as many before as after it); `geometric`: of the logarithms of those above 0.
+/// Replaces every finite point by the mean of a twentieth of the points around it, as many before
+/// as after it, so fewer near the ends. `geometric`: the mean of logarithms, of values above 0.
 std::vector<Point> running_mean(const std::vector<Point>& points, bool geometric);
 
 /// At most about `most` points, keeping first, last and each stretch's extremes.

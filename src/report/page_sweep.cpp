@@ -245,7 +245,7 @@ std::string importance(const RunRecord& run, const SweptTrials& sweep) {
                         number_cell(spread ? objective_text(run.job, *spread) : "-")});
     }
     if (rows.empty()) return "";
-    return "<h3>What each key matters</h3>\n" +
+    return "<h3>How much each key matters</h3>\n" +
            html::table({text_cell("key"), text_cell("of the variance (eta squared)"),
                         number_cell("spread through the best")},
                        rows) +

@@ -8,10 +8,10 @@
 
 namespace loratrain {
 
-/// What a simulation of all the plan's replicas found, as the spans that a run would trace.
+/// A simulated timeline of all the plan's replicas as the spans of a trace.
 std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
 
-/// In the order of the job.
+/// Names of the job's adapters, in its order.
 std::vector<std::string> adapter_names(const Job& job);
 
 }  // namespace loratrain

@@ -15,19 +15,19 @@
 
 namespace loratrain {
 
-/// Memory of a rank as it came out, in bytes.
+/// Measured memory of a rank, in bytes.
 struct MeasuredMemory {
     std::uint64_t allocated = 0;
     std::uint64_t resident_growth = 0;
 };
 
-/// Ranks whose samples a page shows; those behind them are not read.
+/// The report page shows samples of so many ranks at most, the first ones.
 inline constexpr std::size_t most_sampled_ranks = 32;
 
 inline constexpr const char* memory_file_name = "memory.json";
 std::string memory_to_json(const std::vector<MeasuredMemory>& ranks);
 
-/// What a run directory tells about its run, whatever state that is in.
+/// The contents of a run directory, in whatever state its run is.
 struct RunRecord {
     std::string dir;
     std::vector<std::string> parts;  ///< the runs that it merges (merge_runs.h); empty = one run
@@ -50,12 +50,12 @@ struct RunRecord {
 /// Whether a run has started in `dir`.
 bool is_run_directory(const std::string& dir);
 
-/// Throws InputError when `dir` is no run directory or its job is damaged; of other files that
-/// cannot be read it warns and does without them.
+/// Reads a run directory. InputError if `dir` is none or its job is damaged. Any other file that
+/// cannot be read is a warning, and its part of the record stays empty.
 RunRecord read_run(const std::string& dir);
 
-/// Only the heartbeat; none when the run has not written one yet. Throws InputError when `dir` is
-/// no run directory or the heartbeat is damaged.
+/// Reads only the heartbeat; none if the run has not written one yet. InputError if `dir` is no run
+/// directory or the heartbeat is damaged.
 std::optional<RunStatus> read_status(const std::string& dir);
 
 }  // namespace loratrain

@@ -8,11 +8,11 @@
 
 namespace loratrain {
 
-/// Whether a run that says "running" does so still.
+/// Whether a run whose status is "running" still runs.
 enum class Life : std::uint8_t {
-    ended,    ///< it has said how
-    alive,    ///< the heartbeat is young
-    silent,   ///< it is old: more than a minute, and more than five rounds take
+    ended,    ///< its status says how it ended
+    alive,    ///< the heartbeat is recent
+    silent,   ///< the heartbeat is older than a minute and than five rounds take
     vanished  ///< its process ran on this host and is gone
 };
 
@@ -21,7 +21,8 @@ struct Pulse {
     double age = 0.0;  ///< of the heartbeat, in seconds
 };
 
-/// `process_exists` is asked only about processes of `host`.
+/// How alive a run is at time `now`, seen from `host`. `process_exists` is only called for
+/// processes of this host.
 Pulse pulse_of(const RunStatus& status, double now, const std::string& host,
                bool (*process_exists)(std::int64_t pid));
 bool process_exists(std::int64_t pid);
@@ -30,22 +31,22 @@ bool process_exists(std::int64_t pid);
 /// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 
-/// Here and now.
+/// The same on this host, now.
 Pulse pulse_now(const RunStatus& status);
 
 /// The run's state in one word: running, silent, interrupted (its process is gone), stopped, done
 /// or failed.
 std::string run_word(const RunStatus& status, const Pulse& pulse);
 
-/// An adapter's status for people to read: RUNNING is INTERRUPTED where its run has ended.
+/// An adapter's status as people read it: INTERRUPTED instead of RUNNING if its run has ended.
 std::string shown_status(const std::string& status, const Pulse& pulse);
 
-/// The table of a run: the pulse, how far the run is, a line per adapter. Where they are more than
-/// `most_lines`, those that train come first and the last line counts the others.
+/// The table of a run: the pulse, the progress, then a line per adapter. If that is more than
+/// `most_lines`, adapters in training come first and the last line counts the others.
 std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,
                                       const Pulse& pulse, std::size_t most_lines);
 
-/// What `loratrain status` prints: all of it.
+/// The whole table, as `loratrain status` prints it.
 std::string status_text(const std::string& dir, const RunStatus& status, const Pulse& pulse);
 
 }  // namespace loratrain

@@ -11,18 +11,18 @@ namespace loratrain {
 /// A key of adapters in which trials of a dataset differ.
 struct SweptKey {
     std::string name;
-    std::vector<std::string> values;    ///< different ones, numbers in their order
+    std::vector<std::string> values;    ///< without repetition; numbers in rising order
     std::vector<std::size_t> of_trial;  ///< per trial of SweptTrials, its place in `values`
-    /// Share of the variance of the objective that lies between trials of different values: 0 = the
-    /// key tells nothing, 1 = all (eta squared, of a one-way analysis of variance). None where it
-    /// is not known: no two trials of different values, or none of the same.
+    /// Share of the objective's variance between trials with different values (eta squared of a
+    /// one-way analysis of variance): 0 = the key explains nothing, 1 = everything. None if no two
+    /// trials differ in the key, or no two have the same value.
     std::optional<double> eta_squared;
-    /// Largest less smallest objective of the trials that are as the best in all other keys; none
-    /// where there are no others.
+    /// Largest minus smallest objective of the trials that equal the best one in all other keys;
+    /// none if the best is the only one.
     std::optional<double> spread_through_best;
 };
 
-/// The trials of a dataset, best first, as a finished or unfinished run tells of them.
+/// The trials of a dataset in a finished or unfinished run, best first.
 struct SweptTrials {
     std::vector<const AdapterResult*> trials;
     std::vector<SweptKey> keys;

@@ -6,10 +6,10 @@
 
 namespace loratrain {
 
-/// A picture of the plan of a sweep: a block per replica, in it a bar per trial from where it
-/// begins to where it ends, on the first line that is free then, in the colour of its batch size;
-/// grey is time in which the replica has nothing to train. Complete in itself; texts are escaped,
-/// and a bar's name shows under the pointer.
+/// A picture of the plan of a sweep. Each replica is a block; in it each trial is a bar from its
+/// beginning to its end, on the first free line, in the colour of its batch size. Grey is time in
+/// which the replica has nothing to train. The SVG needs no other file; texts are escaped; the
+/// pointer over a bar shows its name.
 std::string sweep_svg(const Job& job, const SweepDeployment& deployment);
 
 }  // namespace loratrain

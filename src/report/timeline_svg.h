@@ -20,11 +20,14 @@ TimeRange first_stretch(const std::vector<TraceSpan>& spans, std::size_t most = 
 /// Share of the range in which a rank does no forward, backward or step.
 double idle_share(const std::vector<TraceSpan>& spans, std::int32_t rank, const TimeRange& range);
 
-/// A picture of what every rank does when: a row per rank; a forward is pale, a backward full, in
-/// the colour of its adapter or in bands of those that share the microbatch (by tokens); steps are
-/// dark, what is left grey is idle. Complete in itself (no scripts, styles or fonts from
-/// elsewhere); texts are escaped. Times count from the start of the range. `adapters` come first in
-/// the order of colours, which is that of the report page; others follow as they appear.
+/// A picture of what every rank does when, a row per rank:
+/// - a forward is pale, a backward full, in the colour of its adapter; adapters that share a
+///   microbatch are bands in proportion to their tokens;
+/// - a step is dark;
+/// - grey is idle.
+/// Times count from the start of the range. `adapters` give the order of colours, as on the report
+/// page; others follow as they appear. The SVG needs no scripts, styles or fonts from elsewhere;
+/// texts are escaped.
 std::string timeline_svg(const std::vector<TraceSpan>& spans, const TimeRange& range,
                          const std::string& title, const std::vector<std::string>& adapters = {});
 

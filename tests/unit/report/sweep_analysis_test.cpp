@@ -66,13 +66,13 @@ TEST(SweepAnalysis, TrialsEndedEarlyDoNotCompare) {
     EXPECT_FALSE(sweep.keys[0].spread_through_best);
     EXPECT_FALSE(sweep.keys[1].eta_squared) << "one trial for each rate";
     EXPECT_NEAR(sweep.keys[1].spread_through_best.value(), 0.1, 1e-12);
-    EXPECT_NE(report::sweep(run).find("What each key matters"), std::string::npos);
+    EXPECT_NE(report::sweep(run).find("How much each key matters"), std::string::npos);
 }
 
 TEST(SweepPage, OneTrialHasNoImportance) {
     RunRecord run = swept_run();
     for (std::size_t t = 1; t < 4; ++t) run.results[t].status = "PRUNED";
-    EXPECT_EQ(report::sweep(run).find("What each key matters"), std::string::npos);
+    EXPECT_EQ(report::sweep(run).find("How much each key matters"), std::string::npos);
     EXPECT_EQ(report::sweep(run).find("eta squared"), std::string::npos);
 }
 
