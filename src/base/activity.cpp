@@ -1,6 +1,7 @@
 #include "base/activity.h"
 
 #include <atomic>
+#include <exception>
 
 #include "base/system.h"
 #include "base/text.h"
@@ -13,11 +14,17 @@ static_assert(sizeof(State) == 8);
 
 std::atomic<State> state{State{}};
 std::atomic<std::uint64_t> count{0};
+Listener* listener = nullptr;  // of the main thread
+
+void set(const State& changed) {
+    state.store(changed, std::memory_order_relaxed);
+    if (listener != nullptr) listener->changed(changed);
+}
 
 void set_waiting(bool waiting) {
     State changed = now();
     changed.waiting = waiting;
-    state.store(changed, std::memory_order_relaxed);
+    set(changed);
 }
 
 void set_on_device(bool on_device) {
@@ -79,8 +86,12 @@ std::string to_string(const State& s) {
 }
 
 void begin(Task task, std::int32_t number, bool on_device) {
-    state.store({task, on_device, false, number}, std::memory_order_relaxed);
+    set({task, on_device, false, number});
     advance();
+}
+
+void listen(Listener* to) {
+    listener = to;
 }
 
 void advance() {
@@ -101,6 +112,16 @@ Waiting::Waiting() {
 
 Waiting::~Waiting() {
     set_waiting(false);
+    advance();
+}
+
+Inside::Inside(Task task, std::int32_t number)
+    : before_(now()), exceptions_(std::uncaught_exceptions()) {
+    begin(task, number);
+}
+
+Inside::~Inside() {
+    if (std::uncaught_exceptions() == exceptions_) set(before_);
     advance();
 }
 

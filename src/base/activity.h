@@ -45,6 +45,16 @@ const char* words_of(Task task);
 /// "backward of microbatch 3"
 std::string to_string(const State& state);
 
+/// Learns of changes of the state by begin(), Waiting and Inside. Called on the main thread; must
+/// be quick.
+class Listener {
+  public:
+    virtual ~Listener() = default;
+    virtual void changed(const State& state) = 0;
+};
+/// Sets the listener; null: none. Main thread only.
+void listen(Listener* listener);
+
 /// The main thread begins a task; counts as progress.
 void begin(Task task, std::int32_t number = -1, bool on_device = false);
 /// Progress within the task.
@@ -61,6 +71,21 @@ class Waiting {
     ~Waiting();
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
+};
+
+/// While one lives, the main thread does another task inside the one it has begun: it writes a
+/// checkpoint while it waits for a message. Its end restores the state before, except in an
+/// exception, whose message has to name the inner task. Both ends count as progress.
+class Inside {
+  public:
+    explicit Inside(Task task, std::int32_t number = -1);
+    ~Inside();
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+  private:
+    State before_;
+    int exceptions_;
 };
 
 /// While one lives, a task on a device does something that may take any time (files).

@@ -83,15 +83,26 @@ void PhaseTimes::add(const std::string& phase, double seconds) {
     }
 }
 
+double PhaseTimes::of(const std::string& phase) const {
+    for (const auto& [known, seconds] : phases_) {
+        if (known == phase) return seconds;
+    }
+    return 0.0;
+}
+
+double PhaseTimes::total() const {
+    double total = 0.0;
+    for (const auto& [phase, seconds] : phases_) total += seconds;
+    return total;
+}
+
 std::string PhaseTimes::text() const {
     constexpr double least_shown = 0.1;
-    double total = 0.0;
     std::vector<std::string> shown;
     for (const auto& [phase, seconds] : phases_) {
-        total += seconds;
         if (seconds >= least_shown) shown.push_back(cat(phase, " ", format_fixed(seconds, 1)));
     }
-    return cat(format_fixed(total, 1), " s", shown.empty() ? "" : ": ", join(shown, ", "));
+    return cat(format_fixed(total(), 1), " s", shown.empty() ? "" : ": ", join(shown, ", "));
 }
 
 }  // namespace loratrain

@@ -58,6 +58,10 @@ class PhaseTimes {
     void end(const std::string& phase);
     void add(const std::string& phase, double seconds);
 
+    /// Seconds of a phase; 0 if there is none of this name.
+    double of(const std::string& phase) const;
+    double total() const;
+
     /// "12.3 s: costs 6.2, weights 5.0": the sum of all phases, and those of at least 0.1 s.
     std::string text() const;
 

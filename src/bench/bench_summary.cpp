@@ -2,7 +2,8 @@
 
 #include <cmath>
 
-#include "bench/bench_rates.h"
+#include "plan/cost/device.h"
+#include "plan/cost/useful_flop.h"
 
 namespace loratrain {
 

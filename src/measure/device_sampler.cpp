@@ -47,11 +47,13 @@ void DeviceSampler::take() {
         if (!std::exchange(opened_, true)) open();
         if (path_.empty()) return;
         last_ = Clock::now();
-        append(sample());
+        const DeviceSample taken = sample();
+        add_energy(taken);
+        append(taken);
         if (lines_ >= pace_.most_lines) thin();
     } catch (const std::exception& error) {
         path_.clear();
-        log::info(cat("memory and devices are not recorded any more: ", error.what()));
+        log::info(cat("samples of memory and devices end here: ", error.what()));
     }
 }
 
@@ -64,6 +66,15 @@ DeviceSample DeviceSampler::sample() const {
     sample.allocated_bytes = allocated_();
     sample.gpu = sensors_.read();
     return sample;
+}
+
+void DeviceSampler::add_energy(const DeviceSample& sample) {
+    if (!sample.gpu.watts) return;
+    if (last_power_) {
+        const double mean = 0.5 * (*last_power_->gpu.watts + *sample.gpu.watts);
+        joules_ = joules_.value_or(0.0) + mean * (sample.seconds - last_power_->seconds);
+    }
+    last_power_ = sample;
 }
 
 /// What a writer that died has left of a line goes.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,24 +19,27 @@ struct SamplePace {
     std::size_t most_lines = 2000;  ///< 2 or more
 };
 
-/// Records what this rank's process and its GPU are like while it trains, in a file of its own
-/// <run.dir>/devices/rank-N.jsonl: rank 0 makes the folder, a rank that does not find it (its host
-/// has another disk) records nothing, and a file that cannot be written is given up.
+/// Samples memory, power and clocks of this rank's process and GPU while it trains, into
+/// <run.dir>/devices/rank-N.jsonl. Rank 0 makes the folder. A rank that does not find it (its host
+/// has another disk) records nothing; a file that cannot be written is given up.
 ///
-/// A start that continues the run appends. A file that has come to `most_lines` is thinned to at
-/// most half of them, by leaving out what is nearer than twice as many seconds (as often as it
-/// takes) to the line before; from then on samples are that far apart. Main thread only.
+/// A resumed run appends. A file of `most_lines` is thinned to at most half: the least distance of
+/// samples is doubled as often as needed, and holds for later samples too. Main thread only.
 class DeviceSampler {
   public:
-    /// `allocated`: bytes now (DeviceSample); what it refers to outlives the sampler's use.
+    /// `allocated` returns the bytes allocated now (DeviceSample); what it refers to outlives the
+    /// sampler.
     DeviceSampler(std::string folder, std::int32_t rank, std::function<std::uint64_t()> allocated,
                   GpuSensors sensors, SamplePace pace = {});
 
-    /// Takes a sample where the last one is old enough; to be called often. Nothing before the
-    /// first take().
+    /// Takes a sample if the last one is old enough. Call often. Does nothing before the first
+    /// take().
     void look();
     /// Takes one now.
     void take();
+    /// Energy of the GPU from the first to the last sample: its power, integrated by trapezoids.
+    /// None if fewer than two samples have a power.
+    std::optional<double> joules() const { return joules_; }
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -43,6 +47,7 @@ class DeviceSampler {
     DeviceSample sample() const;
     void open();
     void append(const DeviceSample& sample);
+    void add_energy(const DeviceSample& sample);
     void thin();
     void write(const std::vector<DeviceSample>& samples);
 
@@ -56,6 +61,8 @@ class DeviceSampler {
     std::size_t lines_ = 0;
     Clock::time_point first_;
     Clock::time_point last_;
+    std::optional<DeviceSample> last_power_;  ///< the last sample that has it
+    std::optional<double> joules_;
 };
 
 }  // namespace loratrain

@@ -20,6 +20,19 @@ std::string wait_name(ActionKind kind) {
     return std::string(traits_of(computes(kind) ? ActionKind::send_forward : kind).word);
 }
 
+CostLine attention_of(const CostLine& layer) {
+    return {0.0, 0.0, layer.per_square, 0.0};
+}
+
+CostLine rest_of(const CostLine& layer) {
+    return {layer.fixed, layer.per_token, 0.0, layer.per_segment};
+}
+
+CostLine sum_of_lines(const CostLine& one, double times, const CostLine& other) {
+    return {one.fixed + times * other.fixed, one.per_token + times * other.per_token,
+            one.per_square + times * other.per_square, one.per_segment + times * other.per_segment};
+}
+
 }  // namespace
 
 TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
@@ -33,17 +46,39 @@ TraceRecorder::TraceRecorder(const Job& job, const ReplicaView& view, std::size_
       stage_(view.replica.stages[stage_index]),
       observer_(costs_of(view), view.replica.stages[stage_index], view.replica.stages.size(),
                 view.replica.recompute) {
+    const CostModel& costs = costs_of(view);
+    const CostLine& forward = costs.layer_forward;
+    const CostLine& backward = costs.layer_backward;
+    const double again =
+        view.replica.recompute == Recompute::layer ? recomputed_share(stage_) : 0.0;
+    forward_lines_ = {attention_of(forward), rest_of(forward)};
+    backward_lines_ = {sum_of_lines(attention_of(backward), again, attention_of(forward)),
+                       sum_of_lines(rest_of(backward), again, rest_of(forward))};
     now_.clock = backend.make_clock();
     before_.clock = backend.make_clock();
     set_zero();
 }
 
+TraceRecorder::~TraceRecorder() {
+    if (follows_) activity::listen(nullptr);
+}
+
+void TraceRecorder::follow_activity() {
+    follows_ = true;
+    activity::listen(this);
+}
+
+void TraceRecorder::changed(const activity::State& state) {
+    if (labels_.follow(state)) mark();
+}
+
 void TraceRecorder::set_zero() {
     for (WindowRecord* record : {&now_, &before_}) {
         record->clock->read();
-        record->points = 0;
+        record->phases.clear();
         record->entries.clear();
     }
+    account_ = {};
     start_of_before_ = 0.0;
     kept_.clear();
     transfers_.clear();
@@ -55,20 +90,21 @@ void TraceRecorder::set_zero() {
 
 std::size_t TraceRecorder::mark() {
     now_.clock->mark();
-    return now_.points++;
+    now_.phases.push_back(labels_.now());
+    return now_.phases.size() - 1;
 }
 
 void TraceRecorder::start(const Window& window) {
     if (window.begins) microbatches_before_ += std::exchange(stream_microbatches_, 0);
     stream_microbatches_ += static_cast<std::int32_t>(window.microbatches.size());
-    if (before_.points > 0) read(before_);
+    if (!before_.phases.empty()) read(before_);
     mark();
     std::swap(now_, before_);
     mark();
 }
 
 void TraceRecorder::settle() {
-    if (before_.points > 0) read(before_);
+    if (!before_.phases.empty()) read(before_);
     mark();
     std::swap(now_, before_);
     mark();
@@ -80,12 +116,14 @@ void TraceRecorder::begin(const Action& action, const UnderWay& under_way) {
     Entry entry;
     entry.doing.kind = action.kind;
     if (computes(action.kind)) describe(action, under_way, entry);
+    labels_.begin_action(action.kind, entry.doing.evaluation);
     entry.first = mark();
     open_ = now_.entries.size();
     now_.entries.push_back(std::move(entry));
 }
 
 void TraceRecorder::end() {
+    labels_.end_action();
     now_.entries[open_].last = mark();
     open_ = none;
 }
@@ -94,11 +132,13 @@ void TraceRecorder::begin_wait() {
     Entry entry;
     entry.doing.kind = open_ == none ? ActionKind::send_forward : now_.entries[open_].doing.kind;
     entry.doing.wait = true;
+    labels_.begin_wait();
     entry.first = mark();
     now_.entries.push_back(std::move(entry));
 }
 
 void TraceRecorder::end_wait() {
+    labels_.end_wait();
     const std::size_t point = mark();
     now_.entries.back().last = point;
     if (open_ != none && computes(now_.entries[open_].doing.kind))
@@ -118,10 +158,28 @@ void TraceRecorder::describe(const Action& action, const UnderWay& under_way, En
     entry.new_shapes = has_new_shapes(action.kind, microbatch);
     doing.evaluation = microbatch.evaluation;
     doing.number = microbatches_before_ + number(action.microbatch);
+    if (!doing.evaluation) add_work(entry.load, action.kind);
     if (!keeping()) return;
     for (const Segment& segment : microbatch.segments) {
         doing.shares.push_back({segment.adapter, segment.tokens()});
     }
+}
+
+/// Sums alone, on the host: it may be ahead of what the account has read.
+void TraceRecorder::add_work(const AdapterLoads& load, ActionKind kind) {
+    const bool forward = kind == ActionKind::forward;
+    const KindLines& lines = forward ? forward_lines_ : backward_lines_;
+    KindSeconds kinds{layers_seconds(lines.attention, stage_, load),
+                      layers_seconds(lines.linears, stage_, load), 0.0};
+    if (!forward) {
+        account_.backward += kinds;
+        return;
+    }
+    const auto targets = static_cast<double>(load.total.targets);
+    if (stage_.has_head) kinds.head = costs_of(view_).head.seconds(targets, 0.0);
+    account_.forward += kinds;
+    account_.tokens += static_cast<double>(load.total.tokens);
+    account_.squares += load.total.squares;
 }
 
 /// Such a pass tells nothing of others.
@@ -141,8 +199,9 @@ void TraceRecorder::read(WindowRecord& record) {
         use(entry, start_of_before_ + points[entry.first], start_of_before_ + points[entry.last]);
     }
     start_of_before_ += points.back();
+    account_.add(points, record.phases);
     record.entries.clear();
-    record.points = 0;
+    record.phases.clear();
     read_transfers();
 }
 

@@ -8,8 +8,10 @@
 
 #include "backend/backend.h"
 #include "backend/readback.h"
+#include "base/activity.h"
 #include "io/run_files/trace_file.h"
 #include "measure/cost_observer.h"
+#include "measure/phase_labels.h"
 #include "model/activation_offload.h"
 #include "model/layer_stream.h"
 #include "plan/cost/attention_span.h"
@@ -19,44 +21,54 @@
 
 namespace loratrain {
 
-/// Records what a stage does when, in the time of its backend's stream, and observes the costs of
-/// microbatches, on a GPU with the time in which the stream stands still behind them and nothing is
-/// waited for: the host's. Points in time are read a window late, so that nothing waits for the
-/// stream.
-class TraceRecorder {
+/// The clock of a stage while it trains. It marks points in the time of the backend's stream and
+/// reads them a window late, so that nothing waits for the stream. Three things come from them:
+/// - spans for trace.json (logging.trace);
+/// - observed costs of microbatches (CostObserver). On a GPU an observation includes the time in
+///   which the stream stands still behind a microbatch because the host is late;
+/// - the account of the run: the time from a point to the next belongs to one phase (PhaseLabels).
+class TraceRecorder : private activity::Listener {
   public:
-    /// Spans of the first actions alone are kept.
+    /// Spans kept at most; later ones are dropped.
     static constexpr std::size_t most_spans = 20000;
 
-    /// `keep_spans`: logging.trace. `lane`: of the stage's.
+    /// `keep_spans`: logging.trace. `lane`: this rank's in the stage.
     TraceRecorder(const Job& job, const ReplicaView& view, std::size_t stage_index,
                   Backend& backend, bool keep_spans, std::int32_t lane = 0);
+    ~TraceRecorder() override;
+    TraceRecorder(const TraceRecorder&) = delete;
+    TraceRecorder& operator=(const TraceRecorder&) = delete;
 
-    /// Keeps spans of the transfers too, category "transfer": "layer 7" of weights that stream,
-    /// "offload 7" and "fetch 7" of a layer's activations on their way to the host and back. Of a
-    /// stage that has them, else null; they outlive this. To be called before set_zero().
+    /// Keeps spans of transfers too, category "transfer": "layer 7" for weights that stream,
+    /// "offload 7" and "fetch 7" for activations that go to the host and back. Arguments are null
+    /// if the stage has no such transfers, and outlive the recorder. Call before set_zero().
     void record_transfers(LayerStream* weights, ActivationOffload* activations) {
         if (!keep_spans_) return;
         weights_ = weights;
         activations_ = activations;
     }
-    /// Time zero of the spans: to be called on all ranks at the same moment, with an idle stream.
+    /// Sets time zero of the spans and the account. Call on all ranks at the same moment, with an
+    /// idle stream.
     void set_zero();
+    /// From now on the account has what the main thread does beside actions (base/activity.h), too.
+    void follow_activity();
     /// A window begins; actions belong to it until the next one.
     void start(const Window& window);
-    /// `under_way`: what the action's numbers name.
+    /// An action begins or ends. `under_way` resolves the action's numbers.
     void begin(const Action& action, const UnderWay& under_way);
     void end();
-    /// The stream waits for a message inside of the action, or does not any more.
+    /// A wait for a message begins or ends, inside an action or between two.
     void begin_wait();
     void end_wait();
 
     /// Waits for the stream and reads all that is recorded.
     void settle();
     std::vector<TraceSpan> spans() const;
-    /// Of all actions read so far, without their waits.
+    /// Seconds of all actions read so far, without their waits.
     double computed_seconds() const { return computed_seconds_; }
     CostObserver& observer() { return observer_; }
+    /// Since set_zero(), as far as it has been read.
+    const PhaseAccount& account() const { return account_; }
 
   private:
     struct Share {
@@ -87,11 +99,19 @@ class TraceRecorder {
     };
     struct WindowRecord {
         std::unique_ptr<StreamClock> clock;
-        std::size_t points = 0;
+        std::vector<RunPhase> phases;  ///< from each point on
         std::vector<Entry> entries;
     };
 
+    /// What a layer's attention and the rest of it take in a pass.
+    struct KindLines {
+        CostLine attention;
+        CostLine linears;
+    };
+
+    void changed(const activity::State& state) override;
     std::size_t mark();
+    void add_work(const AdapterLoads& load, ActionKind kind);
     void read(WindowRecord& record);
     void read_transfers();
     void use(const TransferRecord::Transfer& transfer, const char* word);
@@ -118,6 +138,11 @@ class TraceRecorder {
     double start_of_before_ = 0.0;  ///< seconds since zero
     static constexpr std::size_t none = static_cast<std::size_t>(-1);
     std::size_t open_ = none;  ///< entry of the action under way
+    PhaseLabels labels_;
+    bool follows_ = false;  ///< it listens to the main thread
+    PhaseAccount account_;
+    KindLines forward_lines_;
+    KindLines backward_lines_;  ///< with what is recomputed
     int observed_ = 0;
     double computed_seconds_ = 0.0;
     std::vector<Kept> kept_;

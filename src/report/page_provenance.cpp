@@ -70,13 +70,15 @@ std::string provenance(const RunRecord& run) {
     std::string markup = "<h2>Provenance</h2>\n";
     OrderedJson json = parse_json_or_discard(run.provenance_json);
     if (json.is_object()) {
-        const OrderedJson starts = list_of(json, "starts");
+        OrderedJson starts = list_of(json, "starts");
         markup += starts_markup(starts);
         for (std::size_t i = 0; i < starts.size(); ++i) {
+            if (starts[i].is_object()) starts[i].erase("account");  // a section of its own
             markup += details(cat("Start ", i + 1, ": command, versions, hosts"),
                               value_markup(starts[i]));
         }
         json.erase("starts");
+        json.erase("account");
         json.erase("job");
         markup += details("Checksums and seeds", value_markup(json));
     }

@@ -16,6 +16,7 @@
 #include "config/job_yaml.h"
 #include "io/hdf5_version.h"
 #include "io/json_text.h"
+#include "io/run_files/run_account_json.h"
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
 #include "session/run_files.h"
@@ -95,6 +96,14 @@ void check_is_of_no_workers(const Job& job) {
     if (!has_worker_checkpoints(job)) return;
     throw InputError(job.run.dir, "holds checkpoints of workers, which only workers go on from",
                      "write parallel.assignment: each again, or start over with --restart never");
+}
+
+/// Of the newest start, and the sum; returns those of all starts.
+std::vector<RunAccount> set_account(OrderedJson& provenance, const RunAccount& account) {
+    provenance["starts"].back()["account"] = to_json(account);
+    std::vector<RunAccount> starts = accounts_in(provenance);
+    provenance["account"] = to_json(sum_of(starts));
+    return starts;
 }
 
 /// Says when; starts within one second differ by a number.
@@ -199,12 +208,22 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     write_text_atomic(path, dump_json(json, 2) + "\n");
 }
 
-void RunDirectory::write_end(const std::string& reason) const {
+void RunDirectory::write_account(const RunAccount& account) const {
+    const std::string path = dir_ + "/provenance.json";
+    OrderedJson json = parse_ordered_json(read_text(path));
+    set_account(json, account);
+    replace_text(path, dump_json(json, 2) + "\n");
+}
+
+std::vector<RunAccount> RunDirectory::write_end(const std::string& reason,
+                                                const RunAccount& account) const {
     const std::string path = dir_ + "/provenance.json";
     OrderedJson json = parse_ordered_json(read_text(path));
     json["starts"].back()["ended"] = moment_text();
     json["starts"].back()["reason"] = reason;
+    std::vector<RunAccount> starts = set_account(json, account);
     write_text_atomic(path, dump_json(json, 2) + "\n");
+    return starts;
 }
 
 std::vector<Library> all_libraries() {

@@ -9,6 +9,7 @@
 #include "config/command_line.h"
 #include "io/files.h"
 #include "io/locks/file_lock.h"
+#include "io/run_files/run_account.h"
 #include "plan/plan.h"
 #include "train/checkpoint/checkpoint_reader.h"
 
@@ -39,8 +40,11 @@ class RunDirectory {
     void write_records(const Job& job, const Plan& plan, const RunIdentity& identity,
                        const MpiSession& mpi, const std::string& command,
                        const std::string& backend, const std::string& devices) const;
-    /// Adds how the run ended to provenance.json.
-    void write_end(const std::string& reason) const;
+    /// Writes to provenance.json where the time of this start went so far, and the sum over all
+    /// starts. Not flushed to disk, which may take long.
+    void write_account(const RunAccount& account) const;
+    /// The same at the end, and how the start ended; returns the accounts of all starts.
+    std::vector<RunAccount> write_end(const std::string& reason, const RunAccount& account) const;
 
   private:
     void report_what_happened_before() const;

@@ -74,7 +74,7 @@ Session::Session(const MpiSession& mpi, const WorkerGroup* group, const CommandL
     cluster_.ranks = mpi_.size();
     cluster_.hosts = host_numbers(mpi_);
     if (former) former_ended_ = former->ended;
-    start_times_.end("devices");
+    times_.end("devices");
 }
 
 void Session::open(BegunSession begun) {
@@ -86,9 +86,11 @@ void Session::open(BegunSession begun) {
             job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
         }
     });
+    times_.end(planning_phase);
     const bool first = world().is_root();
     const std::string checked =
         check_weights(world(), job_, first ? inputs_.weights.get() : nullptr);
+    times_.end("files");
     agree(world(), [&] {
         if (!first) return;
         directory_.emplace(job_, plan_, command_line_, identity_);
@@ -101,7 +103,7 @@ void Session::open(BegunSession begun) {
         plan_the_rest(ModelSpec(plan_.model));
     });
     checkpoint_ = broadcast_text(mpi_, checkpoint_);
-    start_times_.end("files and plan");
+    times_.end(planning_phase);
 }
 
 /// Root only.
@@ -109,6 +111,7 @@ void Session::open_inputs(BegunSession begun) {
     inputs_ = begun.inputs ? *std::move(begun.inputs) : open_job_inputs(job_);
     name_base_model(job_, *inputs_.weights);
     identity_ = identify(job_, inputs_);
+    times_.end("files");
     identity_.backends = {former_backend(job_), word_of(backend_words, cluster_.backend)};
     if (group_ != nullptr) job_ = job_of_worker(std::move(job_), group_->shape(), group_->worker());
     // Memory may have been taken since.
@@ -160,7 +163,7 @@ void Session::settle_plan() {
     });
     plan_ = broadcast(world(), plan_);
     if (!world().is_root()) costs_.keys.clear();  // the first worker keeps what was measured
-    start_times_.end("costs");
+    times_.end(cost_phase);
 }
 
 void Session::take(PlannedJob planned) {
@@ -176,7 +179,7 @@ void Session::plan_with_costs() {
 
 void Session::build() {
     agree(world(), [&] { backend_ = make_backend(plan_); });
-    start_times_.end("devices");
+    times_.end("devices");
     together(mpi_, "connecting the ranks", [&] {
         communicator_ = make_communicator(mpi_, neighbours_in(plan_), link_room(plan_), *backend_);
         lanes_.emplace(mpi_, plan_, *backend_);
@@ -187,14 +190,14 @@ void Session::build() {
     together(mpi_, "measuring messages",
              [&] { settle_costs(mpi_, job_, plan_, *communicator_, *backend_, costs_); });
     costs_.write_to(plan_);
-    start_times_.end("links");
+    times_.end("links");
     together(mpi_, "sharing frozen weights",
              [&] { shared_layers_ = make_shared_layers(mpi_, plan_, *backend_); });
     agree(world(), [&] { open_stage_inputs(); });
     agree(world(), [&] { build_stage(); });
-    start_times_.end("weights");
+    times_.end("weights");
     together(mpi_, "measuring transfers", [&] { measure_transfers(); });
-    start_times_.end("transfers");
+    times_.end("transfers");
 }
 
 std::unique_ptr<Backend> Session::make_backend(const Plan& plan) const {

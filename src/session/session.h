@@ -16,6 +16,7 @@
 #include "plan/deploy/make_plan.h"
 #include "session/job_inputs.h"
 #include "session/rank_backend.h"
+#include "session/run_accounting.h"
 #include "session/run_directory.h"
 #include "session/run_way.h"
 #include "session/worker_group.h"
@@ -102,6 +103,10 @@ class Session {
     std::uint64_t other_memory() const;
     void restore();
     void write_start(const std::string& devices);
+    /// After a checkpoint, so that a start that is killed leaves something. Root only.
+    void keep_account();
+    RankAccount own_account(const PhaseTimes& times);
+    std::int64_t trained_tokens() const;
     void write_end(const std::string& reason);
 
     const MpiSession& mpi_;
@@ -109,7 +114,7 @@ class Session {
     const CommandLine& command_line_;
     Job job_;
     StopConditions stop_;
-    PhaseTimes start_times_;
+    PhaseTimes times_;
     ResidentMemory memory_before_;
     Cluster cluster_;
 
@@ -138,6 +143,7 @@ class Session {
     std::optional<RunLedger> ledger_;        ///< of the dispatcher
     std::optional<Dispatcher> dispatcher_;   ///< the first one's root's
     std::optional<DispatcherLink> link_;
+    RankDevice device_;
     std::optional<DeviceSampler> sampler_;
     std::optional<Trainer> trainer_;
 };

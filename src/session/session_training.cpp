@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "plan/place.h"
+#include "report/account_text.h"
 #include "report/status_text.h"
 #include "session/cluster.h"
 #include "session/redeployment.h"
@@ -36,8 +38,8 @@ StatusView live_table(const Job& job) {
     };
 }
 
-GpuSensors sensors_of_rank(const MpiSession& mpi) {
-    GpuSensors sensors(gpu_info(mpi.host_rank()).bus_id);
+GpuSensors sensors_of(const GpuInfo& gpu) {
+    GpuSensors sensors(gpu.bus_id);
     if (!sensors.found()) log::info("power and clocks are not recorded: no NVML for the GPU");
     return sensors;
 }
@@ -83,6 +85,7 @@ void Session::begin() {
     }
     make_sampler();
     parts.sampler = &*sampler_;
+    if (directory_) parts.checkpointed = [this] { keep_account(); };
     trainer_.emplace(TrainerParts{parts, mpi_, *run_});
     agree(world(), [&] {
         if (!checkpoint_.empty()) restore();
@@ -144,13 +147,14 @@ ExitCode Session::train() {
         backend_->synchronize();
         barrier(world());
         run_->recorder().set_zero();
+        run_->recorder().follow_activity();
     });
-    start_times_.end("records");
+    times_.end("records");
     if (former_ended_) {
         log::info(cat("deployed anew in ", human_duration(seconds_since(*former_ended_)), ", ",
-                      start_times_.text()));
+                      times_.text()));
     } else {
-        log::info("started in " + start_times_.text());
+        log::info("started in " + times_.text());
     }
     sampler_->take();
     const ExitCode code = trainer_->run();
@@ -175,10 +179,15 @@ void Session::watch_the_end() const {
 }
 
 void Session::make_sampler() {
+    GpuSensors sensors;
+    if (plan_.backend == BackendKind::cuda) {
+        const GpuInfo gpu = gpu_info(mpi_.host_rank());
+        device_ = {gpu.name, mpi_.host() + " " + gpu.bus_id};
+        sensors = sensors_of(gpu);
+    }
     sampler_.emplace(
         job_.run.dir + "/" + device_folder_name, world().rank(),
-        [this] { return backend_->memory().current + other_memory(); },
-        plan_.backend == BackendKind::cuda ? sensors_of_rank(mpi_) : GpuSensors());
+        [this] { return backend_->memory().current + other_memory(); }, std::move(sensors));
 }
 
 /// Of this rank, that the backend does not count.
@@ -208,6 +217,31 @@ void Session::close_dispatcher() {
     }
 }
 
+RankAccount Session::own_account(const PhaseTimes& times) {
+    RankAccount account = account_of_rank(times, run_->recorder().account());
+    account.device = device_;
+    account.joules = sampler_->joules();
+    const RankPlace place = place_of(plan_, mpi_.rank());
+    if (place.stage > 0 || place.lane > 0) account.tokens = account.squares = 0.0;
+    return account;
+}
+
+std::int64_t Session::trained_tokens() const {
+    return dispatcher_ ? ledger_->journal.tokens() : trainer_->tokens();
+}
+
+/// What has been read of the stream's clock, which does not wait for the stream.
+void Session::keep_account() {
+    const activity::Aside files;
+    PhaseTimes times = times_;
+    times.add(training_phase, run_->recorder().account().total());
+    RunAccount account =
+        account_of_run({own_account(times)}, plan_, static_cast<double>(trained_tokens()));
+    account.ranks = world().size();
+    account.until_checkpoint = true;
+    warn_at_failure([&] { directory_->write_account(account); });
+}
+
 void Session::write_end(const std::string& reason) {
     log_memory(plan_,
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
@@ -217,10 +251,16 @@ void Session::write_end(const std::string& reason) {
     const std::string uses = longest_first_uses(mpi_, backend_->first_uses());
     if (!uses.empty()) log::info(uses);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);
-    if (directory_) warn_at_failure([&] { directory_->write_end(reason); });
+    run_->recorder().settle();
+    times_.end(training_phase);
+    const RunAccount account =
+        gather_account(world(), plan_, own_account(times_), static_cast<double>(trained_tokens()));
+    std::vector<RunAccount> starts{account};
+    if (directory_) warn_at_failure([&] { starts = directory_->write_end(reason, account); });
     if (directory_ && !trainer_->goes_on()) {
         const RunState state = dispatcher_ ? dispatcher_->state() : trainer_->state();
         log::block(ProgressLog::closing_table(job_, state));
+        log::block(account_text(account, sum_of(starts), starts.size()));
     }
     log::info(reason);
 }

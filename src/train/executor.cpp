@@ -193,7 +193,7 @@ void Executor::take_addition(const std::string& plan) {
 void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks,
                        const Tell& tell) {
     const auto send = [&](AdapterId adapter) {
-        activity::begin(activity::Task::export_adapter, number(adapter));
+        const activity::Inside exporting(activity::Task::export_adapter, number(adapter));
         tell(whole_piece({adapter}, parts_.mpi.rank(), own_parameters(adapter)));
     };
     const bool copies = place_of(parts_.plan, parts_.mpi.rank()).replica == 0;  // it has it all

@@ -44,7 +44,7 @@ void StateCopies::stepped(const BatchPlan& batch) {
 }
 
 void StateCopies::copy(const Wanted& wanted) {
-    activity::begin(activity::Task::checkpoint);
+    const activity::Inside copying(activity::Task::checkpoint);
     runner_->settle();
     if (wanted.use == PartUse::best) {
         return deliver({wanted.adapter, StatePart::parameters, wanted.use, wanted.kept_step});

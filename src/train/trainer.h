@@ -31,6 +31,8 @@ class Trainer {
     bool goes_on() const { return goes_on_; }
     /// Why run() ended with ExitCode::stopped_resume_me; "" on ranks other than 0.
     std::string stop_reason() const;
+    /// Tokens that a joint run has trained in this start; 0 on ranks other than 0.
+    std::int64_t tokens() const { return lead_ ? lead_->loop.tokens() : 0; }
     /// Predicted and measured training time; "" if there is nothing to compare, or not on rank 0.
     std::string makespan_text() const;
 

@@ -35,7 +35,8 @@ struct RunParts {
     /// True if another deployment pays for the adapters that the state leaves. Asked with an empty
     /// pipeline. Root only; empty = never.
     std::function<bool(const RunState&)> redeploys = {};
-    DeviceSampler* sampler = nullptr;  ///< served while training goes on; null = none
+    std::function<void()> checkpointed = {};  ///< called after each checkpoint; may be empty
+    DeviceSampler* sampler = nullptr;         ///< served while training goes on; null = none
 };
 
 /// A rank's part of training.

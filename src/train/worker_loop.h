@@ -31,6 +31,8 @@ class WorkerLoop {
     bool redeploys() const { return services_.dispatch.redeploys(); }
     /// Why run() ended with ExitCode::stopped_resume_me.
     const std::string& stop_reason() const { return services_.dispatch.stop_reason(); }
+    /// Trained in this start (Journal::tokens).
+    std::int64_t tokens() const { return worker_.journal.tokens(); }
     const MakespanCheck& makespan() const { return worker_.stream.makespan(); }
     /// Heartbeat during long work.
     void beat() { worker_.journal.beat(); }

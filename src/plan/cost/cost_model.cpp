@@ -124,11 +124,15 @@ std::int32_t offloaded_of(const StagePlan& stage) {
     return std::min(stage.offloaded_layers, stage.layer_count - kept_of(stage));
 }
 
+}  // namespace
+
 double recomputed_share(const StagePlan& stage) {
     if (stage.layer_count == 0) return 0.0;
     return 1.0 - static_cast<double>(kept_of(stage) + offloaded_of(stage)) /
                      static_cast<double>(stage.layer_count);
 }
+
+namespace {
 
 /// What the device computes of a microbatch, and what the host takes for it.
 struct StageWork {

@@ -51,6 +51,8 @@ double hidden_offload_share(const CostModel& costs, const StagePlan& stage,
 double host_seconds(const HostCosts& host, const StagePlan& stage, const AdapterLoads& loads);
 /// True if the host takes longer than the device.
 bool is_held_up(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads);
+/// Share of the stage's layers that backward runs forward again with Recompute::layer.
+double recomputed_share(const StagePlan& stage);
 /// Seconds of all layers of the stage. `layer`: costs of one layer's forward or backward.
 double layers_seconds(const CostLine& layer, const StagePlan& stage, const AdapterLoads& loads);
 

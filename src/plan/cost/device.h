@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/tensor.h"
 #include "config/job.h"
 #include "plan/plan.h"
 
@@ -28,6 +29,10 @@ std::optional<Device> find_device(std::string_view name);
 /// "NVIDIA H200" -> "h200": the known device with which a word of the GPU's name ends; else the
 /// name itself.
 std::string known_device(std::string_view gpu);
+
+/// Dense bf16 matrix FLOP/s that the maker states for a GPU, by its CUDA name; for H100 and H200
+/// only the SXM boards. None for other GPUs, parts of one (MIG) and other types.
+std::optional<double> peak_flop_rate(const std::string& gpu, DType compute);
 
 /// The device of a plan that names none: "h100" or "cpu".
 std::string_view usual_device(BackendKind backend);

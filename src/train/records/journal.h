@@ -61,6 +61,8 @@ class Journal {
     void report_to(DispatcherLink* dispatcher) { dispatcher_ = dispatcher; }
     /// Of the dispatcher: what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
+    /// Of all batches in this start; of a worker, whose dispatcher counts them, 0.
+    std::int64_t tokens() const { return records_.tokens(); }
     void wrote(AdapterId adapter, const std::vector<MetricsRow>& rows) {
         records_.add(adapter, rows);
     }

@@ -76,6 +76,7 @@ void RunRecords::measure() {
 }
 
 void RunRecords::trained(std::int64_t tokens, std::int32_t round) {
+    tokens_ += tokens;
     tokens_since_ += tokens;
     rounds_since_ += std::max(0, round - round_);
     round_ = std::max(round_, round);

@@ -44,6 +44,8 @@ class RunRecords {
     void batch_done(const BatchPlan& batch) { trained(batch.tokens, batch.round + 1); }
     /// So many tokens, and so the run has come to a round.
     void trained(std::int64_t tokens, std::int32_t round);
+    /// The sum of the tokens that trained() was given.
+    std::int64_t tokens() const { return tokens_; }
     /// A sign of life, written when the last one is old enough; to be called often, also where
     /// nothing is done for long. Nothing after end().
     void beat(double elapsed_seconds);
@@ -75,6 +77,7 @@ class RunRecords {
     Clock::time_point last_view_;
     Clock::time_point last_tokens_;  ///< when their speed was measured
     Clock::time_point last_round_;
+    std::int64_t tokens_ = 0;
     std::int64_t tokens_since_ = 0;
     std::int32_t round_ = 0;  ///< of the run, after the batches so far
     std::int32_t rounds_since_ = 0;

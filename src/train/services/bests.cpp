@@ -89,7 +89,7 @@ void BestService::fetch(const Best& best) {
 
 void BestService::write(const Best& best) {
     const auto kept = kept_.find({best.adapter, best.state.best_step});
-    activity::begin(activity::Task::export_adapter, number(best.adapter));
+    const activity::Inside writing(activity::Task::export_adapter, number(best.adapter));
     write_best_adapter(worker_.parts.job, worker_.parts.plan.model, best.state, best.adapter,
                        worker_.ranks.join(best.adapter, kept->second));
     kept_.erase(kept);

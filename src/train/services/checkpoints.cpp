@@ -146,15 +146,21 @@ void CheckpointService::finish() {
 void CheckpointService::end() {
     LORATRAIN_CHECK(writing_->completing, "the checkpoint at round ", writing_->state.round(),
                     " is not complete");
-    activity::begin(activity::Task::checkpoint);
+    const activity::Inside writing(activity::Task::checkpoint);
     const double seconds = writing_->files.finish();
     worker_.parts.stop.checkpoint_took(seconds);
     log::info(cat("checkpoint at round ", writing_->state.round()));
     ended_ = writing_->state.ended();
     worker_.services->dispatch.on_checkpoint(writing_->state, seconds);
     writing_.reset();
-    worker_.journal.checkpointed();
+    tell();
     worker_.services->bests.write(false);
+}
+
+/// Of a checkpoint that is there.
+void CheckpointService::tell() const {
+    worker_.journal.checkpointed();
+    if (worker_.parts.checkpointed) worker_.parts.checkpointed();
 }
 
 // ---- with an empty pipeline
@@ -166,14 +172,14 @@ double CheckpointService::save() {
     const double seconds = seconds_since(start);
     worker_.parts.stop.checkpoint_took(seconds);
     log::info(cat("checkpoint at round ", worker_.adapters.round()));
-    worker_.journal.checkpointed();
+    tell();
     worker_.release(worker_.held());
     return seconds;
 }
 
 void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunState& state,
                              const std::string& root) {
-    activity::begin(activity::Task::checkpoint);
+    const activity::Inside writing(activity::Task::checkpoint);
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
                                state.round, root);
     files_now_ = &files;
@@ -185,7 +191,6 @@ void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunSt
         files.finish();  // its copies are given back before the next are made
     }
     files_now_ = nullptr;
-    activity::begin(activity::Task::checkpoint);
     files.complete(state);
     files.finish();
 }

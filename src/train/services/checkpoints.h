@@ -77,6 +77,7 @@ class CheckpointService : public Service {
     StateAtRound::Goal goal_at(std::int32_t round, AdapterId adapter) const;
     bool ends_are_decided() const;
     void end();
+    void tell() const;
 
     Worker& worker_;
     std::chrono::steady_clock::time_point last_;

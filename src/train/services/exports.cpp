@@ -46,7 +46,7 @@ void ExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
     // Who waits for DONE reads metrics then.
     const bool files_are_awaited = worker_.sweep.records_ends();
     if (files_are_awaited) worker_.journal.flush();
-    activity::begin(activity::Task::export_adapter, number(adapter));
+    const activity::Inside exporting(activity::Task::export_adapter, number(adapter));
     const std::int32_t steps = worker_.state(adapter).steps;
     BestService& bests = worker_.services->bests;
     if (bests.is_best(adapter, steps)) bests.keep({adapter, steps}, values);
@@ -56,7 +56,7 @@ void ExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
 }
 
 void ExportService::write(AdapterId adapter, const AdapterParts::ByRank& values) {
-    activity::begin(activity::Task::export_adapter, number(adapter));
+    const activity::Inside exporting(activity::Task::export_adapter, number(adapter));
     write_export(worker_.parts.job, worker_.parts.plan.model, worker_.state(adapter), adapter,
                  worker_.ranks.join(adapter, values));
     worker_.adapters[adapter].stream.enter(Phase::written);

@@ -62,6 +62,9 @@ TEST(PhaseTimes, TellsTheSumAndWhatTakesATenthOfASecond) {
     times.add("weights", 10.0);
     times.add("devices", 0.1);
     EXPECT_EQ(times.text(), "11.4 s: devices 1.4, weights 10.0");
+    EXPECT_DOUBLE_EQ(times.of("devices"), 1.36);
+    EXPECT_EQ(times.of("links"), 0.0);
+    EXPECT_DOUBLE_EQ(times.total(), 11.38);
 }
 
 TEST(PhaseTimes, TellsNothingButTheSumOfWhatIsShort) {

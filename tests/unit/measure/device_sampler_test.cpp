@@ -55,9 +55,17 @@ TEST_F(DeviceSamples, SayWhatIsKnown) {
     EXPECT_EQ(sample.gpu.slowed_by_power, true);
     EXPECT_EQ(sample.gpu.slowed_by_heat, false);
 
+    EXPECT_FALSE(both.joules()) << "between two samples alone";
+    both.take();
+    ASSERT_EQ(samples().size(), 2U);
+    const double between = samples()[1].time - samples()[0].time;  // each to a tenth
+    EXPECT_GT(both.joules(), 0.0);
+    EXPECT_LT(both.joules(), 612.3 * (between + 0.2));
+
     DeviceSampler host_alone = sampler({});
     host_alone.take();
-    ASSERT_EQ(samples().size(), 2U);
+    EXPECT_FALSE(host_alone.joules());
+    ASSERT_EQ(samples().size(), 3U);
     EXPECT_FALSE(samples().back().gpu.watts || samples().back().gpu.slowed_by_heat);
     EXPECT_EQ(get(file()).find("null"), std::string::npos);
 }

@@ -118,6 +118,51 @@ TEST_F(TraceRecorderTest, WithoutSpansCostsAreObserved) {
     EXPECT_EQ(recorder.observer().observations(), 2);  // the first window warms up
 }
 
+TEST_F(TraceRecorderTest, AllTimeIsAccountedForOnce) {
+    TraceRecorder recorder = this->recorder(false);
+    recorder.follow_activity();
+    perform_window(recorder);
+    perform_window(recorder);
+    {
+        const activity::Inside writing(activity::Task::checkpoint);
+        pause();
+    }
+    recorder.settle();
+    const PhaseAccount account = recorder.account();
+    const auto seconds = [&](RunPhase phase) {
+        return account.seconds[static_cast<std::size_t>(phase)];
+    };
+    EXPECT_GE(seconds(RunPhase::forward), 0.012);
+    EXPECT_GE(seconds(RunPhase::backward), 0.012);
+    EXPECT_GE(seconds(RunPhase::optimizer), 0.006);
+    EXPECT_GE(seconds(RunPhase::checkpoint), 0.003);
+    EXPECT_EQ(seconds(RunPhase::texts), 0.0);
+    EXPECT_DOUBLE_EQ(
+        recorder.computed_seconds(),
+        seconds(RunPhase::forward) + seconds(RunPhase::backward) + seconds(RunPhase::optimizer));
+    EXPECT_EQ(account.tokens, 48.0);
+    EXPECT_EQ(account.squares, 4 * 144.0);
+}
+
+TEST_F(TraceRecorderTest, KindsOfWorkAreWhatThePlansCostsSay) {
+    CostModel& costs = case_.plan.costs;
+    costs.layer_forward = {1.0, 0.0, 0.5, 0.0};
+    costs.layer_backward = {3.0, 0.0, 0.25, 0.0};
+    costs.head = {2.0, 0.0, 0.0, 0.0};
+    case_.plan.replicas[0].recompute = Recompute::layer;
+    TraceRecorder recorder = this->recorder(false);
+    start(recorder);
+    perform(recorder, action(ActionKind::forward, 0));
+    perform(recorder, action(ActionKind::backward, 0));
+    const double layers = case_.plan.replicas[0].stages[0].layer_count;
+    const PhaseAccount account = recorder.account();
+    EXPECT_DOUBLE_EQ(account.forward.attention, 72.0 * layers);
+    EXPECT_DOUBLE_EQ(account.forward.linears, layers);
+    EXPECT_DOUBLE_EQ(account.forward.head, 2.0);
+    EXPECT_DOUBLE_EQ(account.backward.attention, (36.0 + 72.0) * layers);
+    EXPECT_DOUBLE_EQ(account.backward.linears, (3.0 + 1.0) * layers);
+}
+
 class DeviceStream final : public CpuBackend {
   public:
     DeviceStream() : CpuBackend(1) {}

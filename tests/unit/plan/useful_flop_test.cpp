@@ -1,13 +1,14 @@
-#include "bench/bench_rates.h"
+#include "plan/cost/useful_flop.h"
 
 #include <gtest/gtest.h>
 
 #include "config/model_presets.h"
+#include "plan/cost/device.h"
 
 namespace loratrain {
 namespace {
 
-TEST(BenchRates, CountFourFlopPerWeightAndCausalAttention) {
+TEST(UsefulFlop, CountFourFlopPerWeightAndCausalAttention) {
     const ModelSpec model = *model_preset("llama-3.1-8b");
     const TokenFlop flop = token_flop(model, 1000);
     const double weights =
@@ -17,12 +18,15 @@ TEST(BenchRates, CountFourFlopPerWeightAndCausalAttention) {
     EXPECT_DOUBLE_EQ(flop.attention, 6.0 * 32.0 * 4096.0 * 1000.0);
 }
 
-TEST(BenchRates, KnowThePeakOfHopperBoardsAlone) {
+TEST(PeakFlopRate, IsTheMakersOfABoardThatIsKnown) {
     EXPECT_EQ(peak_flop_rate("NVIDIA H200", DType::bf16), 989e12);
     EXPECT_EQ(peak_flop_rate("NVIDIA H100 80GB HBM3", DType::bf16), 989e12);
     EXPECT_FALSE(peak_flop_rate("NVIDIA H100 PCIe", DType::bf16));
     EXPECT_FALSE(peak_flop_rate("NVIDIA H200 NVL", DType::bf16));
-    EXPECT_FALSE(peak_flop_rate("NVIDIA A100-SXM4-80GB", DType::bf16));
+    EXPECT_EQ(peak_flop_rate("NVIDIA A100-SXM4-80GB", DType::bf16), 312e12);
+    EXPECT_EQ(peak_flop_rate("NVIDIA L4", DType::bf16), 121e12);
+    EXPECT_FALSE(peak_flop_rate("NVIDIA H100 80GB HBM3 MIG 1g.10gb", DType::bf16));
+    EXPECT_FALSE(peak_flop_rate("NVIDIA A10G", DType::bf16));
     EXPECT_FALSE(peak_flop_rate("NVIDIA H200", DType::f32));
     EXPECT_FALSE(peak_flop_rate("", DType::f32));
 }
