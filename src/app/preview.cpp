@@ -23,6 +23,7 @@
 #include "report/run_record.h"
 #include "report/sweep_svg.h"
 #include "session/cluster.h"
+#include "session/run_directory.h"
 #include "session/run_preview.h"
 #include "train/job_warnings.h"
 
@@ -153,12 +154,20 @@ std::string costs_text(const PlannedPreview& preview) {
     return preview.costs_from.empty() ? source : cat(source, ", from ", preview.costs_from);
 }
 
+/// What runs have shown of such predictions: the one in run.dir, else others on such a device.
+std::string seen_text(const PlannedPreview& preview) {
+    std::vector<std::string> seen;
+    if (!preview.observed.empty()) seen.push_back("that run has observed " + preview.observed);
+    const std::string last = last_prediction(preview.job.run.dir);
+    if (!last.empty()) seen.push_back("the last run " + last.substr(0, last.find(';')));
+    if (seen.empty()) return seen_error_text(preview.plan(), preview.cluster);
+    return join(seen, "; ");
+}
+
 /// `cluster`: all ranks, also of workers.
 void print_answer(const PlannedPreview& preview, const JobInputs& inputs, const Cluster& cluster,
                   std::optional<JobChange> change) {
-    const std::string seen = preview.observed.empty()
-                                 ? seen_error_text(preview.plan(), preview.cluster)
-                                 : cat("that run has observed ", preview.observed);
+    const std::string seen = seen_text(preview);
     std::string text = describe(DryRunAnswer{cluster, preview.plan(), way_text(preview),
                                              preview.seconds(inputs.infos), std::move(change),
                                              costs_text(preview), seen});

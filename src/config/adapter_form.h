@@ -9,16 +9,17 @@
 
 namespace loratrain {
 
-/// A form of LoRA as the table of the tensors that it keeps for every linear it targets. All that
-/// stores an adapter follows the table: memory model, bank (adapter/adapter_layout.h), initial
-/// values, checkpoints, PEFT directories. Only what an operator computes is not in it: operators
-/// ask the bank for tensors by their role.
+/// A form of LoRA: the table of the tensors that it keeps for each linear that it targets. The
+/// memory model, the bank (adapter/adapter_layout.h), initial values, checkpoints and PEFT
+/// directories follow this table. What operators compute is not in it; they ask the bank for
+/// tensors by role.
 
-/// What a tensor is to the operators: y = W x + scale * B (A x); of DoRA that times m / |W + scale
-/// * B A| row by row (model/dora_linear.cpp). PiSSA and OLoRA take from W what they start with: y =
-/// W x + scale * (B A - B0 A0) x, where the base that adapters share stays as it is. Of VeRA y =
-/// W x + diag(scale_b) B diag(scale_d) A x, where A and B are corners of two random matrices that
-/// all of its linears share (io/adapters/vera_projections.h).
+/// The role of a tensor in what operators compute:
+///   LoRA          y = W x + scale B (A x)
+///   DoRA          the same times m / |W + scale B A|, row by row (model/dora_linear.cpp)
+///   PiSSA, OLoRA  y = W x + scale (B A - B0 A0) x; the shared base W is not changed
+///   VeRA          y = W x + diag(scale_b) B diag(scale_d) A x; A and B are corners of two random
+///                 matrices that all its linears share (io/adapters/vera_projections.h)
 enum class TensorRole : std::uint8_t {
     a,
     b,
@@ -29,11 +30,11 @@ enum class TensorRole : std::uint8_t {
     scale_b,  ///< [out]
 };
 
-/// Axes of tensors: the adapter's rank, the in- and out-features of the linear. Under tensor
-/// parallelism a lane has its part of the axis along which W is cut, and the others whole.
+/// Axes of tensors: the adapter's rank, and the linear's in- and out-features. With tensor
+/// parallelism a lane has a part of the axis along which W is cut, and the whole of the others.
 enum class Axis : std::uint8_t { rank, in, out };
 
-/// What a tensor begins with.
+/// The initial value of a tensor.
 enum class Initial : std::uint8_t {
     zeros,
     constant,  ///< FormTensor::value
@@ -50,40 +51,40 @@ struct FormTensor {
     std::vector<Axis> axes;  ///< row-major
     Initial initial = Initial::zeros;
     bool trained = true;         ///< has a gradient and moments; else it stays as it began
-    std::size_t rate_group = 0;  ///< of a trained one, in AdapterForm::rates
-    double value = 0.0;          ///< of Initial::constant
-    std::string name;            ///< behind the module's path the key of its random numbers
-    std::string peft_suffix;     ///< behind the module's path its name in files
+    std::size_t rate_group = 0;  ///< index into AdapterForm::rates, if trained
+    double value = 0.0;          ///< for Initial::constant
+    std::string name;            ///< after the module's path: the key of its random numbers
+    std::string peft_suffix;     ///< after the module's path: its name in files
 };
 
 struct AdapterForm {
     std::vector<FormTensor> tensors;
     std::vector<double> rates{1.0};  ///< per rate group, times the adapter's learning rate
     std::string peft_type = "LORA";
-    std::vector<std::string> peft_switches;  ///< of adapter_config.json, those that are true
-    /// Beside its tensors, which files have, it keeps |W + scale B A|² of the rows of W.
+    std::vector<std::string> peft_switches;  ///< keys that are true in adapter_config.json
+    /// The bank also keeps |W + scale B A|² of each row of W; files do not have it.
     bool keeps_norms = false;
-    /// Beside its tensors it keeps projections and, of one layer at a time, the factors that they
-    /// and its tensors make with their gradients (AdapterBank::projected).
+    /// The bank also keeps projections, and for one layer at a time the factors made of projections
+    /// and tensors, with their gradients (AdapterBank::projected).
     bool projects = false;
 };
 
 /// A [rank, in], uniform; B [out, rank], zeros; one rate (Hu et al., 2021; PEFT).
 AdapterForm lora_form();
 
-/// And m [out], the norms of the rows of W (Liu et al., 2024; PEFT).
+/// LoRA and m [out], initially the norms of the rows of W (Liu et al., 2024; PEFT).
 AdapterForm dora_form();
 
-/// A residual start: LoRA, and A0 and B0, with which A and B start as `initial` says, pissa (Meng
-/// et al., 2024) or olora (Büyükakyüz, 2024); frozen. Exported as LoRA of twice the rank
+/// LoRA with a residual start: A and B start as A0 and B0, which stay frozen. `initial`: pissa
+/// (Meng et al., 2024) or olora (Büyükakyüz, 2024). Exported as LoRA of twice the rank
 /// (io/adapters/exported_adapter.h).
 AdapterForm residual_start_form(Initial initial);
 bool has_residual_start(const AdapterForm& form);
 
-/// VeRA (Kopiczko et al., 2024; PEFT): scale_d [rank], all d_initial, and scale_b [out], zeros.
+/// VeRA (Kopiczko et al., 2024; PEFT): scale_d [rank], initially d_initial; scale_b [out], zeros.
 AdapterForm vera_form(double d_initial);
 
-/// A tensor of LoRA as it is on `linear`: on an embedding A starts as zeros and B as N(0, 1), under
+/// A tensor of LoRA for `linear`. On an embedding A starts as zeros and B as N(0, 1), and both have
 /// other names (PEFT).
 FormTensor on_linear(const FormTensor& tensor, Linear linear);
 

@@ -15,11 +15,11 @@ namespace loratrain {
 /// What reading an adapter needs to know of the rest of the job.
 struct AdapterContext {
     std::uint64_t seed;  ///< run.seed
-    /// Where `defaults` start from; null = at the documented values.
+    /// Values below `defaults`; null = the documented ones.
     const AdapterDefaults* defaults = nullptr;
-    /// Adapters whose names are taken.
+    /// Adapters of the run; their names are taken.
     std::span<const AdapterJob> others;
-    /// Gives adapters behind those of the list, which may be missing then.
+    /// Makes adapters of a sweep, after those of the list; the list may be missing then.
     const SweepSpace* space = nullptr;
 };
 
@@ -28,19 +28,21 @@ struct AdapterList {
     std::vector<AdapterJob> adapters;
 };
 
-/// Reads `defaults` and `adapters` of the top level: each adapter is the defaults overlaid with
-/// its own keys. Those of context.space come behind them.
+/// Reads `defaults` and `adapters` of the top level. An adapter is the defaults overlaid with its
+/// own keys. Adapters of context.space come last.
 AdapterList read_adapters(SectionReader& top, const AdapterContext& context);
 
-/// A name of ReadContext::datasets.
+/// dataset: a name of ReadContext::datasets.
 extern const OwnKey<AdapterJob> dataset_key;
 /// init_lora_weights
 extern const OwnKey<AdapterJob> start_key;
-/// A PEFT directory, or the word for the adapter's start, which is replaced at the end.
+/// ref_adapter: a PEFT directory, or init_from, which is replaced by the adapter's start at the
+/// end.
 extern const OwnKey<AdapterJob> reference_key;
-/// transformers has more names than there are optimizers here.
+/// optim: a word of optim_words; for other optimizers of transformers the problem says what to
+/// write.
 extern const OwnKey<AdapterJob> optim_key;
-/// num_train_epochs and max_steps: one of the two given here replaces whatever the defaults say.
+/// num_train_epochs and max_steps: an adapter's own key replaces either key of the defaults.
 extern const OwnKey<AdapterJob> length_key;
 
 }  // namespace loratrain

@@ -7,8 +7,8 @@
 
 namespace loratrain {
 
-/// A job in `run_dir` that trains these of its adapters alone, the best of a sweep say; on
-/// one pipeline where workers trained them.
+/// The job with only these of its adapters, for instance the best of a sweep, and with run.dir
+/// `run_dir`. Where workers trained them it leaves the deployment open.
 Job job_of_best(const Job& job, const std::vector<AdapterId>& best, const std::string& run_dir);
 
 }  // namespace loratrain

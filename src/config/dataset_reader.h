@@ -12,15 +12,15 @@ namespace loratrain {
 /// Reads `datasets` of the top level, at least one.
 std::vector<DatasetJob> read_datasets(SectionReader& top);
 
-/// The same of a file that adds to a job; there may be none, and the names of `others` are taken.
+/// Reads the `datasets` that a file adds to a job, if any; the names of `others` are taken.
 std::vector<DatasetJob> read_added_datasets(SectionReader& top, std::span<const DatasetJob> others);
 
-/// Gives `split` to those that have nothing to be evaluated on.
+/// Sets eval_split to `split` for datasets without data to evaluate on.
 void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets);
 
-/// path, one file or several, or files.
+/// path (one file or several) or files.
 extern const OwnKey<DatasetJob> train_files_key;
-/// eval_path, likewise.
+/// eval_path: one file or several.
 extern const OwnKey<DatasetJob> eval_files_key;
 
 }  // namespace loratrain

@@ -9,27 +9,28 @@
 
 namespace loratrain {
 
-/// What of a key of ModuleKeys says nothing of any module: "'q_prj' matches no target".
+/// A part of a key of ModuleKeys that matches nothing: "'q_prj' matches no target".
 struct DeadRule {
     const char* key;
     std::string what;
 };
 
-/// Those of an adapter, in a model whose layers, numbered below `layers`, have these linears: names
-/// of target_modules and exclude_modules that are no module's, layers_to_transform that there are
-/// not, layers_pattern that is not what their list is called, and patterns of ranks and alphas that
-/// match none of the adapter's targets.
+/// The dead rules of an adapter, in a model of `layers` layers with these linears:
+/// - names of target_modules and exclude_modules that no module has;
+/// - layers_to_transform that do not exist;
+/// - a layers_pattern that is not the name of the list of layers;
+/// - patterns of ranks and alphas that match none of the adapter's targets.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
                                  const std::vector<Linear>& linears);
-/// Those of an adapter of this model; none are looked for where a job targets experts. That a list
-/// names what experts have is right, too.
+/// The same for an adapter of this model. Names of an expert's linears count as matched; if the job
+/// targets experts nothing is looked for.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
-/// Patterns of ranks and alphas each of whose targets one before it matches, which counts:
-/// "'q_proj' comes behind patterns that match all targets".
+/// Patterns of ranks and alphas whose targets are all matched by earlier patterns, which take
+/// precedence: "'q_proj' comes behind patterns that match all targets".
 std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model);
 
-/// Names of modules that are no linears of layers; of layers those of the first one.
+/// Names of modules other than the linears of layers; for modules of layers those of layer 0.
 std::span<const char* const> other_modules();
 
 }  // namespace loratrain

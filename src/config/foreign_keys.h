@@ -7,22 +7,23 @@
 
 namespace loratrain {
 
-/// A key that PEFT, Hugging Face's trainers, axolotl, LLaMA-Factory or others have and jobs do not.
+/// A key of PEFT, Hugging Face's trainers, axolotl, LLaMA-Factory or others that jobs do not have.
 struct ForeignKey {
-    const char* keys;       ///< "a b c": one or several that mean the same
+    const char* keys;       ///< "a b c": names with the same meaning
     const char* harmless;   ///< values that ask for what is done anyway, "a b c"; "*" = every value
-    const char* answer;     ///< what they are here; may be "" where a key takes their place
-    const char* ours = "";  ///< that key; "" = none does
-    const char* section = "";  ///< its JobKey::section
+    const char* answer;     ///< what to do instead; may be "" if `ours` is not
+    const char* ours = "";  ///< the key of a job that means the same; "" = none
+    const char* section = "";  ///< JobKey::section of `ours`
 };
 
-/// nullptr = nobody's; the one that a key of `section` (JobKey) replaces goes first.
+/// nullptr = not known. If several rows have the key, the one for `section` (JobKey).
 const ForeignKey* foreign_key(const std::string& key, const std::string& section);
 
-/// The value asks for what is done anyway. A null, an empty list or mapping is "null".
+/// Whether the value asks for what is done anyway. Null, an empty list and an empty mapping are
+/// "null".
 bool is_harmless(const ForeignKey& foreign, const YamlNode& value);
 
-/// What to do instead; `section`: where the key was found (JobKey).
+/// The hint for a key that was found in `section` (JobKey): what to do instead.
 std::string answer_to(const ForeignKey& foreign, const std::string& section);
 
 /// Names that others have for a key, sorted.

@@ -10,7 +10,7 @@ namespace loratrain {
 /// What a file in the inbox of a running job adds to it.
 struct JobAdditions {
     std::vector<DatasetJob> datasets;
-    std::vector<AdapterJob> adapters;  ///< their DatasetId counts the job's datasets first
+    std::vector<AdapterJob> adapters;  ///< DatasetId: the job's datasets come first
 };
 
 /// Reads `adapters` (at least one; keys as in the job file, names that the job does not have),

@@ -7,8 +7,8 @@
 
 namespace loratrain {
 
-/// Numbers that a key accepts. Whole numbers without a `high` end at the largest int: what is
-/// multiplied by them is counted in 64 bits.
+/// The numbers that a key accepts. Without `high` whole numbers end at the largest int, so that
+/// products of them fit in 64 bits.
 struct Range {
     double low = 0.0;
     double high = std::numeric_limits<double>::infinity();
@@ -32,56 +32,56 @@ constexpr Range from_to_below(double low, double high) {
 }
 inline constexpr Range any_number = at_least(-std::numeric_limits<double>::infinity());
 
-/// Whether a run may go on with another value of a key.
+/// Whether a run may be resumed with another value of a key.
 enum class Resume : std::uint8_t {
     refused,
     allowed,
-    longer,        ///< with a larger one, where adapters that have ended can go on
-    same_backend,  ///< where one of both is auto and comes to the other
+    longer,        ///< with a larger value, if adapters that have ended can continue
+    same_backend,  ///< if one of the two values is auto and means the other
 };
 
-/// What a key is, beside its name, its field and its meaning (adapter_keys.h, job_sections.h).
+/// Properties of a key besides name, field and meaning (adapter_keys.h, job_sections.h).
 struct KeyInfo {
     Range range{};
-    /// How --keys writes the default; nullptr = the value of a job that does not say it.
+    /// The default as --keys prints it; nullptr = the field's initial value.
     const char* usual = nullptr;
-    const char* required = nullptr;  ///< what to do where it is missing; nullptr = it may be
-    bool written = true;             ///< to the resolved job, where it has a value
-    bool null_is_none = false;       ///< a null is as no key; of a section: of its keys
-    bool in_line = false;            ///< written as {a: 1}
-    bool whole = false;              ///< of a field that holds fractions too
+    const char* required = nullptr;  ///< hint of the message if it is missing; nullptr = optional
+    bool written = true;             ///< the resolved job has it, if it has a value
+    bool null_is_none = false;       ///< a null counts as absent; for a section: of its keys
+    bool in_line = false;            ///< the resolved job has it as {a: 1}
+    bool whole = false;              ///< only whole numbers, though the field holds fractions
     Resume resume = Resume::refused;
-    bool shared = true;              ///< of adapters: `defaults` may have it, and a sweep vary it
-    const char* in_names = nullptr;  ///< what stands for it in names of trials; nullptr = "key-"
-    /// The losses or schedules that have the key, in words for messages; nullptr = all.
+    bool shared = true;              ///< of adapters: `defaults` may have it, a sweep may vary it
+    const char* in_names = nullptr;  ///< its abbreviation in names of trials; nullptr = "key-"
+    /// The losses or schedules that have the key, as messages name them; nullptr = all.
     const char* of = nullptr;
-    /// The job's loss or schedule is among them, or the value has no effect. Else the key is not
-    /// written to the resolved job.
+    /// The job's loss or schedule has the key, or the value has no effect. If false the resolved
+    /// job does not have it.
     bool used = true;
-    /// Of values with keys of their own: the heading that these have (JobKey::section).
+    /// For a value with keys of its own: their heading (JobKey::section).
     const char* inside = nullptr;
 };
 
 class SectionReader;
 class KeyWriter;
 
-/// How a structured value is read over `T` and written; nullptr: with another key, or not at all.
-/// `Item`: what has keys of its own in it.
+/// How a structured value is read into a `T` and written; nullptr = another key does it, or
+/// nothing. `Item`: the part of it that has keys of its own.
 template <class T, class Item = void>
 struct OwnKey {
     void (*read)(SectionReader& section, T& object) = nullptr;
     void (*write)(KeyWriter& out, const T& object) = nullptr;
 };
 
-/// A word, or {key: N}, which is `numbered` with a number.
+/// A word, or {key: N}: the word `numbered` with a number.
 template <class E, class Int>
 struct WordOrNumber {
     E& word;
     E numbered;
-    Int& number;  ///< an int, or an optional one: the word `numbered` goes without, too
+    Int& number;  ///< an int; if optional, the word `numbered` may stand alone
     const char* key;
     const char* help;
-    const char* hint;  ///< where the number is missing
+    const char* hint;  ///< of the message if the number is missing
 
     bool has_number() const {
         if (word != numbered) return false;

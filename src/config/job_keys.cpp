@@ -170,9 +170,12 @@ std::vector<JobKey> find_job_keys(const std::string& part) {
     std::vector<std::string> known;
     for (const JobKey& row : job_keys()) {
         std::vector<std::string> names = names_elsewhere(row.section, row.key);
-        names.insert(names.begin(), {row.key, full_name(row)});
-        const bool meant = std::ranges::any_of(
-            names, [&](const std::string& name) { return is_meant(name, lower(part)); });
+        names.insert(names.begin(), row.key);
+        if (part.find('.') != std::string::npos) names.push_back(full_name(row));
+        const bool meant =
+            part == row.section || std::ranges::any_of(names, [&](const std::string& name) {
+                return is_meant(name, lower(part));
+            });
         if (meant) found.push_back(row);
         known.insert(known.end(), names.begin(), names.end());
     }

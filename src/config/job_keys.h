@@ -11,31 +11,31 @@ namespace loratrain {
 inline constexpr const char* adapter_section = "adapters, defaults";
 inline constexpr const char* dataset_section = "datasets.NAME";
 
-/// A key of the job file, as its visitors have it (job_sections.h, adapter_keys.h).
+/// A key of the job file (job_sections.h, adapter_keys.h).
 struct JobKey {
     std::string section;  ///< "" = the top level, "model", dataset_section, "eval.generate", ...
     std::string key;
     std::string default_value;  ///< in words; "" of sections
     std::string meaning;        ///< Markdown
-    Resume resume;              ///< of a section: of all its keys
+    Resume resume;              ///< for a section: of all its keys
     bool whole;                 ///< values are whole numbers
-    bool varies;                ///< of adapters: in a sweep
-    std::string in_names;       ///< of adapters: what stands for it in names of trials
+    bool varies;                ///< for adapters: a sweep may vary it
+    std::string in_names;       ///< for adapters: its abbreviation in names of trials
 };
 
-/// Those of a section in the order of the resolved job, and behind them those of sections in it.
+/// All keys. Those of a section come in the order of the resolved job, then its inner sections.
 const std::vector<JobKey>& job_keys();
 
 /// nullptr = there is none.
 const JobKey* find_job_key(const std::string& section, const std::string& key);
-/// Where a key stands, for messages: "datasets.NAME.path", "r of an adapter or of defaults".
+/// The place of a key for messages: "datasets.NAME.path", "r of an adapter or of defaults".
 std::string key_place(const std::string& section, const std::string& key);
 /// Sections that have a key of this name.
 std::vector<std::string> sections_with(const std::string& key);
 
-/// Keys with `part` in their name, in "section.name" or in a name elsewhere (foreign_keys.h), in
-/// any case; with one of *?[ it is a glob for the whole of one of these. "" = all. InputError where
-/// none is found.
+/// Keys with `part` in their name or in a name elsewhere (foreign_keys.h), in any case; with a dot
+/// in it also in "section.name". With one of *?[ it is a glob for a whole name. The name of a
+/// section finds all its keys, "" finds all. InputError if none is found.
 std::vector<JobKey> find_job_keys(const std::string& part);
 
 /// For a terminal of 80 columns: name, default, meaning, and names elsewhere.

@@ -7,10 +7,9 @@
 
 namespace loratrain {
 
-/// Writes the overrides into the tree of the job file, in their order; their values carry the
-/// place "--set key". Setting one of max_steps and num_train_epochs removes the other where it
-/// comes from the file. Unknown keys are left to the reader; an unknown dataset or adapter is
-/// logged here.
+/// Writes the overrides into the tree of the job file, in their order. Their values have the place
+/// "--set key". Setting max_steps removes num_train_epochs of the file, and the other way round.
+/// An unknown dataset or adapter is logged here; unknown keys are left to the reader.
 void apply_overrides(YamlNode& root, const std::vector<Override>& overrides, ProblemLog& log);
 
 }  // namespace loratrain

@@ -21,35 +21,35 @@ struct Override {
 /// other file.
 Job read_job(const std::string& path, const std::vector<Override>& overrides);
 
-/// run.peer_timeout of it, as what the program does before anything that waits; the usual one where
-/// the job has none that can be read.
+/// run.peer_timeout of a job file, for the watch that begins before ranks wait for each other; the
+/// default if the file has none that can be read.
 int read_peer_timeout(const std::string& path, const std::vector<Override>& overrides);
 
 /// The effective job as YAML with every key written out and `defaults` merged into each adapter;
 /// read_job reads it back to the same Job. Written to <run.dir>/resolved.yaml.
 std::string to_yaml(const Job& job);
 
-/// The keys that to_yaml writes of an adapter, each value in one line.
+/// The keys of an adapter as to_yaml writes them, each value in one line.
 using KeyValues = std::map<std::string, std::string>;
 inline constexpr const char* empty_value = "''";
-/// Those of all adapters.
+/// The same for all adapters.
 std::vector<KeyValues> adapter_values(const Job& job);
 
-/// What differs between two resolved jobs, as "key: old -> new" lines; `harmless` keys are those
-/// that may change between a checkpoint and its continuation (logging, checkpoint, eval cadence,
+/// The differences of two resolved jobs, as lines "key: old -> new". `harmless`: of keys that may
+/// change between a checkpoint and its continuation (logging, checkpoint, eval cadence,
 /// parallel layout, schedule, priorities, more epochs or steps but of trials, run.dir, the name of
 /// the base model, what ends a sweep and is kept of it, adapters and datasets added at the end).
 struct JobDifference {
     std::vector<std::string> harmful;
     std::vector<std::string> harmless;
 };
-/// What run.backend: auto came to before and comes to now: "cpu", "cuda"; "" = not known.
+/// The backend of the run before and now, as auto was resolved: "cpu", "cuda"; "" = not known.
 struct BackendsOfAuto {
     std::string before;
     std::string now;
 };
 /// `before`, `now`: texts made by to_yaml; `path`: the file that holds `before`. run.backend may
-/// change where one of both is auto and comes to the other. InputError when it is damaged.
+/// change if one of the two is auto and means the other. InputError if `before` is damaged.
 JobDifference compare_jobs(const std::string& before, const std::string& now,
                            const std::string& path, const BackendsOfAuto& backends = {});
 

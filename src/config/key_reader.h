@@ -9,14 +9,14 @@
 
 namespace loratrain {
 
-/// 3.0, not 3.5, and no more than an int holds.
+/// The value as an int: accepts 3.0, not 3.5, and nothing larger than an int.
 bool is_whole(double value);
 
-/// Visits keys and reads each that the section has into its field; what cannot be used is logged.
+/// Visits keys and reads those that the section has into their fields; logs unusable values.
 class KeyReader {
   public:
-    /// `shared`: of `defaults`, without the keys that adapters do not share. `null_is_none`: as
-    /// KeyInfo's, of every key.
+    /// `shared`: reads `defaults`, without keys that adapters do not share. `null_is_none`: as in
+    /// KeyInfo, for every key.
     explicit KeyReader(SectionReader& section, bool shared = false, bool null_is_none = false)
         : section_(section), shared_(shared), null_is_none_(null_is_none) {}
 
@@ -70,7 +70,7 @@ class KeyReader {
     }
 
   private:
-    /// There may be something to read.
+    /// Whether the section may have the key.
     bool begin(const char* name, const KeyInfo& info);
 
     SectionReader& section_;

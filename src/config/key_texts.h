@@ -24,7 +24,7 @@ std::string value_text(Int value) {
     if constexpr (std::same_as<Int, bool>) return value ? "true" : "false";
     return std::to_string(value);
 }
-/// None = auto.
+/// auto if there is no value.
 template <std::integral Int>
 std::string value_text(const std::optional<Int>& value) {
     return value ? value_text(*value) : auto_word;
@@ -36,12 +36,12 @@ struct SeenKey {
     const char* name;
     const char* help;
     const KeyInfo& info;
-    std::optional<std::string> text;  ///< as the job file has it; none: not given, or no one text
-    bool whole = false;               ///< its values are whole numbers
+    std::optional<std::string> text;  ///< as in the job file; none = not given, or not one text
+    bool whole = false;               ///< values are whole numbers
 };
 
-/// Visits keys and sees every value as a text. Visitors of structured values hide `own` and
-/// `section`.
+/// Visits keys with every value as a text. A visitor that looks into structured values hides `own`
+/// and `section`.
 class KeyTexts {
   public:
     virtual ~KeyTexts() = default;
@@ -72,7 +72,7 @@ class KeyTexts {
                  const KeyInfo& info = {}) {
         mention(name, help, info);
     }
-    /// Of what is read elsewhere.
+    /// A key that another function reads.
     void mention(const char* name, const char* help, const KeyInfo& info = {}) {
         see({name, help, info, std::nullopt, info.whole});
     }

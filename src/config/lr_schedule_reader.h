@@ -8,10 +8,10 @@ namespace loratrain {
 
 /// lr_scheduler_type
 extern const OwnKey<AdapterJob> lr_schedule_key;
-/// warmup_steps, and warmup_ratio where that is given.
+/// warmup_steps, or warmup_ratio if that is given.
 extern const OwnKey<AdapterJob> warmup_key;
 
-/// What the keys of an adapter and of its defaults must be together.
+/// Checks the combination of an adapter's keys and its defaults.
 void check_lr_schedule(SectionReader& section, const AdapterJob& job);
 
 }  // namespace loratrain

@@ -7,11 +7,11 @@
 
 namespace loratrain {
 
-/// What the engine cannot do yet with what a model has: one table, in config/model_limits.cpp, that
-/// all refusals of that sort take their words from. What numbers of a job or of a model do not
-/// allow is not in it (plan/tensor_shard.h, plan/deploy/check_precision.h).
+/// What the engine cannot do yet with traits of a model: one table, in config/model_limits.cpp,
+/// which gives every such refusal its words. Refusals because of sizes are elsewhere
+/// (plan/tensor_shard.h, plan/deploy/check_precision.h).
 
-/// What may be wanted of a model.
+/// What a job may ask of a model.
 enum class Ability : std::uint8_t {
     training,   ///< anything
     lanes,      ///< to be shared by tensor lanes
@@ -33,7 +33,7 @@ struct ModelLimit {
     const char* hint = "";                  ///< what to do about it; "": the caller knows better
 };
 
-/// The first that keeps the model from it; null: none does.
+/// The first limit of the table that refuses this; null = none.
 const ModelLimit* limit_of(const ModelSpec& model, Ability ability);
 inline bool can(const ModelSpec& model, Ability ability) {
     return limit_of(model, ability) == nullptr;

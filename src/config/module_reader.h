@@ -6,14 +6,14 @@
 
 namespace loratrain {
 
-/// target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
-/// alpha_pattern, over what the adapter has of them. A null gives what is meant without the key.
+/// Reads target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
+/// alpha_pattern over what the adapter has already. A null means the default.
 extern const OwnKey<AdapterJob> modules_key;
 
-/// What the keys of an adapter and of its defaults must be together.
+/// Checks the combination of an adapter's keys and its defaults.
 void check_modules(SectionReader& section, const AdapterJob& job);
 
-/// What LoRA on lm_head and embed_tokens does not go with; `job` with its form.
+/// Logs what LoRA on lm_head and embed_tokens cannot be combined with. `job`: with its form.
 void check_outer(SectionReader& section, const AdapterJob& job);
 
 }  // namespace loratrain

@@ -5,13 +5,13 @@
 
 namespace loratrain {
 
-/// A regular expression for whole names, without backtracking, whose time may double with every
-/// letter. std::regex_error where it is none.
+/// A regular expression for whole names. It does not backtrack, which could double its time with
+/// every letter. Throws std::regex_error if the text is not one.
 std::regex name_regex(const std::string& pattern);
-/// For names or their ends behind a dot, as PEFT's get_pattern_key.
+/// The same for names or their ends after a dot, as PEFT's get_pattern_key.
 std::regex name_end_regex(const std::string& pattern);
 
-/// Of the layers' list without its number, which layers_pattern is for.
+/// The same for the name of the list of layers without its number (layers_pattern).
 inline constexpr const char* layer_list = "model.layers";
 
 }  // namespace loratrain

@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-/// Where something was written: a line of a file or an option of the command line.
+/// Where a value was written: a line of a file, or an option of the command line.
 struct Place {
     std::string text;  ///< "tune.yaml:12" or "--set run.dir"
     int line = 0;      ///< counted from 1; 0 on the command line
@@ -19,14 +19,14 @@ struct Place {
 /// "did you mean 'x'?", or "one of: a, b, c" when none is near.
 std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
 
-/// Problems with their places. They are thrown in the order of the lines, those of the command
-/// line last, whatever the order in which they were found.
+/// Problems with their places. They are thrown in the order of the lines, and those of the command
+/// line last.
 class ProblemLog {
   public:
-    /// A key that begins `what` is left out where the option names it. The same of the same place
-    /// is taken once: trials of a sweep share the places of their values.
+    /// Drops a key at the start of `what` if the option names it already. A problem that is equal
+    /// at the same place is added once: trials of a sweep share the places of their values.
     void add(const Place& place, std::string what, std::string hint);
-    /// hint_among(); once many words have been compared with long lists, only the list.
+    /// As hint_among(), but only the list after many words were compared with long lists.
     std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
     /// Throws InputError when there is at least one problem.
     void throw_if_any() const;

@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-/// {min, max, scale} of a space.
+/// A range of a sweep's space: {min, max, scale}.
 struct SweepRange {
     double min = 0.0;
     double max = 0.0;
@@ -19,7 +19,7 @@ struct SweepRange {
 
 inline constexpr std::array<Word<bool>, 2> range_scale_words{{{"linear", false}, {"log", true}}};
 
-/// What varies on its own in a sweep: a key, or what goes `together`.
+/// One independent variable of a sweep: a key, or keys that vary `together`.
 struct SweepAxis {
     std::string key;
     std::vector<YamlNode> choices;  ///< each a mapping of adapter keys; empty with a range
@@ -27,19 +27,18 @@ struct SweepAxis {
     Place place;
 };
 
-/// The axes of `sweep.space`; none, and problems, where a list is empty or holds a value twice, a
-/// range is upside down or has no logarithm, or ranges are not allowed here.
+/// The axes of `sweep.space`. None, and problems, if a list is empty or has a value twice, a range
+/// has min >= max or no logarithm, or ranges are not allowed.
 std::optional<std::vector<SweepAxis>> read_axes(const YamlNode& space, bool ranges_allowed,
                                                 ProblemLog& log);
 
-/// The mapping of the axis's key to the value of its range at `share` of [0, 1), in at most four
-/// digits.
+/// {key: value}: the value of the axis's range at `share` of [0, 1), with at most four digits.
 YamlNode drawn_value(const SweepAxis& axis, double share);
 
-/// The same mapping with values of {times_r: x} marked for resolve_multiple.
+/// A mapping of a trial with values of {times_r: x} marked for resolve_multiple.
 YamlNode multiples_of_map(const YamlNode& map, ProblemLog& log);
 
-/// Replaces a value that is marked as a multiple of r, given its text.
+/// Replaces a value that is marked as a multiple of r; `r`: the text of r.
 void resolve_multiple(YamlNode& value, const std::string& r, ProblemLog& log);
 
 /// "r8", "lr2e-05", "qv": a key and its value in a trial's name.

@@ -7,7 +7,7 @@
 
 namespace loratrain {
 
-/// {"q_proj", "v_proj"}; none: a regular expression, or all-linear.
+/// The list of targets, {"q_proj", "v_proj"}; empty = a regular expression, or all-linear.
 std::vector<std::string> listed_targets(const AdapterJob& adapter);
 /// "q_proj v_proj", or "all-linear".
 std::string targets_text(const AdapterJob& adapter);

@@ -235,4 +235,23 @@ std::vector<Library> all_libraries() {
     return libraries;
 }
 
+void RunDirectory::write_prediction(const std::string& text) const {
+    const std::string path = dir_ + "/provenance.json";
+    OrderedJson json = parse_ordered_json(read_text(path));
+    json["starts"].back()["prediction"] = text;
+    write_text_atomic(path, dump_json(json, 2) + "\n");
+}
+
+std::string last_prediction(const std::string& dir) {
+    const std::string path = dir + "/provenance.json";
+    std::string found;
+    if (!std::filesystem::exists(path)) return found;
+    const auto read = [&] {
+        const OrderedJson json = parse_ordered_json(read_text(path));
+        for (const OrderedJson& start : json.at("starts")) found = start.value("prediction", found);
+    };
+    warn_at_failure(read, path + " is not read for predictions: ");
+    return found;
+}
+
 }  // namespace loratrain

@@ -45,6 +45,8 @@ class RunDirectory {
     void write_account(const RunAccount& account) const;
     /// The same at the end, and how the start ended; returns the accounts of all starts.
     std::vector<RunAccount> write_end(const std::string& reason, const RunAccount& account) const;
+    /// Adds predicted and measured time of training to provenance.json (MakespanCheck::text()).
+    void write_prediction(const std::string& text) const;
 
   private:
     void report_what_happened_before() const;
@@ -54,5 +56,8 @@ class RunDirectory {
     std::optional<FileLock> lock_;
     std::optional<FoundCheckpoint> found_;
 };
+
+/// What the newest start in `dir` that has it wrote with write_prediction(); "" = none did.
+std::string last_prediction(const std::string& dir);
 
 }  // namespace loratrain

@@ -247,7 +247,10 @@ void Session::write_end(const std::string& reason) {
                record_memory(world(), job_.run.dir, *backend_, other_memory(), memory_before_));
     const std::string makespan =
         dispatcher_ ? dispatcher_->makespan_text() : trainer_->makespan_text();
-    if (!makespan.empty()) log::info("training " + makespan);
+    if (!makespan.empty()) {
+        log::info("training " + makespan);
+        if (directory_) warn_at_failure([&] { directory_->write_prediction(makespan); });
+    }
     const std::string uses = longest_first_uses(mpi_, backend_->first_uses());
     if (!uses.empty()) log::info(uses);
     refine_costs(mpi_, job_, plan_, run_->recorder(), costs_);

@@ -140,7 +140,7 @@ class DryRun(JobTest):
         starts = [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
         self.assertEqual(starts[:2] + starts[-2:-1], ["fits", "time", "certainty"])
         self.assertRegex(text, r"\Afits +yes, on 4 x h200 as one pipeline: fullest rank [\d.]+ of 13\d\.\d GiB\n")
-        self.assertRegex(text, r"\ntime +.* of training, [\d.]+ GPU-hours, about [\d.]+ kWh \(700 W a\s+GPU\)\n")
+        self.assertRegex(text, r"\ntime +.* training, [\d.]+ GPU-hours, about [\d.]+ kWh \(700 W a GPU\)\n")
         self.assertRegex(text, r"\ncertainty +costs built in for h200; whole runs were within 6%")
         self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 80)
 

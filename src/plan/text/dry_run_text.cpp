@@ -74,7 +74,7 @@ std::string time_text(const DryRunAnswer& answer) {
         watts > 0.0 ? cat("about ", three_digits(rank_hours * watts / watts_of_kilowatt), " kWh (",
                           watts, " W a GPU)")
                     : "energy not known";
-    return cat(human_duration(answer.seconds), " of training, ", three_digits(rank_hours),
+    return cat(human_duration(answer.seconds), " training, ", three_digits(rank_hours),
                gpus ? " GPU-hours, " : " rank-hours, ", energy);
 }
 

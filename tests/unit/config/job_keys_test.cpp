@@ -175,6 +175,8 @@ TEST_F(JobKeys, AreFoundByPartsOfTheirNames) {
     EXPECT_EQ(names("warmup_*"),
               (std::vector<std::string>{"warmup_steps", "warmup_ratio", "warmup_type"}));
     EXPECT_EQ(names("checkpoint.k*"), std::vector<std::string>{"keep"});
+    EXPECT_EQ(names("logging").size(), 5U) << "the section and its keys";
+    EXPECT_EQ(names("scheduler_kwargs"), std::vector<std::string>{"lr_scheduler_kwargs"});
     try {
         find_job_keys("lora_alhpa");
         FAIL();

@@ -35,7 +35,7 @@ TEST(DryRunText, AnswersInFourLines) {
     const std::string text = Asked().text();
     for (const char* line :
          {"fits        yes, on 4 x h100 as [{tp: 2, pp: 2}]: fullest rank 70.0 of 77.0 GiB\n",
-          "\ntime        1 h 0 min of training, 4.00 GPU-hours, about 2.80 kWh (700 W a GPU)\n",
+          "\ntime        1 h 0 min training, 4.00 GPU-hours, about 2.80 kWh (700 W a GPU)\n",
           "\nchange      nothing to change in the job file\n",
           "\ncertainty   costs built in for h100; whole runs were within 4%\n"}) {
         EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
