@@ -21,7 +21,7 @@ void keys(V& v, LrSchedulerKwargs& kwargs) {
     v.key("num_cycles", kwargs.num_cycles,
           "number of waves of a cosine, also in the decay of warmup_stable_decay; number of "
           "restarts of cosine_with_restarts",
-          {.usual = "0.5; 1 of restarts",
+          {.usual = "0.5; 1 for restarts",
            .of = "cosine, cosine_with_restarts, cosine_with_min_lr, warmup_stable_decay"});
     v.key("min_lr", kwargs.min_lr, "last learning rate of cosine_with_min_lr",
           {.usual = "none", .of = "cosine_with_min_lr"});
@@ -35,8 +35,9 @@ void keys(V& v, LrSchedulerKwargs& kwargs) {
            .usual = "the warm-up's, or 10000",
            .whole = true,
            .of = "inverse_sqrt"});
-    v.key("num_decay_steps", kwargs.num_decay_steps, "steps of the decay of warmup_stable_decay",
-          {.usual = "required there", .whole = true, .of = "warmup_stable_decay"});
+    v.key(
+        "num_decay_steps", kwargs.num_decay_steps, "steps of the decay of warmup_stable_decay",
+        {.usual = "required for warmup_stable_decay", .whole = true, .of = "warmup_stable_decay"});
     v.key("num_stable_steps", kwargs.num_stable_steps,
           "steps at the full rate of warmup_stable_decay",
           {.usual = "what is left", .whole = true, .of = "warmup_stable_decay"});
@@ -109,14 +110,15 @@ void form_keys(V& v, AdapterJob& job) {
     v.key("r", job.r, "rank of A and B", {.range = from_to(1, most_rank), .in_names = "r"});
     v.key("lora_alpha", job.lora_alpha, "the adapter is scaled by lora_alpha / r",
           {.range = above(0.0), .written = !vera, .in_names = "a"});
-    v.key("peft_type", job.peft_type, peft_type_words,
-          "`lora`, or `vera`: trains vectors that scale shared random factors; takes no lora_alpha",
-          {.written = vera, .null_is_none = true});
-    v.key("d_initial", job.d_initial, "initial value of the vectors between the factors of `vera`",
+    v.key(
+        "peft_type", job.peft_type, peft_type_words,
+        "`lora`, or `vera`: trains vectors that scale shared random matrices; takes no lora_alpha",
+        {.written = vera, .null_is_none = true});
+    v.key("d_initial", job.d_initial, "initial value of the vectors between the matrices of `vera`",
           {.range = above(0.0), .written = vera});
     v.key("projection_prng_key", job.projection_prng_key,
-          "seed of the factors of `vera`, as in PEFT", {.written = vera});
-    v.key("save_projection", job.save_projection, "exports of `vera` contain the factors",
+          "seed of the matrices of `vera`, as in PEFT", {.written = vera});
+    v.key("save_projection", job.save_projection, "exports of `vera` contain the matrices",
           {.written = vera});
     v.key("lora_dropout", job.lora_dropout, "dropout rate of the inputs of A",
           {.range = from_to_below(0.0, 1.0), .in_names = "do"});
@@ -168,7 +170,8 @@ void optimizer_keys(V& v, AdapterJob& job) {
         "`cosine_with_min_lr`, `polynomial`, `inverse_sqrt`, `warmup_stable_decay`",
         {.usual = "cosine", .in_names = ""});
     v.section("lr_scheduler_kwargs", job.lr_scheduler_kwargs,
-              "further settings of the schedule, as in `{num_cycles: 2}`: see below",
+              "further settings of the schedule, as in `{num_cycles: 2}`: those of the section "
+              "lr_scheduler_kwargs",
               {.usual = "none",
                .written = job.lr_scheduler_kwargs != LrSchedulerKwargs{},
                .null_is_none = true,
@@ -206,7 +209,8 @@ void keys(V& v, AdapterJob& job) {
           {.written = job.neftune_noise_alpha != 0.0});
     optimizer_keys(v, job);
     v.key("global_batch_size", job.global_batch_size,
-          "samples of one optimizer step, whatever the ranks and microbatches",
+          "samples of one optimizer step, whatever the ranks and microbatches: elsewhere the "
+          "product of batch size per device, accumulation steps and devices",
           {.range = at_least(1), .in_names = "b"});
     v.own("num_train_epochs", job, length_key, "epochs; fractions such as 0.5 are possible",
           {.usual = "1", .resume = Resume::longer, .in_names = "ep"});

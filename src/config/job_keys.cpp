@@ -202,7 +202,7 @@ std::string keys_text(const std::vector<JobKey>& rows) {
 
 std::string keys_markdown(const std::vector<JobKey>& rows) {
     std::ostringstream out;
-    out << "| key | default | meaning | names in PEFT, Hugging Face, axolotl, ... |\n"
+    out << "| key | default | meaning | keys elsewhere that point here |\n"
            "|---|---|---|---|\n";
     std::string section;
     for (const JobKey& row : rows) {

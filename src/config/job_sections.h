@@ -24,10 +24,9 @@ void keys(V& v, ModelJob& model) {
         "random weights of this preset instead, to measure speed; `-nf4`, `-int8` or `-fp8` after "
         "the name quantises them",
         {.usual = "none", .written = !model.synthetic.empty()});
-    v.key(
-        "precision", model.precision, precision_words,
-        "`fp32`; `bf16`; `auto`: bf16 on GPUs, fp32 on CPUs; `fp8`: linears of layers in 8 bits, a "
-        "faster approximation, on Hopper GPUs and later");
+    v.key("precision", model.precision, precision_words,
+          "`fp32`; `bf16`; `auto`: bf16 on GPUs, fp32 on CPUs; `fp8`: linear layers in 8 bits, a "
+          "faster approximation, on Hopper GPUs and later");
     v.key(
         "residency",
         WordOrNumber{residency.kind, Residency::Kind::some, residency.layers, "resident_layers",
@@ -114,10 +113,10 @@ void keys(V& v, ParallelJob& parallel) {
         "`{layers: N}`: at most N of each rank; `auto`: the fastest number, on GPUs with a known "
         "link",
         {.inside = "parallel.offload"});
-    v.key(
-        "dispatch", parallel.dispatch, dispatch_words,
-        "how samples are dealt to replicas: `balanced`: all end together; `length`: each sample to "
-        "the kind of replica with the fewest GPU-seconds for it; `uniform`: equal numbers");
+    v.key("dispatch", parallel.dispatch, dispatch_words,
+          "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
+          "sample to the kind of replica with the fewest GPU-seconds for it; `uniform`: equal "
+          "numbers");
     v.key(
         "assignment", parallel.assignment, assignment_words,
         "where an adapter trains: `joint`: on all ranks; `each`: on one worker, a group of ranks "
@@ -217,10 +216,11 @@ void keys(V& v, GenerateJob& generate) {
     v.key("samples", generate.samples,
           "number of evaluation prompts, from the first on, that are answered",
           {.range = at_least(1), .required = "as in generate: {samples: 64, max_new_tokens: 256}"});
-    v.key("max_new_tokens", generate.max_new_tokens, "most tokens of a text",
+    v.key("max_new_tokens", generate.max_new_tokens, "most tokens of a generation",
           {.range = from_to(1, most_new_tokens)});
     v.own("stop_tokens", generate, stop_tokens_key,
-          "token ids that end a text, in addition to the base's `eos_token_id`, as in `[2, 32000]`",
+          "token ids that end a generation, in addition to the base's `eos_token_id`, as in `[2, "
+          "32000]`",
           {.usual = "none"});
 }
 
@@ -237,7 +237,8 @@ void keys(V& v, EvalJob& eval) {
           "`eval_split` for datasets that have neither `eval_split` nor `eval_path`",
           {.usual = "none"});
     v.section("generate", eval.generate,
-              "texts that adapters write when they end, as in `{samples: 64}`: see below",
+              "generations of each adapter when it ends, as in `{samples: 64}`: the section "
+              "eval.generate",
               {.usual = "none", .written = eval.generate.wanted(), .inside = "eval.generate"});
 }
 
@@ -289,11 +290,11 @@ void keys(V& v, SweepSpace& space) {
         "keys of an adapter with lists of values, as in `{r: [8, 16]}`, ranges `{min: 1.0e-5, max: "
         "1.0e-3, scale: log}` or `{times_r: [1, 2]}`; `together`: a list of mappings whose keys "
         "vary together",
-        {.usual = "required, but with list", .inside = "sweep.space.KEY"});
+        {.usual = "required, except with method: list", .inside = "sweep.space.KEY"});
     v.mention("configurations",
               "for random: number of trials; for list: the trials, as in `[{r: 8}, {r: 16}]`",
               {.usual = "none"});
-    v.key("name", space.name, "begin of the names of trials", {.usual = "none"});
+    v.key("name", space.name, "prefix of the names of trials", {.usual = "none"});
     v.key("seed", space.seed, "seed of random draws", {.usual = "`run.seed`"});
     v.own("shard", space, shard_key,
           "part of the trials for one job of an array: `0/4` is the first of four",
