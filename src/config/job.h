@@ -106,16 +106,17 @@ struct Residency {
 };
 
 struct ModelJob {
-    std::string weights;  ///< HDF5 file of the base model; "" with `synthetic`
-    std::string
-        synthetic;  ///< random weights of this shape instead (model_presets.h), to benchmark
+    std::string weights{};    ///< HDF5 file of the base model; "" where there are random weights
+    std::string synthetic{};  ///< random weights of this preset (model_presets.h), to benchmark
+    std::string config{};     ///< random weights of this config.json's shape, for a dry run
     Precision precision = Precision::automatic;
     Residency residency = {};
     /// Written into exported adapter_config.json: the Hugging Face folder or hub name; "" = what
     /// import-hf recorded in `weights` (name_base_model() of session/job_inputs.h), or `synthetic`.
-    std::string base_model_name_or_path;
+    std::string base_model_name_or_path{};
     /// No key: how that model was quantised ("nf4 of bf16"), for exports; "" = it was not.
-    std::string base_quantization;
+    std::string base_quantization{};
+    bool has_random_weights() const { return !synthetic.empty() || !config.empty(); }
 };
 
 struct RunJob {

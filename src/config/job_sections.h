@@ -18,12 +18,15 @@ template <class V>
 void keys(V& v, ModelJob& model) {
     Residency& residency = model.residency;
     v.path("weights", model.weights, "HDF5 file made by `loratrain import-hf`",
-           {.usual = "required", .written = model.synthetic.empty()});
+           {.usual = "required", .written = !model.has_random_weights()});
     v.key(
         "synthetic", model.synthetic,
         "random weights of this preset instead, to measure speed; `-nf4`, `-int8` or `-fp8` after "
         "the name quantises them",
         {.usual = "none", .written = !model.synthetic.empty()});
+    v.path("config", model.config,
+           "config.json of Hugging Face, or its folder, instead; for `--dry-run` alone",
+           {.usual = "none", .written = !model.config.empty()});
     v.key("precision", model.precision, precision_words,
           "`fp32`; `bf16`; `auto`: bf16 on GPUs, fp32 on CPUs; `fp8`: linear layers in 8 bits, a "
           "faster approximation, on Hopper GPUs and later");

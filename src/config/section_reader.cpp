@@ -79,16 +79,21 @@ void write_stop_tokens(KeyWriter& out, const GenerateJob& generate) {
 }
 
 void check(SectionReader& section, const ModelJob& model) {
-    const YamlNode* node = section.find("synthetic");
-    if (node == nullptr) {
+    std::vector<std::string> given;
+    for (const char* key : {"weights", "synthetic", "config"}) {
+        if (section.has(key)) given.emplace_back(key);
+    }
+    if (given.empty()) {
         section.require("weights", "give the HDF5 file made by: loratrain import-hf HF_DIR OUT.h5");
         return;
     }
     ProblemLog& log = section.context().log;
-    if (section.has("weights")) {
-        log.add(section.place(), "model: has both weights and synthetic", "give one of them");
+    if (given.size() > 1) {
+        log.add(section.place(), "model: has " + join(given, " and "), "give one of them");
     }
-    if (node->kind == YamlNode::Kind::scalar && !model_preset(model.synthetic)) {
+    const YamlNode* node = section.find("synthetic");
+    const bool named = node != nullptr && node->kind == YamlNode::Kind::scalar;
+    if (named && !model_preset(model.synthetic)) {
         log.add(section.place(), "model.synthetic: '" + model.synthetic + "' is not known",
                 "must be one of: " + join(model_preset_names(), ", "));
     }

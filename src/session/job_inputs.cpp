@@ -1,5 +1,6 @@
 #include "session/job_inputs.h"
 
+#include <filesystem>
 #include <functional>
 #include <limits>
 
@@ -9,6 +10,8 @@
 #include "config/model_presets.h"
 #include "data/dataset_files.h"
 #include "io/adapters/adapter_file.h"
+#include "io/files.h"
+#include "io/weights/hf_config.h"
 #include "plan/sample_counts.h"
 
 namespace loratrain {
@@ -60,13 +63,20 @@ std::string describe_shares(const DatasetJob& job, const Dataset& train) {
     return text;
 }
 
+ModelSpec spec_of_config(const std::string& path) {
+    const bool is_folder = std::filesystem::is_directory(path);
+    const std::string file = is_folder ? path + "/config.json" : path;
+    return parse_hf_config(read_text(file), file);
+}
+
 }  // namespace
 
 std::unique_ptr<WeightSource> open_weights(const Job& job) {
-    if (job.model.synthetic.empty()) {
-        return open_base_weights(job.model.weights);
-    }
-    return synthetic_base_weights(*model_preset(job.model.synthetic), job.run.seed);
+    const ModelJob& model = job.model;
+    if (!model.has_random_weights()) return open_base_weights(model.weights);
+    const ModelSpec spec =
+        model.config.empty() ? *model_preset(model.synthetic) : spec_of_config(model.config);
+    return synthetic_base_weights(spec, job.run.seed);
 }
 
 void name_base_model(Job& job, const WeightSource& weights) {
@@ -75,7 +85,8 @@ void name_base_model(Job& job, const WeightSource& weights) {
     }
     std::string& name = job.model.base_model_name_or_path;
     if (!name.empty()) return;
-    name = job.model.synthetic.empty() ? weights.base_model_name() : job.model.synthetic;
+    name = weights.base_model_name();
+    if (job.model.has_random_weights()) name = cat(job.model.synthetic, job.model.config);
     if (!name.empty()) return;
     log::warn(cat("exported adapters name no base model, since ", job.model.weights,
                   " does not say which model it is: set model.base_model_name_or_path to its "

@@ -192,7 +192,7 @@ void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIden
     if (const char* slurm_job = std::getenv("SLURM_JOB_ID")) start["slurm_job"] = slurm_job;
     json["starts"].push_back(start);
     json["job"] = identity.job_yaml;
-    json["weights"] = job.model.weights.empty() ? job.model.synthetic : job.model.weights;
+    json["weights"] = job.model.has_random_weights() ? job.model.synthetic : job.model.weights;
     if (!job.model.base_quantization.empty()) {
         json["weights_quantization"] = job.model.base_quantization;
     }

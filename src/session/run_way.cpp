@@ -87,11 +87,21 @@ std::vector<InboxFile> accepted_files(const MpiSession& mpi, const Job& job) {
     return broadcast(mpi, files);
 }
 
+void refuse_shape_alone(const Job& job) {
+    if (job.model.config.empty()) return;
+    throw InputError(cat(job.path, ": model.config"),
+                     cat("is ", job.model.config, ", which has no weights to train"),
+                     "add --dry-run, or give model.weights, made by loratrain import-hf");
+}
+
 }  // namespace
 
 Job read_job_of_run(const CommandLine& command_line, const MpiSession& mpi) {
     Job job;
-    agree(mpi, [&] { job = read_job(command_line.job_path, command_line.overrides); });
+    agree(mpi, [&] {
+        job = read_job(command_line.job_path, command_line.overrides);
+        if (!command_line.dry_run) refuse_shape_alone(job);
+    });
     if (command_line.restart == Restart::never) return job;
     for (const InboxFile& file : accepted_files(mpi, job)) {
         agree(mpi, [&] { add_to_job(job, read_inbox(file.text, file.path, job)); });

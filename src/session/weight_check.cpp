@@ -105,7 +105,7 @@ void check_share(const MpiSession& mpi, const WeightSource& weights, const std::
 }  // namespace
 
 std::string check_weights(const MpiSession& mpi, const Job& job, const WeightSource* weights) {
-    if (!job.model.synthetic.empty()) return "";
+    if (job.model.has_random_weights()) return "";
     bool wanted = false;
     agree(mpi, [&] { wanted = mpi.is_root() && !is_checked(job, *weights); });
     if (!any_rank(mpi, wanted)) return "";

@@ -127,6 +127,18 @@ class FirstUse(JobTest):
         self.assertIn("datasets.a: tokenizer: bytes numbers bytes, but the base model's 32000 tokens",
                       self.dry_run(job, "--device", "h200", "--ranks", "1"))
 
+    def test_shape_of_a_config_alone(self):
+        job = self.job()
+        whole = self.dry_run(job)
+        job["model"] = {"config": str(GOLDEN / "llama/base")}
+        self.assertEqual(self.dry_run(job).splitlines()[:2], whole.splitlines()[:2], "the same shape")
+        process = direct(self.write_job(job))
+        self.assertEqual(process.returncode, 2, process.stderr)
+        self.assertIn("model.config: is ", process.stderr)
+        self.assertIn("which has no weights to train", process.stderr)
+        job["model"] = {"config": str(self.dir)}
+        self.refused(job, "config.json", "")
+
     def test_tokens_of_another_tokenizer(self):
         """Token files and bases both tell which tokenizer.json they are of."""
         folders = {}

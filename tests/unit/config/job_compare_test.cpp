@@ -11,7 +11,9 @@ using Lines = std::vector<std::string>;
 
 Job two_adapters() {
     Job job;
-    job.model = {"/base.h5", "", Precision::fp32, {}, "org/model", ""};
+    job.model = {.weights = "/base.h5",
+                 .precision = Precision::fp32,
+                 .base_model_name_or_path = "org/model"};
     job.run.dir = "/out";
     job.datasets.resize(2);
     job.datasets[0].name = "math";

@@ -595,7 +595,9 @@ TEST_F(JobProblems, SyntheticModel) {
     expect_only(problems("model: {synthetic: ''}\n" + rest), at(1),
                 "model.synthetic: '' is not known", "llama-3.1-8b");
     expect_only(problems("model: {synthetic: llama-3.1-8b, weights: b}\n" + rest), at(1),
-                "model: has both weights and synthetic", "give one of them");
+                "model: has weights and synthetic", "give one of them");
+    expect_only(problems("model: {config: c, weights: b}\n" + rest), at(1),
+                "model: has weights and config", "give one of them");
 }
 
 TEST_F(JobProblems, NamesThatCannotBeFolders) {

@@ -100,7 +100,9 @@ void expect_same(const Job& a, const Job& b) {
 /// A job in which every field differs from its default.
 Job unusual_job() {
     Job job;
-    job.model = {"/w/base model.h5", "", Precision::fp32, {}, "org/model: the #1 \"best\"", ""};
+    job.model = {.weights = "/w/base model.h5",
+                 .precision = Precision::fp32,
+                 .base_model_name_or_path = "org/model: the #1 \"best\""};
     job.run = {"/out/ü", 18446744073709551615ULL, BackendKind::cpu};
     job.parallel = {3, 1234567890, Recompute::layer, {}};
     DatasetJob odd{
