@@ -17,6 +17,19 @@ constexpr const char* apertus_rope =
     R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,)"
     R"("original_max_position_embeddings": 8192, "high_freq_factor": 4.0})";
 
+/// The text model of Qwen2-VL and of Qwen2.5-VL.
+constexpr Family qwen2_text(const char* name, const char* architecture) {
+    return {.name = name,
+            .architecture = architecture,
+            .sizes = {152064, 8192, 29568, 80, 64},
+            .kv_heads = 8,
+            .attention = {.qkv_bias = true},
+            .rope = {.positions = 32768, .theta = 1000000.0, .by_axes = true},
+            .sliding_windows = SlidingWindows::on_last_layers,
+            .first_sliding_layer = 80,
+            .eps = 1e-5};
+}
+
 // The defaults of the configuration classes in HF transformers.
 const Family families[] = {
     {.name = "llama",
@@ -47,24 +60,8 @@ const Family families[] = {
      .attention = {.qk_norm = true},
      .rope = {.positions = 32768},
      .sliding_windows = SlidingWindows::on_last_layers},
-    {.name = "qwen2_vl_text",
-     .architecture = "Qwen2VLTextModel",
-     .sizes = {152064, 8192, 29568, 80, 64},
-     .kv_heads = 8,
-     .attention = {.qkv_bias = true},
-     .rope = {.positions = 32768, .theta = 1000000.0, .by_axes = true},
-     .sliding_windows = SlidingWindows::on_last_layers,
-     .first_sliding_layer = 80,
-     .eps = 1e-5},
-    {.name = "qwen2_5_vl_text",
-     .architecture = "Qwen2_5_VLTextModel",
-     .sizes = {152064, 8192, 29568, 80, 64},
-     .kv_heads = 8,
-     .attention = {.qkv_bias = true},
-     .rope = {.positions = 32768, .theta = 1000000.0, .by_axes = true},
-     .sliding_windows = SlidingWindows::on_last_layers,
-     .first_sliding_layer = 80,
-     .eps = 1e-5},
+    qwen2_text("qwen2_vl_text", "Qwen2VLTextModel"),
+    qwen2_text("qwen2_5_vl_text", "Qwen2_5_VLTextModel"),
     {.name = "qwen3_vl_text",
      .architecture = "Qwen3VLTextModel",
      .sizes = {151936, 4096, 22016, 32, 32},
