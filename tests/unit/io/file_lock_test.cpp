@@ -232,7 +232,8 @@ TEST(HeartbeatLockTest, OfSeveralThatTakeOverOneGetsIt) {
 TEST_F(FileLockTest, AFileThatIsNoLockKeepsItsContents) {
     const std::string text(300, 'x');
     write_text_atomic(path, text);
-    EXPECT_TRUE(has(problem_text([&] { FileLock(path, what); }), "is not a lock file of loratrain"));
+    EXPECT_TRUE(
+        has(problem_text([&] { FileLock(path, what); }), "is not a lock file of loratrain"));
     EXPECT_EQ(read_text(path), text);
     std::filesystem::rename(path, dir.file("precious"));
     std::filesystem::create_symlink(dir.file("precious"), path);
