@@ -129,9 +129,10 @@ class FirstUse(JobTest):
 
     def test_shape_of_a_config_alone(self):
         job = self.job()
-        whole = self.dry_run(job)
+        on_gpu = ("--device", "h200", "--ranks", "1")
+        whole = self.dry_run(job, *on_gpu)
         job["model"] = {"config": str(GOLDEN / "llama/base")}
-        self.assertEqual(self.dry_run(job).splitlines()[:2], whole.splitlines()[:2], "the same shape")
+        self.assertEqual(self.dry_run(job, *on_gpu).splitlines()[:2], whole.splitlines()[:2], "the same shape")
         process = direct(self.write_job(job))
         self.assertEqual(process.returncode, 2, process.stderr)
         self.assertIn("model.config: is ", process.stderr)
