@@ -18,115 +18,124 @@ namespace loratrain {
 
 /// Where an adapter's state is.
 enum class Residence : std::uint8_t {
-    absent,     ///< nowhere: it has not begun, or is elsewhere
+    absent,     ///< no state on this stage: not begun, or on other ranks
     resident,   ///< in backend memory: it may train and be evaluated
-    suspended,  ///< in host memory, exactly as it was
-    released,   ///< given up here: a checkpoint keeps it
+    suspended,  ///< in host memory, bit for bit as it was when suspended
+    released,   ///< freed here; a checkpoint holds the state
 };
 
-/// Norms of the rows of W that the lane has, over all of their columns: of a layer counted from the
-/// stage's first. Every lane calls it.
+/// L2 norms of the rows of W that this lane holds, over all columns of W. `layer` counts from the
+/// stage's first layer. Collective over the stage's lanes.
 using RowNorms = std::function<std::vector<float>(std::int32_t layer, Linear linear)>;
 
-/// What adapters may start from; each may be empty where no form of the job asks for it.
+/// Base-model values that adapters are initialised from. A function is empty if no form of the job
+/// needs it.
 struct BaseValues {
     RowNorms row_norms;
-    /// W [out, in] of a layer of the model, whole on every lane.
+    /// W [out, in], whole on every lane; `layer` counts from the model's first layer.
     std::function<std::vector<float>(std::int64_t layer, Linear linear)> weights;
 };
 
-/// All adapters' state in the layers where one stage computes them: fp32 masters, gradients and
-/// both moments, each one flat array per adapter (adapter_layout.h; so clipping is one op per
-/// adapter, AdamW one per rate group), plus the per-adapter sums and counters. Only resident
-/// adapters take backend memory; what is done to one must be done on every stage.
+/// State of all adapters in the layers of one stage: fp32 master parameters, gradients and both
+/// Adam moments, with per-adapter sums and counters. Each part is one flat array per adapter
+/// (adapter_layout.h), so clipping is one op per adapter and AdamW one op per rate group. Only
+/// resident adapters take backend memory. Every stage must make the same calls for an adapter.
 ///
-/// A lane of a tensor-parallel stage has its cut of every tensor (adapter_layout.h). Tensors that
-/// several lanes have stay equal on them to the bit: they begin equal, and every lane steps them
-/// with the same sum of gradients and the same norm.
+/// On a tensor-parallel stage each lane holds its cut of every tensor (adapter_layout.h). A tensor
+/// that several lanes hold has equal bits on all of them: the copies begin equal, and every lane
+/// steps its copy with the same summed gradient and the same norm.
 class AdapterBank {
   public:
-    /// Makes plan.first_admitted resident; plan.adapter_capacity bounds the adapters that `job`,
-    /// which may grow (add_adapters()), ever has. All of them outlive the bank.
+    /// Makes plan.first_admitted resident. plan.adapter_capacity bounds the number of adapters that
+    /// `job` ever has; `job` may grow (add_adapters()). The bank keeps references: all arguments
+    /// outlive it.
     AdapterBank(const Job& job, const ReplicaView& view, const StagePlan& stage, Backend& backend,
                 const StageLanes& lanes = one_lane(), BaseValues base = {});
 
     Residence residence(AdapterId adapter) const { return states_[index(adapter)].residence; }
 
-    /// Brings an adapter into backend memory: a suspended one as it was, an absent one initialised
-    /// as its form says, with random numbers of tensor_key(seed, random_name(), module +
-    /// ".lora_A"), or from init_from (checked files). Waits for the backend.
+    /// Makes an adapter resident. A suspended adapter returns bit for bit. An absent adapter is
+    /// initialised as its form says: from init_from (whose files have been checked), or with random
+    /// numbers of tensor_key(seed, random_name(), module + ".lora_A"). Waits for the backend.
     void reside(AdapterId adapter);
-    /// Gives a resident adapter the parameters of a PEFT directory (a checked one).
+    /// Overwrites a resident adapter's parameters with those of a PEFT directory, whose files have
+    /// been checked.
     void read_parameters(AdapterId adapter, const std::string& directory);
     /// Moves a resident adapter's parameters, moments and counters to host memory. Its gradients
     /// must be zero, as they are between two of its global batches. Waits for the backend.
     void suspend(AdapterId adapter);
-    /// Suspends whoever is resident and not among `admitted`, then brings those in that are not
-    /// resident yet: never more is in backend memory than either set takes.
+    /// Makes exactly `admitted` resident. It first suspends the resident adapters that `admitted`
+    /// lacks, then makes the others resident, so backend memory never exceeds that of the larger
+    /// set.
     void admit(const std::vector<AdapterId>& admitted);
-    /// Frees all memory of an adapter that has ended and is exported and in a checkpoint; `then`:
-    /// absent where it may come back (load).
+    /// Frees all memory of an adapter that has ended and is exported and in a checkpoint. `then` is
+    /// its new residence: `absent` if it may be loaded again.
     void release(AdapterId adapter, Residence then = Residence::released);
-    /// The job has got more adapters; they are absent.
+    /// Call after `job` has grown. The new adapters are absent.
     void add_adapters();
 
-    /// A and B as an op's slot, in experts those of the first, which the others' follow; `layer`
-    /// counts from the stage's first layer, of Linear::head it is their number, of
-    /// Linear::embedding embedding_layer. Of VeRA B is what projected() makes, with that gradient,
-    /// and A has none.
+    /// Pointers to A and B and to their gradients, as an operator takes them. In experts they are
+    /// those of the first expert; the other experts' tensors follow in order. `layer` counts from
+    /// the stage's first layer; for Linear::head it is the stage's number of layers, for
+    /// Linear::embedding embedding_layer. With VeRA, B and its gradient are the product buffers of
+    /// projected(), and A has no gradient.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear) const;
-    /// How the scales of a VeRA adapter's linear make B, and get their gradients from B's. Of each
-    /// linear there is one B, of one layer at a time.
+    /// The operands with which a VeRA linear's scales make B and receive their gradients from B's.
+    /// Each linear has one B buffer, which holds one layer at a time.
     VeraGradients projected(AdapterId adapter, std::int32_t layer, Linear linear) const;
-    /// Its form has such a tensor.
+    /// Whether the adapter's form has a tensor of `role`.
     bool has(AdapterId adapter, TensorRole role) const;
-    /// Its form is VeRA's (AdapterForm::projects).
+    /// Whether the adapter's form is VeRA (AdapterForm::projects).
     bool projects(AdapterId adapter) const { return job_.adapter(adapter).form.projects; }
-    /// And this stage has its scales of the linear.
+    /// Whether the adapter's form is VeRA and this stage holds its scales of the linear.
     bool projects(AdapterId adapter, std::int32_t layer, Linear linear) const;
-    /// One of outer_linears.
+    /// Whether the adapter targets `linear`, which is one of outer_linears.
     bool targets_outer(AdapterId adapter, Linear linear) const {
         return job_.adapter(adapter).targets_linear(linear);
     }
-    /// Tokens of the vocabulary whose columns of an embedding's A the lane has.
+    /// Range of the vocabulary whose columns of an embedding's A this lane holds.
     Slice vocabulary() const { return lane_vocabulary(model_, lane()); }
     bool targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const;
 
-    /// Those of them that are trained.
+    /// Number of trained parameters that this lane holds on this stage.
     std::int64_t parameters(AdapterId adapter) const {
         return states_[index(adapter)].layout.count(StatePart::gradients);
     }
 
-    /// Grows whenever the adapter's parameters change or move: copies made of them can be compared
-    /// stale.
+    /// Version of the adapter's parameters: grows whenever they change or move. A copy with an
+    /// older version is stale.
     std::int64_t version(AdapterId adapter) const { return states_[index(adapter)].version; }
 
-    /// Completes the gradients of a global batch: adds up what the lanes of the stage have of those
-    /// that they all have. Every lane calls it, once per batch, and waits for the others: a simple
-    /// form, whose time nothing hides.
+    /// Completes the gradients of a global batch: all-reduces the partial gradients of tensors that
+    /// several lanes of the stage hold. Collective over the lanes, once per batch. Blocks, and
+    /// nothing overlaps the wait.
     void sum_over_lanes(AdapterId adapter);
-    /// Sum of squares of the adapter's complete gradients on this stage, equal bits on all its
-    /// lanes, into *result (backend memory). Every lane calls it.
+    /// Writes the sum of squares of the adapter's complete gradients on this stage to *result
+    /// (backend memory). All lanes of the stage get equal bits. Collective over the lanes.
     void sum_squares(AdapterId adapter, double* result);
-    /// The array of a resident adapter's gradients, in backend memory; no longer stale.
+    /// Gradient array of a resident adapter, in backend memory. The caller sees current values:
+    /// stale gradients are zeroed first.
     std::span<float> gradient_array(AdapterId adapter);
-    /// A microbatch's backward has added to the adapter's gradients in all of its layers here.
+    /// Call after a microbatch's backward has added to the adapter's gradients in all of its layers
+    /// on this stage: the gradients are no longer stale.
     void added_gradients(AdapterId adapter) { states_[index(adapter)].stale = false; }
-    /// AdamW on this stage's part with the norm total at *grad_sumsq. The gradients are 0 then, or
-    /// stale: taken for 0 and written over by the next backward (LoraSlot::begins_gradients). Rate
-    /// groups step at their multiples of `learning_rate`.
+    /// AdamW step of this stage's parameters; *grad_sumsq is the squared norm over all stages. Each
+    /// rate group steps at its multiple of `learning_rate`. Afterwards the gradients are zero or
+    /// stale. Stale gradients count as zero: the next backward overwrites them
+    /// (LoraSlot::begins_gradients).
     void step(AdapterId adapter, double learning_rate, const double* grad_sumsq);
 
-    /// Host copies for export and checkpoints: tensors of this stage and lane with PEFT names. Of
-    /// resident and suspended adapters.
+    /// Host copies of a resident or suspended adapter's tensors on this stage and lane, with PEFT
+    /// names, for export and checkpoints.
     using Part = StatePart;
     std::vector<NamedTensor> download(AdapterId adapter, Part part) const;
-    /// The same, one tensor after the other.
+    /// The values that download() returns, concatenated.
     std::vector<float> numbers(AdapterId adapter, Part part) const;
-    /// The reverse; `values` in the order of download(). An absent adapter becomes suspended by it,
-    /// with zeros in the other parts.
+    /// Inverse of download(); `tensors` are in its order. An absent adapter becomes suspended, with
+    /// zeros in its other parts.
     void upload(AdapterId adapter, Part part, const std::vector<NamedTensor>& tensors);
-    /// What this lane has of these: whole tensors, as adapter_tensors() lists the stage's.
+    /// As upload(), from whole tensors in the order of adapter_tensors() for the stage: takes this
+    /// lane's cut of each.
     void upload_cut(AdapterId adapter, Part part, std::vector<NamedTensor> whole);
 
     struct Counters {
@@ -142,28 +151,32 @@ class AdapterBank {
     static std::size_t index_of(StatePart part) { return static_cast<std::size_t>(part); }
 
     struct HostState {
-        std::array<std::vector<float>, state_parts - 1> arrays;  ///< all but the gradients
+        /// Every part except the gradients.
+        std::array<std::vector<float>, state_parts - 1> arrays;
         Counters counters;
     };
     struct State {
         Residence residence = Residence::absent;
         std::array<Buffer, state_parts> arrays;  ///< by StatePart; resident only
-        Buffer norms;  ///< of the form's rows, whose squares operators keep there; resident only
+        Buffer norms;  ///< norms of rows that operators store for the form; resident only
         std::vector<std::int64_t> first_norm;  ///< per tensor of the layout
-        ProjectedFactors projected;            ///< of a form that has them; resident only
+        ProjectedFactors projected;            ///< VeRA only; resident only
         HostState suspended;                   ///< suspended only
         std::int64_t version = 0;
-        bool writes_over = false;  ///< each backward adds to all gradients, which may become stale
-        bool stale = false;        ///< gradients are those of the last step
+        /// Every backward writes all gradients, so they may become stale.
+        bool writes_over = false;
+        bool stale = false;  ///< gradients are left from the last step and count as zero
         AdapterLayout layout;
         MomentLayout moments;
-        StateSizes planned;               ///< for the lane with most rows of the vocabulary
-        std::vector<ArrayRange> partial;  ///< gradients to be summed over all lanes
-        std::vector<ArrayRange> shared;   ///< over those with the same key-value heads
-        std::vector<ArrayRange> counted;  ///< those whose squares this lane adds
+        StateSizes
+            planned;  ///< sizes in the plan: of the lane with the largest share of the vocabulary
+        std::vector<ArrayRange> partial;  ///< gradients to sum over all lanes
+        /// Gradients to sum over lanes with the same key-value heads.
+        std::vector<ArrayRange> shared;
+        std::vector<ArrayRange> counted;  ///< gradients whose squares this lane counts in the norm
         float* array(Part part) const { return arrays[index_of(part)].as<float>(); }
         std::size_t count(Part part) const { return static_cast<std::size_t>(layout.count(part)); }
-        /// fp32 words of an array.
+        /// Size of an array in fp32 words.
         std::size_t words(Part part) const {
             const bool coded = part == Part::first_moments || part == Part::second_moments;
             return coded ? static_cast<std::size_t>(moments.words()) : count(part);
@@ -178,17 +191,17 @@ class AdapterBank {
 
     TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
-    /// Of a tensor on the lane with most rows of the vocabulary.
+    /// Elements of the tensor on the lane with the largest share of the vocabulary.
     std::int64_t planned_count(const PlacedTensor& tensor) const;
     void initialise(AdapterId adapter);
     void start(const State& state, const AdapterJob& job, const PlacedTensor& tensor) const;
     void put(const State& state, const PlacedTensor& tensor, const std::vector<float>& cut) const;
-    /// Of an adapter with a residual start (has_residual_start).
+    /// Initialises an adapter whose form starts from W (has_residual_start).
     void start_from_weights(AdapterId adapter);
     void free_arrays(State& state) const;
-    /// Of what this lane counts.
+    /// Sum of squares of the gradients that this lane counts (State::counted).
     void sum_own_squares(const State& state, double* result) const;
-    /// The state of an adapter that must be resident.
+    /// State of the adapter; an internal error if it is not resident.
     const State& resident(AdapterId adapter) const;
     void check_gradients_are_zero(AdapterId adapter) const;
     void zero_stale_gradients(AdapterId adapter);
@@ -198,8 +211,8 @@ class AdapterBank {
     }
 
     const Job& job_;
-    ModelSpec model_;               ///< the whole one
-    std::int64_t most_vocabulary_;  ///< of any lane
+    ModelSpec model_;               ///< whole model, not the lane's part
+    std::int64_t most_vocabulary_;  ///< largest share of the vocabulary on a lane
     StagePlan stage_;
     std::size_t capacity_;
     Backend& backend_;
@@ -207,7 +220,7 @@ class AdapterBank {
     BaseValues base_;
     std::vector<State> states_;
     Buffer counters_;      ///< applied, skipped per adapter
-    Buffer lane_squares_;  ///< a term, then every lane's sum; only with several lanes
+    Buffer lane_squares_;  ///< this lane's term, then the sum of each lane; only with several lanes
 };
 
 }  // namespace loratrain

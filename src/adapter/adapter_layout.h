@@ -23,31 +23,33 @@ struct ArrayRange {
     std::int64_t count = 0;
 };
 
-/// A tensor of an adapter, and where it lies in each array that has it.
+/// A tensor of an adapter and its range in the flat arrays. The range is the same in every array
+/// that has the tensor.
 struct PlacedTensor {
     std::int32_t layer = 0;  ///< of the model
     Linear linear{};
-    std::int32_t expert = no_expert;  ///< whose linear (is_in_experts)
+    std::int32_t expert = no_expert;  ///< expert that the linear belongs to (is_in_experts)
     std::size_t of_form = 0;          ///< index in AdapterForm::tensors
     std::vector<std::int64_t> shape;
     ArrayRange range;
-    TensorCut cut;  ///< what of the whole tensor this is: all of it unless there are lanes
+    TensorCut cut;  ///< this lane's part of the whole tensor; all of it without lanes
 };
 
-/// Which tensors an adapter has in a range of layers, and where in its arrays. Trained tensors come
-/// first, rate group by rate group, so that an optimizer step is one op per group; then those that
-/// are frozen, which only the parameters have. In each of these parts layers ascend; in a layer the
-/// linear groups are in order; in a group the tensors of the form, each for all of its linears. So
-/// the arrays of LoRA have in a group first every A, then every B; of linears in experts one after
-/// another that of each expert.
+/// Layout of an adapter's flat arrays over a range of layers. The tensors' order is:
+/// - trained tensors, rate group by rate group, so that an optimizer step is one op per group; then
+///   frozen tensors, which only the parameter array has;
+/// - within each of these parts, by ascending layer; within a layer, by linear group;
+/// - within a linear group, by tensor of the form, each for all linears of the group. LoRA thus has
+///   every A of the group, then every B. A linear in experts has one tensor per expert, in order.
 ///
-/// Of several lanes each has its part of the axis along which W is cut (lane_slice), of A for o and
-/// down and of B for the others; the tensor without that axis is whole on all of them, and what a
-/// lane computes of its gradient is a part of the sum.
+/// With tensor-parallel lanes each lane holds its part of the axis along which W is cut
+/// (lane_slice): of A for o and down, of B for the other linears. The tensor without that axis is
+/// whole on every lane, and each lane computes a partial sum of its gradient.
 class AdapterLayout {
   public:
     AdapterLayout() = default;
-    /// `model`: the whole one. Its outer layers have one of outer_linears alone.
+    /// `model` is the whole model. In its outer layers an adapter has only tensors of
+    /// outer_linears.
     AdapterLayout(const AdapterJob& adapter, const ModelSpec& model, const LayerRange& layers,
                   const TensorLane& lane = {});
 
@@ -55,15 +57,16 @@ class AdapterLayout {
     std::int64_t count(StatePart part) const {
         return part == StatePart::parameters ? total_ : trained_;
     }
-    /// In the order of the arrays.
+    /// Tensors of the array, in its order.
     std::span<const PlacedTensor> tensors(StatePart part) const {
         return {tensors_.data(),
                 part == StatePart::parameters ? tensors_.size() : trained_tensors_};
     }
     std::span<const ArrayRange> rate_groups() const { return rate_groups_; }
     bool is_trained(const PlacedTensor& tensor) const { return tensor.range.first < trained_; }
-    /// Null where the layer is none of these, the linear no target or the role none of the form's.
-    /// Of linears in experts that of the first, which the others follow.
+    /// The tensor; null if the layer is outside the range, the linear is no target, or the form has
+    /// no such role. For a linear in experts it is the first expert's tensor; the other experts'
+    /// follow.
     const PlacedTensor* find(std::int32_t layer, Linear linear, TensorRole role) const;
 
   private:
@@ -71,7 +74,7 @@ class AdapterLayout {
     std::size_t slot(std::int32_t layer, Linear linear, std::size_t of_form) const;
 
     LayerRange layers_;
-    std::vector<TensorRole> roles_;  ///< of the form's tensors
+    std::vector<TensorRole> roles_;  ///< roles of the form's tensors
     std::vector<PlacedTensor> tensors_;
     std::vector<std::int32_t> index_;  ///< in tensors_, by slot(); -1 = no target
     std::vector<ArrayRange> rate_groups_;
@@ -80,10 +83,11 @@ class AdapterLayout {
     std::int64_t total_ = 0;
 };
 
-/// The tensor with its name in files and its shape, without values.
+/// The tensor's name in files and its shape, without values.
 NamedTensor named_tensor(const AdapterJob& adapter, const PlacedTensor& tensor);
 
-/// Those of an adapter in a range of layers that an array has, whole, in its order.
+/// Whole tensors of an adapter in a range of layers, those that array `part` has, in its order,
+/// without values.
 std::vector<NamedTensor> adapter_tensors(const AdapterJob& adapter, const ModelSpec& model,
                                          const LayerRange& layers, StatePart part);
 

@@ -6,7 +6,7 @@
 
 namespace loratrain {
 
-/// A dense fp64 matrix by columns [host].
+/// Dense fp64 matrix in column-major order, in host memory.
 struct DenseColumns {
     DenseColumns(std::int64_t row_count, std::int64_t column_count)
         : rows(row_count),
@@ -31,18 +31,19 @@ struct DenseColumns {
     std::vector<double> values;
 };
 
-/// Q of x = Q R, as many columns, by Householder reflections with the signs of LAPACK (R's diagonal
-/// against that of what it reflects). At least as many rows as columns; columns that depend on
-/// others get some orthonormal vector.
+/// Q of the thin QR factorisation x = Q R, by Householder reflections with LAPACK's signs: a
+/// diagonal element of R has the opposite sign of the leading element of the column that is
+/// reflected. x has at least as many rows as columns. Where a column depends on the others, Q's
+/// column is some orthonormal vector.
 DenseColumns orthonormal(DenseColumns x);
 
-/// x y.
+/// The product x y.
 DenseColumns product(const DenseColumns& x, const DenseColumns& y);
-/// xᵀ x.
+/// The Gram matrix xᵀ x.
 DenseColumns gram(const DenseColumns& x);
 
-/// Of a symmetric matrix by cyclic Jacobi rotations: eigenvalues, descending, and their
-/// eigenvectors as columns.
+/// Eigenvalues of a symmetric matrix in descending order, and its eigenvectors as columns, by
+/// cyclic Jacobi rotations.
 struct Eigen {
     std::vector<double> values;
     DenseColumns vectors;

@@ -10,26 +10,28 @@
 
 namespace loratrain {
 
-/// A rank's copy of a unit: of the tensor at `first` of its arrays, the part `cut`.
+/// One rank's copy of a gradient unit: part `cut` of the tensor that begins at `first` in the
+/// rank's arrays.
 struct UnitCopy {
     std::int32_t rank = 0;
     std::int64_t first = 0;
     TensorCut cut;
 };
 
-/// A part of an adapter's trained parameters that every rank which has any of it has as a whole:
-/// a tensor, or a slice of one where lanes of some replica cut it. All its copies
-/// together are at most exchanged_at_once() values (plan/memory/memory_model.h).
+/// A part of an adapter's trained parameters that each rank holds either wholly or not at all: a
+/// tensor, or a slice of a tensor that lanes of some replica cut. All copies of a unit together are
+/// at most exchanged_at_once() values (plan/memory/memory_model.h).
 struct GradUnit {
-    std::string name;  ///< of the tensor, as files have it
+    std::string name;  ///< name of the tensor in files
     std::int64_t count = 0;
     std::vector<UnitCopy> copies;  ///< by replica, stage and lane (ranks_in_order)
     std::int32_t owner = 0;        ///< the rank that adds up all copies
 };
 
-/// All units of an adapter in a plan of any replicas: each trained parameter is in one. A rank's
-/// gradient of a unit is a part of the whole gradient, which is the sum over the copies:
-/// other samples, or what another lane computes of it. Depends on the arguments alone.
+/// All gradient units of an adapter in a plan with any replicas. Each trained parameter is in
+/// exactly one unit. The whole gradient of a unit is the sum over its copies: a rank's copy covers
+/// only the rank's samples, or only the part that its lane computes. A pure function of the
+/// arguments.
 std::vector<GradUnit> grad_units(const AdapterJob& adapter, AdapterId id, const Plan& plan);
 
 }  // namespace loratrain

@@ -9,19 +9,19 @@
 
 namespace loratrain {
 
-/// An array of gradients where the host can read them and put sums in their place: the array itself
-/// where the backend's memory is the host's, else a copy, which is taken when the stream comes to
-/// the constructor's place. Until store() nothing else uses the array.
+/// Host access to an array of gradients, for reading it and for replacing it with sums. If backend
+/// memory is host memory, it is the array itself; otherwise a copy, which the stream makes at the
+/// point where the constructor was called. Nothing else may use the array until store().
 class HostGradients {
   public:
     HostGradients(Backend& backend, float* gradients, std::size_t count);
 
-    /// Whether values() are there; does not wait.
+    /// Whether values() can be read now; does not wait.
     bool ready();
     std::span<const float> values();
-    /// Where their sums go; may be the same memory.
+    /// Buffer for the sums; may be the same memory as values().
     std::span<float> sums();
-    /// The sums, of which all are there, become the gradients.
+    /// Makes sums() the gradients. Every sum must have been written.
     void store();
 
   private:

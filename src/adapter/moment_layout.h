@@ -10,36 +10,38 @@
 
 namespace loratrain {
 
-/// Where the numbers of either moment of an adapter lie in its array: in fp32 those of plain
-/// tensors, then scales and codes (AdamW8bit) of coded ones. Without coded tensors that is the
-/// array of gradients.
+/// Layout of an adapter's array of first or second moments: the fp32 values of plain tensors, then
+/// the scales of coded tensors, then their 8-bit codes (AdamW8bit). Without coded tensors it equals
+/// the layout of the gradient array.
 class MomentLayout {
   public:
-    /// Neighbouring tensors of one rate group that one op steps: of coded ones blocks begin anew
-    /// with each tensor, so that but for the last they have whole blocks.
+    /// Neighbouring tensors of one rate group that one op steps. Blocks of codes begin anew with
+    /// each tensor, so every coded tensor in a run except the last has whole blocks.
     struct Run {
         bool coded = false;
         std::size_t rate_group = 0;
-        ArrayRange range;        ///< of the array of gradients
-        std::int64_t first = 0;  ///< among the plain numbers, or among the codes
-        std::int64_t block = 0;  ///< of coded ones, the first scale
+        ArrayRange range;        ///< range in the gradient array
+        std::int64_t first = 0;  ///< offset in the plain values, or in the codes
+        std::int64_t block = 0;  ///< index of the first scale; coded runs only
     };
 
     MomentLayout() = default;
     MomentLayout(const AdapterLayout& layout,
                  const std::function<bool(const PlacedTensor&)>& is_coded);
 
-    /// A run for each rate group at least, which may be empty.
+    /// At least one run per rate group; a run may be empty.
     std::span<const Run> runs() const { return runs_; }
     bool any_coded() const { return codes_ > 0; }
-    /// fp32 words of an array.
+    /// Size of an array of moments in fp32 words.
     std::int64_t words() const { return plain_ + blocks_ + (codes_ + 3) / 4; }
 
-    /// Where arrays of moments are the op reads and writes them; the rest of it is as it was.
+    /// Sets the pointers of `op` to the run's moments in the two arrays; leaves the rest of `op`
+    /// unchanged.
     void place(const Run& run, float* first_moments, float* second_moments, AdamW8bit& op) const;
 
-    /// The numbers of an array of moments, as gradients lie, and the array of numbers. What comes
-    /// from decoded() has the same numbers again, to the bit; others become the nearest codes.
+    /// decoded(): the fp32 moments of an array, in the order of the gradients. encoded(): the
+    /// inverse. Encoding the result of decoded() gives the same moments bit for bit; other values
+    /// become the nearest codes.
     std::vector<float> decoded(StatePart part, std::span<const float> array) const;
     std::vector<float> encoded(StatePart part, std::span<const float> numbers) const;
 

@@ -10,14 +10,16 @@
 
 namespace loratrain {
 
-/// What a resident VeRA adapter has on a stage beside its tensors, in fp32: for every linear that
-/// it targets the lane's corners of the projections (io/adapters/vera_projections.h), A [rank, in],
-/// which the linears of a group share, and B [out, rank]; and room for the factor that B and the
-/// scales of one layer make (Backend::vera_product), and for its gradient, 0 between uses.
+/// Buffers of a resident VeRA adapter on a stage, beside its tensors, in fp32. For every linear
+/// that the adapter targets:
+/// - the lane's corners of the fixed projections (io/adapters/vera_projections.h): A [rank, in],
+///   which the linears of a group share, and B [out, rank];
+/// - `product`: the factor that B and the scales of one layer make (Backend::vera_product);
+/// - `gradient`: the gradient of `product`, zero between uses.
 class ProjectedFactors {
   public:
     ProjectedFactors() = default;
-    /// Draws the projections and waits for the backend. `model`: the whole one.
+    /// Draws the projections and waits for the backend. `model` is the whole model.
     ProjectedFactors(const AdapterJob& adapter, const ModelSpec& model, const TensorLane& lane,
                      Backend& backend);
 
@@ -27,7 +29,7 @@ class ProjectedFactors {
         float* product = nullptr;
         float* gradient = nullptr;
     };
-    /// Of a target.
+    /// Buffers of `linear`, which the adapter targets.
     Place at(Linear linear) const;
 
   private:

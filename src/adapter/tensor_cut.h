@@ -8,7 +8,8 @@
 
 namespace loratrain {
 
-/// A part of a whole row-major tensor seen as [outer, extent, inner]: the blocks `own` of extent.
+/// A part of a whole row-major tensor that is seen as [outer, extent, inner]: the indices `own` of
+/// the axis `extent`.
 struct TensorCut {
     std::int64_t outer = 1;
     std::int64_t extent = 0;
@@ -18,21 +19,21 @@ struct TensorCut {
     bool is_whole() const { return own.count == extent; }
     std::int64_t whole_count() const { return outer * extent * inner; }
     std::int64_t count() const { return outer * own.count * inner; }
-    /// Place of the part's element in the whole tensor.
+    /// Index in the whole tensor of the part's element `element`.
     std::int64_t whole_index(std::int64_t element) const {
         const std::int64_t row = own.count * inner;
         return (element / row * extent + own.first) * inner + element % row;
     }
 };
 
-/// All of a tensor.
+/// The cut that is the whole tensor.
 inline TensorCut whole_tensor(std::int64_t elements) {
     return {1, elements, 1, {0, elements}};
 }
 
-/// The part of a whole tensor's values; of so many values as whole_count().
+/// Copies the part out of `whole`, which has whole_count() values.
 std::vector<float> cut_out(const TensorCut& cut, std::span<const float> whole);
-/// Puts the part's values in their places.
+/// Copies the part's values to their places in `whole`.
 void paste(const TensorCut& cut, std::span<const float> part, std::span<float> whole);
 
 }  // namespace loratrain

@@ -13,33 +13,37 @@
 
 namespace loratrain {
 
-/// The activations of a stage's offloaded layers (plan/memory/offload.h) on their way between the
-/// buffers (Workspace::offload), where layers compute, and pinned host memory, which has room for
-/// those of every slot. Copies run beside computation. For layers that are not offloaded the calls
-/// do nothing.
+/// Moves the activations of a stage's offloaded layers (plan/memory/offload.h) between backend
+/// buffers (Workspace::offload), where the layers compute, and pinned host memory. Host memory has
+/// room for the activations of every slot. Copies overlap with computation. For layers that are not
+/// offloaded the calls do nothing.
 class ActivationOffload {
   public:
-    /// Takes and pins the host memory; throws Error where the system refuses.
+    /// Allocates and pins the host memory; throws Error if the system refuses.
     ActivationOffload(const ReplicaView& view, std::size_t stage_index, const Workspace& workspace,
                       Backend& backend);
 
-    /// What is queued from now on writes the layer's buffer, for the microbatch in the slot.
+    /// Call before the layer's forward is queued, for the microbatch in `slot`: operations that are
+    /// queued afterwards may write the layer's buffer.
     void begin_forward(std::int32_t slot, std::int32_t layer);
-    /// After a forward whose backward is to come, of the last begin_forward(), with so many rows.
+    /// Copies the activations of the last begin_forward() to the host. Call after a forward whose
+    /// backward will follow; `rows` is the number of rows that the layer computed.
     void end_forward(std::int32_t layer, std::int64_t rows);
 
-    /// Backward of all layers with rows follows, the last one first.
+    /// Starts to load the activations of `slot`. Backward must follow, of all layers that have rows
+    /// in `tables`, the last layer first.
     void begin_backward(std::int32_t slot, const MicrobatchTables& tables);
-    /// What is queued from now on until done() reads the layer's buffer.
+    /// Waits for the layer's activations: operations that are queued until done() may read its
+    /// buffer.
     void use(std::int32_t layer);
     void done(std::int32_t layer);
 
-    /// Records copies to the host and back from now on.
+    /// Starts to record copies to the host and back.
     void start_recording() { recorded_.start(*link_); }
     std::vector<TransferRecord::Transfer> take_recorded() { return recorded_.take(); }
 
   private:
-    /// Whose activations a buffer has.
+    /// Slot and place of the layer whose activations a buffer holds.
     struct Content {
         std::int32_t slot = -1;
         std::int32_t place = -1;
@@ -56,13 +60,14 @@ class ActivationOffload {
     ReplicaView view_;
     const Workspace& workspace_;
     std::vector<LayerKeeping> keeping_;
-    std::int32_t copied_;   ///< layers, of the first places
-    std::int32_t buffers_;  ///< of one layer each
+    std::int32_t copied_;   ///< number of places, the first ones, that are copied to the host
+    std::int32_t buffers_;  ///< number of buffers; each holds one layer
     std::vector<Content> holds_;
-    std::vector<std::int64_t> rows_;    ///< by slot, then place: that the host has; 0 = none
-    std::vector<std::int32_t> to_use_;  ///< places that backward still uses, the next one last
-    std::int32_t slot_ = -1;            ///< of these
-    std::vector<HostPages> host_;       ///< by slot, then place
+    std::vector<std::int64_t> rows_;  ///< by slot, then place: rows that the host holds; 0 = none
+    /// Places that backward has still to use, the next one last.
+    std::vector<std::int32_t> to_use_;
+    std::int32_t slot_ = -1;       ///< slot of to_use_
+    std::vector<HostPages> host_;  ///< by slot, then place
     std::unique_ptr<HostCopies> link_;
     TransferRecord recorded_;
 };

@@ -8,13 +8,13 @@
 
 namespace loratrain {
 
-/// LoRA on the embedding (Linear::embedding): x_t += S_t Bᵀ with S_t = scale * e * A[:, id_t] for
-/// the rows of adapters that have it, where e multiplies the embedding
+/// LoRA on the embedding (Linear::embedding): x_t += S_t Bᵀ with S_t = scale * e * A[:, id_t], for
+/// the rows of adapters that target it. e is the factor of the embedding
 /// (ModelSpec::embedding_scale). As in PEFT there is no dropout, and A's column of the padding
-/// token has no gradient. A lane has A's columns of its part of the vocabulary.
+/// token has no gradient. A lane holds A's columns of its part of the vocabulary.
 class EmbeddingLora {
   public:
-    /// `model`: the whole one, of the weights.
+    /// `model` is the whole model, as the weights have it.
     EmbeddingLora(const AdapterBank& bank, const Workspace& workspace, const ModelSpec& model,
                   Backend& backend)
         : bank_(bank),
@@ -23,16 +23,17 @@ class EmbeddingLora {
           pad_token_(model.pad_token),
           backend_(backend) {}
 
-    /// Whether any row is of an adapter that has it: then the gradient of the stage's input counts.
+    /// Whether any row belongs to an adapter that targets the embedding. If so, the gradient of the
+    /// stage's input is needed.
     bool is_wanted(const LayerRows& rows) const;
-    /// x: [T, H], a lane's part of the embedded rows. `ids`: [T], columns of A, negative for those
-    /// of other lanes.
+    /// Adds LoRA to x [T, H], this lane's partial sum of the embedded rows. `ids` [T] are columns
+    /// of A; the ids of other lanes are negative.
     void forward(const LayerRows& rows, const std::int32_t* ids, const TensorView& x);
-    /// dx: [T, H], whole on every lane: adds to gradients.
+    /// Adds to the gradients of A and B. dx [T, H] is whole on every lane.
     void backward(const LayerRows& rows, const std::int32_t* ids, const TensorView& dx);
 
   private:
-    /// Of the rows, with S to be made.
+    /// The operator for the rows; it will write S to `s`.
     LoraIds op_of(const LayerRows& rows, const std::int32_t* ids, const TensorView& s);
 
     const AdapterBank& bank_;

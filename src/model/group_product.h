@@ -9,30 +9,30 @@
 
 namespace loratrain {
 
-/// A group's input or gradient, and its codes where the op that wrote it made them too (the
-/// RowCodes that op was given); without them a product of codes makes them.
+/// Input or gradient of a linear group. `codes` are its e4m3 codes if the op that wrote it made
+/// them too (the RowCodes of that op); without them a product of codes makes them.
 struct Operand {
     TensorView view;
     RowCodes codes = {};
 };
 
-/// The products of linear groups with their frozen W, plain or of codes, and with LoRA's factors in
-/// the pads (FactorPads), which it packs first.
+/// Products of linear groups with their frozen W (numbers or codes) and with the LoRA factors in
+/// the pads. Packs the factors first (FactorPads).
 class GroupProduct {
   public:
     virtual ~GroupProduct() = default;
 
-    /// Codes for the ops that write a group's input or gradient to make as well.
+    /// Codes that the op which writes a group's input or gradient has to make too; empty: none.
     virtual RowCodes coding_of_input(std::int64_t /*tokens*/, std::int64_t /*columns*/) const {
         return {};
     }
     virtual RowCodes coding_of_gradient(const GroupSite& /*site*/, std::int64_t /*tokens*/) const {
         return {};
     }
-    /// Where the group's factors stay between uses.
+    /// Where the group's factors stay between uses; none: they are packed at each use.
     virtual std::optional<FactorPads::Pads> kept_pads(const GroupSite& site) = 0;
-    /// The columns behind x where forward() expects S: that of the first linear, or of all of them
-    /// where their products are joined. None where it reads S from `s`.
+    /// Columns behind x where forward() expects S: S of the first linear, or of all linears if
+    /// their products are joined. Without data if forward() reads S from `s`.
     virtual TensorView pad_behind(const GroupSite& /*site*/, const TensorView& /*x*/,
                                   const TensorView& /*s*/) const {
         return {};
@@ -42,31 +42,32 @@ class GroupProduct {
     /// matrix as it was read, or nothing.
     virtual Scratch forward(const GroupSite& site, const Operand& x, const PerLinear& y,
                             const PerLinear& s, std::int64_t width, const TensorView& residual) = 0;
-    /// dx = (or += with accumulate) dY W, with dS A of the `pads` columns behind dy.
+    /// dx = dY W + dS A, or dx += with `accumulate`; dS is in the `pads` columns behind dy.
     virtual Scratch backward(const GroupSite& site, const Operand& dy, const TensorView& dx,
                              std::int64_t pads, bool accumulate) = 0;
     virtual Scratch read_matrix(const GroupSite& /*site*/) { return {}; }
 };
 
-/// What products are made of. All of it outlives them.
+/// References that a product keeps; they outlive it.
 struct ProductParts {
     const ReplicaView& view;
     const Workspace& workspace;
     FactorPads& pads;
     Backend& backend;
 };
-/// [X | S] and [dY | dS] by the augmented matrix (design.md "One augmented matrix"): LoRA and W in
-/// one GEMM.
+/// Product of [X | S] and of [dY | dS] with the augmented matrix (design.md "One augmented
+/// matrix"): W and LoRA in one GEMM.
 std::unique_ptr<GroupProduct> augmented_product(const ProductParts& parts);
-/// With Plan::fp8_linears: products of e4m3 codes of X and of dY, row by row (quantize_rows), and
-/// of W (Fp8Weights). All that is LoRA's is computed from X, dY and S as they are, and stands in Y
-/// or dX when the product of codes is added. As more columns of the codes (S in one e4m3 term under
-/// the scale of X's row, B in two) it would save some 3% of a step; not built, as gradients of
-/// single tensors are then off by more than 0.002 of a cosine beyond that
-/// (tests/bench/emulate_fp8.py; RESULTS.md there).
+/// Product for Plan::fp8_linears: multiplies e4m3 codes of X and of dY, with a scale per row
+/// (quantize_rows), with codes of W (Fp8Weights). LoRA's part is computed from X, dY and S without
+/// quantisation and written to Y or dX first; the product of codes is added to it.
+///
+/// LoRA as more columns of the codes (S in one e4m3 term under the scale of X's row, B in two)
+/// would save about 3% of a step. It is not built, because it adds more than 0.002 to the cosine
+/// error of single tensors' gradients (tests/bench/emulate_fp8.py; RESULTS.md there).
 std::unique_ptr<GroupProduct> fp8_product(const ProductParts& parts);
 
-/// Columns of the first `count` that follow each other in the same rows as one.
+/// The first `count` views, with views joined that are side by side in the same rows.
 inline std::vector<TensorView> joined(const PerLinear& y, int count) {
     std::vector<TensorView> wide;
     for (int i = 0; i < count; ++i) {

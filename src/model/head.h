@@ -11,39 +11,40 @@
 
 namespace loratrain {
 
-/// The most likely token of those that a lane has.
+/// The most likely token among those of a lane's part of the vocabulary.
 struct LikelyToken {
     float logit = 0.0F;
     std::int32_t token = 0;
 };
 
-/// Final norm, output head and cross-entropy of the last stage, in chunks of the rows that have a
-/// target; other rows are skipped. The head is frozen, so d-logits are made in place and used at
-/// once: an objective whose scales depend on sums of all rows has the chunks run twice
-/// (objective/loss_passes.h). A lane has the logits of its rows of the vocabulary; all lanes
-/// get the same losses.
+/// Final norm, output head and cross-entropy of the last stage. It works in chunks of the rows that
+/// have a target and skips other rows. The head is frozen, so gradients of logits are made in place
+/// and used at once. If an objective's scales depend on sums over all rows, the chunks run twice
+/// (objective/loss_passes.h). A lane computes the logits of its part of the vocabulary; all lanes
+/// get equal losses.
 class Head {
   public:
     Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
          Backend& backend, const StageLanes& lanes, HeadLora lora);
 
-    /// x: [T, H] output of the last layer. Adds losses and wrong counts to the sums; when `dx` has
-    /// data it becomes the gradient of sum over rows of scale * loss with respect to x.
+    /// Adds the losses and the numbers of wrong tokens of x [T, H], the output of the last layer,
+    /// to the sums. If `dx` has data, it becomes the gradient of the sum over rows of scale * loss
+    /// with respect to x.
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
               double* wrong_counts, const TensorView& dx);
 
-    /// Of each row that has a target, the first of equal ones.
+    /// The most likely token of each row that has a target; of equal logits the first.
     std::vector<LikelyToken> likely_tokens(const MicrobatchTables& tables, const TensorView& x);
 
-    /// What the head multiplies, behind the final norm, of the tables' ends: [ends, H].
+    /// Input of the head (after the final norm) at the tables' end rows: [ends, H].
     std::vector<float> hidden_ends(const MicrobatchTables& tables, const TensorView& x);
-    /// `gradient`: in that of the ends from `first` on, [count, H]. Goes through the norm to their
-    /// rows of dx, which loss() has left zero.
+    /// Takes `gradient` [count, H] with respect to hidden_ends(), for the ends from `first` on,
+    /// through the norm to the ends' rows of dx, which loss() has left zero.
     void add_end_gradient(const MicrobatchTables& tables, const TensorView& x, std::int64_t first,
                           std::span<const float> gradient, const TensorView& dx);
 
-    /// Logits of rows [first, first + rows) of x into host memory, [rows, V] floats; of a stage of
-    /// one lane.
+    /// Writes the logits of rows [first, first + rows) of x to host memory as [rows, V] floats.
+    /// Only on a stage of one lane.
     void logits(const TensorView& x, std::int64_t first, std::int64_t rows, float* host);
 
   private:
@@ -52,15 +53,15 @@ class Head {
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
     void project_backward(const TensorView& d_logits, const TensorView& dx);
-    /// Logits of a chunk's rows, which are in head_rows 0 then, and behind the norm in 1; their S
-    /// to `s` (HeadLora::forward).
+    /// Logits of a chunk's rows. Afterwards the rows are in head_rows 0, the normed rows in
+    /// head_rows 1, and their LoRA S in `s` (HeadLora::forward).
     TensorView logits_of(const MicrobatchTables& tables, const MicrobatchTables::LabelChunk& chunk,
                          const TensorView& x, Scratch& s);
     void cross_entropy(const CrossEntropy& op);
     void norm_backward(const TensorView& x, const TensorView& d);
     void download_floats(const TensorView& values, float* host);
     void upload_floats(const TensorView& values, const float* host);
-    /// Head rows [first, first + count) in compute type.
+    /// Rows [first, first + count) of the head's weights in compute type.
     Scratch head_block(std::int64_t first, std::int64_t count);
 
     ReplicaView view_;

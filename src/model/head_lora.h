@@ -9,13 +9,13 @@
 
 namespace loratrain {
 
-/// LoRA on the output head (Linear::head), chunk by chunk of its rows (Head): logits += S Bᵀ with
-/// S = scale / l X Aᵀ for the rows of adapters that have it, without dropout, where l divides the
-/// head's product (ModelSpec::logits_scaling). Chunks without such rows cost a look at the
-/// adapters.
+/// LoRA on the output head (Linear::head), for a chunk of the head's rows (Head): logits += S Bᵀ
+/// with S = scale / l X Aᵀ, for the rows of adapters that target it. l is the divisor of the head's
+/// product (ModelSpec::logits_scaling). There is no dropout. A chunk without such rows costs only a
+/// look at its adapters.
 class HeadLora {
   public:
-    /// `model`: the whole one, or a lane's. `layers`: of the stage.
+    /// `model` is the whole model or a lane's. `layers` is the stage's number of layers.
     HeadLora(const AdapterBank& bank, const Workspace& workspace, const ModelSpec& model,
              std::int32_t layers, Backend& backend)
         : bank_(bank),
@@ -24,16 +24,18 @@ class HeadLora {
           layers_(layers),
           backend_(backend) {}
 
-    /// x: [n, H], the normed rows; logits: [n, V] with the product of the head. Returns S.
+    /// Adds LoRA to logits [n, V], which hold the product of the head; x [n, H] are the normed
+    /// rows. Returns S.
     [[nodiscard]] Scratch forward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
                                   const TensorView& x, const TensorView& logits);
-    /// From the S of forward(): adds to gradients and to dx [n, H] of the lane.
+    /// Adds to the gradients of A and B, and to dx [n, H] of the lane. `s` is S as forward()
+    /// returned it.
     void backward(const LayerRows& rows, const std::vector<LoraSegment>& segments,
                   const TensorView& x, const TensorView& s, const TensorView& d_logits,
                   const TensorView& dx);
 
   private:
-    /// Whether any of the segments has LoRA on the head; then slots_ has theirs.
+    /// Whether any segment's adapter targets the head. If so, slots_ holds the segments' slots.
     bool gather(const LayerRows& rows, const std::vector<LoraSegment>& segments);
 
     const AdapterBank& bank_;

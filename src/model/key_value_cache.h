@@ -9,8 +9,8 @@
 
 namespace loratrain {
 
-/// The keys and values of texts that are being written, in the layers of a stage (of a lane: its
-/// heads). Memory of key_value_cache_bytes().
+/// Keys and values of texts that are being generated, in the layers of a stage; a lane holds those
+/// of its heads. Takes key_value_cache_bytes() of backend memory.
 class KeyValueCache {
   public:
     KeyValueCache(const Job& job, const ReplicaView& view, const StagePlan& stage,
@@ -22,10 +22,11 @@ class KeyValueCache {
         next,     ///< the next token of each text
     };
 
-    /// Forgets what is there; text i has room for rooms[i] tokens from here on. At most
-    /// texts_at_once texts, and cached_tokens() in all.
+    /// Empties the cache and makes room for rooms[i] tokens of text i. At most texts_at_once texts
+    /// and cached_tokens() tokens in all.
     void begin(std::span<const std::int64_t> rooms);
-    /// Attention of a layer, counted from the stage's first one; op.rows: a sample for each text.
+    /// Attention of a layer with the cached keys and values. `layer` counts from the stage's first
+    /// layer; op.rows has one sample per text.
     void attend(std::int32_t layer, const Attention& op, Rows rows);
 
   private:

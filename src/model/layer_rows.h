@@ -8,27 +8,27 @@
 
 namespace loratrain {
 
-/// The consecutive rows of a microbatch that a layer computes: all, or in a layer shared with a
-/// neighbour those of the adapters that this stage computes in it. Rows of `segments` and `packed`
-/// count from first_row.
+/// The consecutive rows of a microbatch that a layer computes: all rows, or in a layer shared with
+/// a neighbour stage the rows of the adapters that this stage computes in the layer. Row numbers in
+/// `segments` and `packed` count from first_row.
 struct LayerRows {
-    std::int64_t first_row = 0;  ///< in the microbatch
+    std::int64_t first_row = 0;  ///< row of the microbatch
     std::int64_t tokens = 0;
     std::vector<LoraSegment> segments;
     std::vector<std::int32_t> offsets;  ///< packed.host_offsets
     PackedRows packed;
 
-    /// Adapter of each segment; slot number of a segment = its position.
+    /// Adapter of each segment. The slot number of a segment is its position.
     std::vector<AdapterId> adapters;
-    /// First LoRA column of each segment's slot; the rest as LoraColumns.
+    /// First LoRA column of each segment's slot; the other fields as LoraColumns has them.
     std::vector<std::int32_t> columns;
     std::int64_t width = 0;
     bool augmented = false;
     bool has_dropout = false;
     bool evaluation = false;
-    bool base_alone = false;  ///< no LoRA
+    bool base_alone = false;  ///< computes the base model without LoRA
 
-    /// Whose factors the pads of weight matrices hold, and in which columns.
+    /// An adapter whose factors are in the pads of weight matrices, and their first column.
     struct PadPlace {
         AdapterId adapter{};
         std::int32_t column = 0;

@@ -11,51 +11,56 @@
 
 namespace loratrain {
 
-/// What adapters of a form compute on a linear group beyond its products (GroupProduct) and LoRA's
-/// S, dS and gradients of A and B (LoraLinear), for those rows of a microbatch that are theirs. A
-/// new form is such a class, a line in LinearForms' constructor and a row of the table in
-/// config/adapter_form.h. Without overrides it computes what LoRA does. `linears` are all of the
-/// group's, `at` is one of them.
+/// What adapters of one form compute on a linear group beyond its products (GroupProduct) and
+/// beyond LoRA's S, dS and gradients of A and B (LoraLinear). It applies to the rows of a
+/// microbatch that belong to such adapters. Without overrides a form computes plain LoRA. `linears`
+/// are all linears of the group, `at` is one of them.
+///
+/// A new form is a class of this kind, a line in LinearForms' constructor, and a row of the table
+/// in config/adapter_form.h.
 class LinearForm {
   public:
-    /// Adapters of the form have a tensor of `role`, and others have not.
+    /// `role` is a tensor that exactly the adapters of this form have.
     LinearForm(const AdapterBank& bank, TensorRole role) : bank_(bank), role_(role) {}
     virtual ~LinearForm() = default;
     LinearForm(const LinearForm&) = delete;
     LinearForm& operator=(const LinearForm&) = delete;
 
-    /// Whether the group's calls concern it: some adapter of the rows has the form there. Asked
-    /// only where some adapter of any form is on the group.
+    /// Whether an adapter of the rows has this form on the group. Only asked if an adapter of any
+    /// form targets the group.
     virtual bool is_on(const GroupSite& site) const;
-    /// The gradients of A and B need more than LoraGatedBackward makes.
+    /// Whether the gradients of A and B need more than LoraGatedBackward makes.
     virtual bool has_own_backward() const { return true; }
-    /// add_gradients() is wanted, for which the group's input is made again.
+    /// Whether add_gradients() has to be called; the group's input is recomputed for it.
     virtual bool needs_input() const { return false; }
 
-    /// Before an operator reads what AdapterBank::slot() points to.
+    /// Called before an operator reads the factors that AdapterBank::slot() points to.
     virtual void make_factors(AdapterId /*adapter*/, std::int32_t /*layer*/, Linear /*linear*/) {}
 
-    /// Before the product of a linear is added to `residual`; returns what it is added to instead.
+    /// Called before the product of a linear is added to `residual`. Returns the matrix that the
+    /// product is added to instead.
     virtual TensorView begin(const LinearSite& /*at*/, const TensorView& /*y*/,
                              const TensorView& residual) {
         return residual;
     }
-    /// y: [T, N] with the product, and LoRA's S Bᵀ where that is in it; without the bias. S: at.s.
-    /// `begun`: there was a residual.
+    /// Called after the product. y [T, N] holds the product, and LoRA's S Bᵀ if the product
+    /// includes it, without the bias. S is at.s. `begun`: there was a residual.
     virtual void forward(const LinearSite& /*at*/, const TensorView& /*x*/, const TensorView& /*y*/,
                          bool /*begun*/) {}
 
-    /// The dY that dS and the gradient of B come from; nothing where it is dy.
+    /// The gradient dY from which dS and the gradient of B are computed; none if it is `dy`.
     virtual std::optional<Scratch> lora_gradient(const LinearSite& /*at*/,
                                                  const TensorView& /*dy*/) {
         return {};
     }
-    /// Behind the gradients of B.
+    /// Called after the gradients of B are made.
     virtual void take_gradients(const LinearSite& /*at*/) {}
 
-    /// Of a linear in backward. y: what forward() left, without a bias, or nothing where that was
-    /// not kept. drop(x) may be written to `dropped`, which may be x. `spare` [T, N] may be
-    /// overwritten; if y lies in it, only in rows whose y is not needed.
+    /// Operands of a linear in backward.
+    /// - y: the result of forward() without a bias; without data if it was not kept.
+    /// - dropped: where drop(x) may be written; may be x.
+    /// - spare [T, N]: may be overwritten. If y lies in it, only the rows whose y is not needed may
+    ///   be overwritten.
     struct Backward {
         TensorView x;
         TensorView dy;
@@ -63,15 +68,15 @@ class LinearForm {
         TensorView y;
         TensorView spare;
     };
-    /// add_gradients() reads at.w; x is lost then.
+    /// Whether add_gradients() reads at.w. If so, x is lost afterwards.
     virtual bool reads_weights(const LinearSite& /*at*/, const TensorView& /*y*/) const {
         return false;
     }
-    /// Of its tensors other than A and B. S: at.s.
+    /// Adds to the gradients of the form's tensors other than A and B. S is at.s.
     virtual void add_gradients(const LinearSite& /*at*/, const Backward& /*of*/) {}
 
-    /// Around the product dX [T, K] = dY W; dS: s of the linears. Whether dx has something already
-    /// that the product is to be added to.
+    /// begin_dx() is called before the product dX [T, K] = dY W, finish_dx() after it; dS is `s` of
+    /// the linears. Returns whether dx already holds values to which the product has to be added.
     virtual bool begin_dx(std::span<const LinearSite> /*linears*/, const TensorView& /*dy*/,
                           const TensorView& /*dx*/) {
         return false;
@@ -86,7 +91,7 @@ class LinearForm {
     TensorRole role_;
 };
 
-/// What forms are made of. All of it outlives them.
+/// References that a form keeps; they outlive it.
 struct FormParts {
     const AdapterBank& bank;
     const Workspace& workspace;
@@ -94,20 +99,20 @@ struct FormParts {
     Backend& backend;
 };
 
-// A form each, in the file of its name.
+// One form each, in the file of the same name.
 std::unique_ptr<LinearForm> separate_lora(const FormParts& parts);
 std::unique_ptr<LinearForm> dora_linear(const FormParts& parts);
 std::unique_ptr<LinearForm> vera_linear(const FormParts& parts);
 std::unique_ptr<LinearForm> residual_start(const FormParts& parts);
 
-/// One of each form, in the order of their calls.
+/// One object of each form, in the order in which they are called.
 class LinearForms {
   public:
     explicit LinearForms(const FormParts& parts);
 
-    /// Those that the calls of a group concern, until the next call.
+    /// Forms that apply to the group (LinearForm::is_on). Valid until the next call.
     std::span<LinearForm* const> on(const GroupSite& site);
-    /// AdapterBank::slot, for operators to read.
+    /// AdapterBank::slot(), with the factors made (LinearForm::make_factors) for operators to read.
     LoraSlot slot(AdapterId adapter, std::int32_t layer, Linear linear);
 
   private:

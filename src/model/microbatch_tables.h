@@ -11,57 +11,58 @@
 
 namespace loratrain {
 
-/// A microbatch as host arrays (made by the data layer's loader, or in tests by hand).
+/// A microbatch as host arrays. The data layer's loader makes it.
 struct MicrobatchRows {
     std::span<const std::int32_t> token_ids;   ///< [T], first stage
     std::span<const std::int32_t> targets;     ///< [T] shifted, -100 = none; last stage
     std::span<const std::int32_t> positions;   ///< [T]
     std::span<const std::int32_t> sample_ids;  ///< [T]
     std::span<const std::int32_t> offsets;     ///< [samples + 1]
-    std::span<const float> weights = {};       ///< [T] of the targets, last stage; empty: 1 each
+    std::span<const float> weights = {};  ///< [T] weights of the targets, last stage; empty: 1 each
 };
 
-/// What the losses of rows are summed by.
+/// Bins in which the losses of rows are summed.
 enum class LabelBins : std::uint8_t {
     adapters,  ///< by number of the adapter
     samples,   ///< by place of the sample in the microbatch
 };
 
-/// The index tables of one microbatch in backend memory, and what the host needs of them. Lives in
-/// an activation slot from forward to backward.
+/// Index tables of one microbatch in backend memory, with the parts that the host needs. They live
+/// in an activation slot from forward to backward.
 class MicrobatchTables {
   public:
-    /// `memory`: table_bytes(view) of backend memory.
+    /// `memory`: table_bytes(view) bytes of backend memory.
     MicrobatchTables(const ReplicaView& view, const StagePlan& stage, Backend& backend,
                      void* memory);
 
-    /// All tables but those of the labels; an evaluation has no dropout.
+    /// Sets all tables except those of the labels. An evaluation has no dropout.
     void set(const Job& job, const Microbatch& microbatch, const MicrobatchRows& rows,
              const LossTerms& terms);
 
-    /// The rows with a target, after set(). `scales`: per sample of the microbatch, what its rows'
-    /// d-logits are multiplied by, beside the rows' weights; `forms`: per segment.
+    /// Sets the rows with a target; after set(). `scales`: per sample of the microbatch, the factor
+    /// of its rows' logit gradients beside the rows' weights. `forms`: per segment.
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                     std::span<const float> scales, std::span<const TokenLoss> forms,
                     LabelBins bins);
-    /// Rows without a target of which an objective compares hidden states; after set_labels(),
-    /// which leaves none.
+    /// Sets the rows without a target whose hidden states an objective compares. After
+    /// set_labels(), which clears them.
     void set_ends(std::vector<std::int32_t> rows);
-    /// Other scales for labels that are summed by samples.
+    /// Replaces the scales of labels that are summed by samples.
     void scale_labels(std::span<const float> scales);
 
     std::int64_t tokens() const { return whole_.tokens; }
     std::int64_t samples() const { return whole_.packed.samples; }
     const std::int32_t* token_ids() const { return tables_[0]; }
 
-    /// All rows, whoever computes them in a shared layer.
+    /// All rows, also those that another stage computes in a shared layer.
     const LayerRows& all_rows() const { return whole_; }
-    /// What a layer, counted from the stage's first one, computes; maybe no rows.
+    /// Rows that a layer of the stage computes; may be empty. `layer` counts from the stage's first
+    /// layer.
     const LayerRows& in_layer(std::int32_t layer) const;
 
-    /// Rows with a target are handled in chunks of the logits buffer, of one form each. A chunk
-    /// owns the rows [first_row, first_row + row_count) of the microbatch; `ids` count from
-    /// first_row.
+    /// Rows with a target that the head handles at once: as many as the logits buffer holds, all
+    /// with one form. A chunk covers rows [first_row, first_row + row_count) of the microbatch;
+    /// `ids` count from first_row.
     struct LabelChunk {
         std::int64_t first_row = 0;
         std::int64_t row_count = 0;
@@ -72,11 +73,11 @@ class MicrobatchTables {
         const float* scales = nullptr;
         const float* weights = nullptr;  ///< null: 1 each
         TokenLoss form = {};
-        std::vector<LoraSegment> segments = {};  ///< of the labels; slots as all_rows()
+        std::vector<LoraSegment> segments = {};  ///< segments of the labels; slots as in all_rows()
     };
     const std::vector<LabelChunk>& label_chunks() const { return chunks_; }
     std::span<const std::int32_t> ends() const { return ends_; }
-    /// The same in backend memory, behind the rows with a target.
+    /// ends() in backend memory, stored behind the rows with a target.
     const std::int32_t* end_ids() const;
 
   private:
@@ -93,7 +94,7 @@ class MicrobatchTables {
     Backend& backend_;
     std::int32_t* tables_[11];
     LayerRows whole_;
-    LayerRows first_;  ///< of the first and the last layer where these are shared
+    LayerRows first_;  ///< rows of the first and of the last layer, if the layer is shared
     LayerRows last_;
     std::vector<LabelChunk> chunks_;
     std::vector<std::int32_t> label_rows_;

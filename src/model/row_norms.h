@@ -8,8 +8,8 @@
 
 namespace loratrain {
 
-/// Norms of the rows of a linear's W, as the backend multiplies with it, that the lane has, over
-/// the columns of all lanes. Every lane calls it; waits for the backend.
+/// L2 norms of the rows of a linear's W that this lane holds, over the columns of all lanes, with W
+/// as the backend multiplies with it. Collective over the stage's lanes; waits for the backend.
 struct RowNormsSite {
     const ReplicaView& view;
     const Workspace& workspace;

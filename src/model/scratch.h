@@ -7,7 +7,7 @@
 
 namespace loratrain {
 
-/// Whether leases of scratch are checked, by Workspaces made from then on: in programs with
+/// Whether Workspaces that are made from now on check leases of scratch: true in programs with
 /// sanitizers or asserts, and where tests set it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
 inline bool scratch_is_checked = true;
@@ -15,10 +15,11 @@ inline bool scratch_is_checked = true;
 inline bool scratch_is_checked = false;
 #endif
 
-/// The bytes of a Workspace that are leased now.
+/// Ranges of bytes of a Workspace that are leased at present.
 class LeasedBytes {
   public:
-    /// An internal error that names both where some bytes of the view's rows are leased already.
+    /// Leases the bytes of the view's rows. If some are leased already, throws an internal error
+    /// that names both leases.
     void begin(const TensorView& view, const char* name);
     void end(const TensorView& view);
 
@@ -31,15 +32,15 @@ class LeasedBytes {
     std::vector<Range> ranges_;
 };
 
-/// A matrix in scratch, leased until the object ends: where leases are checked no other has a byte
-/// of its rows meanwhile. Views of it are taken from it and need no lease; they must not outlive
-/// it.
+/// A matrix in scratch that is leased until the object ends. If leases are checked, no other lease
+/// may have a byte of its rows meanwhile. Views of the matrix need no lease of their own; they must
+/// not outlive the object.
 class Scratch {
   public:
     Scratch() = default;
-    /// Of memory that nobody leases.
+    /// A matrix in memory that is never leased.
     explicit Scratch(const TensorView& view) : view_(view) {}
-    /// Without `leased` it is not checked.
+    /// Without `leased` the lease is not checked.
     Scratch(const TensorView& view, const char* name, LeasedBytes* leased)
         : view_(view), leased_(leased) {
         if (leased_ != nullptr) leased_->begin(view_, name);
@@ -60,12 +61,12 @@ class Scratch {
     const TensorView* operator->() const { return &view_; }
     const TensorView& view() const& { return view_; }
 
-    /// Before the object does.
+    /// Ends the lease early.
     void end() {
         if (leased_ != nullptr) leased_->end(view_);
         leased_ = nullptr;
     }
-    /// Where a later lease of the same size will be.
+    /// Place of a later lease of the same size; ends this lease with the object.
     TensorView place() && { return view_; }
 
   private:

@@ -8,32 +8,34 @@
 
 namespace loratrain {
 
-/// Where layers that stream lie whose weights several ranks of a host have once between them
-/// (plan/memory/streamed_layers.h). Made by who knows the ranks; a stage knows no others. Layers
-/// are counted from the stage's first.
+/// Streamed layers whose weights the ranks of a host store once for all of them
+/// (plan/memory/streamed_layers.h). The code that knows the ranks implements it; a stage does not
+/// know other ranks. Layers are counted from the stage's first layer.
 class SharedLayers {
   public:
     virtual ~SharedLayers() = default;
 
-    /// Whether they lie where other ranks compute with them, laid out as in a buffer of streamed
-    /// layers; else in host memory, packed.
+    /// Whether the layers lie in the memory of the ranks that own them, in the layout of a buffer
+    /// of streamed layers. If false, they lie in host memory, packed.
     virtual bool owned_by_ranks() const = 0;
-    /// Host memory that layers are in, to be pinned.
+    /// Host memory that holds layers; the caller pins it.
     virtual std::vector<std::span<char>> host_memory() const = 0;
-    /// Of host memory: whether this rank puts the layer there. It does so before loaded().
+    /// With layers in host memory: whether this rank writes the layer there. It does so before
+    /// loaded().
     virtual bool fills(std::int32_t layer) const = 0;
-    /// Held by ranks: host memory for the layers of this rank, one behind the other; null: the
-    /// backend's, allocated as one.
+    /// With layers owned by ranks: host memory for the layers of this rank, contiguous. Null: the
+    /// backend allocates one block.
     virtual void* room() const = 0;
-    /// Of that memory, which the backend does not count.
+    /// Size of room(), in bytes; the backend does not count it.
     virtual std::size_t room_bytes() const = 0;
-    /// All of this rank's layers are where they belong; or `failure` says why not. Collective over
-    /// all ranks: on return every layer is there; throws where another rank failed. `held`: the
-    /// backend's memory of this rank's layers, which others open; null = none.
+    /// Tells the other ranks that this rank's layers are in place, or by `failure` why not. `held`
+    /// is the backend memory of this rank's layers, which other ranks open; null = none. Collective
+    /// over all ranks: on return every layer is in place. Throws if another rank failed.
     virtual void loaded(const std::string& failure, void* held) = 0;
-    /// A layer that streams; of another rank's only after loaded().
+    /// Weights of a streamed layer. A layer of another rank is valid only after loaded().
     virtual char* weights(std::int32_t layer) const = 0;
-    /// This rank reads no other's memory any more; on return none does. Collective over all ranks.
+    /// Ends the use of other ranks' memory. Collective over all ranks: on return no rank reads
+    /// another's memory.
     virtual void leave() = 0;
 };
 

@@ -19,9 +19,10 @@
 
 namespace loratrain {
 
-/// [embedding] layers [head and loss] of one rank, with the adapters' parts in them. Knows no MPI:
-/// the pipeline runner moves `input`, `output` and the gradient messages between stages. The lanes
-/// of a tensor-parallel stage each have one, and make the same calls in the same order.
+/// The part of the model that one rank computes: [embedding] layers [head and loss], with the
+/// adapters' tensors in them. Does not use MPI: the pipeline runner moves `input`, `output` and
+/// gradient messages between stages. Each lane of a tensor-parallel stage has one Stage, and all
+/// lanes make the same calls in the same order.
 class Stage {
   public:
     Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
@@ -35,84 +36,87 @@ class Stage {
     std::int32_t lane() const { return lanes_.index(); }
     std::int32_t slots() const { return static_cast<std::int32_t>(slots_.size()); }
 
-    /// Boundary tensors [tokens, H] of a slot, contiguous, each with message_tail_bytes behind it.
+    /// Boundary tensors [tokens, H] of a slot. Contiguous, each followed by message_tail_bytes.
     TensorView input(std::int32_t slot, std::int64_t tokens) const;
     TensorView output(std::int32_t slot, std::int64_t tokens) const;
 
-    /// Runs a microbatch through the stage's layers. First stage: from token ids; others: from
-    /// input(slot). Last stage: also the loss, and unless terms.evaluation its gradient.
+    /// Runs a microbatch through the stage's layers. The first stage starts from token ids, other
+    /// stages from input(slot). The last stage also computes the loss, and its gradient unless
+    /// terms.evaluation is set.
     void forward(std::int32_t slot, const Microbatch& microbatch, const MicrobatchRows& rows,
                  const LossTerms& terms);
 
-    // Texts that an adapter writes (GenerateJob), a token of each at a time. A stage holds the
-    // whole of them between begin_texts() and the next one; slot 0 is theirs.
-    /// Text i has room for rooms[i] tokens (KeyValueCache::begin).
+    // Texts that an adapter generates (GenerateJob), one token of each text at a time. All texts of
+    // a call of begin_texts() stay in the stage until the next call; they use slot 0.
+    /// Makes room for rooms[i] tokens of text i (KeyValueCache::begin).
     void begin_texts(std::span<const std::int64_t> rooms) { cache_->begin(rooms); }
-    /// As forward() of an evaluation; rows: a sample for each text. Last stage: logits of the rows
-    /// that have a target are asked for (likely_tokens).
+    /// As forward() of an evaluation, with one sample per text in `rows`. On the last stage the
+    /// rows with a target are those whose likely_tokens() are wanted.
     void forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
                        KeyValueCache::Rows what);
-    /// After it, of the last stage: for each row with a target.
+    /// The most likely token of each row with a target, after forward_texts(). Last stage only.
     std::vector<LikelyToken> likely_tokens();
 
-    /// What a stage does with a microbatch.
+    /// A pass of a microbatch through the stage.
     enum class Pass : std::uint8_t { forward, backward };
-    /// Whether layers stream, so that expect() is of use.
+    /// Whether layers stream, so that expect() has an effect.
     bool streams() const { return weights_.streams(); }
-    /// For their record, null where none does.
+    /// The stream of layers, for its transfer record; null if no layer streams.
     LayerStream* layer_stream() { return weights_.stream(); }
-    /// The same of activations that go to the host.
+    /// The offload of activations, for its transfer record; null if there is none.
     ActivationOffload* activation_offload() { return offload_ ? &*offload_ : nullptr; }
-    /// What follows the next forward or backward, so that its layers come in time; else backward is
-    /// assumed to follow the forward of training, forward all else.
+    /// Sets the pass that follows the next forward or backward, so that its layers are loaded in
+    /// time. By default backward follows the forward of training, and forward follows every other
+    /// pass.
     void expect(Pass next) { next_pass_ = next; }
 
-    /// Called behind each layer of a forward or backward while the host gives the backend its
-    /// operations, for what must go on meanwhile; empty = nothing.
+    /// Sets a function that is called after each layer while the host queues the operations of a
+    /// forward or backward, for work that must go on meanwhile. Empty = none.
     void between_layers(std::function<void()> call) { between_layers_ = std::move(call); }
 
     /// Accumulates the adapter gradients of the microbatch in `slot`. `d_output`: gradient of
-    /// output(slot) (unused on the last stage); `d_input`: receives the gradient of input(slot)
-    /// (unused on the first stage). Both [tokens, H].
+    /// output(slot), not used on the last stage. `d_input`: receives the gradient of input(slot),
+    /// not used on the first stage. Both are [tokens, H].
     void backward(std::int32_t slot, const TensorView& d_output, const TensorView& d_input);
 
-    /// After the last backward of a global batch: completes the gradients over the lanes, then
-    /// partial[adapter] = squares of this stage's gradients (+ received[adapter] with `add`).
+    /// Call after the last backward of a global batch. Completes the gradients over the lanes, then
+    /// sets partial[adapter] = squares of this stage's gradients, plus received[adapter] with
+    /// `add_received`.
     void finish_batch(AdapterId adapter, bool add_received);
-    /// Losses of the adapter's batch, all of which is backwarded, as a double: on the first lane of
-    /// the last stage, null on others.
+    /// Loss of the adapter's batch as a double, once every backward of the batch has been queued.
+    /// Not null only on the first lane of the last stage.
     std::unique_ptr<Readback> loss_to_report(AdapterId adapter) const;
-    /// Where sums are exchanged and not sent with messages: total[adapter] = squares.
+    /// Sets total[adapter] = squares, if sums are exchanged instead of sent with messages.
     void set_total(AdapterId adapter, double squares);
     /// Optimizer step with total[adapter]; clears the adapter's sums for the next batch.
     void step(AdapterId adapter, double learning_rate);
 
-    /// Losses of samples under the base model or a ref_adapter, for objectives that ask. They are
-    /// set before the microbatches of these samples come.
+    /// Losses of samples under the base model or a ref_adapter, for objectives that need them. They
+    /// are set before the microbatches of these samples run.
     ReferenceLosses& references() { return references_; }
-    /// Of the last stage.
+    /// Loss of the last stage; other stages have none.
     LossPasses& losses() { return *loss_; }
 
     /// Logits of all rows of the microbatch in `slot` after a forward (last stage), [T, V].
     std::vector<float> logits(std::int32_t slot);
 
   private:
-    /// Tables are set. From the slot's input, or token ids, to its output.
+    /// Computes the slot's output from its input or token ids. The slot's tables must be set.
     void forward_layers(std::int32_t slot, Pass next);
     void embed(const ActivationSlot& slot);
-    /// What has changed of the factors, for all resident layers at once.
+    /// Packs the factors that have changed, for all resident layers in one operation.
     void pack_factors(const MicrobatchTables& tables);
-    /// The layer's weights until done(), with factors packed where it streams.
+    /// Weights of the layer, valid until done(). Packs the factors of a layer that streams.
     LayerWeights& use_layer(std::int32_t l, const LayerRows& rows);
     void expect_layers(const MicrobatchTables& tables, Pass now, Pass usually_next);
-    /// To the embeddings of adapters with NEFTune's noise.
+    /// Adds NEFTune's noise to the embeddings of adapters that ask for it.
     float embedding_scale() const;
     void add_noise(const LayerRows& rows, const TensorView& x);
-    /// The lane's own rows of the embedding for tokens, -1 for those of other lanes.
+    /// Per token the row of this lane's part of the embedding; -1 for tokens of other lanes.
     std::span<const std::int32_t> own_ids(std::span<const std::int32_t> token_ids);
-    /// Copies the rows that a shared layer does not compute here to its output.
+    /// Copies to the output of a shared layer the rows that this stage does not compute in it.
     void pass_others(const ActivationSlot& slot, std::int32_t l);
-    /// Whether the activations of layer `l` of the slot have to be made again for its backward.
+    /// Whether the activations of layer `l` of the slot must be recomputed for its backward.
     bool is_lost(std::int32_t slot, std::int32_t l) const;
 
     const Job& job_;
@@ -128,7 +132,7 @@ class Stage {
     std::int32_t last_recomputed_ = -1;  ///< layer of the stage, -1 = none
     /// The slot whose last recomputed layer is in Workspace::layer, -1 = none.
     std::int32_t resident_slot_ = -1;
-    std::optional<ActivationOffload> offload_;  ///< where layers' activations go to the host
+    std::optional<ActivationOffload> offload_;  ///< none if no layer's activations go to the host
     std::optional<Pass> next_pass_;
     std::function<void()> between_layers_;
     std::vector<std::int32_t> own_ids_;
@@ -139,7 +143,7 @@ class Stage {
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;
-    std::optional<KeyValueCache> cache_;  ///< of a job whose adapters write texts
+    std::optional<KeyValueCache> cache_;  ///< only if the job's adapters generate texts
 };
 
 }  // namespace loratrain

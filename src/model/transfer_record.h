@@ -8,10 +8,11 @@
 
 namespace loratrain {
 
-/// When copies of one HostCopies ran, in the time of their own stream; nothing until start().
+/// Record of the times at which copies of one HostCopies ran, on the clock of their own stream.
+/// Empty until start().
 class TransferRecord {
   public:
-    /// A layer's, of the stage's, in seconds since start().
+    /// Copy of one layer, counted from the stage's first layer. Times are in seconds since start().
     struct Transfer {
         std::int32_t layer = 0;
         bool to_host = false;
@@ -19,12 +20,13 @@ class TransferRecord {
         double end = 0.0;
     };
 
-    /// Records what comes from now on, and forgets what came before. This must not outlive `link`.
+    /// Starts a new record and drops the old one. `link` outlives the record.
     void start(HostCopies& link);
-    /// For the next load or store, which add() tells of then; null where nothing records.
+    /// Clock for the next load or store; call add() after it. Null if nothing is recorded.
     StreamClock* clock() const { return now_.clock.get(); }
     void add(std::int32_t layer, bool to_host);
-    /// Those recorded before the last call, so that nothing waits for them.
+    /// Transfers that were recorded before the last call of take(): the host does not wait for
+    /// running ones.
     std::vector<Transfer> take();
 
   private:
@@ -33,7 +35,8 @@ class TransferRecord {
         bool to_host = false;
     };
     struct Part {
-        std::unique_ptr<StreamClock> clock;  ///< a point, two of each copy, and one
+        /// One point, then two points per copy, then one point.
+        std::unique_ptr<StreamClock> clock;
         std::vector<Copy> copies;
     };
     Part now_;

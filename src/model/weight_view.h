@@ -5,19 +5,19 @@
 
 namespace loratrain {
 
-/// Where the numbers lie that a GEMM multiplies with.
+/// Where a GEMM reads the numbers of a matrix.
 enum class WeightResidence : std::uint8_t {
     resident,  ///< in the stored matrix itself
-    staged,    ///< in scratch, into which its codes are widened at each use
+    staged,    ///< in scratch, where the codes are widened at each use
 };
 
-/// Rows of a frozen matrix [rows, cols] as it is stored (base/weight_format.h), not owned. Stored
-/// rows have `ld` weights: behind `cols` of them lie LoRA pads.
+/// Non-owning view of rows of a stored frozen matrix [rows, cols] (base/weight_format.h). A stored
+/// row has `ld` weights: LoRA pads follow the first `cols`.
 struct WeightView {
     void* codes = nullptr;
     void* scales = nullptr;  ///< null where the format has none
     WeightFormat format = WeightFormat::f32;
-    SourceType source = SourceType::f32;  ///< of quantised formats
+    SourceType source = SourceType::f32;  ///< quantised formats only
     WeightResidence residence = WeightResidence::resident;
     std::int64_t rows = 0;
     std::int64_t cols = 0;
@@ -25,21 +25,21 @@ struct WeightView {
 
     /// Rows [first, first + count).
     WeightView row_range(std::int64_t first, std::int64_t count) const;
-    /// The codes as a matrix; of a format in which they are the numbers.
+    /// The codes as a matrix. Only for formats whose codes are the numbers.
     TensorView dense() const;
-    /// The codes with their scales; of a quantised format.
+    /// The codes with their scales. Only for quantised formats.
     QuantizedMatrix quantized() const;
 };
 
-/// The first `shape` of a matrix `stored` at `storage`.
+/// View of the first rows and columns, `shape`, of a matrix `stored` that begins at `storage`.
 WeightView weight_view(void* storage, WeightFormat format, WeightResidence residence,
                        const MatrixShape& stored, const MatrixShape& shape,
                        SourceType source = SourceType::f32);
 
-/// What GEMMs read of `weights`, in compute type: a matrix of `shape` whose first rows and columns
-/// are the weights; the rest is room for LoRA pads. Resident weights are read where they are
-/// stored, staged ones are widened into `scratch`, whose former contents are lost. Nothing else
-/// turns the codes of matrices that are multiplied with into numbers.
+/// The matrix that GEMMs read for `weights`, in compute type. It has `shape`; its first rows and
+/// columns are the weights, the rest is room for LoRA pads. Resident weights are read in place.
+/// Staged weights are widened into `scratch`, whose former contents are lost. No other function
+/// turns the codes of such matrices into numbers.
 TensorView gemm_matrix(const WeightView& weights, const MatrixShape& shape, void* scratch,
                        Backend& backend);
 

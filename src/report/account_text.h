@@ -9,21 +9,22 @@
 
 namespace loratrain {
 
-/// A head and a row per phase in which any rank spent time, then their sum: seconds of one start as
-/// mean, minimum and maximum over its ranks, and the share of its wall time. With several starts
-/// the seconds of all of them and their share besides.
+/// Table of the run's time: a head, a row per phase in which any rank spent time, and their sum.
+/// For one start it has the mean, minimum and maximum of seconds over the ranks, and the share of
+/// wall time. With several starts it has in addition the seconds of all starts and their share.
 std::vector<TextRow> account_rows(const RunAccount& start, const RunAccount& all,
                                   std::size_t starts);
 
-/// A head and rows for forward and backward: their shares by kind of work, which the plan's costs
-/// estimate. Empty if nothing was trained.
+/// Table of forward and backward: a head, and their shares by kind of work, which are estimated
+/// with the plan's costs. Empty if nothing was trained.
 std::vector<TextRow> kind_rows(const RunAccount& account);
 
-/// Lines about speed, work beside the device's peak, energy, and with several starts their sum.
+/// Lines about speed, work compared with the device's peak, and energy; with several starts their
+/// sum.
 std::vector<std::string> account_notes(const RunAccount& start, const RunAccount& all,
                                        std::size_t starts);
 
-/// All of it, as a run ends with it. `all`: sum_of() the run's `starts`.
+/// The whole account that is printed at the end of a run. `all` is sum_of() the run's `starts`.
 std::string account_text(const RunAccount& start, const RunAccount& all, std::size_t starts);
 
 }  // namespace loratrain

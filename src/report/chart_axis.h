@@ -13,9 +13,9 @@ struct Tick {
 /// One axis of a chart: a range of values, linear or logarithmic, mapped to 0 .. 1.
 class ChartAxis {
   public:
-    /// Covers the finite numbers in `values`; 0 to 1 if there are none. Logarithmic (if asked for
-    /// and all are above 0): rounded outwards in 1-2-5 steps. Linear: rounded outwards to ticks,
-    /// with 0 if it is near or `from_zero` is set.
+    /// Covers the finite numbers in `values`; 0 to 1 if there are none. A logarithmic axis (if
+    /// asked for and all values are above 0) is rounded outwards in 1-2-5 steps. A linear axis is
+    /// rounded outwards to ticks, and includes 0 if 0 is near or `from_zero` is set.
     ChartAxis(const std::vector<double>& values, bool logarithmic, bool from_zero = false);
 
     /// Ratio of the largest to the smallest value from which a logarithmic axis shows more.
@@ -42,7 +42,8 @@ class ChartAxis {
     double step_ = 0.2;
 };
 
-/// Short: "0", "0.25", "1200", from 10 000 on "15k" or "2.5M", below 0.001 "2.5e-4".
+/// Short text of a value: "0", "0.25", "1200"; from 10 000 on "15k" or "2.5M"; below 0.001
+/// "2.5e-4".
 std::string tick_label(double value);
 
 }  // namespace loratrain

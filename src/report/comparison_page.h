@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-/// A comparison has a colour for each run.
+/// Largest number of runs in a comparison: each run has a colour of its own.
 inline constexpr std::size_t most_compared_runs = palette_size;
 
 /// One HTML page that compares 2 to most_compared_runs runs: time and results of each, all adapters

@@ -34,8 +34,9 @@ inline constexpr std::size_t palette_size = 8;
 /// is thinned to at most 600 points that keep the highest and the lowest of each stretch.
 std::string to_svg(const LineChart& chart);
 
-/// Replaces every finite point by the mean of a twentieth of the points around it, as many before
-/// as after it, so fewer near the ends. `geometric`: the mean of logarithms, of values above 0.
+/// Replaces every finite point by the mean of a window around it. The window is a twentieth of the
+/// points, with as many before as after the point, so it is shorter near the ends. `geometric`: the
+/// mean of logarithms of values above 0.
 std::vector<Point> running_mean(const std::vector<Point>& points, bool geometric);
 
 /// At most about `most` points, keeping first, last and each stretch's extremes.

@@ -8,7 +8,7 @@
 
 namespace loratrain {
 
-/// A simulated timeline of all the plan's replicas as the spans of a trace.
+/// Spans of a trace for a simulated timeline of all the plan's replicas.
 std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
 
 /// Names of the job's adapters, in its order.

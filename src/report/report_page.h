@@ -6,9 +6,8 @@
 
 namespace loratrain {
 
-/// One HTML page about a run that needs nothing else: no scripts, no styles or fonts from
-/// elsewhere. Everything that comes from the job or its files is escaped. `now` in seconds since
-/// 1970.
+/// A report on a run as one HTML page that needs no other file: it has no scripts, and no styles or
+/// fonts from elsewhere. Text from the job or its files is escaped. `now` is in seconds since 1970.
 std::string report_page(const RunRecord& run, double now);
 
 }  // namespace loratrain

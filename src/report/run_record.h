@@ -21,7 +21,7 @@ struct MeasuredMemory {
     std::uint64_t resident_growth = 0;
 };
 
-/// The report page shows samples of so many ranks at most, the first ones.
+/// Largest number of ranks, the first ones, whose samples the report page shows.
 inline constexpr std::size_t most_sampled_ranks = 32;
 
 inline constexpr const char* memory_file_name = "memory.json";

@@ -31,7 +31,7 @@ bool process_exists(std::int64_t pid);
 /// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 
-/// The same on this host, now.
+/// Pulse of a run now, seen from this host.
 Pulse pulse_now(const RunStatus& status);
 
 /// The run's state in one word: running, silent, interrupted (its process is gone), stopped, done
@@ -41,8 +41,8 @@ std::string run_word(const RunStatus& status, const Pulse& pulse);
 /// An adapter's status as people read it: INTERRUPTED instead of RUNNING if its run has ended.
 std::string shown_status(const std::string& status, const Pulse& pulse);
 
-/// The table of a run: the pulse, the progress, then a line per adapter. If that is more than
-/// `most_lines`, adapters in training come first and the last line counts the others.
+/// Table of a run: the pulse, the progress, and a line per adapter. With more than `most_lines`
+/// lines, adapters in training come first and the last line counts the others.
 std::vector<std::string> status_lines(const std::string& dir, const RunStatus& status,
                                       const Pulse& pulse, std::size_t most_lines);
 

@@ -2,23 +2,26 @@
 
 namespace loratrain {
 
-/// A rank's own watch, from before MPI starts until ranks hear of each other (Watchdog), and again
-/// at the end: a rank that is stopped then, or that a file system keeps waiting, would let the
-/// others wait in MPI for ever. It ends this process, and with it the job, with one message, when
-/// the main thread has not come out of what it is at for longer than it may. Of several ranks that
-/// wait one speaks first. Time in which this process was stopped does not count. One per process;
-/// from any thread.
+/// Watch of a single rank while ranks do not hear of each other: from before MPI starts until
+/// Watchdog begins, and again at the end of the job. In these phases the other ranks would wait in
+/// MPI for ever for a rank that is stopped, or that a file system keeps waiting.
+///
+/// It ends this process, and with it the job, with one message, if the main thread makes no
+/// progress for longer than allowed. If several ranks wait, one of them reports first. Time in
+/// which this process was stopped does not count. There is one watch per process; its functions may
+/// be called from any thread.
 namespace solo_watch {
 
-/// From now on at most `seconds` (run.peer_timeout; 0 = as long as it takes), counted anew. `what`:
-/// "starting MPI"; lives as long as the program. Nothing is watched where a launcher says that
-/// there is one rank, or none says anything.
+/// Starts the watch, with the count at zero. `seconds`: longest time without progress
+/// (run.peer_timeout; 0 = no limit). `what`: the current phase, such as "starting MPI"; the string
+/// lives as long as the program. Nothing is watched if the launcher reports one rank, or reports
+/// nothing.
 void begin(double seconds, const char* what);
 
-/// The main thread has come further: it is counted anew.
+/// Reports progress of the main thread, which is now in phase `what`: the count restarts at zero.
 void advance(const char* what);
 
-/// Nothing is watched any more.
+/// Ends the watch.
 void end();
 
 }  // namespace solo_watch

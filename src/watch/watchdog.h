@@ -6,20 +6,23 @@
 
 namespace loratrain {
 
-/// Ends the job when a rank is dead, stopped or stuck, with one message naming rank, host and
-/// action, instead of letting the others wait for ever. Every rank beats over TCP (StarNetwork);
-/// rank 0 judges all ranks, the others judge rank 0 (PeerJudge). Nothing is watched with one rank
-/// or a time-out of 0. Ranks that cannot be reached over TCP are named in a warning and not
-/// watched. Until it is there, and once it is dismissed, every rank watches alone (solo_watch.h).
+/// Ends the job when a rank is dead, stopped or stuck, with one message that names rank, host and
+/// action. Without it the other ranks would wait for ever.
+///
+/// Every rank sends beats over TCP (StarNetwork). Rank 0 judges all ranks; the other ranks judge
+/// rank 0 (PeerJudge). Nothing is watched with one rank or with a time-out of 0. Ranks that cannot
+/// be reached over TCP are named in a warning and not watched. Before the Watchdog exists and after
+/// it is dismissed, every rank watches alone (solo_watch.h).
 class Watchdog {
   public:
-    /// `timeout`: seconds of silence (run.peer_timeout). `worker_ranks`: PeerLimits'. Collective.
+    /// `timeout`: seconds of silence (run.peer_timeout). `worker_ranks`: as in PeerLimits.
+    /// Collective.
     Watchdog(const MpiSession& mpi, double timeout, int worker_ranks = 0);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    /// The training is over: from now on nobody judges. Collective.
+    /// Ends the watch, when training is over. Collective.
     void dismiss();
 
   private:

@@ -13,16 +13,16 @@
 
 namespace loratrain {
 
-/// How one dataset lies in the file.
+/// How one dataset is stored in the file.
 struct StoredTensor {
     std::int64_t rows = 0;
     std::int64_t cols = 0;
-    bool vector = false;  ///< one-dimensional: one row here, one axis there
+    bool vector = false;  ///< one-dimensional in the file; here it is one row
     StoredType type;
     bool as_uint16 = false;
     std::string checksum;
-    MatrixShape shape;               ///< of quantised weights: theirs, not that of the codes
-    std::vector<std::string> parts;  ///< of quantised weights: the datasets beside them
+    MatrixShape shape;               ///< quantised weights: shape of the matrix, not of the codes
+    std::vector<std::string> parts;  ///< quantised weights: names of the datasets with their scales
 
     bool quantized() const { return !parts.empty(); }
     std::int64_t row_bytes() const {
@@ -30,18 +30,19 @@ struct StoredTensor {
     }
 };
 
-/// What a base.h5 (base_weights.h) says of itself.
+/// Contents of a base.h5 (base_weights.h) without the tensors' values.
 struct BaseLayout {
     std::string config;  ///< text of config.json
     ModelSpec spec;
     std::string checksum;                         ///< root attribute
     std::string base_model_name;                  ///< root attribute, "" = missing
     std::string tokenizer;                        ///< root attribute, "" = missing
-    std::map<std::string, StoredTensor> tensors;  ///< all datasets, those of scales too
+    std::map<std::string, StoredTensor> tensors;  ///< all datasets, including scales
 };
 
-/// Reads it, and checks names, shapes, types, chunks and checksums' checksum: InputError with all
-/// that is wrong. The caller holds Hdf5Lock.
+/// Reads the layout of an open base.h5. Checks names, shapes, types and chunks, and the root
+/// checksum over the datasets' checksums. Throws InputError with all problems at once. The caller
+/// holds Hdf5Lock.
 BaseLayout read_base_layout(hid_t file, const std::string& path);
 
 inline constexpr const char* damaged_base_hint =

@@ -4,15 +4,17 @@
 
 namespace loratrain {
 
-/// What adapters name as their base model, so that PEFT finds it: of a folder in the cache of the
-/// hub (models--ORG--NAME/snapshots/...) the hub name ORG/NAME; the hub name that `_name_or_path`
-/// of config.json gives where it ends like the folder (else it may be the model that this one was
-/// tuned from); otherwise the folder, absolute.
+/// Name of the base model that exported adapters carry, so that PEFT finds it. The first of these
+/// that applies:
+/// - for a folder in the cache of the Hugging Face hub (models--ORG--NAME/snapshots/...): ORG/NAME;
+/// - the hub name in `_name_or_path` of config.json, if its last part equals the folder's name
+///   (another name may be of the model that this one was tuned from);
+/// - the absolute path of the folder.
 std::string base_model_name(const std::string& hf_dir, const std::string& config_json);
 
-/// The model that a quantised folder was made of, on which its adapters work as well: what
-/// `_name_or_path` of config.json names, a hub name or an absolute path, where it does not end like
-/// the folder's own name; "" = config.json does not tell.
+/// Name of the model that a quantised folder was made from; adapters of the quantised model work on
+/// it as well. It is `_name_or_path` of config.json, if that is a hub name or an absolute path and
+/// does not end with the folder's own name. "" = config.json does not name it.
 std::string name_before_quantization(const std::string& hf_dir, const std::string& config_json);
 
 }  // namespace loratrain

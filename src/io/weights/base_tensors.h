@@ -8,7 +8,8 @@
 
 namespace loratrain {
 
-/// Name, shape and row-major order of every tensor the base model must have.
+/// A tensor of the base model: its name and row-major shape. base_tensors() lists every tensor that
+/// the base model must have.
 struct BaseTensor {
     std::string name;                 ///< HF tensor name = dataset path
     std::vector<std::int64_t> shape;  ///< [out, in], or [n] for norms and biases

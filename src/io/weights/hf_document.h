@@ -7,15 +7,16 @@
 
 namespace loratrain {
 
-/// What the model around a text model is, by the model_type of its config.json; null: none.
+/// The wrapper (a multimodal model around a text model) of the config.json's model_type; null:
+/// none.
 const Wrapper* wrapper_of(const Json& document);
 
-/// text_config, or the whole document of a flat wrapper, with what the config around it says of
-/// it: tied embeddings (Wrapper::tie_key) and quantization_config. InputError at `where` if there
-/// is none.
+/// Config of the wrapper's text model: text_config, or the whole document of a flat wrapper. Adds
+/// what the config around it says of the text model: tied embeddings (Wrapper::tie_key) and
+/// quantization_config. Throws InputError at `where` if there is no text_config.
 Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where);
 
-/// config.json of the text model: text_config of a wrapper, else the document.
+/// Config of the text model: text_config() of a wrapper, otherwise the document.
 Json text_document(const Json& document, const std::string& where);
 
 }  // namespace loratrain

@@ -8,16 +8,18 @@
 
 namespace loratrain {
 
-/// Each makes names of tensors before any is looked for.
+/// Largest accepted number of layers. Tensor names are made for every layer before any tensor is
+/// looked up.
 inline constexpr std::int64_t most_layers = 10000;
 
-/// What layers of a family have unlike each other.
+/// Properties that differ between the layers of a family.
 struct LayerTraits {
-    bool rotates = true;  ///< has rotary positions
+    bool rotates = true;  ///< the layer has rotary positions
     std::int64_t sliding_window = 0;
 };
 
-/// Of each layer; of more than most_layers, which are refused elsewhere, those of the first alike.
+/// Traits of each layer. If `layers` exceeds most_layers, which is refused elsewhere, the result
+/// has the default traits for most_layers layers.
 std::vector<LayerTraits> read_layer_traits(JsonReader& config, const Family& family,
                                            std::int64_t layers);
 

@@ -5,13 +5,13 @@
 
 namespace loratrain {
 
-/// What a person who compares with transformers must know of a config.json that parse_hf_config()
-/// accepts: dropout of the base, which transformers applies in training mode, config.json naming it
-/// or not, and nobody here. "" = it has none.
+/// Note on dropout of the base model, for a comparison with transformers: transformers applies that
+/// dropout in training mode, even where config.json does not give it; loratrain never does. "" =
+/// the model has no such dropout. `config_text` is a config.json that parse_hf_config() accepts.
 std::string base_dropout_note(const std::string& config_text);
 
-/// That, sizes that config.json leaves to the family, and keys that mean something in other
-/// families and nothing in this one; none = nothing to say.
+/// All notes on a config.json: base_dropout_note(), sizes that config.json leaves to the family,
+/// and keys that have a meaning only in other families. Empty = no notes.
 std::vector<std::string> hf_config_notes(const std::string& config_text);
 
 }  // namespace loratrain

@@ -11,16 +11,17 @@
 
 namespace loratrain {
 
-/// The linears of a folder that is quantised already (hf_quantization.h): their codes and scales
-/// are copied as they are, so that the effective weights are those of the library that made them.
+/// Linears of a folder that is already quantised (hf_quantization.h). Their codes and scales are
+/// copied unchanged, so the effective weights are those of the library that quantised them.
 class HfQuantizedLinears {
   public:
-    /// Checks names, shapes, types and what says how to read them.
+    /// Checks names, shapes, types, and the metadata that says how to read the codes. Appends to
+    /// `problems`.
     HfQuantizedLinears(const HfShards& shards, const std::vector<BaseTensor>& linears,
                        const Quantization& configured, CappedProblems& problems);
 
     const Quantization& quantization() const { return quantization_; }
-    /// All tensors of the folder that belong to them.
+    /// All tensors of the folder that belong to the linears.
     const std::vector<std::string>& names() const { return names_; }
     std::uint64_t copy(const BaseTensor& tensor, BaseWriter& writer) const;
 
@@ -39,7 +40,7 @@ class HfQuantizedLinears {
 
     const HfShards& shards_;
     Quantization quantization_;
-    bool source_known_ = false;  ///< a tensor has said it
+    bool source_known_ = false;  ///< a tensor's metadata gave the type before quantisation
     std::vector<std::string> names_;
 };
 

@@ -7,33 +7,37 @@
 
 namespace loratrain {
 
-/// What config.json leaves to the family.
+/// Rotary-position settings of a family, for keys that config.json lacks.
 struct RopeDefaults {
     std::int64_t positions = 0;  ///< max_position_embeddings
     double theta = 10000.0;
-    bool by_layer_type = false;          ///< sliding layers have rotary positions of their own
-    double sliding_theta = 10000.0;      ///< of theirs
-    const char* sliding_theta_key = "";  ///< which says it beside rope_scaling; "" = none
-    bool scales_queries = false;         ///< with llama_4_scaling_beta
-    const char* settings = "{}";         ///< rope_parameters where there are none: JSON
-    double rotated = 0.0;  ///< partial_rotary_factor where not given; 0: a family without
+    bool by_layer_type = false;  ///< layers with a sliding window have their own rotary positions
+    double sliding_theta = 10000.0;      ///< theta of layers with a sliding window
+    const char* sliding_theta_key = "";  ///< key of sliding_theta beside rope_scaling; "" = none
+    bool scales_queries = false;         ///< the family scales queries (llama_4_scaling_beta)
+    const char* settings = "{}";         ///< rope_parameters if config.json has none: JSON
+    /// Value of partial_rotary_factor if missing; 0: the family does not have the key.
+    double rotated = 0.0;
     bool interleaved = false;
-    /// Type mrope is default: text has the same position on all axes.
+    /// Type mrope means type default: text has the same position on all axes.
     bool by_axes = false;
-    bool longrope = false;                ///< the family has it alone, also as type su or yarn
+    bool longrope = false;  ///< longrope is the family's only type, also spelled su or yarn
     std::int64_t original_positions = 0;  ///< original_max_position_embeddings; 0 = positions
 };
 
-/// Of layers without and with a sliding window.
+/// Rotary positions of layers without (`full`) and with (`sliding`) a sliding window.
 struct Ropes {
     RopeSpec full;
     RopeSpec sliding;
 };
 
-/// As transformers reads them. Spellings: rope_theta and rope_scaling, with rope_local_base_freq of
-/// layers with sliding windows, which are not scaled then; rope_parameters; by type of layer,
-/// rope_parameters {full_attention, sliding_attention}. Two places that contradict each other are a
-/// problem that names both.
+/// Reads rotary positions as transformers does. Accepted spellings:
+/// - rope_theta and rope_scaling; rope_local_base_freq is the theta of layers with a sliding
+///   window, which are then not scaled;
+/// - rope_parameters;
+/// - rope_parameters by type of layer: {full_attention, sliding_attention}.
+///
+/// Two places that contradict each other are a problem that names both.
 Ropes read_ropes(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim);
 
 }  // namespace loratrain

@@ -10,22 +10,24 @@
 
 namespace loratrain {
 
-/// The tensors of an HF model directory, from model.safetensors or from the shards that
-/// model.safetensors.index.json lists. Opening checks all headers and that index and shards agree:
-/// every problem at once (InputError).
+/// Tensors of an HF model directory: model.safetensors, or the shards that
+/// model.safetensors.index.json lists. Opening checks all headers, and that index and shards agree.
+/// Throws InputError with all problems at once.
 class HfShards {
   public:
-    /// `text_only`: of a text model inside of another (name_in_text_model), under the names that
-    /// these have without; the others are `ignored()`. Names with the words of torch.compile, FSDP
-    /// or checkpointing in them, or with others in front of the embedding's than transformers
-    /// writes ("base_model.model.", none), are read as if they were its; reported by `renamed()`.
+    /// `text_only`: keeps only the tensors of the text model inside another model, under the names
+    /// that they have in a text model (name_in_text_model); ignored() counts the others. Extra
+    /// words in tensor names are removed: those of torch.compile, FSDP or checkpointing, and
+    /// prefixes other than the one that transformers writes ("base_model.model.", or a missing
+    /// prefix). renamed() reports it.
     explicit HfShards(const std::string& dir, bool text_only = false);
 
     std::int64_t ignored() const { return ignored_; }
-    /// "_orig_mod.model.embed_tokens.weight is read as model.embed_tokens.weight"; "" = as written.
+    /// Example of a renamed tensor: "_orig_mod.model.embed_tokens.weight is read as
+    /// model.embed_tokens.weight"; "" = all names are as transformers writes them.
     const std::string& renamed() const { return renamed_; }
 
-    /// Tensor name -> position of its file.
+    /// Tensor name -> index of its file.
     const std::map<std::string, std::size_t>& tensors() const { return tensors_; }
     bool has(const std::string& name) const { return tensors_.count(name) > 0; }
     const SafetensorsFile& file(const std::string& name) const { return files_[tensors_.at(name)]; }

@@ -10,13 +10,14 @@
 
 namespace loratrain {
 
-/// Whether dense linears [out, in] of a folder can be quantised: rows of whole blocks, all of one
-/// type. Returns what base.h5 will say of them.
+/// Checks that the dense linears [out, in] of a folder can be quantised: every row has whole
+/// blocks, and all linears have one type. Appends to `problems`. Returns the quantisation that
+/// base.h5 will name.
 Quantization check_quantizable(const HfShards& shards, const std::vector<BaseTensor>& linears,
                                WeightFormat format, bool store_bf16, CappedProblems& problems);
 
-/// Quantises one (base/quantized.h; scales of nf4 nested) block of rows by block of rows. Returns
-/// the bytes written. InputError for a nan or an infinity.
+/// Quantises one linear block of rows by block of rows (base/quantized.h; scales of nf4 are
+/// nested). Returns the bytes written. Throws InputError for a nan or an infinity.
 std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
                               const Quantization& quantization, BaseWriter& writer);
 

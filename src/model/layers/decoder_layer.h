@@ -5,18 +5,19 @@
 
 namespace loratrain {
 
-/// The decoder layers of a stage, over packed samples:
+/// Decoder layers of a stage, over packed samples:
 ///   x2 = x + mixer(norm x)
 ///   y  = x2 + mlp(norm x2)
-/// with the kinds of mixer and MLP that each layer has (Sublayer), and the norms of Branch. With
-/// Recompute::layer backward has made again everything but x: Chen et al. 2016, "Training Deep Nets
-/// with Sublinear Memory Cost".
+/// Each layer has its own kinds of mixer and MLP (Sublayer), and the norms of Branch. With
+/// Recompute::layer only x is kept and backward recomputes everything else (Chen et al. 2016,
+/// "Training Deep Nets with Sublinear Memory Cost").
 class DecoderLayer {
   public:
     DecoderLayer(const ReplicaView& view, const StagePlan& stage, const AdapterBank& bank,
                  const Workspace& workspace, Backend& backend, const StageLanes& lanes);
 
-    /// LoraLinear::pack_all of layers, each with the rows that it is about to compute.
+    /// Packs the LoRA factors of layers (LoraLinear::pack_all), each with the rows that it is about
+    /// to compute.
     struct Computed {
         std::int32_t layer;
         LayerWeights& weights;
@@ -24,19 +25,22 @@ class DecoderLayer {
     };
     void pack(std::span<const Computed> layers);
 
-    /// Until it is called again, rows of forward() are of texts that `cache` holds (null: not).
+    /// Sets the cache of the texts that later forward() calls work on; null: their rows are not
+    /// texts that are being generated.
     void use_cache(KeyValueCache* cache, KeyValueCache::Rows rows) { texts_ = {cache, rows}; }
 
-    /// y: [T, H], the next layer's input, T = rows.tokens. `layer` counts from the stage's first.
+    /// Computes y [T, H], the next layer's input, with T = rows.tokens. `layer` counts from the
+    /// stage's first layer.
     void forward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                  const LayerActivations& saved, const TensorView& y);
 
-    /// Fills `saved` from saved.x again, to the bit as forward did, without making y.
+    /// Recomputes `saved` from saved.x, with the bits of forward(). Does not make y.
     void recompute(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                    const LayerActivations& saved);
 
-    /// Turns the running gradient [T, H] from that of y into that of x; without `need_dx` only the
-    /// adapter gradients of the mixer's inputs are made, and it is lost.
+    /// Replaces `gradient` [T, H], the gradient of y, with the gradient of x, and adds to the
+    /// gradients of the adapters. Without `need_dx` it ends with the adapter gradients of the
+    /// mixer's input linears, and `gradient` is lost.
     void backward(std::int32_t layer, LayerWeights& weights, const LayerRows& rows,
                   const LayerActivations& saved, const TensorView& gradient, bool need_dx);
 

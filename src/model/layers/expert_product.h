@@ -5,11 +5,12 @@
 
 namespace loratrain {
 
-/// What the operators multiply with; without data where the weights are widened at each use.
+/// Weights of experts as the operators multiply with them; without data if the weights are widened
+/// at each use.
 TensorView weights_of_experts(const WeightView& matrix);
 
-/// The operator multiply_experts, of weights [experts N, K] wherever they lie; op.w is none. Those
-/// that are widened take turns in `scratch`, as gemm_matrix() has it, of one expert.
+/// Runs the operator multiply_experts with weights [experts N, K] in any residence; op.w is not
+/// set. Staged weights are widened one expert at a time into `scratch`, as in gemm_matrix().
 void multiply_experts(const WeightView& matrix, ExpertProduct op, void* scratch, Backend& backend);
 
 }  // namespace loratrain

@@ -13,7 +13,7 @@ namespace loratrain {
 
 class Branch;
 
-/// What all kinds of sublayers of a stage work with.
+/// Objects that all sublayers of a stage work with.
 struct LayerTools {
     ReplicaView view;
     const AdapterBank& bank;
@@ -23,21 +23,21 @@ struct LayerTools {
     LoraLinear& linear;
 
     const ModelSpec& model() const { return view.lane_model; }
-    /// Norms multiply by it and their weight together.
+    /// Offset of norm weights: norms multiply by it plus their weight.
     float norm_offset() const { return model().norm_plus_one ? 1.0F : 0.0F; }
-    /// The columns of each linear of the group in their output y, side by side.
+    /// Columns of each linear of the group in y, where their outputs are side by side.
     PerLinear outputs_of(const GroupSite& at, const TensorView& y) const;
-    /// And in their S, of those that the rows use.
+    /// Columns of each linear of the group in S, those that the rows use.
     PerLinear columns_of(const GroupSite& at, const TensorView& s) const;
 };
 
-/// Texts that are being written, where rows are theirs.
+/// Cache and rows of texts that are being generated, if the microbatch has such texts.
 struct CachedTexts {
-    KeyValueCache* cache = nullptr;  ///< null: they are not
+    KeyValueCache* cache = nullptr;  ///< null: the rows are not of such texts
     KeyValueCache::Rows rows{};
 };
 
-/// A layer of the stage at work on rows of a microbatch.
+/// A layer of the stage, with the rows of a microbatch that it computes.
 struct LayerSite {
     std::int32_t layer;  ///< counted from the stage's first
     LayerWeights& weights;
@@ -53,17 +53,18 @@ struct LayerSite {
     }
 };
 
-/// A kind of what a layer adds to its residual stream: of the mixer, in which the tokens of a
-/// sample see each other, or of the MLP behind it. One object serves all layers of its kind: what
-/// belongs to a layer is in LayerSite, the stream and its norms in Branch.
+/// One kind of sublayer, whose output a layer adds to its residual stream: a mixer, in which the
+/// tokens of a sample see each other, or the MLP after it. One object serves all layers of its
+/// kind. LayerSite holds the state of a layer; Branch holds the residual stream and its norms.
 class Sublayer {
   public:
     virtual ~Sublayer() = default;
-    /// Fills what backward reads of at.saved, and the branch's sum. Without a sum (Branch::has_sum)
-    /// only the former, with the same bits: activations are made again.
+    /// Fills the parts of at.saved that backward reads, and the branch's sum. Without a sum
+    /// (Branch::has_sum) only fills at.saved, with the same bits: this is how activations are
+    /// recomputed.
     virtual void forward(const LayerSite& at, const Branch& branch) = 0;
-    /// Adds to the gradients of the adapters, and to the running gradient (Branch::gradient) that
-    /// of the branch's x; without `need_dx` the running gradient is lost.
+    /// Adds to the gradients of the adapters, and adds the gradient of the branch's x to the
+    /// running gradient (Branch::gradient). Without `need_dx` the running gradient is lost.
     virtual void backward(const LayerSite& at, const Branch& branch, bool need_dx) = 0;
 };
 

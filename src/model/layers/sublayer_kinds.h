@@ -7,11 +7,11 @@
 
 namespace loratrain {
 
-/// The sublayers of each layer of a stage, of the kinds that the model has there: the one place
-/// that chooses them. Layers of a kind share its object.
+/// Sublayers of each layer of a stage. This is the one place that chooses their kinds. Layers of
+/// the same kind share an object.
 class SublayersOfStage {
   public:
-    /// `tools` outlive it.
+    /// `tools` outlives the object.
     SublayersOfStage(const StagePlan& stage, const LayerTools& tools);
 
     /// `layer` counts from the stage's first.

@@ -4,9 +4,8 @@
 
 namespace loratrain {
 
-/// Mean over the target tokens of the batch, by their weights, of -log p(target), or of what the
-/// adapter's TokenLoss has in its place: loss_s = z_s, scale = 1 / their weight. Evaluations are of
-/// -log p.
+/// Weighted mean over the target tokens of the batch of -log p(target), or of the adapter's
+/// TokenLoss instead: loss_s = z_s, scale = 1 / sum of the tokens' weights. Evaluations use -log p.
 class CrossEntropyObjective : public Objective {
   public:
     bool needs_first_pass() const override { return false; }

@@ -4,13 +4,14 @@
 
 namespace loratrain {
 
-/// Kahneman-Tversky Optimization (Ethayarajh et al. 2024, Eq. 8) as TRL has it, over groups of k
-/// examples and their k KL samples (data/kl_groups.h): with r_s = z_s under the base - z_s, the
-/// gain in log-probability, and KL = max(0, mean of r over the group's KL samples), which is no
-/// function of the adapter to the gradient,
-///   loss_s = desirable_weight (1 - sigmoid(beta (r_s - KL))) of a desirable example,
-///            undesirable_weight (1 - sigmoid(beta (KL - r_s))) of another one,
-///   0 of a KL sample. Rewards are beta r.
+/// Kahneman-Tversky Optimization (Ethayarajh et al. 2024, Eq. 8) as TRL implements it, over groups
+/// of k examples and their k KL samples (data/kl_groups.h). The gain in log-probability r_s is z_s
+/// under the base minus z_s. KL = max(0, mean of r over the group's KL samples); the gradient
+/// treats KL as a constant.
+///   loss_s = desirable_weight (1 - sigmoid(beta (r_s - KL)))    desirable example
+///            undesirable_weight (1 - sigmoid(beta (KL - r_s)))  undesirable example
+///            0                                                  KL sample
+/// Rewards are beta r.
 class KtoObjective final : public Objective {
   public:
     bool needs_first_pass() const override { return true; }

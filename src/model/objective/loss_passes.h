@@ -12,39 +12,42 @@
 
 namespace loratrain {
 
-/// The last stage's part of a microbatch: runs the head over its chunks as the objectives of its
-/// adapters ask.
-///   evaluation: one pass for the sums per sample;
-///   no adapter needs a first pass: one pass, sums per adapter and gradient, or where one compares
-///     hidden states sums per sample;
-///   else: a pass for the sums per sample, which the host reads (it waits for the backend), then
-///   one for the gradient. All adapters of the microbatch get their losses from these sums.
-/// Where losses are reported by file, the one pass also makes sums per sample, and losses come from
-/// them. What comparing hidden states adds to the gradient (Objective::hidden_loss) comes last.
+/// The last stage's part of a microbatch: runs the head over its chunks as the adapters' objectives
+/// need.
+/// - Evaluation: one pass, for the sums per sample.
+/// - No adapter needs a first pass: one pass, for the sums per adapter and the gradient. It makes
+///   sums per sample instead if an objective compares hidden states.
+/// - Otherwise: a first pass for the sums per sample, which the host reads (it waits for the
+///   backend), then a second pass for the gradient. All adapters of the microbatch get their losses
+///   from the sums per sample.
+///
+/// If losses are reported by file, the single pass also makes sums per sample, and losses come from
+/// them. The gradient that comparing hidden states adds (Objective::hidden_loss) comes last.
 class LossPasses {
   public:
-    /// All are kept by reference.
+    /// Keeps references to all arguments.
     LossPasses(const Job& job, const Plan& plan, const ReferenceLosses& references,
                ObjectiveOf objective_of, Head& head, const StageSums& sums, Backend& backend);
 
-    /// The tables' labels as the first of run()'s passes needs them.
+    /// Sets the tables' labels as the first pass of run() needs them.
     void set_labels(const Microbatch& microbatch, const MicrobatchRows& rows,
                     const LossTerms& terms, MicrobatchTables& tables) const;
 
-    /// x: [T, H] output of the last layer. Adds to the sums per adapter, or for an evaluation
-    /// overwrites those per sample. dx, [T, H], becomes the gradient with respect to x; unused for
-    /// an evaluation.
+    /// Runs the passes on x [T, H], the output of the last layer. Adds to the sums per adapter; an
+    /// evaluation overwrites the sums per sample instead. dx [T, H] becomes the gradient with
+    /// respect to x; an evaluation does not use it.
     void run(const Microbatch& microbatch, const LossTerms& terms, MicrobatchTables& tables,
              const TensorView& x, const TensorView& dx);
 
-    /// What an evaluation's sums per sample come to: losses[s] of the segment's samples; returns
-    /// their rewards.
+    /// Converts an evaluation's sums per sample `nll` to losses: fills losses[s] of the segment's
+    /// samples and returns their rewards.
     RewardSums evaluated(const Segment& segment, double pairs_per_chosen_target,
                          std::span<const double> nll, std::span<double> losses) const;
-    /// Of the samples of an adapter's step that have been run here.
+    /// Sums over the samples of an adapter's step that have run on this stage.
     struct StepSums {
         RewardSums rewards = {};
-        std::vector<double> file_losses = {};  ///< per file, where these are reported
+        /// Per file; empty if losses by file are not reported.
+        std::vector<double> file_losses = {};
     };
     StepSums take_sums(AdapterId adapter, std::int32_t step);
 
@@ -52,19 +55,21 @@ class LossPasses {
     bool needs_first_pass(const Microbatch& microbatch) const;
     bool compares_hidden(const Microbatch& microbatch) const;
     bool reports_files(const Microbatch& microbatch) const;
-    /// Losses come of sums per sample, whatever scales need.
+    /// Whether losses come from sums per sample, even if no scale needs them.
     bool sums_by_sample(const Microbatch& microbatch) const;
-    /// Rows of the last labels' tokens, of the samples whose hidden states are compared.
+    /// For the samples whose hidden states are compared, the rows of their last labels' tokens.
     std::vector<std::int32_t> ends(const Microbatch& microbatch, const MicrobatchRows& rows) const;
-    /// Per segment, added to dx; empty where none compares hidden states.
+    /// Hidden losses per segment, whose gradients it adds to dx; empty if no segment compares
+    /// hidden states.
     std::vector<HiddenLoss> compare(const Microbatch& microbatch, const LossTerms& terms,
                                     const MicrobatchTables& tables, std::span<const double> nll,
                                     const TensorView& x, const TensorView& dx);
     const Objective& objective(const Segment& segment) const;
     std::int32_t group_samples(const Segment& segment) const;
-    /// Of the segment, whose samples are those to evaluate on or to train on; empty without need.
+    /// Reference losses of the segment's samples, which are those to evaluate on (`evaluation`) or
+    /// to train on; empty if the objective has no reference.
     std::vector<double> references(const Segment& segment, bool evaluation) const;
-    /// Per sample of the microbatch; `nll` likewise, or empty.
+    /// Scales per sample of the microbatch. `nll` is per sample too, or empty.
     std::vector<float> scales(const Microbatch& microbatch, const LossTerms& terms,
                               std::span<const double> nll) const;
     void first_pass(const MicrobatchTables& tables, const TensorView& x);
@@ -82,7 +87,8 @@ class LossPasses {
     Head& head_;
     const StageSums& sums_;
     Backend& backend_;
-    std::map<std::pair<AdapterId, std::int32_t>, StepSums> steps_;  ///< under way
+    /// Steps whose samples have not all run.
+    std::map<std::pair<AdapterId, std::int32_t>, StepSums> steps_;
 };
 
 }  // namespace loratrain

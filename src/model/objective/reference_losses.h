@@ -10,8 +10,8 @@
 
 namespace loratrain {
 
-/// What the samples of a dataset are compared with: the base model alone, or with the adapter of a
-/// PEFT directory (AdapterJob::ref_adapter).
+/// A reference that the samples of a dataset are compared with: the base model alone, or with the
+/// adapter in a PEFT directory (AdapterJob::ref_adapter).
 struct ReferenceId {
     DatasetId dataset{};
     std::string ref_adapter;
@@ -21,8 +21,8 @@ inline ReferenceId reference_of(const AdapterJob& adapter) {
     return {adapter.dataset, adapter.ref_adapter};
 }
 
-/// The z of samples (ObjectiveSamples) under a reference, which all adapters with it share: found
-/// once, for all samples of its dataset, and kept. Those to train on come first, then those to
+/// z of all samples of a dataset (ObjectiveSamples) under a reference. They are computed once and
+/// shared by all adapters with that reference. The samples to train on come first, then those to
 /// evaluate on.
 class ReferenceLosses {
   public:

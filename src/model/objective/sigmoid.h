@@ -4,7 +4,7 @@
 
 namespace loratrain {
 
-/// Of any size of x.
+/// log(1 / (1 + exp(-x))), without overflow for any x.
 inline double log_sigmoid(double x) {
     return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
 }
