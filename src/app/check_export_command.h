@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// `loratrain check-export DIR --base base.h5`: which programs load the adapter, and why others do
-/// not (io/adapters/loader_rules.h). Needs no mpirun.
+/// `loratrain check-export DIR --base base.h5`: says which programs load the adapter, and why the
+/// others do not (io/adapters/loader_rules.h). Needs no mpirun.
 ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

@@ -6,7 +6,8 @@
 
 namespace loratrain {
 
-/// `loratrain import-hf HF_DIR OUT.h5`: rank 0 works, the others wait.
+/// `loratrain import-hf HF_DIR OUT.h5`: converts a Hugging Face folder to a weights file. Rank 0
+/// works, the other ranks wait.
 ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

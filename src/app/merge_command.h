@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// `loratrain merge ADAPTER_DIR OUT_DIR --base base.h5`: a Hugging Face folder with the adapter in
-/// its weights (io/adapters/merge_adapter.h). Needs no mpirun.
+/// `loratrain merge ADAPTER_DIR OUT_DIR --base base.h5`: writes a Hugging Face folder whose weights
+/// contain the adapter (io/adapters/merge_adapter.h). Needs no mpirun.
 ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

@@ -15,11 +15,10 @@
 
 namespace loratrain {
 
-/// Of the start of a job, by which its speed is predicted.
+/// Rounds at the start of a job that are simulated to predict its speed.
 inline constexpr std::int32_t rounds_predicted = 16;
 
-/// A job as it is planned for a cluster, or for one of its workers, and what it is predicted to
-/// take.
+/// A job planned for a cluster, or for one of its workers, and the prediction of its speed.
 struct PlannedPreview {
     Job job;
     Cluster cluster;
@@ -31,19 +30,20 @@ struct PlannedPreview {
     double planned_in = 0.0;  ///< processor seconds
     double predicted_in = 0.0;
     std::string costs_from;  ///< the file of measured costs; "" = costs are built in
-    std::string observed;    ///< of the run that they are of: "240 microbatches"; "" = nothing
+    /// What the run with these costs observed: "240 microbatches"; "" = nothing.
+    std::string observed;
 
     const Plan& plan() const { return planned.plan; }
-    /// Of the whole job.
+    /// Predicted seconds of the whole job.
     double seconds(const std::vector<DatasetInfo>& infos) const;
 };
 
-/// Without --device by the costs that runs on this host have kept, where there are any. Throws
-/// InputError where the job does not fit.
+/// Plans and predicts the job. Without --device the costs are those that runs on this host have
+/// kept, if there are any. Throws InputError if the job does not fit.
 PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession& mpi, Job job,
                                const JobInputs& inputs, Cluster cluster);
 
-/// Of what each worker is to train.
+/// What each worker is to train.
 WorkerQueues queues_of(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos);
 
 }  // namespace loratrain

@@ -6,12 +6,13 @@
 
 namespace loratrain {
 
-/// `loratrain status RUN_DIR`: how a run is doing, from its heartbeat. Needs no mpirun. With
-/// --follow until it has ended: drawn anew in place on a terminal, else printed at every change.
+/// `loratrain status RUN_DIR`: prints how a run is doing, from its heartbeat. With --follow it
+/// continues until the run has ended: on a terminal the text is redrawn in place, otherwise it is
+/// printed at every change. Needs no mpirun.
 ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi);
 
-/// `loratrain report RUN_DIR... [--out FILE]`: writes the page of report/report_page.h, of several
-/// runs that of report/comparison_page.h. Likewise.
+/// `loratrain report RUN_DIR... [--out FILE]`: writes the page of one run (report/report_page.h),
+/// or of several runs (report/comparison_page.h). Needs no mpirun.
 ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

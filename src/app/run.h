@@ -6,11 +6,12 @@
 
 namespace loratrain {
 
-/// Watches over what comes before ranks hear of each other (watch/solo_watch.h), MPI's start first.
+/// Starts the watch over the time before ranks hear of each other (watch/solo_watch.h); the first
+/// part of that time is the start of MPI.
 void watch_start(int argc, const char* const* argv);
 
-/// Runs the command. Collective: every rank returns the same code, or every rank throws the same
-/// error (so that the caller prints it once).
+/// Runs the command of the command line. Collective: every rank returns the same code, or every
+/// rank throws the same error, so that the caller prints it once.
 ExitCode run(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

@@ -6,8 +6,8 @@
 
 namespace loratrain {
 
-/// `loratrain JOB.yaml`: reads, plans, trains, exports (src/README.md "From main to a kernel");
-/// with --dry-run stops after printing the plan. Collective.
+/// `loratrain JOB.yaml`: reads, plans, trains and exports (src/README.md "From main to a kernel").
+/// With --dry-run it stops after printing the plan. Collective.
 ExitCode train_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

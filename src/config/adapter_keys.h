@@ -12,8 +12,8 @@
 namespace loratrain {
 
 /// The keys of an adapter, in the order of the resolved job: name, field, accepted values, meaning
-/// (Markdown), and what KeyInfo has of them. Everything that knows keys is a visitor of these
-/// functions: KeyReader, KeyWriter, KeyTexts.
+/// (Markdown) and KeyInfo. All code that needs the keys is a visitor of these functions: KeyReader,
+/// KeyWriter, KeyTexts.
 
 template <class V>
 void keys(V& v, LrSchedulerKwargs& kwargs) {

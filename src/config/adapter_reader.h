@@ -15,14 +15,15 @@ namespace loratrain {
 /// What reading an adapter needs to know of the rest of the job.
 struct AdapterContext {
     std::uint64_t seed;  ///< run.seed
-    /// Values below `defaults`; null = the documented ones.
+    /// Values of keys that `defaults` lacks too; null = the documented ones.
     const AdapterDefaults* defaults = nullptr;
-    /// Adapters of the run; their names are taken.
+    /// Adapters that the run has already; their names cannot be used again.
     std::span<const AdapterJob> others;
-    /// Makes adapters of a sweep, after those of the list; the list may be missing then.
+    /// Makes the adapters of a sweep, which follow those of the list; the list may then be missing.
     const SweepSpace* space = nullptr;
 };
 
+/// Adapters, and the defaults that were merged into them.
 struct AdapterList {
     AdapterDefaults defaults;
     std::vector<AdapterJob> adapters;
@@ -36,11 +37,11 @@ AdapterList read_adapters(SectionReader& top, const AdapterContext& context);
 extern const OwnKey<AdapterJob> dataset_key;
 /// init_lora_weights
 extern const OwnKey<AdapterJob> start_key;
-/// ref_adapter: a PEFT directory, or init_from, which is replaced by the adapter's start at the
-/// end.
+/// ref_adapter: a PEFT directory, or init_from. In the end the reader replaces init_from by the
+/// adapter's start.
 extern const OwnKey<AdapterJob> reference_key;
-/// optim: a word of optim_words; for other optimizers of transformers the problem says what to
-/// write.
+/// optim: a word of optim_words. For other optimizers of transformers, the problem's hint says what
+/// to write.
 extern const OwnKey<AdapterJob> optim_key;
 /// num_train_epochs and max_steps: an adapter's own key replaces either key of the defaults.
 extern const OwnKey<AdapterJob> length_key;

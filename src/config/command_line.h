@@ -33,15 +33,16 @@ struct CommandLine {
     std::vector<Override> overrides;       ///< --set key=value, repeatable; --max-hours
     bool dry_run = false;                  ///< --dry-run
     bool verbose = false;                  ///< --verbose, with --dry-run: also plan and memory
-    bool compare = false;                  ///< --compare, with --dry-run: beside other ways
+    bool compare = false;                  ///< --compare, with --dry-run: also other ways to train
     Restart restart = Restart::automatic;  ///< --restart auto|never|PATH
     std::string restart_path;
-    /// --ranks N[,N...], with --dry-run: pretend N ranks; several: what each of them would take
+    /// --ranks N[,N...], with --dry-run: plans for N ranks instead of the ranks at hand;
+    /// several numbers: prints what each of them would take.
     std::vector<int> ranks;
     std::optional<int> ranks_per_node;  ///< --ranks-per-node N, with --dry-run: on hosts of N
-    std::string device;  ///< --device NAME, with --dry-run: pretend such devices; "" = those here
-    std::optional<int>
-        stop_after;  ///< --stop-after N: exit 75 where the first packing block from step N on ends
+    std::string device;  ///< --device NAME, with --dry-run: plans for such devices; "" = those here
+    /// --stop-after N: exit 75 where the first packing block from step N on ends.
+    std::optional<int> stop_after;
 
     // keys: loratrain --keys [NAME] [--markdown]
     std::string keys;       ///< part of a name, or a glob; "" = all keys
@@ -49,9 +50,9 @@ struct CommandLine {
 
     // import-hf: loratrain import-hf HF_DIR OUT.h5
     std::string hf_dir;
-    /// Also report's --out; there "" = RUN_DIR/report.html, of several ./comparison.html. And a dry
-    /// run's: a directory; "" = with
-    /// --device <run.dir>/dry_run, else no files are written.
+    /// OUT.h5. Also --out of report; "" = RUN_DIR/report.html, or ./comparison.html for several
+    /// runs. Also --out of a dry run, a directory; "" = <run.dir>/dry_run with --device, no files
+    /// without it.
     std::string output;
     bool force = false;           ///< --force: replace an existing OUT.h5
     bool store_bf16 = false;      ///< --dtype bf16: convert fp32 and fp16 weights to bf16
@@ -63,7 +64,7 @@ struct CommandLine {
     // loratrain report RUN_DIR... [--out FILE], loratrain stop RUN_DIR ADAPTER
     bool follow = false;  ///< status --follow: until the run ends
     std::string run_dir;
-    std::vector<std::string> other_runs;  ///< report: those that run_dir is compared with
+    std::vector<std::string> other_runs;  ///< report: runs that run_dir is compared with
     std::string adapter;
 
     // check-export: loratrain check-export DIR --base BASE.h5; DIR is run_dir
@@ -99,24 +100,26 @@ struct CommandLine {
         std::string residency = "auto";  ///< --residency auto|all|stream|N, as model.residency
         std::string offload = "none";    ///< --offload none|auto|N, as parallel.offload
         bool predict = false;            ///< --predict: simulate the window with measured costs
-        bool quick = false;              ///< --quick: that window alone
+        bool quick = false;              ///< --quick: only the simulated window
         bool json = false;               ///< --json: one JSON line per case
     } bench;
 };
 
-/// Throws InputError on bad usage. Boost.Program_options stays inside
-/// command_options.h and who includes that.
+/// Parses the command line. Throws InputError on bad usage. Only command_options.h and files that
+/// include it use Boost.Program_options.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
+/// An option of the command line.
 struct OptionWord {
     std::string name;  ///< "--set"
     bool takes_value;
 };
-/// What may follow `loratrain`.
+/// A command, and the options that may follow it.
 struct CommandWords {
-    std::string word;                 ///< "" = a job file, and what needs none (--help)
+    std::string word;                 ///< "" = a job file, or an option without a command (--help)
     std::vector<OptionWord> options;  ///< as the parser knows them
 };
+/// All commands with their options.
 std::vector<CommandWords> command_words();
 
 /// The text of `loratrain --help`, at most 80 columns wide.

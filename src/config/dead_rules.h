@@ -22,12 +22,12 @@ struct DeadRule {
 /// - patterns of ranks and alphas that match none of the adapter's targets.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
                                  const std::vector<Linear>& linears);
-/// The same for an adapter of this model. Names of an expert's linears count as matched; if the job
-/// targets experts nothing is looked for.
+/// The dead rules of an adapter of this model. Names of an expert's linears count as matched. Empty
+/// if the job targets experts.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
-/// Patterns of ranks and alphas whose targets are all matched by earlier patterns, which take
-/// precedence: "'q_proj' comes behind patterns that match all targets".
+/// Patterns of ranks and alphas without effect: earlier patterns, which take precedence, match all
+/// their targets. "'q_proj' comes behind patterns that match all targets".
 std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Names of modules other than the linears of layers; for modules of layers those of layer 0.

@@ -5,8 +5,8 @@
 
 namespace loratrain {
 
-/// Keys that others have and jobs do not, as ForeignKey says. Data alone: foreign_keys.cpp looks
-/// them up.
+/// Table of keys that other programs have and jobs do not (ForeignKey). Only data: foreign_keys.cpp
+/// searches it.
 
 inline constexpr const char* foreign_ranks =
     "mpirun -np N sets how many devices there are, parallel.deployment how they share the model";

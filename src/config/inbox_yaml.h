@@ -7,20 +7,23 @@
 
 namespace loratrain {
 
-/// What a file in the inbox of a running job adds to it.
+/// Datasets and adapters that a file in the inbox adds to a running job.
 struct JobAdditions {
     std::vector<DatasetJob> datasets;
-    std::vector<AdapterJob> adapters;  ///< DatasetId: the job's datasets come first
+    std::vector<AdapterJob> adapters;  ///< their DatasetId counts the job's datasets first
 };
 
-/// Reads `adapters` (at least one; keys as in the job file, names that the job does not have),
-/// `datasets` (optional, new names), `defaults` (optional, overlaid on the job's) and `sweep`,
-/// whose space gives the sweep of the job more trials and may stand for `adapters`. Paths are
-/// relative to the job file's folder. Throws InputError with every problem at once; `source` names
-/// the text in them. Depends on nothing but its arguments, so all ranks read the same.
+/// Reads a file of the inbox. Paths are relative to the job file's folder.
+/// - `adapters`: at least one; keys as in the job file, names that the job does not have;
+/// - `datasets`: optional, with new names;
+/// - `defaults`: optional, overlaid on the job's;
+/// - `sweep`: its space gives the job's sweep more trials, and may stand for `adapters`.
+///
+/// Throws InputError with every problem at once; `source` names the text in messages. The result
+/// depends on the arguments alone, so all ranks read the same.
 JobAdditions read_inbox(const std::string& text, const std::string& source, const Job& job);
 
-/// Puts the additions at the end of the job; ids of what it has stay valid.
+/// Adds the additions at the end of the job; existing ids stay valid.
 void add_to_job(Job& job, const JobAdditions& additions);
 
 }  // namespace loratrain

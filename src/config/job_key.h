@@ -40,7 +40,7 @@ enum class Resume : std::uint8_t {
     same_backend,  ///< if one of the two values is auto and means the other
 };
 
-/// Properties of a key besides name, field and meaning (adapter_keys.h, job_sections.h).
+/// Properties of a key other than name, field and meaning (adapter_keys.h, job_sections.h).
 struct KeyInfo {
     Range range{};
     /// The default as --keys prints it; nullptr = the field's initial value.
@@ -65,15 +65,15 @@ struct KeyInfo {
 class SectionReader;
 class KeyWriter;
 
-/// How a structured value is read into a `T` and written; nullptr = another key does it, or
-/// nothing. `Item`: the part of it that has keys of its own.
+/// How a structured value is read into a `T` and written; nullptr = another key handles it, or
+/// nothing does. `Item`: the part of the value that has keys of its own.
 template <class T, class Item = void>
 struct OwnKey {
     void (*read)(SectionReader& section, T& object) = nullptr;
     void (*write)(KeyWriter& out, const T& object) = nullptr;
 };
 
-/// A word, or {key: N}: the word `numbered` with a number.
+/// A word, or {key: N}, which stands for the word `numbered` with a number.
 template <class E, class Int>
 struct WordOrNumber {
     E& word;

@@ -26,21 +26,25 @@ struct JobKey {
 /// All keys. Those of a section come in the order of the resolved job, then its inner sections.
 const std::vector<JobKey>& job_keys();
 
-/// nullptr = there is none.
+/// The key of this name in the section; nullptr = there is none.
 const JobKey* find_job_key(const std::string& section, const std::string& key);
 /// The place of a key for messages: "datasets.NAME.path", "r of an adapter or of defaults".
 std::string key_place(const std::string& section, const std::string& key);
 /// Sections that have a key of this name.
 std::vector<std::string> sections_with(const std::string& key);
 
-/// Keys with `part` in their name or in a name elsewhere (foreign_keys.h), in any case; with a dot
-/// in it also in "section.name". With one of *?[ it is a glob for a whole name. The name of a
-/// section finds all its keys, "" finds all. InputError if none is found.
+/// Keys that match `part`; throws InputError if there is none. Upper and lower case are the same.
+/// - "": all keys;
+/// - the name of a section: all its keys;
+/// - a text with one of *?[: a glob for a whole name;
+/// - any other text: keys with it in their name or in a name elsewhere (foreign_keys.h); if it has
+///   a dot, also in "section.name".
 std::vector<JobKey> find_job_keys(const std::string& part);
 
-/// For a terminal of 80 columns: name, default, meaning, and names elsewhere.
+/// Text for a terminal of 80 columns: name, default, meaning, and names elsewhere.
 std::string keys_text(const std::vector<JobKey>& rows);
-/// The same as a table in Markdown, without the top level's sections: that of jobs/keys.md.
+/// The rows as a table in Markdown, without the sections of the top level: the table of
+/// jobs/keys.md.
 std::string keys_markdown(const std::vector<JobKey>& rows);
 
 }  // namespace loratrain

@@ -12,7 +12,7 @@
 
 namespace loratrain {
 
-/// The sections of a job and their keys, as adapter_keys.h has those of adapters.
+/// The sections of a job and their keys, in the form of adapter_keys.h.
 
 template <class V>
 void keys(V& v, ModelJob& model) {
@@ -268,7 +268,7 @@ void keys(V& v, LoggingJob& logging) {
     v.key("trace", logging.trace, "write `<run.dir>/trace.json`: what every rank did when");
 }
 
-/// Of a key in a sweep's space.
+/// A range of values for a key in a sweep's space.
 template <class V>
 void keys(V& v, SweepRange& range) {
     v.key("min", range.min, "smallest value of a range, for `method: random`",
@@ -282,7 +282,7 @@ void keys(V& v, SweepRange& range) {
               {.usual = "none"});
 }
 
-/// Those that make trials; the resolved job has these in their place.
+/// Keys that make trials; the resolved job has the trials instead.
 template <class V>
 void keys(V& v, SweepSpace& space) {
     v.key("method", space.method, sweep_method_words,
@@ -339,7 +339,7 @@ void keys(V& v, SweepJob& sweep) {
           {.resume = Resume::allowed});
 }
 
-/// Of the top level. What a section says of resuming holds for all of its keys.
+/// Keys of the top level. KeyInfo::resume of a section holds for all of its keys.
 template <class V>
 void keys(V& v, Job& job) {
     SweepJob sweep = job.sweep.value_or(SweepJob{});

@@ -31,7 +31,7 @@ inline constexpr std::array<Word<Residency::Kind>, 4> residency_words{{
     {"stream", Residency::Kind::stream},
     {"shared", Residency::Kind::shared},
 }};
-/// What a base is quantised to.
+/// Weight formats to which a base is quantised.
 inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{
     {"nf4", WeightFormat::nf4},
     {"int8", WeightFormat::int8},
@@ -41,7 +41,7 @@ inline constexpr std::array<Word<Offload::Kind>, 2> offload_words{{
     {"auto", Offload::Kind::automatic},
     {"none", Offload::Kind::none},
 }};
-/// A word, or the number of layers of Kind::some; none for any other text.
+/// The value of a text: a word, or the number of layers for Kind::some; none for any other text.
 template <class Of, std::size_t size>
 std::optional<Of> word_or_layers(std::string_view text,
                                  const std::array<Word<typename Of::Kind>, size>& words) {
@@ -54,15 +54,15 @@ std::optional<Of> word_or_layers(std::string_view text,
     if (parsed.ec != std::errc{} || parsed.ptr != end || some.layers < 0) return std::nullopt;
     return some;
 }
-/// Of --residency.
+/// The value of --residency.
 inline std::optional<Residency> residency_of(std::string_view text) {
     return word_or_layers<Residency>(text, residency_words);
 }
-/// Of --offload.
+/// The value of --offload.
 inline std::optional<Offload> offload_of(std::string_view text) {
     return word_or_layers<Offload>(text, offload_words);
 }
-/// None for any other word.
+/// The weight format of a word; none for any other word.
 inline std::optional<WeightFormat> quantized_format(std::string_view word) {
     for (const auto& known : quantize_words) {
         if (word == known.text) return known.value;
@@ -196,14 +196,14 @@ inline constexpr std::array<Word<TrialScheduler>, 4> trial_scheduler_words{{
     {"asha", TrialScheduler::asha},
     {"median", TrialScheduler::median},
 }};
-/// peft_type, as people and as PEFT write it.
+/// peft_type, as people write it in lower case, and as PEFT writes it in capitals.
 inline constexpr std::array<Word<PeftType>, 4> peft_type_words{{
     {"lora", PeftType::lora},
     {"vera", PeftType::vera},
     {"LORA", PeftType::lora},
     {"VERA", PeftType::vera},
 }};
-/// As transformers has them; the others mean the first one here.
+/// Words of transformers. All but the first two mean adamw_torch.
 inline constexpr std::array<Word<Optim>, 6> optim_words{{
     {"adamw_torch", Optim::adamw_torch},
     {"adamw_8bit", Optim::adamw_8bit},
@@ -219,7 +219,7 @@ inline constexpr std::array<Word<Initial>, 4> initial_words{{
     {"pissa", Initial::pissa},
     {"olora", Initial::olora},
 }};
-/// Before the number of iterations.
+/// What precedes the number of iterations.
 inline constexpr const char* pissa_niter_word = "pissa_niter_";
 inline constexpr const char* all_linear_word = "all-linear";
 inline constexpr const char* auto_word = "auto";

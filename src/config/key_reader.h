@@ -9,10 +9,10 @@
 
 namespace loratrain {
 
-/// The value as an int: accepts 3.0, not 3.5, and nothing larger than an int.
+/// Whether the value is a whole number, at most the largest int: 3.0 is, 3.5 is not.
 bool is_whole(double value);
 
-/// Visits keys and reads those that the section has into their fields; logs unusable values.
+/// Visitor that reads the keys of a section into their fields, and logs unusable values.
 class KeyReader {
   public:
     /// `shared`: reads `defaults`, without keys that adapters do not share. `null_is_none`: as in

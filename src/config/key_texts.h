@@ -11,11 +11,11 @@
 
 namespace loratrain {
 
-/// The value as the job file has it; none where it is not given.
+/// The value as the job file writes it; none if it is not given.
 inline std::string value_text(const std::string& value) {
     return value;
 }
-/// With a point in front of the exponent, so that YAML 1.1 readers see a number too.
+/// The value with a point in front of the exponent, so that YAML 1.1 readers also see a number.
 std::string value_text(double value);
 std::optional<std::string> value_text(const std::optional<double>& value);
 std::optional<std::string> value_text(const EvalSplit& value);
@@ -31,7 +31,7 @@ std::string value_text(const std::optional<Int>& value) {
 }
 std::string written_path(const std::string& path);  ///< absolute; "" stays
 
-/// A key as a visitor sees it.
+/// A key as KeyTexts shows it to a visitor.
 struct SeenKey {
     const char* name;
     const char* help;
@@ -40,7 +40,7 @@ struct SeenKey {
     bool whole = false;               ///< values are whole numbers
 };
 
-/// Visits keys with every value as a text. A visitor that looks into structured values hides `own`
+/// Visitor that sees the value of every key as a text. A visitor for structured values hides `own`
 /// and `section`.
 class KeyTexts {
   public:

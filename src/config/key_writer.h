@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// Visits keys and writes those that KeyInfo::written holds for as YAML.
+/// Visitor that writes the keys with KeyInfo::written as YAML.
 class KeyWriter : public KeyTexts {
   public:
     explicit KeyWriter(const Job& job) : job_(job) {}
@@ -41,7 +41,7 @@ class KeyWriter : public KeyTexts {
 
     void put(const std::string& key, const std::string& text);
     void put_list(const char* key, const std::vector<std::string>& words);
-    /// `fill` puts its keys.
+    /// Writes a mapping; `fill` writes its keys.
     template <class Fill>
     void put_map(const std::string& key, bool in_line, const Fill& fill) {
         begin(key, in_line);
@@ -49,7 +49,7 @@ class KeyWriter : public KeyTexts {
         fill();
         out_ << YAML::EndMap;
     }
-    /// A list of mappings; `fill` puts the keys of an item.
+    /// Writes a list of mappings; `fill` writes the keys of one item.
     template <class Item, class Fill>
     void put_maps(const std::string& key, bool in_line, std::vector<Item>& items,
                   const Fill& fill) {
@@ -63,9 +63,9 @@ class KeyWriter : public KeyTexts {
         out_ << YAML::EndSeq;
     }
 
-    /// The job whose keys these are.
+    /// The job whose keys are written.
     const Job& job() const { return job_; }
-    /// What `fill` puts, as a mapping.
+    /// The text of a mapping; `fill` writes its keys.
     template <class Fill>
     std::string text(const Fill& fill) {
         out_ << YAML::BeginMap;

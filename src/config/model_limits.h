@@ -7,34 +7,35 @@
 
 namespace loratrain {
 
-/// What the engine cannot do yet with traits of a model: one table, in config/model_limits.cpp,
-/// which gives every such refusal its words. Refusals because of sizes are elsewhere
+/// Limits of the engine for models with certain traits: one table, in config/model_limits.cpp,
+/// which has the words of every such refusal. Refusals because of sizes are elsewhere
 /// (plan/tensor_shard.h, plan/deploy/check_precision.h).
 
-/// What a job may ask of a model.
+/// What a job may need of a model.
 enum class Ability : std::uint8_t {
-    training,   ///< anything
-    lanes,      ///< to be shared by tensor lanes
-    quantized,  ///< linears of layers in codes
+    training,   ///< any job
+    lanes,      ///< tensor lanes share the model
+    quantized,  ///< linears of layers are quantised
     fp8,        ///< model.precision: fp8
-    // Of an adapter on the linears of its experts.
-    modules,  ///< unlike in some layers
+    // Needed by an adapter on the linears of experts.
+    modules,  ///< linears that differ between layers
     dropout,
     dora,
     vera,
     residual_start,
 };
 
-/// A trait of some models, and what cannot be done with it.
+/// A trait of some models, and what is impossible with it.
 struct ModelLimit {
     Ability ability;
     bool (*has_trait)(const ModelSpec&);
     std::string (*what)(const ModelSpec&);  ///< a clause: "lanes cannot share experts"
-    const char* hint = "";                  ///< what to do about it; "": the caller knows better
+    const char* hint = "";                  ///< what to do instead; "" = the caller says it
 };
 
-/// The first limit of the table that refuses this; null = none.
+/// The first limit of the table that refuses `ability`; null = none.
 const ModelLimit* limit_of(const ModelSpec& model, Ability ability);
+/// Whether no limit refuses `ability`.
 inline bool can(const ModelSpec& model, Ability ability) {
     return limit_of(model, ability) == nullptr;
 }

@@ -12,46 +12,50 @@
 
 namespace loratrain {
 
-/// The frozen decoder-only transformer (Llama family): what is once in it, and its layers. Read
-/// from the HF config.json that is kept in the weights file. With multipliers e, r and l as granite
-/// has them
+/// The frozen decoder-only transformer (Llama family): its global dimensions, and its layers. Read
+/// from the HF config.json that is kept in the weights file. With multipliers e, r and l, as in
+/// granite:
 ///   x = e embedding;  x += r attention(norm x), x += r mlp(norm x) per layer;  logits = head / l
 struct ModelSpec {
-    std::string
-        family;  ///< HF model_type: llama, mistral, ..., gemma3_text (io/weights/hf_config.h)
-    /// HF model_type of the config that this one's is text_config of: gemma3, mistral3; else empty.
+    /// HF model_type: llama, mistral, ..., gemma3_text (io/weights/hf_config.h).
+    std::string family;
+    /// HF model_type of the config that holds this one as its text_config: gemma3, mistral3; else
+    /// empty.
     std::string wrapper{};
     std::int64_t vocab_size = 0;
     std::int64_t hidden_size = 0;
     std::int64_t layers = 0;
-    /// Equal layers share a description: plans are copied by the thousand.
+    /// The different layers. Equal layers share a description, because plans are copied by the
+    /// thousand.
     std::vector<LayerSpec> descriptions{LayerSpec{}};
-    std::vector<std::uint16_t> description_of{};  ///< of each layer; empty: all have the first
+    std::vector<std::uint16_t> description_of{};  ///< per layer, an index in descriptions; empty:
+                                                  ///< all layers have the first
     double rms_norm_eps = 1e-6;
     bool norm_plus_one = false;        ///< norms multiply by 1 + weight (gemma2)
     bool tie_word_embeddings = false;  ///< the head is the embedding matrix
-    /// The padding token, whose embedding is not trained (torch's padding_idx). Only the file says
-    /// which it is.
+    /// The padding token, whose embedding is not trained (torch's padding_idx). Read from
+    /// config.json, or the family's default.
     std::int64_t pad_token = -1;  ///< -1: none
     double embedding_multiplier = 1.0;
     double residual_multiplier = 1.0;
     double logits_scaling = 1.0;
-    /// The embedding module itself multiplies: with embedding_multiplier in the type of weights,
+    /// The embedding module itself multiplies with embedding_multiplier, in the type of the weights
     /// and before noise is added (gemma2).
     bool embeds_scaled = false;
     double logits_soft_cap = 0.0;  ///< as AttentionSpec::soft_cap
-    /// Of the linears of the layers, in its file and on a backend; none: dense as all the rest.
+    /// Quantisation of the linears of the layers, in the file and on a backend. None: they are
+    /// dense, as all other weights are.
     std::optional<Quantization> quantization{};
 
     const LayerSpec& layer(std::int64_t i) const {
         return descriptions[description_of.empty() ? 0
                                                    : description_of[static_cast<std::size_t>(i)]];
     }
-    /// So many, one after another; `layers` too.
+    /// Sets `layers` and their descriptions, one entry of `each` per layer.
     void set_layers(const std::vector<LayerSpec>& each);
 
-    // Of the first layer. Sizes are alike in all (config/model_limits.h). To change them: of a
-    // model with one description.
+    // Parts of the first layer. All layers have equal sizes (config/model_limits.h). The non-const
+    // forms are for models with one description.
     AttentionSpec& attention() { return descriptions.front().attention(); }
     const AttentionSpec& attention() const { return layer(0).attention(); }
     DenseSpec& dense() { return descriptions.front().dense(); }
@@ -66,11 +70,11 @@ struct ModelSpec {
     double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
 };
 
-/// What is wrong with descriptions and description_of: null where each layer has one.
+/// What is wrong with descriptions and description_of; null if each layer has a description.
 const char* description_problem(const ModelSpec& spec);
 
-/// take(layer, number) for each description that layers [first, first + count) have, with the
-/// number of layers that have it.
+/// Calls take(layer, number) for each description that some of the layers [first, first + count)
+/// have. `number`: how many of these layers have it.
 template <class Take>
 void for_layers(const ModelSpec& spec, std::int64_t first, std::int64_t count, const Take& take) {
     if (spec.description_of.empty()) return take(spec.descriptions.front(), count);
@@ -83,10 +87,10 @@ void for_layers(const ModelSpec& spec, std::int64_t first, std::int64_t count, c
     }
 }
 
-/// How q and k of the layers are rotated: each different way once, in the order of layers.
+/// The different ways in which layers rotate q and k, in the order of layers.
 std::vector<const RopeSpec*> ropes_of(const ModelSpec& spec);
-/// Tokens that a sample may have: those that longrope's factors are for, else as many as an int32
-/// counts.
+/// Most tokens of a sample: the positions that longrope's factors are for, otherwise as many as an
+/// int32 counts.
 std::int64_t most_positions(const ModelSpec& spec);
 
 }  // namespace loratrain

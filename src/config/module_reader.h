@@ -7,13 +7,13 @@
 namespace loratrain {
 
 /// Reads target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
-/// alpha_pattern over what the adapter has already. A null means the default.
+/// alpha_pattern. Given keys replace what the adapter has already. A null means the default.
 extern const OwnKey<AdapterJob> modules_key;
 
 /// Checks the combination of an adapter's keys and its defaults.
 void check_modules(SectionReader& section, const AdapterJob& job);
 
-/// Logs what LoRA on lm_head and embed_tokens cannot be combined with. `job`: with its form.
+/// Logs what cannot be combined with LoRA on lm_head and embed_tokens. `job` must have its form.
 void check_outer(SectionReader& section, const AdapterJob& job);
 
 }  // namespace loratrain

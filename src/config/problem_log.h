@@ -16,19 +16,21 @@ struct Place {
     bool on_command_line = false;
 };
 
-/// "did you mean 'x'?", or "one of: a, b, c" when none is near.
+/// "did you mean 'x'?", or "one of: a, b, c" if no candidate is near.
 std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
 
-/// Problems with their places. They are thrown in the order of the lines, and those of the command
-/// line last.
+/// Problems with their places. They are thrown in the order of lines; problems of the command line
+/// come last.
 class ProblemLog {
   public:
-    /// Drops a key at the start of `what` if the option names it already. A problem that is equal
-    /// at the same place is added once: trials of a sweep share the places of their values.
+    /// Adds a problem. If the place is an option that names the key at the start of `what`, the key
+    /// is dropped. An equal problem at the same place is added once, because trials of a sweep
+    /// share the places of their values.
     void add(const Place& place, std::string what, std::string hint);
-    /// As hint_among(), but only the list after many words were compared with long lists.
+    /// As hint_among(). After many words were compared with long lists, only the list of
+    /// candidates.
     std::string hint_among(const std::string& word, const std::vector<std::string>& candidates);
-    /// Throws InputError when there is at least one problem.
+    /// Throws InputError if there is at least one problem.
     void throw_if_any() const;
 
   private:

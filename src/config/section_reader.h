@@ -6,10 +6,10 @@
 
 namespace loratrain {
 
-/// Reads and checks the sections of the top level in front of datasets and adapters.
+/// Reads and checks the sections of the top level that precede datasets and adapters.
 void read_first_sections(SectionReader& top, Job& job);
-/// Reads and checks the sections after them. The split of `eval` goes to datasets without
-/// evaluation data; scaling and type of exports go to the adapters.
+/// Reads and checks the sections that follow datasets and adapters. Datasets without evaluation
+/// data get the split of `eval`; adapters get scaling and type of exports.
 void read_last_sections(SectionReader& top, Job& job);
 
 /// parallel.deployment: pipeline, auto, or a list of replicas.

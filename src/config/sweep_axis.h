@@ -27,15 +27,15 @@ struct SweepAxis {
     Place place;
 };
 
-/// The axes of `sweep.space`. None, and problems, if a list is empty or has a value twice, a range
-/// has min >= max or no logarithm, or ranges are not allowed.
+/// The axes of `sweep.space`. Logs a problem and returns none if a list is empty or has a value
+/// twice, a range has min >= max or cannot have a logarithm, or ranges are not allowed.
 std::optional<std::vector<SweepAxis>> read_axes(const YamlNode& space, bool ranges_allowed,
                                                 ProblemLog& log);
 
 /// {key: value}: the value of the axis's range at `share` of [0, 1), with at most four digits.
 YamlNode drawn_value(const SweepAxis& axis, double share);
 
-/// A mapping of a trial with values of {times_r: x} marked for resolve_multiple.
+/// The mapping of a trial; values of the form {times_r: x} are marked for resolve_multiple().
 YamlNode multiples_of_map(const YamlNode& map, ProblemLog& log);
 
 /// Replaces a value that is marked as a multiple of r; `r`: the text of r.

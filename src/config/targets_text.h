@@ -9,7 +9,7 @@ namespace loratrain {
 
 /// The list of targets, {"q_proj", "v_proj"}; empty = a regular expression, or all-linear.
 std::vector<std::string> listed_targets(const AdapterJob& adapter);
-/// "q_proj v_proj", or "all-linear".
+/// The targets in words: "q_proj v_proj", or "all-linear".
 std::string targets_text(const AdapterJob& adapter);
 
 }  // namespace loratrain

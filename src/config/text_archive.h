@@ -10,12 +10,13 @@
 #include "base/text.h"
 #include "config/yaml_tree.h"
 
-/// Values as text that people may read (archive.h): YAML or JSON, which one reader reads. Numbers
-/// are the shortest that read back as the same; one that is not finite is null in JSON, and NaN
-/// when it is read. Readers throw InputError at "file:line" with the key's path and the value.
+/// Values as text for people (base/archive.h): YAML or JSON, which one reader reads. Numbers are
+/// the shortest text that reads back as the same number. A number that is not finite is null in
+/// JSON, and NaN when it is read. Readers throw InputError at "file:line" with the key's path and
+/// the value.
 namespace loratrain {
 
-/// What messages say of a text that is refused: "cannot be read as WHAT: ...", and what to do.
+/// Words of a message for a text that is refused: "cannot be read as WHAT: ...", and what to do.
 struct TextForm {
     std::string_view what{};
     std::string_view hint{};
@@ -274,12 +275,13 @@ void TextReader::read(const YamlNode& node, const TextPath& path, T&& value) {
     }
 }
 
-/// A YAML document, JSON too; InputError at `where`:line for what is none.
+/// Parses a YAML or JSON document. Throws InputError at `where`:line for any other text.
 YamlNode parse_document(const std::string& text, const std::string& where,
                         const TextForm& form = {});
-/// Maps as blocks, but in braces what fits into a line; keys in the order of the fields.
+/// The tree as YAML: mappings as blocks, or in braces if they fit into a line; keys in the order of
+/// the fields.
 std::string yaml_text(const YamlNode& root);
-/// Indented by 2, lists of plain values in a line.
+/// The tree as JSON, indented by 2; lists of plain values in one line.
 std::string json_text(const YamlNode& root);
 
 template <class T>
@@ -289,7 +291,7 @@ YamlNode text_tree(const T& value) {
     return root;
 }
 
-/// What as yaml_text() or json_text() was written.
+/// Reads a value from a text that yaml_text() or json_text() wrote.
 template <class T>
 T read_text_as(const std::string& text, const std::string& where, const TextForm& form = {}) {
     T value{};

@@ -15,28 +15,28 @@
 namespace loratrain {
 
 inline constexpr std::int64_t most_steps_of_job = 1'000'000'000;
-/// Of a rank: six digits, as in rank_pattern.
+/// Largest rank: six digits, as in rank_pattern.
 inline constexpr std::int64_t most_rank = 999'999;
 
-/// What reading knows beside the file's text.
+/// What a reader needs besides the text of the file.
 struct ReadContext {
     ProblemLog& log;
-    std::string folder{};                 ///< that relative paths count from
-    std::vector<std::string> datasets{};  ///< names, as DatasetId numbers them
+    std::string folder{};                 ///< base of relative paths
+    std::vector<std::string> datasets{};  ///< names, indexed by DatasetId
     std::unordered_map<std::string, DatasetId> ids{};
 
     void set_datasets(const std::vector<DatasetJob>& all);
 };
 
 /// Reads one mapping key by key into typed fields. A key that is absent leaves its field as it is;
-/// a wrong one is logged and leaves it too. Every key asked for counts as known; finish() logs all
-/// others, but for those that ask for what is done anyway (foreign_keys.h). A section that is
-/// absent or empty reads like an empty mapping. Numbers may stand in quotes.
+/// a wrong value is logged and leaves it too. Every key that is asked for counts as known. finish()
+/// logs all other keys, except keys that ask for what is done in any case (foreign_keys.h). An
+/// absent or empty section reads like an empty mapping. Numbers may be quoted.
 class SectionReader {
   public:
-    /// `path` prefixes keys in messages ("defaults", "adapters.math-r8", "" for the top level).
-    /// A null `node` stands for an absent section, then problems are placed at `parent`. `heading`:
-    /// JobKey::section of its keys, where that is not the path. `context` outlives the reader.
+    /// `path`: prefix of keys in messages ("defaults", "adapters.math-r8", "" for the top level).
+    /// `node`: null stands for an absent section, whose problems are placed at `parent`. `heading`:
+    /// JobKey::section of the keys, if it is not `path`. `context` must outlive the reader.
     SectionReader(const YamlNode* node, const Place& parent, std::string path,
                   const ReadContext& context, const char* heading = nullptr);
 
@@ -50,16 +50,16 @@ class SectionReader {
     void read(const std::string& key, double& value, const Range& range);
     void read(const std::string& key, int& value, const Range& range);
     void read(const std::string& key, std::int64_t& value, const Range& range);
-    /// Of any size.
+    /// A whole number of any size.
     void read(const std::string& key, std::uint64_t& value, const Range& range = {});
     void read(const std::string& key, std::optional<double>& value, const Range& range);
     /// "auto" gives an empty value.
     void read(const std::string& key, std::optional<int>& value, const Range& range);
     void read(const std::string& key, std::optional<std::int64_t>& value, const Range& range);
-    /// A number of samples, or a fraction of them.
+    /// A number of samples, or a fraction of the samples.
     void read(const std::string& key, EvalSplit& value, const Range& range = {});
-    /// Relative paths are resolved against the folder, wherever they were written; "" stays "", and
-    /// ~/ at the start is the user's home.
+    /// Reads a path. Relative paths are resolved against the folder, wherever they were written. ""
+    /// stays "". ~/ at the start is the user's home.
     void read_path(const std::string& key, std::string& value);
     template <class E, std::size_t N>
     void read_word(const std::string& key, E& value, const std::array<Word<E>, N>& words) {
@@ -98,10 +98,10 @@ class SectionReader {
     std::vector<std::string> known_;
 };
 
-/// The number that the whole text is; none where it is none.
+/// The number that the whole text represents; none if it is not a number.
 std::optional<double> number_in(const std::string& text);
 
-/// The folder of a file, absolute: what the paths in it are relative to.
+/// The absolute folder of a file, to which the paths in the file are relative.
 std::string folder_of(const std::string& path);
 
 }  // namespace loratrain

@@ -22,23 +22,23 @@ struct YamlNode {
     enum class Kind : std::uint8_t { null, scalar, list, map };
 
     Kind kind = Kind::null;
-    Place place;                     ///< of a scalar its own; of a mapping's other values the key's
-    std::string key;                 ///< in a mapping
-    Place key_place;                 ///< in a mapping
-    std::string text;                ///< of a scalar
-    bool quoted = false;             ///< a scalar in quotes is text, never a number
+    Place place;          ///< of a scalar: its own; of a mapping's list or mapping: that of the key
+    std::string key;      ///< in a mapping
+    Place key_place;      ///< in a mapping
+    std::string text;     ///< of a scalar
+    bool quoted = false;  ///< a scalar in quotes is text, never a number
     std::vector<YamlNode> children;  ///< of a list or a mapping, in the order written
 
-    /// The child with this key, or nullptr (also when the node is no mapping).
+    /// The child with this key; nullptr if there is none, or the node is not a mapping.
     const YamlNode* find(const std::string& name) const;
     YamlNode* find(const std::string& name);
 };
 
 inline constexpr std::uint64_t max_yaml_bytes = std::uint64_t{16} << 20U;
 
-/// Parses one document; an empty text is a null node. Duplicate keys and whatever follows the
-/// document are logged; of duplicates the first is kept. A syntax error, a text of more than
-/// max_yaml_bytes, a million values (aliases expanded) or 32 levels is logged and nothing returned.
+/// Parses one document; an empty text is a null node. Duplicate keys are logged, and the first one
+/// is kept. Text after the document is logged. A syntax error, a text of more than max_yaml_bytes,
+/// a million values (with expanded aliases) or 32 levels is logged, and nothing is returned.
 std::optional<YamlNode> parse_yaml(const std::string& text, const YamlSource& source,
                                    ProblemLog& log);
 

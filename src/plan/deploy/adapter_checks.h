@@ -7,43 +7,45 @@
 
 namespace loratrain {
 
-/// Checks of adapters and their data that hold at the start and for what is added later; problems
-/// are placed at "<source>: <key>".
+/// Checks of adapters and their data, for adapters of the job file and for adapters added later.
+/// Problems are placed at "<source>: <key>".
 class AdapterChecks {
   public:
     AdapterChecks(const Job& job, const ModelSpec& model, std::string source, Problems& problems);
 
-    /// Samples to train on, none with more than `most` tokens, nor a global batch that one
-    /// microbatch must have. `hint_longer`: what else to do about
-    /// those than to cut them; `limit`: what has that most.
+    /// Checks that the dataset has samples to train on, and that no sample, and no global batch
+    /// that must fit into one microbatch, has more than `most` tokens. `hint_longer`: what to do
+    /// about longer samples, other than to cut them. `limit`: the key that sets `most`.
     void dataset(DatasetId id, const DatasetInfo& info, std::int64_t most,
                  const std::string& hint_longer = "use microbatch_tokens: # or auto",
                  const std::string& limit = "parallel.microbatch_tokens");
-    /// What it computes can be computed with the base as it is kept.
+    /// Checks that the adapter's form can be computed with the base in its weight format.
     void form(const AdapterJob& adapter);
-    /// It targets something in this model.
+    /// Checks that the adapter targets something in this model.
     void targets(const AdapterJob& adapter);
-    /// The adapter's training in numbers.
+    /// The numbers of the adapter's training: samples and steps.
     AdapterPlan plan(const AdapterJob& adapter, const DatasetInfo& info);
 
     std::string where(const std::string& key) const { return source_ + ": " + key; }
 
   private:
-    /// Each target has as many columns and rows as a start that is taken from W needs.
+    /// Checks that each target has enough rows and columns for an initial value taken from W.
     void start(const AdapterJob& adapter);
-    /// The model has the linears that it names.
+    /// Checks that the model has the linears that the adapter names.
     void named_targets(const AdapterJob& adapter);
-    /// Patterns, layers and names that it gives match something in this model.
+    /// Checks that the adapter's patterns, layers and names match something in this model.
     void rules(const AdapterJob& adapter);
-    /// What LoRA in experts goes with.
+    /// Checks the combination of LoRA in experts with the adapter's other keys.
     void experts(const AdapterJob& adapter);
-    /// The dataset is of the kind that its loss takes, and its batches are whole groups.
+    /// Checks that the dataset has the kind of samples that the loss takes, and that batches are
+    /// whole groups.
     void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
-    /// No sample is longer than what longrope's factors are for.
+    /// Checks that no sample is longer than the positions that longrope's factors are for.
     void positions(const std::string& key, const std::vector<SampleInfo>& samples);
-    /// What an adapter compares with each other fits one microbatch, and has something to compare.
+    /// For losses that compare samples with each other: checks that the compared samples fit into
+    /// one microbatch, and that there is something to compare.
     void compared(const AdapterJob& adapter, const DatasetInfo& info, std::int64_t most,
                   const std::string& hint_longer, const std::string& limit);
     void lengths(const std::string& key, const std::vector<SampleInfo>& samples,
@@ -56,7 +58,7 @@ class AdapterChecks {
     Problems& problems_;
 };
 
-/// Into Plan::longest_sample, those of the training samples.
+/// Raises Plan::longest_sample to the longest training sample of `info`.
 void take_lengths(const DatasetInfo& info, Plan& plan);
 
 }  // namespace loratrain

@@ -11,65 +11,68 @@
 
 namespace loratrain {
 
-/// A deployment that a plan may get, and who trains from the start beside it.
+/// A replica that a plan may get, and the adapters that train on it from the start.
 struct Candidate {
     ReplicaPlan replica;
     std::vector<AdapterId> first_admitted;
 };
 
-/// What candidates are made from and compared by; kept by reference.
+/// What candidates are made from and compared by. References must outlive the users.
 struct DeploymentInputs {
     const Job& job;
     const Plan& constants;  ///< the plan without replicas, first_admitted and memory
     std::span<const DatasetInfo> datasets;
     const Workload& work;
-    const CostModel& built_in;  ///< sizes are chosen by it: measured costs differ between runs
-    const ReplicaPlan* former;  ///< of the run that is continued, or null
+    const CostModel& built_in;  ///< chooses sizes: measured costs differ between runs
+    const ReplicaPlan* former;  ///< of the run that is resumed, or null
     std::int32_t tensor = 1;    ///< lanes of a stage
     std::int32_t stages = 1;
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;
-    std::uint64_t host_bytes = 0;  ///< as keep_layers() has it
-    bool searches = true;          ///< else the largest sizes that fit are taken
+    std::uint64_t host_bytes = 0;  ///< as in keep_layers()
+    bool searches = true;          ///< false: the largest sizes that fit are taken
 };
 
-/// The constants with the candidate as the only replica; without memory.
+/// `constants` with the candidate as the only replica; without memory.
 Plan plan_with(const Plan& constants, const Candidate& candidate);
 
-/// A candidate with the sizes of one job: as many in flight as stages, whole layers.
+/// A candidate with the sizes of one job: whole layers, as many microbatches in flight as stages.
 struct Attempt {
     Candidate candidate;
-    bool fits = false;  ///< else it is what was looked at last: what it lacks is what is to be said
-    bool is_full = false;  ///< beside all adapters that may train at once, in layers split by cost
+    bool fits = false;     ///< false: the last candidate tried; what it lacks goes into the message
+    bool is_full = false;  ///< all adapters that may train at once fit, in layers split by cost
 };
 
-/// Makes candidates by the rules of make_plan.h; `inputs` outlive it.
+/// Makes candidates by the rules of make_plan.h. `inputs` must outlive the object.
 class Candidates {
   public:
     explicit Candidates(const DeploymentInputs& inputs);
 
-    /// With the microbatches and the recomputation that `sizes`, the job with some of them given,
-    /// leaves: beside all adapters that may train at once, or as many as fit.
+    /// A candidate with the microbatches and the recomputation that `sizes` leaves; `sizes` is the
+    /// job with some sizes given. It admits all adapters that may train at once, or as many as fit.
+    /// Layers are split by cost, or moved to other stages if they do not fit.
     Attempt admitted(const Job& sizes) const;
-    /// The same in layers split by cost alone, which `admitted` moves where they do not fit.
+    /// As admitted(), but layers are split by cost alone.
     Attempt by_cost(const Job& sizes) const;
-    /// Whether all adapters that may train at once fit beside these sizes, both of which are given.
+    /// Whether all adapters that may train at once fit with `sizes`, which gives both
+    /// microbatch_tokens and recompute.
     bool hold_all(const Job& sizes) const;
-    /// In the former stages instead, where there are as many.
+    /// As admitted(), but in the stages of the former replica. Empty without such a replica
+    /// (alike()).
     Attempt in_former_stages(const Job& sizes) const;
-    /// Neighbours share layers (share_layers.h) where all adapters train from the start; the former
-    /// stages, where there are as many. As it is where that does not fit.
+    /// `whole` with the stages of the former replica, if there is one (alike()) and it fits.
+    /// Otherwise, if all adapters train from the start, with layers shared by neighbouring stages
+    /// (share_layers.h). Returns `whole` if that does not fit.
     Candidate with_shared_layers(const Candidate& whole) const;
-    /// With the layers that keep their activations and those whose go to the host, as the plan
-    /// would have it in the end.
+    /// The candidate with its kept and offloaded layers, as in the final plan (keep_layers.h).
     Candidate completed(Candidate candidate) const;
-    /// In one of so many parts of every rank's memory, with no layer kept but those that the job
-    /// says.
+    /// Whether the candidate fits into bytes_per_rank / `parts` of every rank. No layers keep their
+    /// activations but those that the job names.
     bool fits(const Candidate& candidate, std::uint64_t parts = 1) const;
 
     std::vector<StagePlan> split(std::int32_t stages, const AdapterLoads& loads,
                                  Recompute recompute) const;
-    /// The former replica, where it has as many stages and lanes; else null.
+    /// The former replica if it has as many stages and lanes, otherwise null.
     const ReplicaPlan* alike() const { return alike_; }
 
   private:
@@ -88,11 +91,12 @@ class Candidates {
 
     const DeploymentInputs& in_;
     const Job& job_;
-    std::vector<AdapterId> order_;  ///< in which they get to train
+    std::vector<AdapterId> order_;  ///< in which adapters are admitted
     const ReplicaPlan* alike_ = nullptr;
-    /// By tokens of a microbatch: splits of whole layers that were asked for.
+    /// Splits of whole layers made so far, by tokens of a microbatch and recomputation.
     mutable std::map<std::pair<std::int64_t, Recompute>, std::vector<StagePlan>> splits_;
-    mutable std::map<Recompute, std::vector<StagePlan>> shared_splits_;  ///< likewise, shared ones
+    /// Splits with shared layers made so far, by recomputation.
+    mutable std::map<Recompute, std::vector<StagePlan>> shared_splits_;
 };
 
 }  // namespace loratrain

@@ -5,9 +5,11 @@
 
 namespace loratrain {
 
-/// Adds what is wrong with parallel.deployment, which is not empty: lanes that cannot share the
-/// model (tensor_shard.h), more stages than layers, another number of ranks than were started,
-/// replicas of unlike lanes where moments are codes (has_coded_states).
+/// Adds a problem for each fault of parallel.deployment, which must not be empty:
+/// - lanes that cannot share the model (tensor_shard.h);
+/// - more stages than layers;
+/// - a number of ranks other than the number started;
+/// - replicas with different lanes where moments are 8-bit codes (has_coded_states()).
 void check_deployment(const Job& job, const ModelSpec& model, const Cluster& cluster,
                       Problems& problems);
 

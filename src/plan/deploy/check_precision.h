@@ -7,11 +7,13 @@
 
 namespace loratrain {
 
-/// Whether GPUs take fp8 products of all linears of a lane: their sizes are multiples of 16.
+/// Whether GPUs can compute the linears of a lane in fp8: the model allows it (Ability::fp8), and
+/// all sizes are multiples of 16.
 bool takes_fp8(const ModelSpec& lane_model);
 
-/// model.precision: fp8 is for GPUs that have it and for models that they take it of, on each
-/// replica's lanes; of quantised ones for those in e4m3 with a scale per row.
+/// Adds the problems of model.precision: fp8. It needs GPUs with fp8 and a model for which
+/// takes_fp8() holds on the lanes of each replica. A quantised model must be in e4m3 with a scale
+/// per row.
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems);
 

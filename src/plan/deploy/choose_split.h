@@ -7,13 +7,13 @@
 
 namespace loratrain {
 
-/// Share by which a split has to be faster to be taken instead of the usual one.
+/// Share of time that another split has to save to replace the usual one.
 inline constexpr double split_gain = 0.05;
 
-/// The layers of every stage as `usual` costs would split them (partition_layers.h) and, with parts
-/// of `loads` per adapter, share them (share_layers.h), unless by the measured ones the slowest
-/// stage of another split takes over 5% less time: what differs by less is noise of the
-/// measurement, and runs are to be laid out alike.
+/// The layers of every stage. They are split by `usual` costs (partition_layers.h) and, if `loads`
+/// has parts per adapter, shared by neighbours (share_layers.h). Another split is taken only if by
+/// `measured` costs its slowest stage takes over 5% less time. Smaller differences are noise of the
+/// measurement, and runs should get the same layout.
 std::vector<StagePlan> choose_split(std::int32_t layers, std::int32_t stages,
                                     const CostModel& usual, const CostModel& measured,
                                     const AdapterLoads& loads, Recompute recompute);

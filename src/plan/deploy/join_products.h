@@ -11,18 +11,18 @@ namespace loratrain {
 /// ceil(columns / 256) / 132), times K.
 std::int64_t product_cost(std::int64_t rows, std::int64_t columns, std::int64_t k);
 
-/// Share of that time by which one product has to be shorter.
+/// Share of the time that one joined product has to save.
 inline constexpr double joining_gain = 0.03;
 
-/// Whether the forward products of a group's linears take less time as one, in microbatches of
+/// Whether the forward products of a group's linears are faster as one product, in microbatches of
 /// microbatch_tokens: sum of product_cost(N_i, K + R) against product_cost(sum of N_i, K + count
-/// R), R = pad_columns. Never where there is one linear, nor where the outputs do not lie side by
-/// side, as of qkv with qk_norm.
+/// R), R = pad_columns. False for a single linear, and for outputs that do not lie side by side, as
+/// of qkv with qk_norm.
 bool joining_pays(const ReplicaView& view, LinearGroup group);
 
-/// Sets ReplicaPlan::joined of one of the plan's replicas, whose sizes are known: on GPUs, of the
-/// groups for which it pays, where the larger pads fit into memory. `former`: the replica of the
-/// run that is continued, whose groups it keeps, or null.
+/// Sets ReplicaPlan::joined of one of the plan's replicas, whose sizes are known. Only on GPUs:
+/// groups for which joining_pays() and whose larger pads fit into memory are joined. `former`: the
+/// replica of the run that is resumed, whose groups are kept, or null.
 void join_products(const Job& job, const Plan& plan, const ReplicaPlan* former,
                    ReplicaPlan& replica);
 

@@ -9,24 +9,30 @@
 
 namespace loratrain {
 
-/// Which layers keep their activations where layers are recomputed (StagePlan::kept_layers): those
-/// that memory has room for, where the job leaves it open; and of which they go to the host
-/// (StagePlan::offloaded_layers). No result depends on either.
+/// Which layers keep their activations although layers are recomputed (StagePlan::kept_layers), and
+/// which copy them to host memory (StagePlan::offloaded_layers). If the job leaves it open, layers
+/// are kept as memory allows. No result depends on either choice.
 
-/// The stages with what the job says of residency (streamed_layers.h); all but its
-/// recomputed_layers keep theirs, or none; of offload: auto none go to the host.
+/// `stages` with what the job says of residency (streamed_layers.h), recomputation and offload. If
+/// the job has recomputed_layers, all other layers are kept, otherwise none. With offload: auto no
+/// layers are offloaded.
 std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job);
 
-/// Whether memory decides: recompute is auto, or layer as auto has come to it.
+/// Whether memory decides how many layers are kept: recompute is auto, or it is layer because auto
+/// was resolved to it.
 bool keeps_what_fits(const ParallelJob& parallel);
 
-/// Lets as many layers of each stage of a replica that recomputes, `view`'s, keep their activations
-/// as fit beside all else, where memory decides; none where plan.bytes_per_rank is 0. With
-/// offload: auto each stage gets the offloaded layers with which a microbatch of its size takes the
-/// least time by `costs`, in as much of the host's memory as a rank may take (`host_bytes`, 0 = not
-/// known), and as many kept ones as fit beside; none where that gains less than 3%, or no link is
-/// known. `usual`: what a microbatch has, of whatever size. `replica` may be `view`'s own. Returns
-/// false where the job leaves nothing open, and `replica` is as it was.
+/// Sets the kept and offloaded layers of each stage of `replica`, which recomputes.
+/// - If keeps_what_fits(), as many layers are kept as fit beside all else; none if
+///   plan.bytes_per_rank is 0.
+/// - With offload: auto each stage gets the offloaded layers with which a microbatch takes the
+///   least time by `costs`, and as many kept layers as fit beside them. No layers are offloaded if
+///   that gains less than 3%, or if no link is known.
+///
+/// `view`: the replica whose layers are chosen. `usual`: the load of a usual microbatch, scaled to
+/// the size of the replica's. `host_bytes`: memory of the host that a rank may take, 0 = not known.
+/// `replica` may be the replica of `view`. Returns false, and leaves `replica` unchanged, if the
+/// job leaves nothing open.
 bool keep_layers(const Job& job, const ReplicaView& view, const CostModel& costs,
                  const MicrobatchLoad& usual, std::uint64_t host_bytes, ReplicaPlan& replica);
 

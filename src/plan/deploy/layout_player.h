@@ -11,25 +11,26 @@
 
 namespace loratrain {
 
-/// That whole_job_speed() plays at a time.
+/// Rounds that whole_job_speed() simulates at a time.
 inline constexpr std::int32_t rounds_predicted = 16;
 
-/// Plays a job's first rounds: its blocks, packed as they will be (but without MILP and without
-/// small changes), by `costs`; at most 1024 samples for policy balanced, of large batches the first
-/// ones. So the work is bounded, and results depend on the arguments alone, which outlive it.
+/// Simulates the first rounds of a job by `costs`. Blocks are packed as in a run, but without MILP
+/// and without small changes. At most 1024 samples are simulated for policy balanced; of large
+/// batches the first samples. The work is therefore bounded, and results depend on the arguments
+/// alone. The arguments must outlive the player.
 class LayoutPlayer {
   public:
     LayoutPlayer(const Job& job, std::span<const DatasetInfo> datasets, const CostModel& costs)
         : job_(job), datasets_(datasets), costs_(costs) {}
 
-    /// Plays the first block alone from now on.
+    /// From now on, simulates only the first block.
     void play_one_block() { one_block_ = true; }
 
-    /// Tokens a second of the only replica of a plan that is complete but for its memory. `rough`:
-    /// of few packings.
+    /// Tokens/s of the plan's only replica; the plan needs no memory. `rough`: tries few packings.
     double speed(const Plan& plan, bool rough);
-    /// Of plans that differ in the microbatches in flight, fewest first, and what memory leaves
-    /// them: packed for the first and for the last of them, not for each.
+    /// Tokens/s of each plan. The plans differ only in the microbatches in flight and in what
+    /// memory leaves them; the fewest in flight come first. Rounds are packed only for the first
+    /// and the last plan.
     std::vector<double> speeds(std::span<const Plan> plans, bool rough = false);
 
   private:
@@ -39,16 +40,16 @@ class LayoutPlayer {
     std::span<const DatasetInfo> datasets_;
     const CostModel& costs_;
     bool one_block_ = false;
-    std::map<std::vector<AdapterId>, std::vector<Round>> rounds_;  ///< of those admitted first
+    std::map<std::vector<AdapterId>, std::vector<Round>> rounds_;  ///< by adapters admitted first
 };
 
-/// The speed of one plan.
+/// Tokens/s of one plan (LayoutPlayer::speed()).
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                     const CostModel& costs);
 
-/// Tokens a second of the whole job, as a dry run predicts them from 16 rounds at a time, but
-/// without the shapes that are new to a stage, most of which a run meets before it begins. `plan`
-/// has memory and costs. 0 where that is given up (predict_within).
+/// Tokens/s of the whole job, as a dry run predicts it from 16 rounds at a time. Shapes that are
+/// new to a stage cost nothing here; a run meets most of them before it begins. `plan` has memory
+/// and costs. 0 if the prediction is given up (predict_within()).
 double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets,
                        const SpeedLimits& limits = {});
 

@@ -7,56 +7,66 @@
 
 namespace loratrain {
 
+/// A plan, and what the planner reports about its choices.
 struct PlannedJob {
     Plan plan;
     PlanReport report;
 };
 
-/// The static part of the plan: deployment (layers over ranks), microbatch size, memory.
-/// Throws InputError listing every problem: more stages than layers or ranks, an adapter without a
-/// target in the model, a sample longer than microbatch_tokens,
-/// an empty dataset, a dataset without any target, too little memory for the largest adapter alone
-/// (says what is missing and what would help: smaller microbatches, recompute: layer, more stages).
-/// - first_admitted: all adapters (admission.h: at most most_admitted); where these do not fit into
-///   memory at all, the longest part of admission_order that fits beside microbatches of at least
-///   1/8 of the usual tokens, or else the longest that fits. The others wait.
-/// - pipeline_stages auto = all ranks; ranks that would stay unused are a problem.
-/// - with parallel.deployment its replicas have as many lanes and stages as it says
-///   (check_deployment.h), whether given or found (find_deployments.h), which comes before this;
-///   all else is as without it, with the sizes of a lane.
-/// - layers are split by cost: the largest time of a stage for a microbatch of usual size (or the
-///   given one) with the job's mix of samples is as small as possible (partition_layers.h).
-/// - microbatch_tokens auto = max(longest sample, min(2048 on the CPU or 8192 on CUDA (on one GPU
-///   up to 32768, usual_tokens_of_one_gpu), largest round in tokens, what fits in memory));
-///   recompute auto = none where that fits (fit_memory.h has both rules). A pipeline, and a GPU
-///   whose memory asks for recomputation, takes another size, with the recomputation and the number
-///   of adapters at once that go with it, where that is faster by simulation (search_layout.h).
-///   Where the fastest recomputes, layers stream instead if that is faster still
-///   (plan_streaming.h).
-/// - neighbouring stages share the layer between them where every adapter trains from the start,
-///   both fit in memory with it and it is faster (share_layers.h).
-/// - max_in_flight = number of stages, or with policy balanced or mlora more (search_layout.h).
-/// - pad_columns = sum of the ranks (rounded up to 16) if that is at most free_columns, else of as
-///   many of the largest as a microbatch may have adapters: most_admitted, one with policy mlora.
-///   At most 128 on the CPU and 512 on CUDA (measured: beyond it segments are faster): microbatches
-///   with at most that sum of ranks use the augmented matrix (design.md "One augmented
-///   matrix"), the others (in an evaluation, or with adapters added later) go by segment. 0 where
-///   one rank is larger. saved_columns = width of S, for either; no adapter added later may have a
-///   larger rank.
-/// - on CUDA linears of one input are multiplied together where that is faster (join_products.h).
-/// `datasets` is indexed by DatasetId. `former`: of the run that is continued, or null; what is
-/// auto in microbatch_tokens and recompute, with as many lanes what is multiplied together, and
-/// with as many stages these and max_in_flight, stay as they were then, if that still fits, so that
-/// results do not depend on the memory that is free now.
+/// Makes the static part of the plan: deployment (layers over ranks), microbatch size, memory.
+/// `datasets` is indexed by DatasetId.
+///
+/// Throws InputError listing every problem:
+/// - more stages than layers or ranks;
+/// - an adapter without a target in the model;
+/// - a sample longer than microbatch_tokens;
+/// - an empty dataset, or a dataset without any target token;
+/// - too little memory for the largest adapter alone. The message says what is missing and what
+///   would help: smaller microbatches, recompute: layer, more stages.
+///
+/// The rules:
+/// - first_admitted: all adapters (admission.h: at most most_admitted). If these do not fit into
+///   memory, the longest part of admission_order that fits beside microbatches of at least 1/8 of
+///   the usual tokens, or else the longest part that fits. The other adapters wait.
+/// - pipeline_stages: auto = all ranks. Ranks that would stay unused are a problem.
+/// - parallel.deployment: replicas have the lanes and stages that it gives (check_deployment.h). If
+///   it is to be found, find_deployments.h finds it before this function is called. All other rules
+///   hold with the sizes of a lane.
+/// - layers are split by cost: the largest time of a stage is as small as possible, for a
+///   microbatch of usual size (or the given size) with the job's mix of samples
+///   (partition_layers.h).
+/// - microbatch_tokens: auto = max(longest sample, min(usual tokens, largest round in tokens, what
+///   fits in memory)). Usual tokens are 2048 on the CPU and 8192 on CUDA; on one GPU up to 32768
+///   (usual_tokens_of_one_gpu). Another size is taken if it is faster by simulation, with its own
+///   recomputation and number of adapters at once (search_layout.h); this is tried for a pipeline,
+///   and for a GPU whose memory requires recomputation.
+/// - recompute: auto = none if that fits (fit_memory.h). If the fastest choice recomputes, layers
+///   stream instead if that is faster still (plan_streaming.h).
+/// - neighbouring stages share the layer between them if every adapter trains from the start, both
+///   stages fit in memory with it and it is faster (share_layers.h).
+/// - max_in_flight = number of stages, or more with policy balanced or mlora (search_layout.h).
+/// - pad_columns = sum of the ranks, rounded up to 16, if that is at most free_columns. Otherwise
+///   the sum of the largest ranks, of as many adapters as a microbatch may have: most_admitted, or
+///   one with policy mlora. At most 128 on the CPU and 512 on CUDA; measured: beyond these,
+///   segments are faster. 0 if one rank is larger.
+/// - microbatches whose ranks sum to at most pad_columns use the augmented matrix (design.md "One
+///   augmented matrix"). Others, in an evaluation or with adapters added later, go by segment.
+/// - saved_columns = width of S in both cases. No adapter added later may have a larger rank.
+/// - on CUDA, linears of one input are multiplied together if that is faster (join_products.h).
+///
+/// `former`: the plan of the run that is resumed, or null. Results must not depend on the memory
+/// that is free now, so values are kept from it if they still fit: microbatch_tokens and recompute
+/// where they are auto; with as many lanes, the joined products; with as many stages, the stages
+/// and max_in_flight.
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former = nullptr);
-/// The plan alone.
+/// plan_job() without the report.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);
 
-/// What plans of all deployments of a job have in common, for those that look for one: its only
-/// replica has no stages, but its LoRA columns; all adapters that may train at once are admitted.
-/// Throws InputError for what no deployment mends.
+/// What the plans of all deployments of a job have in common, for code that looks for a deployment.
+/// The only replica has no stages, but its LoRA columns. All adapters that may train at once are
+/// admitted. Throws InputError for problems that no deployment can solve.
 Plan plan_before_deployment(const Job& job, const ModelSpec& model,
                             std::span<const DatasetInfo> datasets, const Cluster& cluster);
 

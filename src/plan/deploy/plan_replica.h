@@ -9,31 +9,32 @@
 
 namespace loratrain {
 
+/// The chosen replica, and the layouts that were tried.
 struct Deployment {
     Candidate chosen;
     std::vector<LayoutTrial> trials;  ///< search_layout.h
 };
 
-/// How the planner splits the layers of `inputs`.
+/// The function that splits the layers of `inputs` as the planner does.
 LayerSplit layer_split(const DeploymentInputs& inputs);
 
-/// By the rules of make_plan.h. Where nothing fits, the last candidate that was looked at: what it
-/// lacks is what there is to say.
+/// Chooses the replica by the rules of make_plan.h. If nothing fits, returns the last candidate
+/// tried: what it lacks goes into the message.
 Deployment choose_deployment(const DeploymentInputs& inputs);
 
-/// LoRA columns of every replica (make_plan.h).
+/// LoRA columns of every replica: ReplicaPlan's pad_columns and saved_columns (make_plan.h).
 struct LoraWidth {
     std::int32_t pad = 0;
     std::int32_t saved = 0;
 };
 
-/// Costs of a lane: those that sizes are chosen by, and those that may be measured.
+/// Costs of a lane: `built_in` chooses sizes; `best_known` may be measured.
 struct LaneCosts {
     CostModel built_in;
     CostModel best_known;
 };
 
-/// What a replica is planned from; references outlive its planner.
+/// What a replica is planned from. References must outlive its planner.
 struct ReplicaTask {
     const Job& job;
     const Plan& constants;  ///< without costs
@@ -41,16 +42,16 @@ struct ReplicaTask {
     const Workload& work;
     LaneCosts costs;
     LoraWidth width;
-    const ReplicaPlan* former;  ///< whose sizes it has, or null
-    ReplicaJob shape;           ///< of one
+    const ReplicaPlan* former;  ///< of the run that is resumed, whose sizes are kept, or null
+    ReplicaJob shape;           ///< of one replica
     bool one_of_several;
-    std::uint64_t host_bytes = 0;  ///< as keep_layers() has it
-    bool searches = true;          ///< as DeploymentInputs'
+    std::uint64_t host_bytes = 0;  ///< as in keep_layers()
+    bool searches = true;          ///< as in DeploymentInputs
 };
 
-/// Plans one replica by the rules of choose_deployment.h. One of several need not take the longest
-/// samples: where its microbatches are given shorter, or no longer ones fit, it is planned for
-/// those that it takes.
+/// Plans one replica by the rules of choose_deployment(). One of several replicas need not take the
+/// longest samples. If its given microbatches are shorter, or longer ones do not fit, it is planned
+/// for the samples that it can take.
 class ReplicaPlanner {
   public:
     explicit ReplicaPlanner(const ReplicaTask& task);
@@ -59,7 +60,7 @@ class ReplicaPlanner {
 
     const Candidate& candidate() const { return deployment_.chosen; }
     const std::vector<LayoutTrial>& trials() const { return deployment_.trials; }
-    const Job& job() const { return job_; }  ///< with what the replica has of its own
+    const Job& job() const { return job_; }  ///< with the replica's own keys
     const CostModel& costs() const { return constants_.costs; }
     const MicrobatchLoad& usual_load() const { return work_.usual.total; }
     std::int64_t longest_sample() const { return work_.longest_sample; }
@@ -74,7 +75,7 @@ class ReplicaPlanner {
     Job job_;
     Plan constants_;
     Workload work_;
-    std::vector<DatasetInfo> shortened_;  ///< where samples are too long for it
+    std::vector<DatasetInfo> shortened_;  ///< if samples are too long for the replica
     Deployment deployment_;
 };
 

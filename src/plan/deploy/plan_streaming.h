@@ -13,39 +13,46 @@
 
 namespace loratrain {
 
-/// A job for CUDA ranks whose layers stream, or will where they do not fit.
+/// A job for CUDA ranks whose layers stream, or may stream if the base does not fit.
 struct StreamingTask {
     const Job& job;
     std::span<const DatasetInfo> datasets;
     const Cluster& cluster;
-    const Plan* former;  ///< as plan_job()'s
-    /// The job as it says, or none where it does not fit. `tried`: the plan is not to be carried
-    /// out, however much of the host's memory it takes.
+    const Plan* former;  ///< as in plan_job()
+    /// Plans a job; none if it does not fit. `tried`: the plan is only compared, so it may take any
+    /// amount of host memory.
     std::function<std::optional<PlannedJob>(const Job&, bool tried)> plan;
-    /// Built-in costs of a job's plan, of so many lanes.
+    /// Built-in costs of a job's plan with `tensor` lanes.
     std::function<CostModel(const Job&, const Plan&, std::int32_t tensor)> costs;
-    /// Tokens a second of a plan that is complete, as whole_job_speed() has it.
+    /// Tokens/s of a complete plan, as whole_job_speed() predicts it.
     std::function<double(const Plan&, const SpeedLimits&)> speed;
 };
 
-/// The job's plan with the sizes that are fastest beside streaming layers. A base that does not fit
-/// (`fits`: whether all does) and a job that lets layers stream do so too; replicas hold it between
-/// them where they can, and where `offload: auto` lets activations go to the host beside that, the
-/// size of microbatches is chosen with it. Of one pipeline whose sizes are free, and which is soon
-/// predicted, sizes are compared by what is predicted of them, where they may come to more than
-/// `least` tokens a second. None where nothing is to be chosen, or nothing fits.
+/// Plans the job with the sizes that are fastest while layers stream. None if there is nothing to
+/// choose, or nothing fits.
+/// - Layers stream if the job says so, or if it leaves residency open and the base does not fit
+///   (`fits`: whether it does).
+/// - Replicas of a given deployment hold the base between them if they can; otherwise layers come
+///   from host memory.
+/// - If replicas hold the base between them and the job has `offload: auto`, the size of
+///   microbatches is chosen together with the offload.
+/// - Sizes of one pipeline are compared by simulation. If they are free and the job is soon
+///   predicted, they are compared by their predictions, and only sizes that may reach more than
+///   `least` tokens/s.
 std::optional<PlannedJob> plan_streaming(const StreamingTask& task, bool fits, double least = 0.0);
 
 /// Whether layers of some replica of the plan stream.
 bool streams(const Plan& plan);
 
-/// Whether the plan's only replica recomputes, though neither the job nor memory asks for it where
-/// layers stream; or has smaller microbatches than are `wanted`, for want of memory, and other ones
-/// are soon predicted.
+/// Whether streaming layers may make the plan's only replica faster. True if
+/// - it recomputes, and neither the job nor memory would require that with streamed layers; or
+/// - for want of memory its microbatches have fewer tokens than `wanted`, and other sizes are soon
+///   predicted.
 bool may_gain_by_streaming(const Job& job, const PlannedJob& planned, std::int64_t wanted);
 
-/// Tokens of microbatches that are not given, for a job whose layers stream: at least `usual`, or
-/// those behind which layers come. `plan`: its model and formats. `replicas`: as they are asked
+/// Tokens of a microbatch for a job whose layers stream and which gives no microbatch_tokens: at
+/// least `usual`, and enough for the computation to hide the transfers. Returns `usual` if no
+/// layers stream. `plan`: gives model and formats. `replicas`: the deployment that the job asks
 /// for.
 std::optional<std::int64_t> wide_enough_to_hide(const Job& job, const Plan& plan,
                                                 const Cluster& cluster,

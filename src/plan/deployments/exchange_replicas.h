@@ -9,14 +9,15 @@
 
 namespace loratrain {
 
-/// Seconds of a round with so many replicas of each option.
+/// Seconds of a round with `replicas[i]` replicas of option i.
 using RoundSeconds = std::function<double(const std::vector<std::int32_t>& replicas)>;
 
-/// Descends from `start`, replicas of each option that make up `task.ranks` and hold the last
-/// bucket: takes one or two replicas away and gives their ranks to replicas of one of the options
-/// `used`, in each step by the exchange with the fewest `seconds`, as long as that gains. Of a
-/// step's exchanges those with the lowest bounds (least_round_seconds) are looked at, so the work
-/// is bounded. Returns what each step came to, the fastest last; empty where no exchange gains.
+/// Improves a deployment by local search. `start`: the replicas of each option; they use
+/// `task.ranks` ranks and hold the last bucket. A step removes one or two replicas and gives their
+/// ranks to replicas of one of the options `used`. It takes the exchange with the fewest `seconds`,
+/// as long as that gains. Only the exchanges with the lowest bounds (least_round_seconds) are
+/// tried, so the work is bounded. Returns the replicas after each step, the fastest last; empty if
+/// no exchange gains.
 std::vector<std::vector<std::int32_t>> exchange_replicas(const DeploymentTask& task,
                                                          const std::vector<std::size_t>& used,
                                                          std::vector<std::int32_t> start,

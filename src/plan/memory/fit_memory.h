@@ -7,31 +7,36 @@
 
 namespace loratrain {
 
-/// Sizes of microbatches that are chosen are multiples of it: rows of a GEMM's tiles.
+/// Sizes of microbatches that the planner chooses are multiples of this number, the rows of a
+/// GEMM's tiles.
 inline constexpr std::int64_t token_granule = 128;
 
-/// Whether the job leaves this choice: it says so, or auto.
+/// Whether the job allows this choice of recomputation: it names the choice, or says auto.
 bool may_use(const Job& job, Recompute recompute);
 
-/// Whether every rank of the plan stays within plan.bytes_per_rank (always, when that is 0) with
-/// these microbatches and this recomputation in place of the plan's own.
+/// Whether every rank of the plan stays within plan.bytes_per_rank with `tokens` and `recompute` in
+/// place of the plan's own. Always true if plan.bytes_per_rank is 0.
 bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens, Recompute recompute);
 
-/// The largest microbatch_tokens from `least` to most_fitting_tokens that fits_memory, by bisection
-/// (memory grows with the tokens); 0 when `least` does not fit.
+/// The largest microbatch_tokens from `least` to most_fitting_tokens with which fits_memory()
+/// holds; 0 if `least` does not fit. Found by bisection, since memory grows with the tokens.
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least);
 
-/// The largest without and with recomputation; none of both where plan.bytes_per_rank is 0.
+/// largest_fitting_tokens() without and with recomputation; both 0 if plan.bytes_per_rank is 0.
 FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least);
 
-/// Size of the microbatches and whether to recompute: what the job says, and where that is auto
-/// - recompute: none, unless memory then leaves less than 1/8 of `usual` tokens (about where small
-///   matrix products cost what recomputation does, 2/5 of a step), layer otherwise;
-/// - tokens: `usual`, or when that does not fit what does, in whole 128s so that a little more or
-///   less free memory seldom changes results; at least `longest`, the tokens of the longest sample.
-/// Where nothing fits, the smallest choice that the job leaves; fits_memory then says so.
-/// `view` has everything else that memory depends on; `fitting`: fitting_tokens of `longest`.
+/// Size of the microbatches, and whether layers are recomputed: the job's values, or where a value
+/// is auto
+/// - recompute: none, unless memory then leaves less than 1/8 of `usual` tokens, otherwise layer.
+///   At about 1/8, small matrix products cost as much as recomputation does, 2/5 of a step;
+/// - tokens: `usual`, or if that does not fit, the largest number that does. Always at least
+///   `longest`, the tokens of the longest sample. Whole multiples of 128, so that slightly
+///   different free memory seldom changes results.
+///
+/// If nothing fits, the smallest choice that the job allows is returned; fits_memory() then returns
+/// false. `view` has everything else that memory depends on. `fitting`: fitting_tokens() with
+/// `least` = `longest`.
 struct MicrobatchChoice {
     std::int64_t tokens = 0;
     Recompute recompute = Recompute::none;

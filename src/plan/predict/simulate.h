@@ -12,7 +12,7 @@
 
 namespace loratrain {
 
-/// A stage's computation: kind is forward, backward or step.
+/// A computation of a stage. Its kind is forward, backward or step.
 struct TimelineSpan {
     ActionKind kind{};
     std::int32_t microbatch = -1;  ///< index into Timeline::microbatches; -1 with step
@@ -21,58 +21,62 @@ struct TimelineSpan {
     double end = 0.0;
 };
 
-/// What came of playing windows. Microbatches and batches are those of all windows, one after the
-/// other; first_microbatch and last_microbatch of a batch index them, of the first replica.
+/// The result of simulated windows. Microbatches and batches are those of all windows, one window
+/// after another. first_microbatch and last_microbatch of a batch are indices of microbatches of
+/// the first replica.
 struct Timeline {
-    /// Of all replicas, one after the other; spans in order of time.
+    /// The spans of every stage of all replicas, one replica after another; in order of time.
     std::vector<std::vector<TimelineSpan>> stages;
     std::vector<Microbatch> microbatches;
     std::vector<BatchPlan> batches;
     double exchange_seconds = 0.0;    ///< in which replicas sum gradients, hidden or not
-    double full_speed_seconds = 0.0;  ///< of all spans, had no stage slowed another down
+    double full_speed_seconds = 0.0;  ///< of all spans, if no stage had slowed another down
 
     double makespan() const;  ///< end of the last span; 0 without any
     double busy(std::size_t stage) const;
     /// Share of the makespan in which a stage computes nothing; 0 without a makespan.
     double idle_share(std::size_t stage) const;
     double idle_share() const;  ///< mean over the stages
-    /// How many times longer the spans are for sharing processors; 1 without any.
+    /// How many times longer spans take because stages share processors; 1 without spans.
     double slowdown() const;
     std::int64_t tokens() const;       ///< trained, without padding
     double tokens_per_second() const;  ///< 0 without a makespan
 };
 
-/// Plays action lists, the same that the runtime interprets, in the time of a cost model. A stage
-/// does one thing after the other; stages of one host share its processors
-/// (CostModel::full_speed_ranks). A send takes a stage no time: messages travel beside computation,
-/// one after the other per direction between two neighbours (LinkCost::per_byte, of one host or
-/// between hosts), and arrive LinkCost::fixed later; a receive waits until its message is there.
-/// Sums over replicas, between hosts where these are on several, travel
-/// beside computation too, one after the other: each begins when all stages have come to its
-/// reduce and looked, as those that compute do between two layers, and takes exchange_seconds(); a
-/// step waits for it. Pure and deterministic.
+/// Simulates action lists, the same lists that the runtime interprets, in the time of a cost model.
+/// Pure and deterministic.
+/// - A stage performs one action after another. Stages of one host share its processors
+///   (CostModel::full_speed_ranks).
+/// - A send takes a stage no time. Messages travel beside computation, one after another per
+///   direction between two neighbours (LinkCost::per_byte, within a host or between hosts), and
+///   arrive LinkCost::fixed later. A receive waits until its message is there.
+/// - Sums over replicas travel beside computation too, one after another; between hosts if the
+///   replicas are on several. A sum begins when all stages have reached its reduce and looked; a
+///   stage that computes looks between two layers. It takes exchange_seconds(). A step waits for
+///   its sum.
 class Simulator {
   public:
-    /// All replicas, with the plan's costs. `job` and `plan` are kept by reference.
+    /// Simulates all replicas, with the plan's costs. `job` and `plan` are kept by reference.
     Simulator(const Job& job, const Plan& plan);
-    /// One alone.
+    /// Simulates one replica alone.
     Simulator(const Job& job, const ReplicaView& view, const CostModel& costs);
 
-    /// A forward whose shapes are new to its stage takes longer from now on (HostCosts); `met`,
-    /// which learns them, outlives the simulator. Without it, shapes cost nothing.
+    /// From now on, a forward whose shapes are new to its stage takes longer (HostCosts). `met`
+    /// records the shapes and must outlive the simulator. Without this call, new shapes cost
+    /// nothing.
     void count_new_shapes(MetShapes& met) { met_shapes_ = &met; }
 
-    /// Continues every stage with its list of the window, up to the time at which the first stage
-    /// has nothing more to do: what it does next may slow the others down. Throws Error when a
-    /// receive meets a message that it did not expect.
+    /// Adds the window's list of actions to every stage, and simulates up to the time at which the
+    /// first stage has nothing more to do: its next actions may slow down the other stages. Throws
+    /// Error if a receive meets a message that it did not expect.
     void add(const JointWindow& joint);
     void add(const Window& window) { add(JointWindow{{window}, {}}); }
 
-    /// Seconds since the first action up to which it has played.
+    /// Simulated time, in seconds since the first action.
     double reached() const { return now_; }
 
-    /// Plays what is left, then gives it; a window added later goes on from there. Throws Error
-    /// when actions wait that no window has served.
+    /// Simulates the remaining actions and returns the timeline. A window added later continues
+    /// from there. Throws Error if actions wait for something that no window brings.
     const Timeline& timeline();
 
   private:
@@ -85,27 +89,27 @@ class Simulator {
         std::deque<Message> under_way;
         double free_at = 0.0;
     };
-    /// A sum over replicas.
+    /// A sum of gradients over replicas.
     struct Sum {
-        std::size_t stages = 0;  ///< that have come to it
-        double seconds = 0.0;    ///< of the slowest
-        double end = 0.0;        ///< once all have come
+        std::size_t stages = 0;  ///< that have reached it
+        double seconds = 0.0;    ///< of the slowest stage
+        double end = 0.0;        ///< set once all stages have reached it
     };
     struct Replica {
         ReplicaView view;
         std::size_t first_stage = 0;
-        std::vector<MicrobatchId> places;  ///< of the stream's microbatches, in the timeline
+        std::vector<MicrobatchId> places;  ///< of the stream's microbatches in the timeline
     };
     struct StageState {
         std::size_t replica = 0;
-        std::size_t of_replica = 0;  ///< which stage of it
+        std::size_t of_replica = 0;  ///< index of the stage in its replica
         std::size_t host = 0;
         CostModel costs;  ///< the replica's, with its lanes' sums between hosts
         std::deque<Action> actions;
         bool computing = false;
-        double left = 0.0;   ///< seconds at full speed of what is being computed
-        double layer = 0.0;  ///< of a layer of it; 0 of a step
-        double wakes = 0.0;  ///< when the message arrives that is waited for; only later than now
+        double left = 0.0;   ///< remaining seconds of the present computation, at full speed
+        double layer = 0.0;  ///< seconds of one layer of the present computation; 0 for a step
+        double wakes = 0.0;  ///< when the awaited message arrives; only if later than now
         Link up;             ///< to the next stage
         Link down;           ///< to the stage before
         bool idle() const { return !computing && actions.empty(); }
@@ -136,11 +140,11 @@ class Simulator {
     std::vector<Replica> replicas_;
     double now_ = 0.0;
     std::vector<StageState> stages_;
-    std::vector<int> computing_;        ///< ranks per host
+    std::vector<int> computing_;        ///< computing ranks per host
     std::map<std::int32_t, Sum> sums_;  ///< by batch
-    double sums_end_ = 0.0;             ///< of those begun
+    double sums_end_ = 0.0;             ///< end of the last sum that has begun
     std::vector<AdapterLoads> loads_;
-    std::int32_t stream_batches_ = 0;  ///< before the stream of the newest window
+    std::int32_t stream_batches_ = 0;  ///< batches before the stream of the newest window
     Timeline timeline_;
     MetShapes* met_shapes_ = nullptr;
 };

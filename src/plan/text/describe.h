@@ -8,8 +8,9 @@
 
 namespace loratrain {
 
-/// What --dry-run and the log print for a person: stages and layers, groups, adapters with samples,
-/// steps and tokens (of more than a hundred a line for each dataset), memory per rank.
+/// The plan as --dry-run and the log print it: stages and layers, groups, memory per rank, and
+/// adapters with samples, steps and tokens. With more than a hundred adapters, a line per dataset
+/// instead of a line per adapter.
 std::string describe(const Job& job, const Plan& plan, const PlanReport& report,
                      std::span<const DatasetInfo> datasets);
 

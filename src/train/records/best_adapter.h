@@ -27,8 +27,8 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
 void restore_best_adapter(const Job& job, const ModelSpec& model, const RunState& state,
                           AdapterId adapter, const std::string& checkpoint);
 
-/// The same for every adapter. Removes best/ of adapters that `state` does not know. `checkpoint` =
-/// "": a start at step 0, removes all.
+/// Calls restore_best_adapter() for every adapter, and removes best/ of adapters that `state` does
+/// not know. `checkpoint` = "": a start at step 0, removes all.
 void restore_best_adapters(const Job& job, const ModelSpec& model, const RunState& state,
                            const std::string& checkpoint);
 

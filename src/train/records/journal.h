@@ -17,59 +17,61 @@ namespace loratrain {
 class DeviceSampler;
 class DispatcherLink;
 
-/// All that a run writes down while it trains: metrics.jsonl, the log's lines of progress, and what
-/// RunRecords leaves. It reads the adapter table, in which it keeps the times of batches. Rank 0
-/// only.
+/// Writes all records of a run while it trains: metrics.jsonl, lines of progress in the log, and
+/// the files of RunRecords. It reads the adapter table, and keeps the times of batches in it. Rank
+/// 0 only.
 class Journal {
   public:
-    /// The arguments outlive it.
+    /// The arguments must outlive the journal.
     Journal(const Job& job, const Plan& plan, AdapterTable& adapters, const RunClock& clock,
             int ranks, const StatusView& view);
 
-    /// Goes on with the files of all adapters from the steps they have taken.
+    /// Continues the files of all adapters from the steps that they have taken.
     void start();
-    /// Of a worker: it goes on with the file of an adapter that it gets, from the steps taken.
+    /// On a worker: continues the file of an adapter that the worker gets, from the steps that the
+    /// adapter has taken.
     void take_over(AdapterId adapter) { open(adapter); }
-    /// Adapters that the run has got since.
+    /// Begins the files of adapters that were added to the run.
     void begin(const std::vector<AdapterId>& adapters);
 
     void stream_started() { progress_.training_resumed(clock_.elapsed()); }
     void window_started(const Window& window) { progress_.window_started(window); }
-    /// The adapter will be evaluated after a step that has not been reported.
+    /// Lines wait for an evaluation of the adapter after `step`, which is not reported yet.
     void await_evaluation(AdapterId adapter, std::int32_t step) {
         metrics_.await_evaluation(adapter, step);
     }
-    /// The adapter, which has taken no step, is evaluated while others train.
+    /// Lines wait for an evaluation of the adapter, which has taken no step, while other adapters
+    /// train.
     void await_first_evaluation(AdapterId adapter) { metrics_.await_first_evaluation(adapter); }
-    /// An optimizer step, after the table has taken it in.
+    /// Records an optimizer step. The table must have it already.
     void batch_done(const BatchResult& result);
-    /// The adapter's last evaluation, which the table has taken in; `is_shared`: it was made for
-    /// another adapter, which the log has it of.
+    /// Records the adapter's last evaluation. The table must have it already. `is_shared`: it was
+    /// made for another adapter, under which the log already has it.
     void evaluated(const EvalResult& result, bool is_shared);
-    /// The details of a step beside its loss (EvalResult::training).
+    /// Records the details of a step besides its loss (EvalResult::training).
     void record_details(const EvalResult& result);
-    /// The evaluation before its first step, of which the table alone knows.
+    /// Records the evaluation before the adapter's first step, which only the table has.
     void start_known(AdapterId adapter);
     void checkpointed() { records_.write_results(); }
     void trials_ended() { records_.write_results(); }
 
-    /// The sampler is looked after with every sign of life; it outlives the journal.
+    /// Checks `sampler` with every sign of life. It must outlive the journal.
     void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
-    /// Of a worker (train/workers/): from now on what others than its adapters' own files tell of
-    /// goes to the dispatcher, but no ends: who tells of these has written all files before.
-    /// Outlives the journal.
+    /// On a worker (train/workers/): from now on, everything but the files of its own adapters goes
+    /// to the dispatcher. The ends of adapters are the exception: they are reported by other code,
+    /// which has written all files before. `dispatcher` must outlive the journal.
     void report_to(DispatcherLink* dispatcher) { dispatcher_ = dispatcher; }
-    /// Of the dispatcher: what a worker has done.
+    /// On the dispatcher: records what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
-    /// Of all batches in this start; of a worker, whose dispatcher counts them, 0.
+    /// Tokens of all batches since this start; 0 on a worker, whose dispatcher counts them.
     std::int64_t tokens() const { return records_.tokens(); }
     void wrote(AdapterId adapter, const std::vector<MetricsRow>& rows) {
         records_.add(adapter, rows);
     }
 
-    /// Writes metrics that are held back.
+    /// Writes lines of metrics that were held back.
     void flush();
-    /// A sign of life (RunRecords::beat).
+    /// Gives a sign of life (RunRecords::beat).
     void beat();
     void end(const std::string& how, const std::string& reason) {
         records_.end(clock_.elapsed(), how, reason);

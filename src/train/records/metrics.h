@@ -35,7 +35,7 @@ struct StepMetrics {
 /// | | eval_exact_match |
 /// | step, loss with rewards | also rewards/{chosen, rejected, accuracies, margins}, logps/* |
 /// | step, kto | kl in place of rewards/accuracies |
-/// | evaluation, loss with rewards | these with eval_, no perplexity and exact match |
+/// | evaluation, loss with rewards | rewards and logps with eval_; no perplexity, no exact match |
 /// | step, cit | contrastive_loss |
 /// | several files | loss/NAME, eval_loss/NAME |
 /// Rewards are TRL's (RewardMeans). A value is null without samples of its kind. An evaluation
@@ -50,7 +50,7 @@ class MetricsLog {
     /// Drops lines after step `steps` of an adapter (of a checkpoint), so that the file continues
     /// without duplicates or gaps; -1 drops the file. Evaluations after the steps in `ahead` are
     /// kept until the adapter takes these steps again, since they are not made again (trials at
-    /// rungs). Returns the kept lines without those.
+    /// rungs). Returns the kept lines up to step `steps`.
     std::vector<MetricsRow> restore(AdapterId adapter, std::int32_t steps,
                                     const std::set<std::int32_t>& ahead = {});
     void record(AdapterId adapter, const StepMetrics& metrics);

@@ -15,43 +15,43 @@
 
 namespace loratrain {
 
-/// Shows a person how the run is; called often.
+/// Shows the status of the run to a person. Called often.
 using StatusView = std::function<void(const RunStatus&)>;
 
-/// Least seconds between two of the kind.
+/// Least seconds between two writes of the same kind.
 struct RecordPace {
     double beat = 3.0;  ///< of status.json
-    double view = 0.3;  ///< of the view
+    double view = 0.3;  ///< of the StatusView
 };
 
-/// What a run leaves for people to watch it by, besides the log: status.json (the heartbeat, at the
-/// pace of beats), results.csv and the event files. A file of these that cannot be written is a
-/// warning, once, not the end of the training. Flushed to disk at the end alone: a disk takes as
-/// long as some computations. Root rank only.
+/// Files by which people watch a run, besides the log: status.json (the heartbeat), results.csv and
+/// the event files. A file that cannot be written is a warning, once, and does not end the
+/// training. Files are flushed to disk only at the end, because a flush can take as long as a
+/// computation. Root rank only.
 class RunRecords {
   public:
-    /// `view` (may be empty) gets what status.json gets, and more often.
+    /// `view` (may be empty) gets what status.json gets, more often.
     RunRecords(const Job& job, const Plan& plan, const AdapterTable& adapters, int ranks,
                StatusView view = {}, RecordPace pace = {});
 
-    /// The rows of every adapter that this run begins with (none for a fresh one).
+    /// `rows`: per adapter that the run begins with, its rows so far; none for a fresh adapter.
     void start(double elapsed_seconds, const std::vector<std::vector<MetricsRow>>& rows);
-    /// An adapter that the run has got since.
+    /// Begins the records of an adapter that was added to the run.
     void begin(AdapterId adapter, const std::vector<MetricsRow>& rows);
     /// Rows that have been written to an adapter's metrics.jsonl.
     void add(AdapterId adapter, const std::vector<MetricsRow>& rows);
 
     void batch_done(const BatchPlan& batch) { trained(batch.tokens, batch.round + 1); }
-    /// So many tokens, and so the run has come to a round.
+    /// Adds `tokens` that were trained, and sets the round that the run has reached.
     void trained(std::int64_t tokens, std::int32_t round);
-    /// The sum of the tokens that trained() was given.
+    /// Sum of the tokens given to trained().
     std::int64_t tokens() const { return tokens_; }
-    /// A sign of life, written when the last one is old enough; to be called often, also where
-    /// nothing is done for long. Nothing after end().
+    /// Writes a sign of life if the last one is old enough. Call often, also while nothing else
+    /// happens for long. Does nothing after end().
     void beat(double elapsed_seconds);
-    /// Nothing before start: what the file says is not known.
+    /// Writes results.csv. Does nothing before start(), when the rows in the file are not known.
     void write_results();
-    /// The results, and the last status of this process: done, stopped or failed, and why.
+    /// Writes the results, and the last status of this process: done, stopped or failed, and why.
     void end(double elapsed_seconds, const std::string& how, const std::string& reason);
 
   private:
@@ -75,7 +75,7 @@ class RunRecords {
     std::unique_ptr<EventLog> events_;  ///< none before start
     Clock::time_point last_beat_;
     Clock::time_point last_view_;
-    Clock::time_point last_tokens_;  ///< when their speed was measured
+    Clock::time_point last_tokens_;  ///< when tokens/s were last measured
     Clock::time_point last_round_;
     std::int64_t tokens_ = 0;
     std::int64_t tokens_since_ = 0;
