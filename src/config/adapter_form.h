@@ -16,7 +16,7 @@ namespace loratrain {
 
 /// The role of a tensor in what operators compute:
 ///   LoRA          y = W x + scale B (A x)
-///   DoRA          the same times m / |W + scale B A|, row by row (model/dora_linear.cpp)
+///   DoRA          y of LoRA times m / |W + scale B A|, row by row (model/dora_linear.cpp)
 ///   PiSSA, OLoRA  y = W x + scale (B A - B0 A0) x; the shared base W is not changed
 ///   VeRA          y = W x + diag(scale_b) B diag(scale_d) A x; A and B are corners of two random
 ///                 matrices that all its linears share (io/adapters/vera_projections.h)
@@ -43,7 +43,7 @@ enum class Initial : std::uint8_t {
     normal,    ///< N(0, 1), as PEFT on embeddings
     norms,     ///< of the rows of W, in fp32
     pissa,     ///< the largest singular triplets of W (adapter/start_factors.h)
-    olora,     ///< the first columns of Q and rows of R of W = Q R, likewise
+    olora,     ///< the first columns of Q and rows of R of W = Q R (adapter/start_factors.h)
 };
 
 struct FormTensor {

@@ -30,7 +30,7 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& mod
 /// their targets. "'q_proj' comes behind patterns that match all targets".
 std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model);
 
-/// Names of modules other than the linears of layers; for modules of layers those of layer 0.
+/// Names of modules other than the linears of layers. Modules of layers have the names of layer 0.
 std::span<const char* const> other_modules();
 
 }  // namespace loratrain

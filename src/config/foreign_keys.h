@@ -11,8 +11,8 @@ namespace loratrain {
 /// do.
 struct ForeignKey {
     const char* keys;  ///< "a b c": names with the same meaning
-    const char*
-        harmless;  ///< values that ask for what is done in any case, "a b c"; "*" = every value
+    /// "a b c": values that ask for what is done in any case; "*" = every value.
+    const char* harmless;
     const char* answer;        ///< what to do instead; may be "" if `ours` is not
     const char* ours = "";     ///< the key of a job that means the same; "" = none
     const char* section = "";  ///< JobKey::section of `ours`

@@ -18,8 +18,8 @@ void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterSta
 std::string kept_best_name(const AdapterJob& adapter);
 
 /// Copies the weights of every best/ into a checkpoint directory, since `state` may be continued
-/// after a later best was written. If they have been damaged, copies those of the checkpoint
-/// before, which is in the same folder, with a warning. Error if those are damaged too.
+/// after a later best was written. If the weights of a best/ are damaged, copies the weights of the
+/// checkpoint before, which is in the same folder, with a warning. Error if these are damaged too.
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint);
 
 /// Makes an adapter's best/ that of `state`, from its checkpoint. Removes it if the checkpoint has

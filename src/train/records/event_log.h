@@ -12,8 +12,9 @@ namespace loratrain {
 /// TensorBoard event files (logging.tensorboard). Each adapter has a folder, which TensorBoard
 /// shows as a run: <run.dir>/tensorboard/<adapter>/events.out.tfevents.<seconds>.<host>.<pid>.
 /// Tags: train/{loss, grad_norm, learning_rate, tokens_per_second, epoch} and eval/{loss,
-/// perplexity, exact_match}. The values are those of metrics.jsonl: a run that continues writes the
-/// files again from the lines that it has kept, so that no step is lost or doubled. Root rank only.
+/// perplexity, exact_match}. The values are the values of metrics.jsonl. A run that continues
+/// writes the files again from the lines that it has kept, so that no step is lost or doubled. Root
+/// rank only.
 class EventLog {
   public:
     /// `elapsed_seconds`: training time now, on the scale of the rows' times. `job` outlives the
