@@ -8,8 +8,7 @@
 #include "base/error.h"
 #include "config/command_line.h"
 
-/// Shared parts of the command line's parser. Only command_line.cpp and bench_line.cpp include this
-/// header.
+/// Shared parts of the command line's parser, for command_line.cpp and bench_line.cpp alone.
 namespace loratrain::command_options {
 
 using Words = std::vector<std::string>;
