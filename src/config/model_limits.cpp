@@ -31,10 +31,6 @@ bool any_layer(Of m, const Has& has) {
     return std::any_of(m.descriptions.begin(), m.descriptions.end(), has);
 }
 
-bool has_experts(Of m) {
-    return any_layer(m, [](const LayerSpec& layer) { return layer.experts() != nullptr; });
-}
-
 bool has_whole_norms(Of m) {
     return any_layer(m, [](const LayerSpec& l) { return l.attention().qk_norm_whole; });
 }

@@ -78,4 +78,9 @@ std::int64_t most_positions(const ModelSpec& spec) {
     return most;
 }
 
+bool has_experts(const ModelSpec& spec) {
+    return std::any_of(spec.descriptions.begin(), spec.descriptions.end(),
+                       [](const LayerSpec& layer) { return layer.experts() != nullptr; });
+}
+
 }  // namespace loratrain

@@ -93,4 +93,7 @@ std::vector<const RopeSpec*> ropes_of(const ModelSpec& spec);
 /// int32 counts.
 std::int64_t most_positions(const ModelSpec& spec);
 
+/// Whether a layer has experts.
+bool has_experts(const ModelSpec& spec);
+
 }  // namespace loratrain

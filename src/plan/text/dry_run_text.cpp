@@ -85,11 +85,6 @@ std::string change_text(const std::optional<JobChange>& change) {
                " x as fast:");
 }
 
-bool has_experts(const ModelSpec& model) {
-    return std::ranges::any_of(model.descriptions,
-                               [](const LayerSpec& layer) { return layer.experts() != nullptr; });
-}
-
 }  // namespace
 
 std::string seen_error_text(const Plan& plan, const Cluster& cluster) {
