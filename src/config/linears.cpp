@@ -135,13 +135,22 @@ LayerLinear linear_in_model(const ModelSpec& spec, Linear linear) {
 }
 
 template <class Fits>
-std::vector<std::string> names_where(const Fits& fits) {
+std::vector<std::string> names_where(const ModelSpec& spec, const Fits& fits) {
     std::vector<std::string> names;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (fits(linear)) names.emplace_back(module_name(linear));
+        if (fits(linear)) names.emplace_back(target_name(spec, linear));
     }
     return names;
+}
+
+/// Takes the last word off the path.
+std::string_view take_last(std::string_view& path) {
+    const std::size_t dot = path.rfind('.');
+    const bool alone = dot == std::string_view::npos;
+    const std::string_view last = alone ? path : path.substr(dot + 1);
+    path = alone ? std::string_view{} : path.substr(0, dot);
+    return last;
 }
 
 /// With so many of the experts.
@@ -185,6 +194,23 @@ std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert) 
     return cat("model.layers.", layer, ".mlp.experts.", expert, ".", module_name(linear));
 }
 
+std::optional<Linear> linear_of_module(std::string_view path) {
+    for (const Linear linear : outer_linears) {
+        if (path == module_path(0, linear)) return linear;
+    }
+    const std::string_view name = take_last(path);
+    std::string_view block = take_last(path);
+    if (path.ends_with(".experts")) {
+        take_last(path);
+        block = take_last(path);
+    }
+    for (int i = 0; i < linear_count; ++i) {
+        const LinearTraits& traits = traits_of_linears[static_cast<std::size_t>(i)];
+        if (name == traits.name && block == traits.block) return static_cast<Linear>(i);
+    }
+    return std::nullopt;
+}
+
 LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear linear) {
     const auto in = [&](const auto& kind) { return linear_in(kind, hidden_size, linear); };
     if (is_outer(linear)) return {};
@@ -201,12 +227,23 @@ bool has_linear(const ModelSpec& spec, Linear linear) {
     return found.is_there && !found.is_in_experts();
 }
 
+std::string target_name(const ModelSpec& spec, Linear linear) {
+    const LinearTraits& traits = traits_of_linears[index_of(linear)];
+    for (int i = 0; i < linear_count; ++i) {
+        const auto other = static_cast<Linear>(i);
+        const std::string_view name = module_name(other);
+        if (other == linear || name != traits.name || !has_target(spec, other)) continue;
+        return cat(traits.block, ".", traits.name);
+    }
+    return traits.name;
+}
+
 std::vector<std::string> linear_names(const ModelSpec& spec) {
-    return names_where([&](Linear linear) { return has_linear(spec, linear); });
+    return names_where(spec, [&](Linear linear) { return has_linear(spec, linear); });
 }
 
 std::vector<std::string> target_names(const ModelSpec& spec) {
-    return names_where([&](Linear linear) { return has_target(spec, linear); });
+    return names_where(spec, [&](Linear linear) { return has_target(spec, linear); });
 }
 
 bool has_bias(const ModelSpec& spec, Linear linear) {

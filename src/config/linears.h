@@ -1,8 +1,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/layer_spec.h"
@@ -33,6 +36,7 @@ constexpr bool is_outer(Linear linear) {
 /// Linears of a layer that read the same input.
 enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
 inline constexpr int linear_group_count = 4;
+inline constexpr std::size_t most_group_linears = 3;  ///< of one group
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 
@@ -44,6 +48,9 @@ std::string module_path(std::int64_t layer, Linear linear);
 /// That of an expert's: "model.layers.3.mlp.experts.17.gate_proj"; as above where there is none.
 inline constexpr std::int32_t no_expert = -1;
 std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert);
+
+/// Which linear has this module_path(), in any layer and expert; nothing: none has.
+std::optional<Linear> linear_of_module(std::string_view path);
 
 /// How tensor lanes share W [out, in] of a linear (plan/tensor_shard.h): its rows evenly, its rows
 /// by key-value heads, of which several lanes may have the same, or its columns.
@@ -80,6 +87,9 @@ LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear l
 /// All but those in experts.
 LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 bool has_linear(const ModelSpec& spec, Linear linear);
+/// What PEFT's target_modules call it: module_name(), or "mlp.gate_proj" where the model has two
+/// linears of that name.
+std::string target_name(const ModelSpec& spec, Linear linear);
 /// Names of those that the layers have.
 std::vector<std::string> linear_names(const ModelSpec& spec);
 /// And of those in experts.

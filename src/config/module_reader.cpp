@@ -94,23 +94,40 @@ std::size_t outer_target(const YamlNode& item) {
     return static_cast<std::size_t>(found - outer_linears.begin());
 }
 
+/// "q_proj" of "layers.0.self_attn.q_proj".
+std::string last_word(const std::string& name) {
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string::npos ? name : name.substr(dot + 1);
+}
+
+/// Linears of layers that a list's item names, by the end of their whole names in some layer.
+std::vector<Linear> linears_meant(const YamlNode& item) {
+    std::vector<Linear> meant;
+    if (item.kind != Kind::scalar) return meant;
+    const std::string last = last_word(item.text);
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        std::int64_t layer = last == module_name(linear) ? 0 : layers_compared;
+        while (layer < layers_compared && !is_name_end(module_path(layer, linear), item.text)) {
+            ++layer;
+        }
+        if (layer < layers_compared) meant.push_back(linear);
+    }
+    return meant;
+}
+
 bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
-    const std::vector<std::string> names = all_linear_names();
-    const std::size_t dot = item.text.rfind('.');
-    const std::string last = dot == std::string::npos ? item.text : item.text.substr(dot + 1);
-    const auto found = std::find(names.begin(), names.end(), last);
-    const auto ends = [&](std::int64_t layer, Linear linear) {
-        return is_name_end(module_path(layer, linear), item.text);
-    };
+    const std::string last = last_word(item.text);
+    const std::vector<Linear> meant = linears_meant(item);
     const std::size_t outer = outer_target(item);
     const bool is_outer = outer < outer_linears.size();
-    if (!is_outer && (item.kind != Kind::scalar || found == names.end() || !any_module(ends))) {
+    if (!is_outer && meant.empty()) {
         const auto others = other_modules();
         const bool other = std::any_of(others.begin(), others.end(),
                                        [&](const char* name) { return is_name_end(name, last); });
-        section.problem(
-            item.place, "target_modules", cat("'", item.text, "' is not a target"),
-            other && !item.text.empty() ? not_supported_hint : hint_among(item.text, names));
+        section.problem(item.place, "target_modules", cat("'", item.text, "' is not a target"),
+                        other && !item.text.empty() ? not_supported_hint
+                                                    : hint_among(item.text, all_linear_names()));
         return false;
     }
     auto& listed = draft.keys.target_modules;
@@ -123,8 +140,8 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
         draft.outer[outer] = true;
         return false;
     }
-    draft.targets[static_cast<std::size_t>(found - names.begin())] = true;
-    return dot != std::string::npos;
+    for (const Linear linear : meant) draft.targets[static_cast<std::size_t>(linear)] = true;
+    return last != item.text;
 }
 
 void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft) {

@@ -21,7 +21,7 @@ struct GroupSite {
 };
 
 /// A matrix for each linear of a group.
-using PerLinear = std::array<TensorView, 3>;
+using PerLinear = std::array<TensorView, most_group_linears>;
 
 /// A linear of a group, and the factors that the adapters of the group's rows have on it.
 struct LinearSite {

@@ -148,7 +148,7 @@ class LoraLinear {
     LinearForms forms_;
     FactorPads pads_;
     std::unique_ptr<GroupProduct> product_;
-    std::array<LinearSite, 3> linears_;
+    std::array<LinearSite, most_group_linears> linears_;
     LinearSite down_;  ///< of gather_gated()
     std::vector<LoraTarget> targets_;
     std::vector<LoraBackward> passes_;

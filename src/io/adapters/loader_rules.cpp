@@ -13,6 +13,7 @@
 #include "io/json_text.h"
 #include "io/safetensors.h"
 #include "io/tensor_names.h"
+#include "io/weights/hf_family.h"
 
 namespace loratrain {
 
@@ -66,9 +67,6 @@ constexpr std::string_view peft_types[] = {"PROMPT_TUNING",
                                            "DEFT"};
 constexpr std::array<std::int64_t, 9> vllm_ranks{1, 8, 16, 32, 64, 128, 256, 320, 512};
 constexpr std::int64_t vllm_default_rank = 16;
-/// Whose model in vLLM names embedding_modules.
-constexpr std::array<std::string_view, 5> vllm_embedding_families{"llama", "qwen3", "qwen3_moe",
-                                                                  "granite", "apertus"};
 using Texts = std::vector<std::string>;
 
 /// An adapter as its files tell it.
@@ -79,7 +77,7 @@ struct Export {
     std::string unreadable;         ///< else why not
     std::map<std::string, SafetensorsEntry> tensors;
     std::map<std::string, std::int64_t> ranks;  ///< of modules with lora_A, by name in the base
-    std::set<std::string> linears;              ///< "q_proj", ... that have LoRA
+    std::set<Linear> linears;                   ///< that have LoRA
 
     const Json& get(const char* key) const { return config.get(key); }
     bool has(const char* key) const { return config.has(key); }
@@ -93,17 +91,15 @@ struct Export {
 
 /// The linear that the tensor belongs to, of a base model's names; nothing where there is none.
 std::optional<Linear> linear_of(const std::string& module, const ModelSpec& model) {
-    for (int i = 0; i <= linear_count; ++i) {
-        const auto linear = static_cast<Linear>(i);
-        const std::int64_t layer = linear == Linear::head ? 0 : layer_in_name(module);
-        if (layer < 0 || layer >= model.layers) continue;
-        if (!has_target(model, linear)) continue;
-        const std::int32_t expert = expert_in_name(module);
-        const TargetExperts experts = target_experts(model, linear);
-        const bool fits = expert >= experts.first && expert < experts.first + experts.count;
-        if (fits && module_path(layer, linear, expert) == module) return linear;
-    }
-    return std::nullopt;
+    const std::optional<Linear> linear = linear_of_module(module);
+    if (!linear || linear == Linear::embedding || !has_target(model, *linear)) return std::nullopt;
+    const std::int64_t layer = linear == Linear::head ? 0 : layer_in_name(module);
+    if (layer < 0 || layer >= model.layers) return std::nullopt;
+    const std::int32_t expert = expert_in_name(module);
+    const TargetExperts experts = target_experts(model, *linear);
+    const bool fits = expert >= experts.first && expert < experts.first + experts.count;
+    if (!fits || module_path(layer, *linear, expert) != module) return std::nullopt;
+    return linear;
 }
 
 /// "model.layers.0.mlp.up_proj" of a tensor's name and what is behind it; "" = another name.
@@ -124,7 +120,7 @@ Export read_export(const std::string& dir, const ModelSpec& model) {
         const std::string module = module_of(name, lora_a);
         if (module.empty() || entry.shape.size() != 2) continue;
         found.ranks[module] = entry.shape[0];
-        found.linears.insert(module.substr(module.rfind('.') + 1));
+        if (const auto linear = linear_of_module(module)) found.linears.insert(*linear);
     }
     return found;
 }
@@ -322,14 +318,14 @@ bool has_lora_in_experts(const Export& of) {
 }
 
 bool is_on_all_of_experts(const Export& of) {
-    return of.linears.contains("gate_proj") && of.linears.contains("up_proj") &&
-           of.linears.contains("down_proj");
+    return of.linears.contains(Linear::gate) && of.linears.contains(Linear::up) &&
+           of.linears.contains(Linear::down);
 }
 
 /// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
 void judge_experts(const Export& of, LoaderResult& result) {
-    const bool gate = of.linears.contains("gate_proj");
-    if (!is_on_all_of_experts(of) && (gate || of.linears.contains("up_proj"))) {
+    const bool gate = of.linears.contains(Linear::gate);
+    if (!is_on_all_of_experts(of) && (gate || of.linears.contains(Linear::up))) {
         result.obstacles.emplace_back(
             "LoRA in experts is neither on gate_proj, up_proj and down_proj nor on down_proj "
             "alone");
@@ -407,10 +403,10 @@ LoaderResult peft(const Export& of, const ModelSpec& model) {
 
 /// Of what stands beside the linears of layers.
 Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
-    const bool takes = std::find(vllm_embedding_families.begin(), vllm_embedding_families.end(),
-                                 model.family) != vllm_embedding_families.end();
+    const Family* family = family_named(model.family);
+    const bool takes = family != nullptr && family->vllm_embeddings;
     Texts texts;
-    if (!takes && of.linears.contains("lm_head")) {
+    if (!takes && of.linears.contains(Linear::head)) {
         texts.push_back(cat("its model of ", model.family, " has no LoRA on lm_head"));
     }
     for (const std::string& other : other_tensors(of)) {
@@ -455,8 +451,8 @@ LoaderResult sglang(const Export& of, const ModelSpec& model) {
     add_limited(result.obstacles, faults_of_tensors(of, Loader::sglang, model));
     add_limited(result.obstacles, missing_keys(of));
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
-    const bool key = of.linears.contains("k_proj") || of.linears.contains("v_proj");
-    if (key && !of.linears.contains("q_proj")) {
+    const bool key = of.linears.contains(Linear::k) || of.linears.contains(Linear::v);
+    if (key && !of.linears.contains(Linear::q)) {
         result.advice.emplace_back(
             "versions before pull request 28199 break where k_proj or v_proj has LoRA without "
             "q_proj");
@@ -471,7 +467,7 @@ LoaderResult llama_cpp(const Export& of, const ModelSpec& model) {
     add_limited(result.obstacles, faults_of_tensors(of, Loader::llama_cpp, model));
     add_limited(result.obstacles, other_scales(of));
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
-    if (model.tie_word_embeddings && of.linears.contains("lm_head")) {
+    if (model.tie_word_embeddings && of.linears.contains(Linear::head)) {
         result.obstacles.emplace_back("LoRA on lm_head of a model with tied embeddings");
     }
     result.advice.emplace_back(

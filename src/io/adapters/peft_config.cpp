@@ -28,7 +28,7 @@ Names target_names(const AdapterJob& adapter, const ModelSpec& model) {
         const auto linear = static_cast<Linear>(i);
         const bool unnamed = is_in_experts(model, linear) && !targets_experts(adapter, model);
         const bool is_there = has_target(model, linear) && !unnamed;
-        if (is_there && adapter.targets_linear(linear)) names.insert(module_name(linear));
+        if (is_there && adapter.targets_linear(linear)) names.insert(target_name(model, linear));
     }
     for (const Linear linear : outer_linears) {
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));

@@ -26,10 +26,11 @@ Targets targets_in(const AdapterJob& adapter, const ModelSpec& model, std::int64
     return targets;
 }
 
-std::set<std::string> names_of(const Targets& targets) {
+std::set<std::string> names_of(const Targets& targets, const ModelSpec& model) {
     std::set<std::string> names;
     for (int i = 0; i < linear_count; ++i) {
-        if (targets[static_cast<std::size_t>(i)]) names.insert(module_name(static_cast<Linear>(i)));
+        const auto linear = static_cast<Linear>(i);
+        if (targets[static_cast<std::size_t>(i)]) names.insert(target_name(model, linear));
     }
     return names;
 }
@@ -52,7 +53,7 @@ std::set<std::string> with_outer(const AdapterJob& adapter, std::set<std::string
 void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
                     PeftModules& result) {
     if (alike_in_all_layers(adapter, model)) {
-        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, model, 0)));
+        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, model, 0), model));
         return;
     }
     std::set<Targets> kinds;
@@ -69,7 +70,7 @@ void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int6
         }
     }
     if (kinds.size() == 1 && !adapter.targets_outer()) {
-        result.target_modules = names_of(*kinds.begin());
+        result.target_modules = names_of(*kinds.begin(), model);
         result.layers_to_transform = with_targets;
     } else {
         result.target_modules = with_outer(adapter, paths);
@@ -89,7 +90,8 @@ Json pattern_of(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
             if (adapter.targets_linear(layer, linear)) values.insert(value_of(layer, linear));
         }
         if (values.size() == 1) {
-            if (*values.begin() != usual) pattern[module_name(linear)] = write(*values.begin());
+            if (*values.begin() != usual)
+                pattern[target_name(model, linear)] = write(*values.begin());
             continue;
         }
         for (std::int64_t layer = 0; layer < layers; ++layer) {

@@ -78,6 +78,8 @@ struct Family {
     Dropout attention_dropout = {"attention_dropout", 0.0};
     Dropout residual_dropout = {};
     bool has_experts = false;  ///< in every layer (hf_experts.h)
+    /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
+    bool vllm_embeddings = false;
 };
 
 /// The families that can be trained.

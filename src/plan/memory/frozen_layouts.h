@@ -14,7 +14,7 @@ namespace loratrain {
 
 /// Linears of a LinearGroup share one matrix (design.md "One augmented matrix").
 struct LinearGroupShape {
-    std::array<Linear, 3> linears{};
+    std::array<Linear, most_group_linears> linears{};
     int count = 0;         ///< linears in the group
     std::int64_t in = 0;   ///< K
     std::int64_t out = 0;  ///< sum of N over the group

@@ -118,6 +118,21 @@ TEST(ModelSpec, LinearsOfExpertsAreOneInEach) {
 TEST(ModelSpec, NamesOfTheLinears) {
     EXPECT_EQ(std::string(module_name(Linear::q)), "q_proj");
     EXPECT_EQ(std::string(module_name(Linear::down)), "down_proj");
+    EXPECT_EQ(target_name(small_spec(), Linear::gate), "gate_proj");
+}
+
+TEST(ModelSpec, LinearsOfModules) {
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        EXPECT_EQ(linear_of_module(module_path(12, linear)), linear);
+    }
+    EXPECT_EQ(linear_of_module("model.layers.3.mlp.experts.17.gate_proj"), Linear::gate);
+    EXPECT_EQ(linear_of_module("lm_head"), Linear::head);
+    EXPECT_EQ(linear_of_module("model.embed_tokens"), Linear::embedding);
+    for (const char* other : {"model.layers.3.self_attn.gate_proj", "model.layers.3.mlp.q_proj",
+                              "model.layers.3.mlp.gate", "q_proj", "model.norm", ""}) {
+        EXPECT_FALSE(linear_of_module(other)) << other;
+    }
 }
 
 }  // namespace
