@@ -17,6 +17,7 @@
 #include "plan/memory/memory_model.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/replica_view.h"
+#include "plan/text/model_text.h"
 
 namespace loratrain {
 
@@ -73,16 +74,14 @@ std::string residual_starts_text(const Job& job, const Plan& plan) {
     return count == 0 ? "" : cat(", ", count, " of them differences");
 }
 
-std::string sizes_text(const AttentionSpec& of) {
-    return cat(" heads ", of.heads, "/", of.kv_heads, " x ", of.head_dim);
-}
-
-std::string sizes_text(const DenseSpec& mlp) {
-    return cat(" intermediate ", mlp.size);
-}
-
-std::string sizes_text(const ExpertSpec& experts) {
-    return cat(" experts ", experts.per_token, "/", experts.count, " x ", experts.size);
+/// "{mixer {kind attention, heads 32}, mlp {...}}": a tree in one line.
+std::string line_of(const YamlNode& node) {
+    if (node.kind != YamlNode::Kind::map && node.kind != YamlNode::Kind::list) return node.text;
+    std::vector<std::string> words;
+    for (const YamlNode& child : node.children) {
+        words.push_back(child.key.empty() ? line_of(child) : cat(child.key, " ", line_of(child)));
+    }
+    return cat("{", join(words, ", "), "}");
 }
 
 /// In powers of two; jobs of usual lengths are alike.
@@ -121,11 +120,10 @@ std::string cost_key(const Job& job, const ReplicaView& view, const std::string&
     return cat("loratrain ", git_hash(), "; ", device, "; ", ranks_per_node, " ranks a host; ",
                to_string(plan.compute), ", weights in ", traits_of(linear_format(plan)).name,
                plan.fp8_linears ? ", fp8 linears" : "", plan.fp8_one_order ? " in one order" : "",
-               "; ", m.family, " hidden ", m.hidden_size,
-               std::visit([](const auto& mlp) { return sizes_text(mlp); }, m.layer(0).mlp),
-               std::visit([](const auto& mixer) { return sizes_text(mixer); }, m.layer(0).mixer),
-               " vocabulary ", m.vocab_size, "; LoRA ", admitted_parameters(job, plan),
-               residual_starts_text(job, plan), " in ", view.replica.pad_columns, " columns",
+               "; ", m.family, " hidden ", m.hidden_size, " vocabulary ", m.vocab_size,
+               " layers of ", line_of(text_tree(m.descriptions)), "; LoRA ",
+               admitted_parameters(job, plan), residual_starts_text(job, plan), " in ",
+               view.replica.pad_columns, " columns",
                may_stream(view.replica) ? "; layers stream" : "",
                groups.empty() ? "" : cat("; one product of ", join(groups, ", of ")),
                lanes > 1 ? cat("; ", lanes, " lanes") : "", longest_text(plan));

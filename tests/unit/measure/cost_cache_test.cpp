@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -170,7 +171,13 @@ TEST(CostKey, TellsModelsDevicesAndAdaptersApart) {
     plan.replicas[0].tensor = 2;
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
     plan.replicas[0].tensor = 1;
-    plan.model.vocab_size = 3;
+    const std::int64_t vocabulary = std::exchange(plan.model.vocab_size, 3);
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
+    plan.model.vocab_size = vocabulary;
+    plan.model.attention().qk_norm = true;
+    EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
+    plan.model.attention().qk_norm = false;
+    plan.model.norms().placement = NormPlacement::both;
     EXPECT_NE(cost_key(job, only_replica(plan), "H200", 8), key);
 }
 
