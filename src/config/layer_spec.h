@@ -10,7 +10,8 @@
 namespace loratrain {
 
 /// What a decoder layer is made of: a mixer of tokens and an MLP, each of one of several kinds, and
-/// norms around both. A kind is a struct here, with rows in config/linears.cpp for its linears.
+/// norms around both. A kind is a struct here, with rows in config/linears.cpp for its linears and
+/// in config/layer_tensors.cpp for its other tensors.
 
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
@@ -63,6 +64,9 @@ struct AttentionSpec {
     std::int64_t kv_size() const { return kv_heads * head_dim; }
     std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
+    /// q, k and v go side by side, as their linears make them, to where rope rotates them: one
+    /// product can make all three.
+    bool has_joinable_outputs() const { return !qk_norm; }
     /// a. What rope's attention_factor makes q and k longer by is in it as well.
     double scale() const;
     friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
@@ -131,19 +135,6 @@ struct LayerSpec {
     const ExpertSpec* experts() const { return std::get_if<ExpertSpec>(&mlp); }
     friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
-
-/// The norms that a layer may have, in the order of its tensors.
-enum class LayerNorm : std::uint8_t {
-    before_attention,
-    q,
-    k,
-    after_attention,
-    before_mlp,
-    after_mlp,
-};
-inline constexpr int layer_norm_count = 6;
-/// Numbers in the weight of one; 0: the layer has it not.
-std::int64_t norm_size(const LayerSpec& layer, std::int64_t hidden_size, LayerNorm norm);
 
 /// The MLP's activation has weights of its own in each layer (Activation::xielu).
 inline bool has_activation_weights(const LayerSpec& layer) {

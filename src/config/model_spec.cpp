@@ -17,23 +17,6 @@ std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope) {
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.rotated);
 }
 
-std::int64_t norm_size(const LayerSpec& layer, std::int64_t hidden_size, LayerNorm norm) {
-    const AttentionSpec& attention = layer.attention();
-    switch (norm) {
-        case LayerNorm::before_attention:
-        case LayerNorm::before_mlp:
-            return layer.norms.has_before() ? hidden_size : 0;
-        case LayerNorm::after_attention:
-        case LayerNorm::after_mlp:
-            return layer.norms.has_after() ? hidden_size : 0;
-        case LayerNorm::q:
-            return attention.qk_norm ? attention.q_norm_size() : 0;
-        case LayerNorm::k:
-            return attention.qk_norm ? attention.k_norm_size() : 0;
-    }
-    return 0;
-}
-
 void ModelSpec::set_layers(const std::vector<LayerSpec>& each) {
     descriptions.clear();
     description_of.clear();

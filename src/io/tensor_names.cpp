@@ -9,10 +9,6 @@ namespace loratrain {
 
 namespace {
 
-std::string layer_path(std::int64_t layer) {
-    return cat("model.layers.", layer, ".");
-}
-
 /// -1 = none.
 std::int64_t number_behind(std::string_view before, const std::string& name) {
     const std::size_t found = name.find(before);
@@ -24,42 +20,8 @@ std::int64_t number_behind(std::string_view before, const std::string& name) {
 
 }  // namespace
 
-std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec) {
-    const auto named = [layer](const char* name) {
-        return cat(layer_path(layer), name, ".weight");
-    };
-    const Norms& norms = spec.layer(layer).norms;
-    const bool both = norms.placement == NormPlacement::both;
-    const bool glm4 = norms.names == NormNames::glm4;
-    const bool apertus = norms.names == NormNames::apertus;
-    switch (norm) {
-        case LayerNorm::before_attention:
-            return named(apertus ? "attention_layernorm" : "input_layernorm");
-        case LayerNorm::after_attention:
-            return named(glm4 ? "post_self_attn_layernorm" : "post_attention_layernorm");
-        case LayerNorm::before_mlp:
-            if (apertus) return named("feedforward_layernorm");
-            return named(both && !glm4 ? "pre_feedforward_layernorm" : "post_attention_layernorm");
-        case LayerNorm::after_mlp:
-            return named(glm4 ? "post_mlp_layernorm" : "post_feedforward_layernorm");
-        case LayerNorm::q:
-            return named("self_attn.q_norm");
-        case LayerNorm::k:
-            return named("self_attn.k_norm");
-    }
-    return "";
-}
-
-std::string activation_weight_name(std::int64_t layer, bool positive) {
-    return activation_constant_name(layer, positive ? "alpha_p" : "alpha_n");
-}
-
 std::string activation_constant_name(std::int64_t layer, const char* constant) {
-    return cat(layer_path(layer), "mlp.act_fn.", constant);
-}
-
-std::string router_name(std::int64_t layer) {
-    return layer_path(layer) + "mlp.gate.weight";
+    return cat("model.layers.", layer, ".mlp.act_fn.", constant);
 }
 
 std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear linear) {
@@ -83,11 +45,15 @@ bool is_bias_name(const std::string& name) {
 }
 
 bool is_name_of(const std::string& name, Linear linear) {
-    return name.find(cat(".", module_name(linear), ".")) != std::string::npos;
+    return linear_of_module(std::string_view(name).substr(0, name.rfind('.'))) == linear;
 }
 
 bool is_linear_weight(const std::string& name) {
-    return name.ends_with("_proj.weight");
+    constexpr std::string_view weight = ".weight";
+    if (!name.ends_with(weight)) return false;
+    const auto linear =
+        linear_of_module(std::string_view(name).substr(0, name.size() - weight.size()));
+    return linear && !is_outer(*linear);
 }
 
 bool is_stored_table_name(const std::string& name) {

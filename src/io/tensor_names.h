@@ -10,25 +10,16 @@ namespace loratrain {
 
 /// Names of tensors in files: those of the base model as Hugging Face transformers spells them,
 /// those of adapters as PEFT does. The words in them that job files and planning know too are
-/// config's: module_name(), module_path(), FormTensor::peft_suffix.
+/// config's: module_name(), module_path(), layer_tensor_name(), FormTensor::peft_suffix.
 
 inline constexpr const char* embedding_name = "model.embed_tokens.weight";
 inline constexpr const char* final_norm_name = "model.norm.weight";
 inline constexpr const char* head_name = "lm_head.weight";
 
-/// "model.layers.3.input_layernorm.weight", as LayerSpec::norms say:
-/// post_attention_layernorm is the one before the MLP in families that have none behind the
-/// attention, and in glm4.
-std::string norm_name(std::int64_t layer, LayerNorm norm, const ModelSpec& spec);
-
-/// The weights of Activation::xielu, before softplus: "model.layers.3.mlp.act_fn.alpha_p" where x
-/// is positive, "...alpha_n".
-std::string activation_weight_name(std::int64_t layer, bool positive);
-/// Its constants, which transformers stores beside them.
+/// "model.layers.3.mlp.act_fn.beta": a constant of Activation::xielu, which transformers stores
+/// beside its weights.
 std::string activation_constant_name(std::int64_t layer, const char* constant);
 
-/// "model.layers.3.mlp.gate.weight", of the router.
-std::string router_name(std::int64_t layer);
 /// "model.layers.3.mlp.experts.17.gate_proj.weight" of gate, up or down.
 std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear linear);
 

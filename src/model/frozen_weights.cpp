@@ -1,7 +1,6 @@
 #include "model/frozen_weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -95,7 +94,7 @@ void FrozenWeights::load_layers() {
     for (std::int32_t l = 0; l < stage_.layer_count; ++l) {
         if (l > 0) progress.add(streamed_.host_bytes);
         LayerWeights& weights = layers_[static_cast<std::size_t>(l)];
-        load_vectors(stage_.first_layer + l, weights);
+        load_tensors(stage_.first_layer + l, weights);
         load_experts(stage_.first_layer + l, weights.experts);
         if (streams(l)) {
             load_streamed(l, weights);
@@ -224,31 +223,38 @@ void FrozenWeights::take_away(LayerWeights& weights) {
     }
 }
 
-void FrozenWeights::load_vectors(std::int32_t layer, LayerWeights& weights) {
+void FrozenWeights::load_tensors(std::int32_t layer, LayerWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     weights.spec = model.layer(layer);
-    const auto load_norm = [&](LayerNorm which, Buffer& norm) {
-        const std::int64_t size = norm_size(weights.spec, model.hidden_size, which);
-        if (size > 0) norm = load_vector(norm_name(layer, which, model), size);
-    };
-    load_norm(LayerNorm::before_attention, weights.attention_norm);
-    load_norm(LayerNorm::before_mlp, weights.mlp_norm);
-    load_norm(LayerNorm::after_attention, weights.after_attention);
-    load_norm(LayerNorm::after_mlp, weights.after_mlp);
-    load_norm(LayerNorm::q, weights.q_norm);
-    load_norm(LayerNorm::k, weights.k_norm);
+    for (int i = 0; i < layer_tensor_count; ++i) {
+        load_tensor(layer, static_cast<LayerTensor>(i), weights);
+    }
     const auto& rope = weights.spec.attention().rope;
     if (rope) weights.inv_freq = frequencies_of(*rope);
-    if (has_activation_weights(weights.spec)) {
-        constexpr float least = 0.5F;
-        weights.xielu_positive = load_softplus(activation_weight_name(layer, true));
-        weights.xielu_negative = least + load_softplus(activation_weight_name(layer, false));
-    }
     for (int g = 0; g < linear_group_count; ++g) {
         GroupWeights& group = weights.groups[static_cast<std::size_t>(g)];
         group.shape = group_shape(model, static_cast<LinearGroup>(g));
         load_biases(layer, group);
     }
+}
+
+void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeights& weights) {
+    const std::int64_t hidden = view_.lane_model.hidden_size;
+    const LayerTensorShape own = layer_tensor_shape(weights.spec, hidden, which);
+    if (own.columns == 0) return;
+    const auto at = static_cast<std::size_t>(which);
+    const std::string name = layer_tensor_name(layer, which, weights.spec);
+    if (is_on_host(which)) {
+        return source_.read_rows(name, 0, matrix(&weights.numbers[at], DType::f32, 1, 1));
+    }
+    const LayerTensorShape whole = layer_tensor_shape(view_.plan.model.layer(layer), hidden, which);
+    const std::int64_t rows = std::max<std::int64_t>(1, own.rows);
+    const std::int64_t first = whole.columns == own.columns ? 0 : lane_.index * own.columns;
+    const DType dtype = backend_.compute_dtype();
+    const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
+    weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
+    load_rows(name, {{rows, whole.columns}, 0, first},
+              matrix(weights.tensors[at].data(), dtype, rows, own.columns));
 }
 
 void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {
@@ -281,11 +287,6 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const std::int64_t count = experts->count;
     const std::int64_t size = experts->size;
     const std::int64_t hidden = model.hidden_size;
-    const DType dtype = backend_.compute_dtype();
-    const auto bytes = static_cast<std::uint64_t>(count * hidden) * size_of(dtype);
-    weights.router = backend_.allocate(aligned(bytes), "router");
-    load_rows(router_name(layer), {{count, hidden}, 0, 0},
-              matrix(weights.router.data(), dtype, count, hidden));
     weights.gate_up = allocate_experts(experts_gate_up_shape(*experts, hidden));
     weights.down = allocate_experts(experts_down_shape(*experts, hidden));
     const auto load = [&](std::int64_t expert, Linear linear, const WeightView& rows) {
@@ -307,12 +308,6 @@ FrozenMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {
     frozen.view = weight_view(frozen.storage.data(), linear_format(view_.plan),
                               residence(weights_are_staged(view_.plan)), shape, shape);
     return frozen;
-}
-
-float FrozenWeights::load_softplus(const std::string& name) const {
-    float value = 0.0F;
-    source_.read_rows(name, 0, matrix(&value, DType::f32, 1, 1));
-    return value > 20.0F ? value : std::log1p(std::exp(value));
 }
 
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {

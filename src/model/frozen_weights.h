@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "config/layer_tensors.h"
 #include "io/weights/base_weights.h"
 #include "model/layer_stream.h"
 #include "model/weight_view.h"
@@ -50,7 +51,7 @@ struct GroupWeights {
     LinearGroupShape shape;
     FrozenMatrix matrix;  ///< without storage where there is `fp8`
     Fp8Weights fp8;
-    std::array<Buffer, 3> bias;  ///< per linear, empty = none
+    std::array<Buffer, most_group_linears> bias;  ///< per linear, empty = none
     /// What the pads hold now, and their width.
     std::vector<PackedFactors> packed;
     std::int64_t packed_width = -1;
@@ -58,24 +59,22 @@ struct GroupWeights {
 
 /// Of a layer with experts (ExpertSpec): one after another, as experts_gate_up_shape() says.
 struct ExpertWeights {
-    Buffer router;  ///< [experts, H] in compute type
     FrozenMatrix gate_up;
     FrozenMatrix down;
 };
 
 struct LayerWeights {
     LayerSpec spec;
-    const float* inv_freq = nullptr;  ///< of its rope
-    Buffer attention_norm;  ///< [H], before it, as mlp_norm; neither with NormPlacement::after
-    Buffer mlp_norm;
-    Buffer after_attention;  ///< [H], of what is added; neither with NormPlacement::before
-    Buffer after_mlp;
-    Buffer q_norm;  ///< AttentionSpec::q_norm_size(), only with qk_norm
-    Buffer k_norm;
-    float xielu_positive = 0.0F;  ///< of Activation::xielu alone, as Xielu has them
-    float xielu_negative = 0.0F;
+    const float* inv_freq = nullptr;                  ///< of its rope
+    std::array<Buffer, layer_tensor_count> tensors;   ///< empty where the layer has none
+    std::array<float, layer_tensor_count> numbers{};  ///< those of is_on_host()
     ExpertWeights experts;
     std::array<GroupWeights, linear_group_count> groups;
+
+    const Buffer& tensor(LayerTensor which) const {
+        return tensors[static_cast<std::size_t>(which)];
+    }
+    float number(LayerTensor which) const { return numbers[static_cast<std::size_t>(which)]; }
 };
 
 /// The frozen tensors of one stage on the backend, read slice by slice through a bounded block. A
@@ -120,7 +119,9 @@ class FrozenWeights {
     /// Memory for the layers that this rank owns, which others read.
     void make_room(SharedLayers& shared_layers);
     /// All but the linears.
-    void load_vectors(std::int32_t layer, LayerWeights& weights);
+    void load_tensors(std::int32_t layer, LayerWeights& weights);
+    /// A lane has its columns of what lanes share.
+    void load_tensor(std::int32_t layer, LayerTensor which, LayerWeights& weights);
     void load_linears(std::int32_t layer, LayerWeights& weights);
     /// Experts do not stream.
     void load_experts(std::int32_t layer, ExpertWeights& weights);
@@ -143,8 +144,6 @@ class FrozenWeights {
     void make_unit_scales();
     void load_biases(std::int32_t layer, GroupWeights& weights);
     Buffer load_bias(std::int32_t layer, Linear linear);
-    /// softplus of one number of a layer.
-    float load_softplus(const std::string& name) const;
     Buffer load_frequencies(const RopeSpec& rope);
     const float* frequencies_of(const RopeSpec& rope) const;
     /// Elements `slice` of a vector of `whole`.

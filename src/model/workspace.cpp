@@ -18,15 +18,10 @@ Workspace::Workspace(const ReplicaView& view, const StagePlan& stage, Backend& b
     branch_ = part(layout.branch, "gradient before a norm");
     layer_ = backend.allocate(layout.layer, "activations of one layer");
     offload_ = backend.allocate(layout.offload, "activations on their way to and from the host");
-    router_ = part(layout.router, "logits of a router");
-    expert_rows_ = part(layout.expert_rows, "rows of experts");
-    expert_product_ = part(layout.expert_product, "products of experts");
-    expert_inner_ = part(layout.expert_inner, "inner gradients of experts");
-    expert_gradient_ = part(layout.expert_gradient, "gradients of experts");
-    expert_weights_ = part(layout.expert_weights, "gradients of a router's weights");
-    expert_input_ = part(layout.expert_input, "inputs of experts");
-    expert_s_ = part(layout.expert_s, "LoRA columns of experts");
-    expert_ds_ = part(layout.expert_ds, "LoRA gradients of experts");
+    for (ScratchMatrix* matrix : kind_scratch(view, kinds_)) {
+        matrix->data =
+            of_kinds_.emplace_back(backend.allocate(matrix->bytes(), matrix->name)).data();
+    }
     staged_ = part(layout.staged, "widened weights");
     codes_ = backend.allocate(layout.codes, "codes of activations");
     code_scales_ = backend.allocate(layout.code_scales, "scales of activations");
@@ -71,51 +66,13 @@ Scratch Workspace::staged() const {
 }
 
 void* Workspace::offload(std::int32_t buffer) const {
-    return offload_.as<char>() +
-           static_cast<std::uint64_t>(buffer) * layer_slot_layout(view_).bytes;
+    return offload_.as<char>() + static_cast<std::uint64_t>(buffer) * layer_slot_bytes(view_);
 }
 
-Scratch Workspace::router(std::int64_t tokens) const {
-    return lease(router_, tokens, view_.lane_model.experts()->count);
-}
-
-Scratch Workspace::expert_rows(std::int64_t rows) const {
-    return lease(expert_rows_, rows, view_.lane_model.hidden_size);
-}
-
-Scratch Workspace::expert_product(std::int64_t rows) const {
-    return lease(expert_product_, rows, view_.lane_model.experts()->size);
-}
-
-Scratch Workspace::expert_inner(std::int64_t rows) const {
-    return lease(expert_inner_, rows, view_.lane_model.experts()->size);
-}
-
-Scratch Workspace::expert_gradient(std::int64_t rows) const {
-    return lease(expert_gradient_, rows, 2 * view_.lane_model.experts()->size);
-}
-
-Scratch Workspace::expert_weights(std::int64_t rows) const {
-    return {matrix(expert_weights_.buffer.data(), DType::f32, 1, rows), expert_weights_.name,
+Scratch Workspace::lease(const ScratchMatrix& of, std::int64_t rows, std::int64_t first,
+                         std::int64_t columns) const {
+    return {matrix(of.data, of.dtype, rows, of.columns).col_range(first, columns), of.name,
             leased_.get()};
-}
-
-Scratch Workspace::expert_input(std::int64_t rows) const {
-    return lease(expert_input_, rows, view_.lane_model.hidden_size);
-}
-
-Scratch Workspace::lease_columns(const Part& part, std::int64_t rows, int linear) const {
-    const std::int64_t columns = view_.replica.saved_columns;
-    const TensorView both = matrix(part.buffer.data(), dtype_, rows, 2 * columns);
-    return {both.col_range(linear * columns, columns), part.name, leased_.get()};
-}
-
-Scratch Workspace::expert_s(std::int64_t rows, int linear) const {
-    return lease_columns(expert_s_, rows, linear);
-}
-
-Scratch Workspace::expert_ds(std::int64_t rows, int linear) const {
-    return lease_columns(expert_ds_, rows, linear);
 }
 
 TensorView Workspace::head_rows(int part, std::int64_t rows) const {

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "backend/backend.h"
 #include "model/scratch.h"
 #include "model/weight_view.h"
-#include "plan/memory/memory_model.h"
+#include "plan/memory/kind_memory.h"
 
 namespace loratrain {
 
@@ -27,21 +28,12 @@ class Workspace {
     Scratch matrix_of(const WeightView& weights, const MatrixShape& shape) const;
     /// All that there is for staged weights, as one row.
     Scratch staged() const;
-    /// With experts: logits of the router [tokens, E]; rows in their order [rows, H] and [rows, F]
-    /// or [rows, 2 F]; the gradient of weights [rows] fp32.
-    Scratch router(std::int64_t tokens) const;
-    Scratch expert_rows(std::int64_t rows) const;
-    Scratch expert_product(std::int64_t rows) const;
-    Scratch expert_inner(std::int64_t rows) const;
-    Scratch expert_gradient(std::int64_t rows) const;
-    Scratch expert_weights(std::int64_t rows) const;
-    /// With Plan::expert_lora: the input of gate and up [rows, H]; S and dS of either, or of
-    /// down as the first [rows, R].
-    Scratch expert_input(std::int64_t rows) const;
-    Scratch expert_s(std::int64_t rows, int linear) const;
-    Scratch expert_ds(std::int64_t rows, int linear) const;
+    /// What kinds of sublayers alone use, and `columns` of it from `first` on.
+    const KindScratch& kinds() const { return kinds_; }
+    Scratch lease(const ScratchMatrix& of, std::int64_t rows, std::int64_t first,
+                  std::int64_t columns) const;
 
-    /// Activations of one layer (LayerSlotLayout); null unless the plan recomputes them. The same
+    /// Activations of one layer (LayerActivations); null unless the plan recomputes them. The same
     /// for each buffer of layers whose activations go to the host (offload.h). ActivationSlot says
     /// whose they are.
     void* layer() const { return layer_.data(); }
@@ -65,7 +57,6 @@ class Workspace {
     };
     Scratch lease(const Part& part, std::int64_t rows, std::int64_t columns,
                   std::int64_t pad = 0) const;
-    Scratch lease_columns(const Part& part, std::int64_t rows, int linear) const;
 
     ReplicaView view_;
     Backend& backend_;
@@ -76,16 +67,9 @@ class Workspace {
     Part residual_;
     Part inner_;
     Part branch_;
-    Part router_;
-    Part expert_rows_;
-    Part expert_product_;
-    Part expert_inner_;
-    Part expert_gradient_;
-    Part expert_weights_;
-    Part expert_input_;
-    Part expert_s_;
-    Part expert_ds_;
     Part staged_;
+    KindScratch kinds_;
+    std::vector<Buffer> of_kinds_;
     Buffer layer_;
     Buffer offload_;
     Buffer codes_;

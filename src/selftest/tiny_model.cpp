@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "config/adapter_form.h"
+#include "config/layer_tensors.h"
 #include "io/files.h"
 #include "io/json_text.h"
 #include "io/safetensors.h"
@@ -84,6 +85,10 @@ TinyAdapter make_adapter(const ModelSpec& spec, const std::string& name, std::in
     return adapter;
 }
 
+std::string norm_name(std::int64_t layer, LayerTensor norm) {
+    return layer_tensor_name(layer, norm, LayerSpec{});
+}
+
 }  // namespace
 
 TinyModel make_tiny_model() {
@@ -103,9 +108,9 @@ TinyModel make_tiny_model() {
                 random_host_matrix(shape.out, shape.in, key_of(module_path(layer, linear)), 0.2);
         }
         weights.input_norm =
-            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_attention, spec));
+            norm_weights(spec.hidden_size, norm_name(layer, LayerTensor::norm_before_mixer));
         weights.post_attention_norm =
-            norm_weights(spec.hidden_size, norm_name(layer, LayerNorm::before_mlp, spec));
+            norm_weights(spec.hidden_size, norm_name(layer, LayerTensor::norm_before_mlp));
         model.layers.push_back(weights);
     }
     return model;
@@ -124,9 +129,9 @@ void write_tiny_model(const TinyModel& model, const std::string& folder) {
             if (!has_linear(model.spec, linear)) continue;
             tensors.push_back(tensor(weight_name(layer, linear), weights.linears[i]));
         }
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_attention, model.spec), hidden,
-                                 weights.input_norm));
-        tensors.push_back(tensor(norm_name(layer, LayerNorm::before_mlp, model.spec), hidden,
+        tensors.push_back(
+            tensor(norm_name(layer, LayerTensor::norm_before_mixer), hidden, weights.input_norm));
+        tensors.push_back(tensor(norm_name(layer, LayerTensor::norm_before_mlp), hidden,
                                  weights.post_attention_norm));
     }
     write_safetensors(folder + "/model.safetensors", tensors);

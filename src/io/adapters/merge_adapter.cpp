@@ -12,6 +12,7 @@
 #include "base/task_progress.h"
 #include "base/tensor.h"
 #include "base/threads.h"
+#include "config/layer_tensors.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
 #include "io/capped_problems.h"
@@ -208,8 +209,10 @@ std::vector<Piece> pieces_of(const WeightSource& base, const AdapterProducts& pr
             {tensor.name, tensor.shape, base.dense_type_of(tensor.name), products.of(tensor.name)});
     }
     for (std::int64_t layer = 0; layer < base.spec().layers; ++layer) {
-        if (!has_activation_weights(base.spec().layer(layer))) continue;
-        const DType type = base.dense_type_of(activation_weight_name(layer, true));
+        const LayerSpec& of = base.spec().layer(layer);
+        if (!has_activation_weights(of)) continue;
+        const DType type =
+            base.dense_type_of(layer_tensor_name(layer, LayerTensor::xielu_positive, of));
         pieces.push_back({activation_constant_name(layer, "beta"), {}, type, nullptr, 0.5F});
         pieces.push_back({activation_constant_name(layer, "eps"), {}, type, nullptr, -1e-6F});
     }

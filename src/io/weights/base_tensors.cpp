@@ -1,5 +1,8 @@
 #include "io/weights/base_tensors.h"
 
+#include <optional>
+
+#include "config/layer_tensors.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {
@@ -23,17 +26,23 @@ void add_linears(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::i
     }
 }
 
-void add_norm(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer,
-              LayerNorm norm) {
-    const std::int64_t size = norm_size(spec.layer(layer), spec.hidden_size, norm);
-    if (size > 0) tensors.push_back({norm_name(layer, norm, spec), {size}});
+/// Those in front of the group; none: behind all linears.
+void add_others(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer,
+                std::optional<LinearGroup> group) {
+    const LayerSpec& of = spec.layer(layer);
+    for (int i = 0; i < layer_tensor_count; ++i) {
+        const auto tensor = static_cast<LayerTensor>(i);
+        const LayerTensorShape shape = layer_tensor_shape(of, spec.hidden_size, tensor);
+        if (group_behind(tensor) != group || shape.columns == 0) continue;
+        tensors.push_back({layer_tensor_name(layer, tensor, of), {shape.columns}});
+        if (shape.rows > 0) tensors.back().shape = {shape.rows, shape.columns};
+    }
 }
 
 void add_experts(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::int64_t layer) {
     const LayerSpec& of = spec.layer(layer);
     const ExpertSpec* experts = of.experts();
     if (experts == nullptr) return;
-    tensors.push_back({router_name(layer), {experts->count, spec.hidden_size}});
     for (std::int64_t expert = 0; expert < experts->count; ++expert) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
@@ -50,19 +59,12 @@ void add_experts(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::i
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
     std::vector<BaseTensor> tensors{{embedding_name, {spec.vocab_size, spec.hidden_size}}};
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-        const auto norm = [&](LayerNorm which) { add_norm(tensors, spec, layer, which); };
-        norm(LayerNorm::before_attention);
-        add_linears(tensors, spec, layer, LinearGroup::qkv);
-        add_linears(tensors, spec, layer, LinearGroup::o);
-        for (int i = 1; i + 1 < layer_norm_count; ++i) norm(static_cast<LayerNorm>(i));
-        add_linears(tensors, spec, layer, LinearGroup::gate_up);
-        add_linears(tensors, spec, layer, LinearGroup::down);
-        add_experts(tensors, spec, layer);
-        if (has_activation_weights(spec.layer(layer))) {
-            tensors.push_back({activation_weight_name(layer, true), {1}});
-            tensors.push_back({activation_weight_name(layer, false), {1}});
+        for (int g = 0; g < linear_group_count; ++g) {
+            add_others(tensors, spec, layer, static_cast<LinearGroup>(g));
+            add_linears(tensors, spec, layer, static_cast<LinearGroup>(g));
         }
-        norm(LayerNorm::after_mlp);
+        add_experts(tensors, spec, layer);
+        add_others(tensors, spec, layer, std::nullopt);
     }
     tensors.push_back({final_norm_name, {spec.hidden_size}});
     if (!spec.tie_word_embeddings) {

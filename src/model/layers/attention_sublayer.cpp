@@ -23,19 +23,19 @@ TensorView AttentionSublayer::queries_and_keys(const LayerSite& at, const Tensor
 
 TensorView AttentionSublayer::raw(const LayerSite& at, int i) {
     const std::int64_t q = at.attention().q_size();
-    return i == 0 ? at.saved.qk_raw.col_range(0, q)
-                  : at.saved.qk_raw.col_range(q, at.attention().kv_size());
+    return i == 0 ? at.saved.attention.qk_raw.col_range(0, q)
+                  : at.saved.attention.qk_raw.col_range(q, at.attention().kv_size());
 }
 
 Attention AttentionSublayer::attention_op(const LayerSite& at) const {
     const AttentionSpec& spec = at.attention();
-    const Heads heads = split_heads(at, at.saved.qkv);
+    const Heads heads = split_heads(at, at.saved.attention.qkv);
     Attention op;
     op.q = heads.q;
     op.k = heads.k;
     op.v = heads.v;
-    op.o = at.saved.o;
-    op.lse = at.saved.lse;
+    op.o = at.saved.attention.o;
+    op.lse = at.saved.attention.lse.f32();
     op.head_dim = spec.head_dim;
     op.scale = static_cast<float>(spec.scale());
     op.rows = at.rows.packed;
@@ -88,31 +88,31 @@ void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool back
 void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) const {
     const AttentionSpec& spec = at.attention();
     const GroupSite qkv = at.group(LinearGroup::qkv);
-    PerLinear y = tools_.outputs_of(qkv, at.saved.qkv);
+    PerLinear y = tools_.outputs_of(qkv, at.saved.attention.qkv);
     if (spec.qk_norm) {
         y[0] = raw(at, 0);
         y[1] = raw(at, 1);
     }
-    branch.project(qkv, y, at.saved.s_qkv);
+    branch.project(qkv, y, at.saved.attention.s_qkv);
     if (spec.qk_norm) {
-        const Heads heads = split_heads(at, at.saved.qkv);
-        head_norm(at, y[0], at.weights.q_norm, heads.q);
-        head_norm(at, y[1], at.weights.k_norm, heads.k);
+        const Heads heads = split_heads(at, at.saved.attention.qkv);
+        head_norm(at, y[0], at.weights.tensor(LayerTensor::q_norm), heads.q);
+        head_norm(at, y[1], at.weights.tensor(LayerTensor::k_norm), heads.k);
     }
-    rope(queries_and_keys(at, at.saved.qkv), at, false, spec.q_size());
+    rope(queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
 }
 
 void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
     project_qkv(at, branch);
     attend(at);
-    const TensorView& made = at.saved.o;
+    const TensorView& made = at.saved.attention.o;
     branch.add(at.group(LinearGroup::o), {{made}, {pad_of(made, at.rows.width), {}, {}}});
 }
 
 TensorView AttentionSublayer::projected(const LayerSite& at, int i, const TensorView& spare) const {
     const AttentionSpec& spec = at.attention();
     if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || spec.fused_qkv) return {};
-    const Heads heads = split_heads(at, at.saved.qkv);
+    const Heads heads = split_heads(at, at.saved.attention.qkv);
     if (i == 2) return heads.v;
     if (spec.qk_norm) return raw(at, i);
     const TensorView& rotated = i == 0 ? heads.q : heads.k;
@@ -126,7 +126,7 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i, const Tensor
 
 Scratch AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch) const {
     LoraLinear& linear = tools_.linear;
-    const TensorView& made = at.saved.o;
+    const TensorView& made = at.saved.attention.o;
     const GroupSite o = at.group(LinearGroup::o);
     const TensorView s = pad_of(made, at.rows.width);
     const Scratch d_made = branch.gradient_of_made();
@@ -144,7 +144,7 @@ Scratch AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch)
 
 void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
     const AttentionSpec& spec = at.attention();
-    const LayerActivations& saved = at.saved;
+    const AttentionActivations& saved = at.saved.attention;
     Scratch d_o = o_backward(at, branch);
 
     const GroupSite qkv = at.group(LinearGroup::qkv);
@@ -155,8 +155,8 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     d_o.end();
     rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
     if (spec.qk_norm) {
-        head_norm_backward(at, raw(at, 0), at.weights.q_norm, grads.q);
-        head_norm_backward(at, raw(at, 1), at.weights.k_norm, grads.k);
+        head_norm_backward(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), grads.q);
+        head_norm_backward(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), grads.k);
     }
     tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
     branch.project_backward(

@@ -22,15 +22,16 @@ void DecoderLayer::pack(std::span<const Computed> layers) {
 Branch DecoderLayer::around_mixer(const LayerSite& at, const TensorView& gradient) const {
     const LayerActivations& saved = at.saved;
     return {tools_,
-            {saved.x, saved.x2, saved.attention_made, at.weights.attention_norm,
-             at.weights.after_attention},
+            {saved.x, saved.x2, saved.mixer_made, at.weights.tensor(LayerTensor::norm_before_mixer),
+             at.weights.tensor(LayerTensor::norm_after_mixer)},
             gradient};
 }
 
 Branch DecoderLayer::around_mlp(const LayerSite& at, const TensorView& y,
                                 const TensorView& gradient) const {
     return {tools_,
-            {at.saved.x2, y, at.saved.mlp_made, at.weights.mlp_norm, at.weights.after_mlp},
+            {at.saved.x2, y, at.saved.mlp_made, at.weights.tensor(LayerTensor::norm_before_mlp),
+             at.weights.tensor(LayerTensor::norm_after_mlp)},
             gradient};
 }
 

@@ -1,6 +1,25 @@
 #include "model/layers/dense_sublayer.h"
 
+#include <cmath>
+
 namespace loratrain {
+
+namespace {
+
+float softplus(float x) {
+    return x > 20.0F ? x : std::log1p(std::exp(x));
+}
+
+/// As Xielu has them.
+float xielu_positive(const LayerSite& at) {
+    return softplus(at.weights.number(LayerTensor::xielu_positive));
+}
+float xielu_negative(const LayerSite& at) {
+    constexpr float least = 0.5F;
+    return least + softplus(at.weights.number(LayerTensor::xielu_negative));
+}
+
+}  // namespace
 
 Scratch DenseSublayer::product_of(const LayerSite& at) const {
     return tools_.workspace.input(at.rows.tokens, at.dense().size,
@@ -13,7 +32,7 @@ Scratch DenseSublayer::gradient_of_made(const GroupSite& gate_up) const {
 }
 
 SwiGlu DenseSublayer::swiglu_op(const LayerSite& at, const Operand& product) {
-    const TensorView& made = at.saved.gate_up;
+    const TensorView& made = at.saved.dense.gate_up;
     const std::int64_t f = product.view.cols;
     return {made.col_range(0, f), made.col_range(f, f), product.view, product.codes,
             at.dense().activation};
@@ -22,7 +41,7 @@ SwiGlu DenseSublayer::swiglu_op(const LayerSite& at, const Operand& product) {
 SwiGluBackward DenseSublayer::swiglu_backward_op(const LayerSite& at, const TensorView& d_product,
                                                  const TensorView& d_made,
                                                  const TensorView& product, const RowCodes& codes) {
-    const TensorView& made = at.saved.gate_up;
+    const TensorView& made = at.saved.dense.gate_up;
     const std::int64_t f = product.cols;
     return {made.col_range(0, f),
             made.col_range(f, f),
@@ -35,31 +54,31 @@ SwiGluBackward DenseSublayer::swiglu_backward_op(const LayerSite& at, const Tens
 }
 
 void DenseSublayer::activate(const LayerSite& at, const Operand& product) const {
-    const TensorView& made = at.saved.gate_up;
+    const TensorView& made = at.saved.dense.gate_up;
     if (at.dense().has_gate()) return tools_.backend.swiglu(swiglu_op(at, product));
     tools_.backend.xielu(
-        {made, at.weights.xielu_positive, at.weights.xielu_negative, product.view, product.codes});
+        {made, xielu_positive(at), xielu_negative(at), product.view, product.codes});
 }
 
 void DenseSublayer::activate_backward(const LayerSite& at, const TensorView& d_product,
                                       const TensorView& d_made, const TensorView& product,
                                       const RowCodes& codes) const {
-    const TensorView& made = at.saved.gate_up;
+    const TensorView& made = at.saved.dense.gate_up;
     if (!at.dense().has_gate()) {
-        return tools_.backend.xielu_backward({made, at.weights.xielu_positive,
-                                              at.weights.xielu_negative, d_product, d_made, product,
-                                              codes});
+        return tools_.backend.xielu_backward(
+            {made, xielu_positive(at), xielu_negative(at), d_product, d_made, product, codes});
     }
     tools_.backend.swiglu_backward(swiglu_backward_op(at, d_product, d_made, product, codes));
 }
 
 void DenseSublayer::forward(const LayerSite& at, const Branch& branch) {
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
-    branch.project(gate_up, tools_.outputs_of(gate_up, at.saved.gate_up), at.saved.s_gate_up);
+    branch.project(gate_up, tools_.outputs_of(gate_up, at.saved.dense.gate_up),
+                   at.saved.dense.s_gate_up);
     const GroupSite down = at.group(LinearGroup::down);
     const Scratch h = product_of(at);
     GroupInput product{{h, tools_.linear.coding_of_input(h->rows, h->cols)},
-                       {at.saved.s_down.col_range(0, at.rows.width), {}, {}}};
+                       {at.saved.dense.s_down.col_range(0, at.rows.width), {}, {}}};
     if (!at.dense().has_gate() ||
         !tools_.linear.shrink_gated(down, swiglu_op(at, product.x), product)) {
         activate(at, product.x);
@@ -72,7 +91,7 @@ Operand DenseSublayer::down_backward(const LayerSite& at, const Branch& branch,
     LoraLinear& linear = tools_.linear;
     const GroupSite down = at.group(LinearGroup::down);
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
-    const PerLinear s = tools_.columns_of(down, at.saved.s_down);
+    const PerLinear s = tools_.columns_of(down, at.saved.dense.s_down);
     const Scratch d_down = branch.gradient_of_made();
     linear.backward_b(down, d_down, s);
 
@@ -80,7 +99,8 @@ Operand DenseSublayer::down_backward(const LayerSite& at, const Branch& branch,
     const TensorView product = product_of(at).place();
     const TensorView d_made = gradient_of_made(gate_up).place();
     const RowCodes codes = linear.coding_of_gradient(gate_up, d_made.rows);
-    LoraLinear::Gated around{down, d_down, gate_up, tools_.columns_of(gate_up, at.saved.s_gate_up)};
+    LoraLinear::Gated around{down, d_down, gate_up,
+                             tools_.columns_of(gate_up, at.saved.dense.s_gate_up)};
     if (at.dense().has_gate()) {
         around.product = swiglu_backward_op(at, d_product, d_made, product, codes);
     }
@@ -106,11 +126,11 @@ void DenseSublayer::backward(const LayerSite& at, const Branch& branch, bool nee
     Scratch leased;
     const Operand d_gate_up = down_backward(at, branch, leased);
     const GroupSite gate_up = at.group(LinearGroup::gate_up);
-    const PerLinear y = tools_.outputs_of(gate_up, at.saved.gate_up);
+    const PerLinear y = tools_.outputs_of(gate_up, at.saved.dense.gate_up);
     const auto output_of = [&](int i, const TensorView&) {
         return LoraLinear::has_bias_of(gate_up, i) ? TensorView{} : y[static_cast<std::size_t>(i)];
     };
-    branch.project_backward(gate_up, d_gate_up, at.saved.s_gate_up, output_of, need_dx);
+    branch.project_backward(gate_up, d_gate_up, at.saved.dense.s_gate_up, output_of, need_dx);
 }
 
 }  // namespace loratrain

@@ -19,7 +19,7 @@ class ExpertLoraLinear {
     struct Site {
         std::int32_t layer;  ///< counted from the stage's first layer
         const LayerRows& rows;
-        const ExpertRoutes& routes;
+        ExpertRoutes routes;
     };
     /// Some adapter of the rows is on the linear.
     bool is_on(const Site& site, Linear linear);

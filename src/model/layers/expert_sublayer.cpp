@@ -4,9 +4,43 @@
 
 namespace loratrain {
 
+Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const {
+    const ScratchMatrix& matrix = tools_.workspace.kinds().experts.*which;
+    return tools_.workspace.lease(matrix, rows, 0, matrix.columns);
+}
+
+Scratch ExpertSublayer::lease_s(ScratchMatrix ExpertScratch::*which, std::int64_t rows,
+                                int linear) const {
+    const std::int64_t columns = tools_.view.replica.saved_columns;
+    return tools_.workspace.lease(tools_.workspace.kinds().experts.*which, rows, linear * columns,
+                                  columns);
+}
+
+ExpertRoutes ExpertSublayer::routes_of(const LayerSite& at) const {
+    const ExpertSpec& experts = at.experts();
+    const RoutesLayout layout = routes_layout(tools_.view, experts);
+    char* start = static_cast<char*>(at.saved.experts.routes);
+    const auto floats = [&](std::uint64_t offset) {
+        return reinterpret_cast<float*>(start + offset);
+    };
+    const auto numbers = [&](std::uint64_t offset) {
+        return reinterpret_cast<std::int32_t*>(start + offset);
+    };
+    ExpertRoutes routes{at.rows.tokens,         experts.count,
+                        experts.per_token,      floats(layout.probabilities),
+                        floats(layout.weights), numbers(layout.chosen),
+                        numbers(layout.places), numbers(layout.rows),
+                        numbers(layout.offsets)};
+    if (!joins_experts(tools_.view, experts)) return routes;
+    routes.tiles = numbers(layout.tiles);
+    routes.counters = numbers(layout.counters);
+    routes.entries = numbers(layout.entries);
+    return routes;
+}
+
 void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
-    const std::int64_t copies = at.saved.routes.copies();
-    const Scratch product = branch.has_sum() ? tools_.workspace.expert_product(copies) : Scratch{};
+    const std::int64_t copies = routes_of(at).copies();
+    const Scratch product = branch.has_sum() ? lease(&ExpertScratch::product, copies) : Scratch{};
     {
         const Scratch h = branch.make_input();
         make_gate_up(at, h, product);
@@ -24,7 +58,7 @@ void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*
 void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
                               const TensorView& y, bool backward) {
     const Scratch staged = tools_.workspace.staged();
-    multiply_experts(matrix.view, {x, {}, y, at.saved.routes, backward}, staged->data,
+    multiply_experts(matrix.view, {x, {}, y, routes_of(at), backward}, staged->data,
                      tools_.backend);
 }
 
@@ -32,7 +66,7 @@ void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, co
                               const TensorView& y) {
     const ExpertLoraLinear::Site site = lora_site(at);
     if (!lora_.is_on(site, linear)) return;
-    const Scratch s = tools_.workspace.expert_s(x.rows, number);
+    const Scratch s = lease_s(&ExpertScratch::s, x.rows, number);
     lora_.shrink(site, linear, x, s);
     lora_.expand(site, linear, s, y);
 }
@@ -41,14 +75,16 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
                                   const TensorView& product) {
     const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
-    const ExpertRoutes& routes = at.saved.routes;
-    const TensorView& gate_up = at.saved.gate_up;
-    const Scratch logits = tools_.workspace.router(h.rows);
-    Gemm router{h, matrix(weights.router.data(), h.dtype, experts.count, h.cols), logits};
+    const ExpertRoutes routes = routes_of(at);
+    const TensorView& gate_up = at.saved.experts.gate_up;
+    const Scratch logits = lease(&ExpertScratch::router, h.rows);
+    Gemm router{
+        h, matrix(at.weights.tensor(LayerTensor::router).data(), h.dtype, experts.count, h.cols),
+        logits};
     router.transpose_b = true;
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
-    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
+    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const TensorView w = weights_of_experts(weights.gate_up.view);
     if (w.data != nullptr && !needs_input(at)) {
         return tools_.backend.expert_gate_up(
@@ -63,14 +99,14 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
 
 void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product) {
     const std::int64_t f = at.experts().size;
-    const TensorView& gate_up = at.saved.gate_up;
+    const TensorView& gate_up = at.saved.experts.gate_up;
     tools_.backend.swiglu(
         {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, at.experts().activation});
 }
 
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
-    const ExpertRoutes& routes = at.saved.routes;
-    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
+    const ExpertRoutes routes = routes_of(at);
+    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     multiply(at, at.weights.experts.down, product, rows, false);
     add_lora(at, Linear::down, 0, product, rows);
     tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
@@ -83,14 +119,14 @@ bool ExpertSublayer::needs_input(const LayerSite& at) {
 
 void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
                                    const TensorView& d_gate_up, float* d_weights) {
-    const ExpertRoutes& routes = at.saved.routes;
-    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
-    const Scratch product = tools_.workspace.expert_product(routes.copies());
-    const Scratch inner = tools_.workspace.expert_inner(routes.copies());
+    const ExpertRoutes routes = routes_of(at);
+    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
+    const Scratch product = lease(&ExpertScratch::product, routes.copies());
+    const Scratch inner = lease(&ExpertScratch::inner, routes.copies());
     const TensorView w = weights_of_experts(at.weights.experts.down.view);
     if (w.data != nullptr && !lora_.is_on(lora_site(at), Linear::down)) {
-        return tools_.backend.expert_down_backward({dy, w, at.saved.gate_up, d_gate_up, d_weights,
-                                                    rows, product, inner, routes,
+        return tools_.backend.expert_down_backward({dy, w, at.saved.experts.gate_up, d_gate_up,
+                                                    d_weights, rows, product, inner, routes,
                                                     at.experts().activation});
     }
     tools_.backend.gather_rows({rows, dy, routes.rows});
@@ -98,8 +134,8 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
     make_product(at, product);
     backward_down_lora(at, rows, product, inner, d_weights);
     const std::int64_t f = product->cols;
-    tools_.backend.swiglu_backward({at.saved.gate_up.col_range(0, f),
-                                    at.saved.gate_up.col_range(f, f),
+    tools_.backend.swiglu_backward({at.saved.experts.gate_up.col_range(0, f),
+                                    at.saved.experts.gate_up.col_range(f, f),
                                     inner,
                                     d_gate_up.col_range(0, f),
                                     d_gate_up.col_range(f, f),
@@ -111,11 +147,11 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
 void ExpertSublayer::backward_down_lora(const LayerSite& at, const TensorView& dy,
                                         const TensorView& product, const TensorView& inner,
                                         float* d_weights) {
-    const ExpertRoutes& routes = at.saved.routes;
+    const ExpertRoutes routes = routes_of(at);
     const ExpertLoraLinear::Site site = lora_site(at);
     const bool lora = lora_.is_on(site, Linear::down);
-    const Scratch s = lora ? tools_.workspace.expert_s(dy.rows, 0) : Scratch{};
-    const Scratch ds = lora ? tools_.workspace.expert_ds(dy.rows, 0) : Scratch{};
+    const Scratch s = lora ? lease_s(&ExpertScratch::s, dy.rows, 0) : Scratch{};
+    const Scratch ds = lora ? lease_s(&ExpertScratch::ds, dy.rows, 0) : Scratch{};
     if (lora) {
         lora_.shrink_back(site, Linear::down, dy, ds);
         lora_.expand_back(site, Linear::down, ds, inner);
@@ -134,15 +170,15 @@ void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
     if (!needs_input(at)) return;
     const std::int64_t f = at.experts().size;
     const ExpertLoraLinear::Site site = lora_site(at);
-    const Scratch x = tools_.workspace.expert_input(rows.rows);
-    tools_.backend.gather_rows({x, h, at.saved.routes.rows});
+    const Scratch x = lease(&ExpertScratch::input, rows.rows);
+    tools_.backend.gather_rows({x, h, routes_of(at).rows});
     constexpr std::array linears{Linear::gate, Linear::up};
     for (int i = 0; i < 2; ++i) {
         const Linear linear = linears[static_cast<std::size_t>(i)];
         if (!lora_.is_on(site, linear)) continue;
         const TensorView dy = d_gate_up.col_range(i * f, f);
-        const Scratch s = tools_.workspace.expert_s(rows.rows, i);
-        const Scratch ds = tools_.workspace.expert_ds(rows.rows, i);
+        const Scratch s = lease_s(&ExpertScratch::s, rows.rows, i);
+        const Scratch ds = lease_s(&ExpertScratch::ds, rows.rows, i);
         lora_.shrink(site, linear, x, s);
         lora_.add_grad_b(site, linear, dy, s);
         lora_.shrink_back(site, linear, dy, ds);
@@ -155,18 +191,20 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
                                        const TensorView& dy, const TensorView& dh) {
     const ExpertSpec& experts = at.experts();
     const ExpertWeights& weights = at.weights.experts;
-    const ExpertRoutes& routes = at.saved.routes;
-    const Scratch d_gate_up = tools_.workspace.expert_gradient(routes.copies());
-    const Scratch weighing = tools_.workspace.expert_weights(routes.copies());
+    const ExpertRoutes routes = routes_of(at);
+    const Scratch d_gate_up = lease(&ExpertScratch::gradient, routes.copies());
+    const Scratch weighing = lease(&ExpertScratch::weights, routes.copies());
     float* d_weights = weighing->f32();
     backward_down(at, dy, d_gate_up, d_weights);
-    const Scratch rows = tools_.workspace.expert_rows(routes.copies());
+    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     multiply(at, weights.gate_up, d_gate_up, rows, true);
     backward_gate_up(at, h, d_gate_up, rows);
-    const Scratch d_logits = tools_.workspace.router(dy.rows);
+    const Scratch d_logits = lease(&ExpertScratch::router, dy.rows);
     tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});
     tools_.backend.gemm(
-        {d_logits, matrix(weights.router.data(), dy.dtype, experts.count, dy.cols), dh});
+        {d_logits,
+         matrix(at.weights.tensor(LayerTensor::router).data(), dy.dtype, experts.count, dy.cols),
+         dh});
     tools_.backend.combine_experts({dh, rows, dh, routes, false});
 }
 

@@ -19,11 +19,16 @@ class ExpertSublayer final : public Sublayer {
     void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
 
   private:
-    static ExpertLoraLinear::Site lora_site(const LayerSite& at) {
-        return {at.layer, at.rows, at.saved.routes};
+    Scratch lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const;
+    /// The columns of one linear.
+    Scratch lease_s(ScratchMatrix ExpertScratch::*which, std::int64_t rows, int linear) const;
+    /// In what is saved of the layer.
+    ExpertRoutes routes_of(const LayerSite& at) const;
+    ExpertLoraLinear::Site lora_site(const LayerSite& at) const {
+        return {at.layer, at.rows, routes_of(at)};
     }
-    /// saved.routes and saved.gate_up of h [T, H]; what they make through the activation, where
-    /// `product` has data.
+    /// The routes and gate_up that are saved of h [T, H]; what they make through the activation,
+    /// where `product` has data.
     void make_gate_up(const LayerSite& at, const TensorView& h, const TensorView& product);
     /// The branch's sum, behind make_gate_up.
     void combine(const LayerSite& at, const Branch& branch, const TensorView& product);

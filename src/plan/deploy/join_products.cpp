@@ -22,7 +22,8 @@ std::int64_t product_cost(std::int64_t rows, std::int64_t columns, std::int64_t 
 bool joining_pays(const ReplicaView& view, LinearGroup group) {
     const ModelSpec& model = view.lane_model;
     const LinearGroupShape shape = group_shape(model, group);
-    if (shape.count < 2 || (group == LinearGroup::qkv && model.attention().qk_norm)) return false;
+    const bool qkv = group == LinearGroup::qkv;
+    if (shape.count < 2 || (qkv && !model.attention().has_joinable_outputs())) return false;
     const std::int64_t rows = view.replica.microbatch_tokens;
     const std::int64_t r = view.replica.pad_columns;
     std::int64_t apart = 0;

@@ -257,8 +257,7 @@ class Planner {
             replica.tensor = tensor;
             replica.microbatch_tokens = 1024;
             replica.saved_columns = lora_width(job, cluster_.backend).saved;
-            const double bytes =
-                static_cast<double>(layer_slot_layout(view_of(constants, replica)).bytes);
+            const double bytes = static_cast<double>(layer_slot_bytes(view_of(constants, replica)));
             add_offload(bytes / static_cast<double>(replica.microbatch_tokens), device_of(cluster_),
                         costs);
         }

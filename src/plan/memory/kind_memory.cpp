@@ -4,86 +4,120 @@
 #include <variant>
 
 #include "base/arithmetic.h"
+#include "config/layer_tensors.h"
 
 namespace loratrain {
 
 namespace {
 
-using Slot = LayerSlotLayout;
+/// The matrices of KindScratch that some layer needs, each as large as the largest does.
+class ScratchSizes {
+  public:
+    ScratchSizes(const ReplicaView& view, ScratchMatrices& needed)
+        : compute_(view.plan.compute), needed_(needed) {}
+
+    void add(ScratchMatrix& matrix, const char* name, std::int64_t rows, std::int64_t columns) {
+        add(matrix, name, rows, columns, compute_);
+    }
+    void add(ScratchMatrix& matrix, const char* name, std::int64_t rows, std::int64_t columns,
+             DType dtype) {
+        if (matrix.name == nullptr) needed_.add(&matrix);
+        matrix = {name, std::max(rows, matrix.rows), std::max(columns, matrix.columns), dtype};
+    }
+
+  private:
+    DType compute_;
+    ScratchMatrices& needed_;
+};
 
 // ---- Attention
 
-void add_saved(const AttentionSpec& attention, const ReplicaView& view, SavedArrays& saved) {
-    const std::uint64_t e = compute_bytes(view.plan);
+void add_saved(const AttentionSpec& attention, const ReplicaView& view, LayerActivations& layer,
+               SavedArrays& arrays) {
     const std::int64_t r = view.replica.saved_columns;
-    const LinearGroupShape qkv = group_shape(view.lane_model, LinearGroup::qkv);
-    saved.add({&Slot::qkv, qkv.out, e});
-    if (attention.qk_norm) saved.add({&Slot::qk_raw, attention.q_size() + attention.kv_size(), e});
-    saved.add({&Slot::o, attention.q_size() + r, e});
-    saved.add({&Slot::lse, attention.heads, size_of(DType::f32)});
-    saved.add({&Slot::s_qkv, qkv.count * r, e});
+    const std::int64_t q = attention.q_size();
+    const std::int64_t kv = attention.kv_size();
+    AttentionActivations& saved = layer.attention;
+    arrays.add(saved.qkv, {q + 2 * kv});
+    if (attention.qk_norm) arrays.add(saved.qk_raw, {q + kv});
+    arrays.add(saved.o, {q, r});
+    arrays.add(saved.lse, {attention.heads}, DType::f32);
+    arrays.add(saved.s_qkv, {group_shape(view.lane_model, LinearGroup::qkv).count * r});
 }
+
+std::uint64_t held_beside_linears(const AttentionSpec& /*nothing*/, const ReplicaView& /*view*/) {
+    return 0;
+}
+
+void add_scratch(const AttentionSpec& /*none*/, const ReplicaView& /*view*/,
+                 KindScratch& /*scratch*/, ScratchSizes& /*sizes*/) {}
 
 // ---- DenseSpec
 
-void add_saved(const DenseSpec& /*its groups*/, const ReplicaView& view, SavedArrays& saved) {
-    const std::uint64_t e = compute_bytes(view.plan);
+void add_saved(const DenseSpec& /*its groups*/, const ReplicaView& view, LayerActivations& layer,
+               SavedArrays& arrays) {
     const std::int64_t r = view.replica.saved_columns;
     const LinearGroupShape gate_up = group_shape(view.lane_model, LinearGroup::gate_up);
-    saved.add({&Slot::gate_up, gate_up.out, e});
-    saved.add({&Slot::s_gate_up, gate_up.count * r, e});
-    saved.add({&Slot::s_down, r, e});
+    DenseActivations& saved = layer.dense;
+    arrays.add(saved.gate_up, {gate_up.out});
+    arrays.add(saved.s_gate_up, {gate_up.count * r});
+    arrays.add(saved.s_down, {r});
 }
 
 std::uint64_t held_beside_linears(const DenseSpec& /*nothing*/, const ReplicaView& /*view*/) {
     return 0;
 }
 
-void add_own_scratch(const DenseSpec& /*none*/, const ReplicaView& /*view*/,
-                     WorkspaceLayout& /*layout*/) {}
+void add_scratch(const DenseSpec& /*none*/, const ReplicaView& /*view*/, KindScratch& /*scratch*/,
+                 ScratchSizes& /*sizes*/) {}
 
 // ---- Experts
 
-void add_saved(const ExpertSpec& experts, const ReplicaView& view, SavedArrays& saved) {
-    const std::uint64_t e = compute_bytes(view.plan);
-    saved.add({&Slot::gate_up, experts.per_token * 2 * experts.size, e});
-    saved.add({&Slot::s_down, view.replica.saved_columns, e});
-    saved.add({&Slot::routes, 0, 0, routes_layout(view, experts).bytes});
+void add_saved(const ExpertSpec& experts, const ReplicaView& view, LayerActivations& layer,
+               SavedArrays& arrays) {
+    ExpertActivations& saved = layer.experts;
+    arrays.add(saved.gate_up, {2 * experts.size, 0, experts.per_token});
+    arrays.add(saved.s_down, {view.replica.saved_columns});
+    arrays.add_bytes(saved.routes, routes_layout(view, experts).bytes);
 }
 
 std::uint64_t held_beside_linears(const ExpertSpec& experts, const ReplicaView& view) {
     const std::int64_t hidden = view.lane_model.hidden_size;
-    return aligned_array(experts.count * hidden, compute_bytes(view.plan)) +
-           experts_layout(view.plan, experts_gate_up_shape(experts, hidden)).bytes +
+    return experts_layout(view.plan, experts_gate_up_shape(experts, hidden)).bytes +
            experts_layout(view.plan, experts_down_shape(experts, hidden)).bytes;
 }
 
-void add_own_scratch(const ExpertSpec& experts, const ReplicaView& view, WorkspaceLayout& layout) {
-    const std::uint64_t e = compute_bytes(view.plan);
+void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch& all,
+                 ScratchSizes& sizes) {
+    const std::int64_t hidden = view.lane_model.hidden_size;
     const std::int64_t t = view.replica.microbatch_tokens;
     const std::int64_t copies = t * experts.per_token;
-    layout.router = aligned_array(t * experts.count, e);
-    layout.expert_rows = aligned_array(copies * view.lane_model.hidden_size, e);
-    layout.expert_product = aligned_array(copies * experts.size, e);
+    ExpertScratch& scratch = all.experts;
+    sizes.add(scratch.router, "logits of a router", t, experts.count);
+    sizes.add(scratch.rows, "rows of experts", copies, hidden);
+    sizes.add(scratch.product, "products of experts", copies, experts.size);
     if (!joins_experts(view, experts) || view.plan.expert_lora) {
-        layout.expert_inner = layout.expert_product;
+        sizes.add(scratch.inner, "inner gradients of experts", copies, experts.size);
     }
-    layout.expert_gradient = aligned_array(copies * 2 * experts.size, e);
-    layout.expert_weights = aligned_array(copies, size_of(DType::f32));
+    sizes.add(scratch.gradient, "gradients of experts", copies, 2 * experts.size);
+    sizes.add(scratch.weights, "gradients of a router's weights", copies, 1, DType::f32);
     if (!view.plan.expert_lora) return;
-    layout.expert_input = layout.expert_rows;
-    layout.expert_s = aligned_array(copies * 2 * view.replica.saved_columns, e);
-    layout.expert_ds = layout.expert_s;
+    const std::int64_t both = 2 * view.replica.saved_columns;
+    sizes.add(scratch.input, "inputs of experts", copies, hidden);
+    sizes.add(scratch.s, "LoRA columns of experts", copies, both);
+    sizes.add(scratch.ds, "LoRA gradients of experts", copies, both);
 }
 
 // ---- any layer
 
-std::uint64_t norm_and_bias_bytes(const ReplicaView& view, const LayerSpec& layer) {
+std::uint64_t tensor_and_bias_bytes(const ReplicaView& view, const LayerSpec& layer) {
     const std::uint64_t e = compute_bytes(view.plan);
     const std::int64_t hidden = view.lane_model.hidden_size;
     std::uint64_t bytes = 0;
-    for (int i = 0; i < layer_norm_count; ++i) {
-        bytes += aligned_array(norm_size(layer, hidden, static_cast<LayerNorm>(i)), e);
+    for (int i = 0; i < layer_tensor_count; ++i) {
+        const auto tensor = static_cast<LayerTensor>(i);
+        if (is_on_host(tensor)) continue;
+        bytes += aligned_array(layer_tensor_shape(layer, hidden, tensor).elements(), e);
     }
     for (int i = 0; i < linear_count; ++i) {
         const LayerLinear linear = linear_of(layer, hidden, static_cast<Linear>(i));
@@ -94,34 +128,66 @@ std::uint64_t norm_and_bias_bytes(const ReplicaView& view, const LayerSpec& laye
 
 }  // namespace
 
-SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer) {
-    SavedArrays saved;
-    const auto add = [&](const auto& kind) { add_saved(kind, view, saved); };
+std::uint64_t SavedArray::bytes_of(std::int64_t tokens) const {
+    const std::int64_t elements = tokens * rows * (columns + pad);
+    return static_cast<std::uint64_t>(elements) * size_of(dtype) + (tokens > 0 ? fixed : 0);
+}
+
+SavedArrays::SavedArrays(const ReplicaView& view)
+    : tokens_(view.replica.microbatch_tokens), compute_(view.plan.compute) {}
+
+void SavedArrays::add(TensorView& view, const Size& size, DType dtype) {
+    const SavedArray& array =
+        arrays_.add({&view, nullptr, bytes_, dtype, size.columns, size.pad, size.rows});
+    bytes_ += aligned(array.bytes_of(tokens_));
+}
+
+void SavedArrays::add_bytes(void*& at, std::uint64_t bytes) {
+    arrays_.add({.bytes_at = &at, .offset = bytes_, .fixed = bytes});
+    bytes_ += bytes;
+}
+
+void SavedArrays::place(char* start, std::int64_t tokens) const {
+    for (const SavedArray& array : arrays_) {
+        char* data = start + array.offset;
+        if (array.view == nullptr) {
+            *array.bytes_at = data;
+            continue;
+        }
+        *array.view = {data, array.dtype, tokens * array.rows, array.columns,
+                       array.columns + array.pad};
+    }
+}
+
+SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerActivations& saved) {
+    SavedArrays arrays(view);
+    const auto add = [&](const auto& kind) { add_saved(kind, view, saved, arrays); };
     std::visit(add, layer.mixer);
-    const std::uint64_t e = compute_bytes(view.plan);
     const std::int64_t hidden = view.lane_model.hidden_size;
-    saved.add({&Slot::x2, hidden, e});
+    arrays.add(saved.x2, {hidden});
     if (layer.norms.has_after()) {
-        saved.add({&Slot::attention_made, hidden, e});
-        saved.add({&Slot::mlp_made, hidden, e});
+        arrays.add(saved.mixer_made, {hidden});
+        arrays.add(saved.mlp_made, {hidden});
     }
     std::visit(add, layer.mlp);
-    return saved;
+    return arrays;
+}
+
+ScratchMatrices kind_scratch(const ReplicaView& view, KindScratch& scratch) {
+    ScratchMatrices needed;
+    ScratchSizes sizes(view, needed);
+    const auto add = [&](const auto& kind) { add_scratch(kind, view, scratch, sizes); };
+    for (const LayerSpec& layer : view.lane_model.descriptions) {
+        std::visit(add, layer.mixer);
+        std::visit(add, layer.mlp);
+    }
+    return needed;
 }
 
 std::uint64_t held_bytes(const ReplicaView& view, const LayerSpec& layer) {
     const auto of = [&](const auto& kind) { return held_beside_linears(kind, view); };
-    return norm_and_bias_bytes(view, layer) + std::visit(of, layer.mlp);
-}
-
-void add_scratch(const ReplicaView& view, const LayerSpec& layer, WorkspaceLayout& layout) {
-    if (layer.norms.has_after()) {
-        layout.branch =
-            aligned_array(view.replica.microbatch_tokens *
-                              (view.lane_model.hidden_size + view.replica.saved_columns),
-                          compute_bytes(view.plan));
-    }
-    std::visit([&](const auto& kind) { add_own_scratch(kind, view, layout); }, layer.mlp);
+    return tensor_and_bias_bytes(view, layer) + std::visit(of, layer.mixer) +
+           std::visit(of, layer.mlp);
 }
 
 std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size) {

@@ -153,15 +153,9 @@ RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
     return layout;
 }
 
-LayerSlotLayout layer_slot_layout(const ReplicaView& view) {
-    LayerSlotLayout layout;
-    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0))) {
-        layout.*array.at = layout.bytes;
-        layout.bytes +=
-            array.fixed_bytes +
-            aligned_array(view.replica.microbatch_tokens * array.columns, array.element_bytes);
-    }
-    return layout;
+std::uint64_t layer_slot_bytes(const ReplicaView& view) {
+    LayerActivations saved;
+    return saved_arrays(view, view.lane_model.layer(0), saved).bytes();
 }
 
 std::uint64_t boundary_bytes(const ReplicaView& view) {
@@ -199,8 +193,8 @@ std::int32_t kept_layers(const ReplicaView& view, const StagePlan& stage) {
 std::uint64_t slot_bytes(const ReplicaView& view, const StagePlan& stage) {
     const auto boundaries = static_cast<std::uint64_t>(stage.layer_count) + 1;
     const auto layers = static_cast<std::uint64_t>(kept_layers(view, stage));
-    std::uint64_t bytes = layers * layer_slot_layout(view).bytes +
-                          boundaries * boundary_bytes(view) + table_bytes(view);
+    std::uint64_t bytes =
+        layers * layer_slot_bytes(view) + boundaries * boundary_bytes(view) + table_bytes(view);
     if (stage.has_head) {
         bytes += aligned_array(view.replica.microbatch_tokens * view.lane_model.hidden_size,
                                compute_bytes(view.plan));
@@ -245,10 +239,9 @@ LogitsChunk logits_chunk(const ReplicaView& view) {
 }
 
 std::uint64_t WorkspaceLayout::total() const {
-    return input + gradient + residual + inner + branch + layer + offload + router + expert_rows +
-           expert_product + expert_inner + expert_gradient + expert_weights + expert_input +
-           expert_s + expert_ds + staged + logits + head_rows + statistics + codes + code_scales +
-           messages + links + exchange + scalars;
+    return input + gradient + residual + inner + branch + layer + offload + kinds + staged +
+           logits + head_rows + statistics + codes + code_scales + messages + links + exchange +
+           scalars;
 }
 
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage) {
@@ -278,14 +271,16 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     }
     for (const LayerSpec& layer : model.descriptions) {
         largest_group = std::max(largest_group, largest_product(layer, model.hidden_size));
-        add_scratch(view, layer, layout);
+        if (layer.norms.has_after()) layout.branch = aligned_array(t * (model.hidden_size + r), e);
     }
+    KindScratch scratch;
+    for (const ScratchMatrix* matrix : kind_scratch(view, scratch)) layout.kinds += matrix->bytes();
     layout.input = aligned_array(t * widest_in, e);
     layout.gradient = aligned_array(t * widest_out, e);
     layout.residual = aligned_array(t * (model.hidden_size + r), e);
     layout.inner = aligned_array(t * widest_linear, e);
     if (view.replica.recompute == Recompute::layer) {
-        const std::uint64_t one = layer_slot_layout(view).bytes;
+        const std::uint64_t one = layer_slot_bytes(view);
         const auto buffers = static_cast<std::uint64_t>(offload_buffers(view, stage));
         if (buffers == 0 || recomputed_layers(view, stage) > 0) layout.layer = one;
         layout.offload = buffers * one;

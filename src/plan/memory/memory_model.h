@@ -13,29 +13,9 @@ namespace loratrain {
 /// Sizes of what a stage allocates. The model layer allocates with these same functions, so the
 /// prediction is the allocation. Bytes unless a name says columns; e = bytes of the compute type.
 
-/// Byte offsets of one decoder layer's saved activations inside its part of a slot:
-/// qkv [T, QD+2GD], qk_raw [T, QD+GD] (before the q/k norm; only with qk_norm), o [T, QD+R] (its
-/// pad holds S of o), lse [T, Q] fp32, x2 [T, H], with norms after the branches what these made
-/// before (attention_made, mlp_made [T, H]), gate_up [T, 2F], S of q,k,v [T, 3R], of gate,up
-/// [T, 2R], of down [T, R]. T = microbatch_tokens, R = saved_columns. With experts gate_up is
-/// [T k, 2F] in their order, `routes` what ExpertRoutes has. design.md "Saved activations".
-struct LayerSlotLayout {
-    std::uint64_t qkv = 0;
-    std::uint64_t qk_raw = 0;
-    std::uint64_t o = 0;
-    std::uint64_t lse = 0;
-    std::uint64_t x2 = 0;
-    std::uint64_t attention_made = 0;
-    std::uint64_t mlp_made = 0;
-    std::uint64_t gate_up = 0;
-    std::uint64_t s_qkv = 0;
-    std::uint64_t s_gate_up = 0;
-    std::uint64_t s_down = 0;
-    std::uint64_t routes = 0;
-    std::uint64_t bytes = 0;
-};
-/// Of any layer: sizes are alike in all (config/model_limits.h). What there is says kind_memory.h.
-LayerSlotLayout layer_slot_layout(const ReplicaView& view);
+/// What a slot keeps of any layer: sizes are alike in all (config/model_limits.h). kind_memory.h
+/// says what that is.
+std::uint64_t layer_slot_bytes(const ReplicaView& view);
 
 /// Whether a GPU makes the products of all experts at once (ExpertRoutes::tiles): in bf16, of
 /// weights in bf16, sizes in eights.
@@ -101,24 +81,14 @@ LogitsChunk logits_chunk(const ReplicaView& view);
 
 /// Scratch shared by all layers of a stage; sizes in bytes, 0 = not needed.
 struct WorkspaceLayout {
-    std::uint64_t input = 0;           ///< X|S of a linear group: [T, max (K + column_blocks R)]
-    std::uint64_t gradient = 0;        ///< dY|dS of a group: [T, max(N + count R)]
-    std::uint64_t residual = 0;        ///< running dx with pad: [T, H + R]
-    std::uint64_t inner = 0;           ///< dX of a group, Y of a linear: [T, max K or N]
-    std::uint64_t branch = 0;          ///< gradient before a branch's norm, with pad: [T, H + R]
-    std::uint64_t layer = 0;           ///< activations of one layer, with recomputation
-    std::uint64_t offload = 0;         ///< the same for each of offload_buffers()
-    std::uint64_t router = 0;          ///< with experts: logits, or their gradient [T, E]
-    std::uint64_t expert_rows = 0;     ///< rows in the order of experts [T k, H]
-    std::uint64_t expert_product = 0;  ///< [T k, F]
-    /// The same; only without joins_experts() or with Plan::expert_lora.
-    std::uint64_t expert_inner = 0;
-    std::uint64_t expert_gradient = 0;  ///< [T k, 2F]
-    std::uint64_t expert_weights = 0;   ///< gradient of weights [T, k] fp32
-    /// With Plan::expert_lora: what goes into gate and up [T k, H], S of both [T k, 2R], dS.
-    std::uint64_t expert_input = 0;
-    std::uint64_t expert_s = 0;
-    std::uint64_t expert_ds = 0;
+    std::uint64_t input = 0;     ///< X|S of a linear group: [T, max (K + column_blocks R)]
+    std::uint64_t gradient = 0;  ///< dY|dS of a group: [T, max(N + count R)]
+    std::uint64_t residual = 0;  ///< running dx with pad: [T, H + R]
+    std::uint64_t inner = 0;     ///< dX of a group, Y of a linear: [T, max K or N]
+    std::uint64_t branch = 0;    ///< gradient before a branch's norm, with pad: [T, H + R]
+    std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
+    std::uint64_t offload = 0;   ///< the same for each of offload_buffers()
+    std::uint64_t kinds = 0;     ///< what kinds of sublayers alone use (KindScratch)
     std::uint64_t staged =
         0;  ///< one group's augmented matrix or codes transposed, or a block of the head
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]

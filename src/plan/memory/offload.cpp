@@ -45,7 +45,7 @@ std::vector<LayerKeeping> layer_keeping(const ReplicaView& view, const StagePlan
 }
 
 std::uint64_t offloaded_layer_bytes(const ReplicaView& view) {
-    return round_up(layer_slot_layout(view).bytes, pinned_page);
+    return round_up(layer_slot_bytes(view), pinned_page);
 }
 
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index) {
@@ -60,13 +60,11 @@ std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_inde
 }
 
 std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows) {
-    const LayerSlotLayout layout = layer_slot_layout(view);
     std::vector<ActivationPart> parts;
-    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0))) {
-        const std::uint64_t bytes =
-            static_cast<std::uint64_t>(rows * array.columns) * array.element_bytes +
-            (rows > 0 ? array.fixed_bytes : 0);
-        if (bytes > 0) parts.push_back({layout.*array.at, bytes});
+    LayerActivations saved;
+    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0), saved)) {
+        const std::uint64_t bytes = array.bytes_of(rows);
+        if (bytes > 0) parts.push_back({array.offset, bytes});
     }
     return parts;
 }

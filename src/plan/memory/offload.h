@@ -34,17 +34,17 @@ std::int32_t offloaded_layers(const ReplicaView& view, const StagePlan& stage);
 std::int32_t recomputed_layers(const ReplicaView& view, const StagePlan& stage);
 
 inline constexpr std::int32_t most_offload_buffers = 2;
-/// Of one layer each (LayerSlotLayout).
+/// Of one layer each (LayerActivations).
 std::int32_t offload_buffers(const ReplicaView& view, const StagePlan& stage);
 
-/// A layer's part of host memory for one slot: LayerSlotLayout in whole pages, as it is pinned.
+/// A layer's part of host memory for one slot: layer_slot_bytes() in whole pages, as it is pinned.
 std::uint64_t offloaded_layer_bytes(const ReplicaView& view);
 /// Offloaded layers whose forward is followed by a copy to the host, the first ones; each has a
 /// block for each slot.
 std::int32_t copied_layers(const ReplicaView& view, std::size_t stage_index);
 std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_index);
 
-/// A contiguous part of LayerSlotLayout.
+/// A contiguous part of what is saved of a layer.
 struct ActivationPart {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;

@@ -278,7 +278,7 @@ std::string offloaded_summary(const Plan& plan, const JointWindow& round) {
             text += cat("offloaded   rank ", stage.rank, ": ", offloaded, " of ", stage.layer_count,
                         " layers, ", kept_layers(view, stage), " kept, ",
                         recomputed_layers(view, stage), " recomputed; ",
-                        human_bytes(layer_slot_layout(view).bytes), " of activations each, ",
+                        human_bytes(layer_slot_bytes(view)), " of activations each, ",
                         human_bytes(offload_host_bytes(view, s)), " of pinned host memory");
             const CostModel& costs = costs_of(view);
             if (costs.offload_per_token > 0.0 && !microbatches.empty()) {

@@ -9,31 +9,6 @@ namespace loratrain {
 namespace {
 
 TEST(TensorNames, OfTheBaseModel) {
-    const auto name = [](std::int64_t layer, LayerNorm norm, const ModelSpec& spec) {
-        const std::string all = norm_name(layer, norm, spec);
-        return all.substr(std::string("model.layers.").size());
-    };
-    const ModelSpec before;
-    EXPECT_EQ(name(0, LayerNorm::before_attention, before), "0.input_layernorm.weight");
-    EXPECT_EQ(name(12, LayerNorm::before_mlp, before), "12.post_attention_layernorm.weight");
-    EXPECT_EQ(name(3, LayerNorm::q, before), "3.self_attn.q_norm.weight");
-    EXPECT_EQ(name(3, LayerNorm::k, before), "3.self_attn.k_norm.weight");
-    ModelSpec both;
-    both.norms().placement = NormPlacement::both;
-    EXPECT_EQ(name(1, LayerNorm::after_attention, both), "1.post_attention_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::before_mlp, both), "1.pre_feedforward_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::after_mlp, both), "1.post_feedforward_layernorm.weight");
-    ModelSpec glm4 = both;
-    glm4.norms().names = NormNames::glm4;
-    EXPECT_EQ(name(1, LayerNorm::before_attention, glm4), "1.input_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::after_attention, glm4), "1.post_self_attn_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::before_mlp, glm4), "1.post_attention_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::after_mlp, glm4), "1.post_mlp_layernorm.weight");
-    ModelSpec apertus;
-    apertus.norms().names = NormNames::apertus;
-    EXPECT_EQ(name(1, LayerNorm::before_attention, apertus), "1.attention_layernorm.weight");
-    EXPECT_EQ(name(1, LayerNorm::before_mlp, apertus), "1.feedforward_layernorm.weight");
-    EXPECT_EQ(activation_weight_name(2, true), "model.layers.2.mlp.act_fn.alpha_p");
     EXPECT_TRUE(is_stored_table_name(activation_constant_name(2, "beta")));
     EXPECT_EQ(module_path(3, Linear::qkv), "model.layers.3.self_attn.qkv_proj");
     EXPECT_EQ(module_path(3, Linear::gate_up), "model.layers.3.mlp.gate_up_proj");

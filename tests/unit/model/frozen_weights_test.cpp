@@ -49,8 +49,10 @@ TEST(FrozenWeights, FilledInPlaceAreThoseReadRowByRow) {
                 EXPECT_EQ(bytes_of(*backend, a.groups[g].matrix.view.dense()),
                           bytes_of(*backend, b.groups[g].matrix.view.dense()));
             }
-            const TensorView norm = matrix(a.attention_norm.data(), DType::f32, 1, 32);
-            const TensorView same = matrix(b.attention_norm.data(), DType::f32, 1, 32);
+            const TensorView norm =
+                matrix(a.tensor(LayerTensor::norm_before_mixer).data(), DType::f32, 1, 32);
+            const TensorView same =
+                matrix(b.tensor(LayerTensor::norm_before_mixer).data(), DType::f32, 1, 32);
             EXPECT_EQ(bytes_of(*backend, norm), bytes_of(*backend, same));
         }
         EXPECT_EQ(bytes_of(*backend, filled.embedding().dense()),

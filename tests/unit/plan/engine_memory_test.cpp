@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/memory/kind_memory.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -134,7 +135,9 @@ TEST(EngineMemory, ProductsOfAllExpertsAtOnce) {
     };
     const auto inner_of = [](const Plan& plan) {
         const ReplicaView view = only_replica(plan);
-        return workspace_layout(view, view.replica.stages[0]).expert_inner;
+        KindScratch scratch;
+        kind_scratch(view, scratch);
+        return scratch.experts.inner.bytes();
     };
     EXPECT_EQ(inner_of(joined), 0U);
     const std::uint64_t tables =

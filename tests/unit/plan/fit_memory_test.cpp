@@ -96,9 +96,9 @@ TEST(FitMemory, RecomputationKeepsOnlyBoundaries) {
     const std::uint64_t kept = slot_bytes(only_replica(plan), stage);
     plan.replicas[0].recompute = Recompute::layer;
     EXPECT_EQ(kept - slot_bytes(only_replica(plan), stage),
-              6 * layer_slot_layout(only_replica(plan)).bytes);
+              6 * layer_slot_bytes(only_replica(plan)));
     EXPECT_EQ(workspace_layout(only_replica(plan), stage).layer,
-              layer_slot_layout(only_replica(plan)).bytes);
+              layer_slot_bytes(only_replica(plan)));
 }
 
 TEST(FitMemory, AutomaticDoesNotRecomputeWhereAllFits) {

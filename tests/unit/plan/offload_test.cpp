@@ -88,7 +88,7 @@ TEST(Offload, MemoryOfDeviceAndHost) {
     Eight eight;
     const Plan none = eight.plan({}, 0);
     const Plan some = eight.plan({}, 5);
-    const std::uint64_t layer = layer_slot_layout(only_replica(none)).bytes;
+    const std::uint64_t layer = layer_slot_bytes(only_replica(none));
     EXPECT_EQ(none.memory[0].host_activations, 0U);
     // Two buffers, which the last two never leave.
     EXPECT_EQ(some.memory[0].total(), none.memory[0].total() + 2 * layer);
@@ -111,7 +111,7 @@ TEST(Offload, PartsAreThoseThatRowsFill) {
     Eight eight;
     const Plan plan = eight.plan({}, 2);
     const ReplicaView view = only_replica(plan);
-    const LayerSlotLayout layout = layer_slot_layout(view);
+    const std::uint64_t whole = layer_slot_bytes(view);
     EXPECT_TRUE(activation_parts(view, 0).empty());
     for (const std::int64_t rows : {1, 7, 64}) {
         std::uint64_t end = 0;
@@ -121,10 +121,10 @@ TEST(Offload, PartsAreThoseThatRowsFill) {
             end = part.offset + part.bytes;
             bytes += part.bytes;
         }
-        EXPECT_LE(end, layout.bytes);
-        EXPECT_LE(bytes * 64, layout.bytes * static_cast<std::uint64_t>(rows));
+        EXPECT_LE(end, whole);
+        EXPECT_LE(bytes * 64, whole * static_cast<std::uint64_t>(rows));
         if (rows < 64) continue;
-        EXPECT_GT(bytes, layout.bytes - 12 * tensor_alignment);
+        EXPECT_GT(bytes, whole - 12 * tensor_alignment);
     }
 }
 
@@ -154,7 +154,7 @@ TEST(Offload, WhatDevicesKeepIsWhatFitsBeside) {
     eight.test.cluster.device = "h200";
     const Plan all = eight.plan({}, 0);
     ASSERT_EQ(all.replicas[0].recompute, Recompute::none);
-    const std::uint64_t layer = layer_slot_layout(only_replica(all)).bytes;
+    const std::uint64_t layer = layer_slot_bytes(only_replica(all));
     eight.test.cluster.bytes_per_rank = all.memory[0].total() - 3 * layer;
     EXPECT_EQ(letters(eight.plan({}, 0), 0), "kkkkrrrr");
     EXPECT_EQ(letters(eight.plan({}, 3), 0), "kkorroro");

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/linears.h"
+
+namespace loratrain {
+
+/// The frozen tensors of a layer beside its linears and their biases: norms, a router, weights of
+/// an activation. config/layer_tensors.cpp has one row for each, which files, memory and loading
+/// take them from.
+
+enum class LayerTensor : std::uint8_t {
+    norm_before_mixer,
+    q_norm,
+    k_norm,
+    norm_after_mixer,
+    norm_before_mlp,
+    router,
+    xielu_positive,
+    xielu_negative,
+    norm_after_mlp,
+};
+inline constexpr int layer_tensor_count = 9;
+
+/// [columns], or with rows [rows, columns]. Without columns the layer does not have the tensor.
+struct LayerTensorShape {
+    std::int64_t columns = 0;
+    std::int64_t rows = 0;
+
+    std::int64_t elements() const { return columns * (rows > 0 ? rows : 1); }
+};
+/// A lane's layer has the lane's part: an even share of the columns of the model's, or all.
+LayerTensorShape layer_tensor_shape(const LayerSpec& layer, std::int64_t hidden_size,
+                                    LayerTensor tensor);
+
+/// "model.layers.3.input_layernorm.weight": Hugging Face's, as LayerSpec::norms say.
+/// post_attention_layernorm is the norm before the MLP in families that have none behind the
+/// attention, and in glm4.
+std::string layer_tensor_name(std::int64_t layer, LayerTensor tensor, const LayerSpec& spec);
+
+/// One number, which the host has in fp32. All others are in memory of the backend, in the compute
+/// type.
+bool is_on_host(LayerTensor tensor);
+
+/// Files have it in front of the linears of this group; none: behind all linears.
+std::optional<LinearGroup> group_behind(LayerTensor tensor);
+
+}  // namespace loratrain
