@@ -290,8 +290,8 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     weights.gate_up = allocate_experts(experts_gate_up_shape(*experts, hidden));
     weights.down = allocate_experts(experts_down_shape(*experts, hidden));
     const auto load = [&](std::int64_t expert, Linear linear, const WeightView& rows) {
-        load_rows(expert_weight_name(layer, expert, linear), {{rows.rows, rows.cols}, 0, 0},
-                  rows.dense());
+        load_linear(expert_weight_name(layer, expert, linear), {{rows.rows, rows.cols}, 0, 0},
+                    rows);
     };
     for (std::int64_t expert = 0; expert < count; ++expert) {
         const WeightView gate_up = weights.gate_up.view.row_range(2 * expert * size, 2 * size);
@@ -305,9 +305,15 @@ FrozenMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {
     FrozenMatrix frozen;
     frozen.storage =
         backend_.allocate(experts_layout(view_.plan, shape).bytes, "weights of experts");
-    frozen.view = weight_view(frozen.storage.data(), linear_format(view_.plan),
-                              residence(weights_are_staged(view_.plan)), shape, shape);
+    frozen.view = linear_view(frozen.storage.data(), shape, shape);
     return frozen;
+}
+
+WeightView FrozenWeights::linear_view(void* data, const MatrixShape& stored,
+                                      const MatrixShape& shape) const {
+    const std::optional<Quantization>& quantization = view_.plan.model.quantization;
+    return weight_view(data, linear_format(view_.plan), residence(weights_are_staged(view_.plan)),
+                       stored, shape, quantization ? quantization->source : SourceType::f32);
 }
 
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {
@@ -404,11 +410,7 @@ void FrozenWeights::place_group(LinearGroup group, void* data, GroupWeights& wei
     const std::int64_t n = weights.shape.out;
     const std::int64_t k = weights.shape.in;
     if (!view_.plan.fp8_linears) {
-        const std::optional<Quantization>& quantization = view_.plan.model.quantization;
-        weights.matrix.view =
-            weight_view(data, linear_format(view_.plan), residence(weights_are_staged(view_.plan)),
-                        stored_shape(view_, group), {n, k},
-                        quantization ? quantization->source : SourceType::f32);
+        weights.matrix.view = linear_view(data, stored_shape(view_, group), {n, k});
         return;
     }
     const std::int64_t r = view_.replica.pad_columns;

@@ -126,6 +126,8 @@ class FrozenWeights {
     /// Experts do not stream.
     void load_experts(std::int32_t layer, ExpertWeights& weights);
     FrozenMatrix allocate_experts(const MatrixShape& shape);
+    /// weight_view() in the format and residence of linears.
+    WeightView linear_view(void* data, const MatrixShape& stored, const MatrixShape& shape) const;
     void load_streamed(std::int32_t local, LayerWeights& weights);
     /// Reads linears straight into host memory, where it has them as their file does; else false.
     bool read_linears(std::int32_t layer, char* host);

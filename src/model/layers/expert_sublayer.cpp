@@ -55,11 +55,14 @@ void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*
     branch.input_backward(dh);
 }
 
+Scratch ExpertSublayer::weights_of(const FrozenMatrix& matrix) const {
+    return tools_.workspace.matrix_of(matrix.view, {matrix.view.rows, matrix.view.cols});
+}
+
 void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
                               const TensorView& y, bool backward) {
-    const Scratch staged = tools_.workspace.staged();
-    multiply_experts(matrix.view, {x, {}, y, routes_of(at), backward}, staged->data,
-                     tools_.backend);
+    const Scratch w = weights_of(matrix);
+    tools_.backend.multiply_experts({x, w, y, routes_of(at), backward});
 }
 
 void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
@@ -85,8 +88,8 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
-    const TensorView w = weights_of_experts(weights.gate_up.view);
-    if (w.data != nullptr && !needs_input(at)) {
+    if (!needs_input(at)) {
+        const Scratch w = weights_of(weights.gate_up);
         return tools_.backend.expert_gate_up(
             {h, w, gate_up, product, rows, routes, at.experts().activation});
     }
@@ -123,8 +126,8 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const Scratch product = lease(&ExpertScratch::product, routes.copies());
     const Scratch inner = lease(&ExpertScratch::inner, routes.copies());
-    const TensorView w = weights_of_experts(at.weights.experts.down.view);
-    if (w.data != nullptr && !lora_.is_on(lora_site(at), Linear::down)) {
+    if (!lora_.is_on(lora_site(at), Linear::down)) {
+        const Scratch w = weights_of(at.weights.experts.down);
         return tools_.backend.expert_down_backward({dy, w, at.saved.experts.gate_up, d_gate_up,
                                                     d_weights, rows, product, inner, routes,
                                                     at.experts().activation});

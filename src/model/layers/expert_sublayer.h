@@ -2,7 +2,6 @@
 
 #include "model/layers/branch.h"
 #include "model/layers/expert_lora.h"
-#include "model/layers/expert_product.h"
 
 namespace loratrain {
 
@@ -51,6 +50,8 @@ class ExpertSublayer final : public Sublayer {
     /// dh = gradient of h, of dy [T, H]; h: where needs_input.
     void backward_to_input(const LayerSite& at, const TensorView& h, const TensorView& dy,
                            const TensorView& dh);
+    /// [E N, K], in compute type.
+    Scratch weights_of(const FrozenMatrix& matrix) const;
     void multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
                   const TensorView& y, bool backward);
     /// What gate and up made, through the activation.

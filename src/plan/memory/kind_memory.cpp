@@ -192,7 +192,9 @@ std::uint64_t held_bytes(const ReplicaView& view, const LayerSpec& layer) {
 
 std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size) {
     const ExpertSpec* experts = layer.experts();
-    return experts != nullptr ? 2 * experts->size * hidden_size : 0;
+    if (experts == nullptr) return 0;
+    return std::max(experts_gate_up_shape(*experts, hidden_size).elements(),
+                    experts_down_shape(*experts, hidden_size).elements());
 }
 
 std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer) {

@@ -145,7 +145,7 @@ ScratchMatrices kind_scratch(const ReplicaView& view, KindScratch& scratch);
 /// stream.
 std::uint64_t held_bytes(const ReplicaView& view, const LayerSpec& layer);
 
-/// Elements of the largest frozen matrix outside the groups that one product reads.
+/// Elements of the largest frozen matrix outside the groups: a linear of all experts.
 std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size);
 /// Columns that the widest GEMM outside the groups reads and makes.
 std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer);

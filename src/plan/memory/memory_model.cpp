@@ -126,8 +126,8 @@ class BytesOnStage {
 bool joins_experts(const ReplicaView& view, const ExpertSpec& experts) {
     constexpr std::int64_t multiple = 8;
     return view.plan.backend == BackendKind::cuda && view.plan.compute == DType::bf16 &&
-           !weights_are_staged(view.plan) && view.lane_model.hidden_size % multiple == 0 &&
-           experts.size % multiple == 0 && view.replica.saved_columns % multiple == 0;
+           view.lane_model.hidden_size % multiple == 0 && experts.size % multiple == 0 &&
+           view.replica.saved_columns % multiple == 0;
 }
 
 RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {

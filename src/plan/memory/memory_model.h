@@ -17,8 +17,8 @@ namespace loratrain {
 /// says what that is.
 std::uint64_t layer_slot_bytes(const ReplicaView& view);
 
-/// Whether a GPU makes the products of all experts at once (ExpertRoutes::tiles): in bf16, of
-/// weights in bf16, sizes in eights.
+/// Whether a GPU makes the products of all experts at once (ExpertRoutes::tiles): in bf16, sizes in
+/// eights.
 bool joins_experts(const ReplicaView& view, const ExpertSpec& experts);
 
 /// Offsets of the parts of ExpertRoutes of a microbatch; fp32 and int32.
@@ -89,8 +89,9 @@ struct WorkspaceLayout {
     std::uint64_t layer = 0;     ///< activations of one layer, with recomputation
     std::uint64_t offload = 0;   ///< the same for each of offload_buffers()
     std::uint64_t kinds = 0;     ///< what kinds of sublayers alone use (KindScratch)
-    std::uint64_t staged =
-        0;  ///< one group's augmented matrix or codes transposed, or a block of the head
+    /// The largest of what is widened at a time: a group's augmented matrix, a linear of all
+    /// experts, a block of the head; or of a group's transposed codes.
+    std::uint64_t staged = 0;
     std::uint64_t codes = 0;        ///< Plan::fp8_linears: of X or dY of a group, [T, max(K, N)]
     std::uint64_t code_scales = 0;  ///< their [T]
     std::uint64_t logits = 0;

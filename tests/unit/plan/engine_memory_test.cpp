@@ -145,11 +145,14 @@ TEST(EngineMemory, ProductsOfAllExpertsAtOnce) {
     for (const bool odd : {true, false}) {
         Plan plan = joined;
         if (odd) std::get<ExpertSpec>(plan.model.descriptions.front().mlp).size = 764;
-        if (!odd) plan.weights = WeightFormat::f32;
+        if (!odd) plan.compute = DType::f32;
         EXPECT_FALSE(joins(plan));
         EXPECT_EQ(bytes_of_routes(joined), bytes_of_routes(plan) + tables);
-        EXPECT_EQ(inner_of(plan), copies * (odd ? 764U : 768U) * 2);
+        EXPECT_EQ(inner_of(plan), copies * (odd ? 764U * 2 : 768U * 4));
     }
+    Plan quantized = joined;
+    quantized.model.quantization = {WeightFormat::nf4, SourceType::bf16};
+    EXPECT_TRUE(joins(quantized));
     Plan lora = joined;
     lora.expert_lora = true;
     EXPECT_EQ(inner_of(lora), copies * 768 * 2);
