@@ -65,8 +65,6 @@ constexpr ModelLimit limits[] = {
     {Ability::lanes, has_fused_linears,
      [](Of m) { return cat("lanes cannot share fused linears (", fused_names(m), ")"); }},
 
-    {Ability::quantized, has_experts,
-     [](Of m) { return cat("experts of a ", m.family, " model cannot be quantised here"); }},
     {Ability::fp8, has_experts,
      [](Of m) { return cat("experts of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},

@@ -13,10 +13,9 @@ namespace loratrain {
 
 /// What a job may need of a model.
 enum class Ability : std::uint8_t {
-    training,   ///< any job
-    lanes,      ///< tensor lanes share the model
-    quantized,  ///< linears of layers are quantised
-    fp8,        ///< model.precision: fp8
+    training,  ///< any job
+    lanes,     ///< tensor lanes share the model
+    fp8,       ///< model.precision: fp8
     // Needed by an adapter on the linears of experts.
     modules,  ///< linears that differ between layers
     dropout,

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "config/job_words.h"
-#include "config/model_limits.h"
 
 namespace loratrain {
 
@@ -57,6 +56,20 @@ constexpr std::array presets{
            128,
            true,
            {128, 8, 768, true}},
+    Preset{"qwen3-235b-a22b",
+           "qwen3_moe",
+           151936,
+           4096,
+           12288,
+           94,
+           64,
+           4,
+           1000000.0,
+           false,
+           false,
+           128,
+           true,
+           {128, 8, 1536, true}},
 };
 
 }  // namespace
@@ -66,7 +79,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         const std::string suffix = cat("-", word);
         if (!name.ends_with(suffix)) continue;
         auto model = model_preset(name.substr(0, name.size() - suffix.size()));
-        if (!model || !can(*model, Ability::quantized)) return std::nullopt;
+        if (!model) return std::nullopt;
         model->quantization = {format, SourceType::bf16};
         return model;
     }

@@ -7,6 +7,7 @@ bitsandbytes to the bit.
 """
 import json
 import pathlib
+import re
 import tempfile
 
 import numpy
@@ -122,6 +123,28 @@ def bits_of(weights):
     return int((bits * odd).sum(dtype=numpy.uint64))
 
 
+def matrices_of(name, shape):
+    """The matrices that a tensor of the model has one above another, by their names in files; none
+    where it is not quantised. transformers keeps the linears of all experts in one tensor."""
+    if name.endswith("_proj.weight"):
+        return [name]
+    found = re.fullmatch(r"(.*\.experts)\.(gate_up|down)_proj", name)
+    return [f"{found[1]}.{expert}.{linear}_proj.weight" for expert in range(shape[0])
+            for linear in found[2].split("_")] if found else []
+
+
+def effective_weights(tensors, name, shape, form):
+    if form == "nf4":
+        weights = nf4_weights(tensors, name, shape)
+    elif form == "int8":
+        weights = int8_weights(tensors, name)
+    else:
+        weights = fp8_weights(tensors, name, form == "e4m3_block")
+    if form in ("nf4", "int8"):
+        check_with_bitsandbytes(tensors, name, weights)
+    return weights
+
+
 def quantize(model, form, folder):
     """Writes `model` (values that bf16 can hold) quantised to `folder`, and gives it the weights of
     that folder. Returns bits_of() them."""
@@ -139,18 +162,14 @@ def quantize(model, form, folder):
     state = model.state_dict()
     bits = {}
     for name, value in state.items():
-        if not name.endswith("_proj.weight"):
+        matrices = matrices_of(name, value.shape)
+        if not matrices:
             assert torch.equal(tensors[name].double(), value.double()), name
             continue
-        if form == "nf4":
-            weights = nf4_weights(tensors, name, value.shape)
-        elif form == "int8":
-            weights = int8_weights(tensors, name)
-        else:
-            weights = fp8_weights(tensors, name, form == "e4m3_block")
-        if form in ("nf4", "int8"):
-            check_with_bitsandbytes(tensors, name, weights)
-        bits[name] = bits_of(weights)
-        state[name] = weights.to(value.dtype)
+        columns = value.shape[-1]
+        shape = (value.numel() // columns // len(matrices), columns)
+        weights = {matrix: effective_weights(tensors, matrix, shape, form) for matrix in matrices}
+        bits.update({matrix: bits_of(of_matrix) for matrix, of_matrix in weights.items()})
+        state[name] = torch.cat(list(weights.values())).reshape(value.shape).to(value.dtype)
     model.load_state_dict(state)
     return bits

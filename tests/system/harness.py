@@ -28,7 +28,8 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
                  "ministral3": 2, "gemma3": 2, "glm4": 3, "phi3": 3, "phi3_window": 2,
                  "apertus": 3, "qwen3_moe": 3, "qwen2_5_vl": 3, "qwen3_vl": 3,
-                 "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2}
+                 "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2,
+                 "qwen3_moe_e4m3_block": 2}
 # What lanes cannot share of them.
 NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all heads of q and k",
             "gemma2": "logits with a soft cap", "glm4": "fused linears (gate_up_proj)",

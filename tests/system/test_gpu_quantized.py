@@ -5,6 +5,7 @@ import subprocess
 import sys
 import unittest
 
+import test_quantized
 from harness import SOURCE, STOPPED, JobTest, direct, read_metrics, run
 from test_gpu import GPUS
 
@@ -67,6 +68,18 @@ class SameBits(QuantizedTest):
         for name, keys in self.ADAPTERS.items():
             self.train(name, {name: keys}, policy="1f1b")
             self.assert_same_bits(name, "together", [name])
+
+
+@unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
+class Experts(test_quantized.Experts):
+    """In bf16: products of widened weights by the kernels for all experts at once."""
+
+    BACKEND = "cuda"
+    RANKS = tuple(range(1, min(GPUS, 2) + 1))
+
+    def assert_learnt_as_on_dense(self, got, want):
+        worst = self.compare_losses(got, want, (*self.TARGETS, "attention"), 2e-3)
+        print(f"{got}: losses {worst:.1e} from those of dense weights", file=sys.stderr)
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

@@ -163,10 +163,6 @@ void refuse_what_cannot_be(JsonReader& config, const ModelSpec& spec) {
     if (const ModelLimit* limit = limit_of(spec, Ability::training)) {
         config.add(limit->what(spec), limit->hint);
     }
-    const ModelLimit* limit = limit_of(spec, Ability::quantized);
-    if (limit == nullptr || !spec.quantization) return;
-    config.wrong("quantization_config", limit->what(spec),
-                 "import the model as it was before, in bf16");
 }
 
 ModelSpec parse_text_model(const Json& document, const std::string& where, Problems& problems) {

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/task_progress.h"
 #include "base/tensor.h"
-#include "config/model_limits.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
 #include "io/files.h"
@@ -159,11 +158,7 @@ Import check_weights(const HfShards& shards, const ModelSpec& spec, const Import
         (codes ? import.linears : import.dense).push_back(tensor);
     }
     check_sources(shards, import.dense, dir, problems);
-    const ModelLimit* limit = limit_of(spec, Ability::quantized);
-    if (limit != nullptr && options.quantize) {
-        problems.add(dir, limit->what(spec),
-                     "leave --quantize out; --dtype bf16 halves what is in fp32");
-    } else if (spec.quantization) {
+    if (spec.quantization) {
         import.quantized.emplace(shards, import.linears, *spec.quantization, problems);
         import.quantization = import.quantized->quantization();
         if (options.quantize) {

@@ -46,7 +46,9 @@ std::string origin(const BaseTensor& tensor, const ModelSpec& spec) {
     if (!spec.quantization) return tensor.name;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (is_name_of(tensor.name, linear)) return weight_name(0, linear);
+        if (!is_name_of(tensor.name, linear)) continue;
+        const std::int32_t expert = expert_in_name(tensor.name);
+        return expert == no_expert ? weight_name(0, linear) : expert_weight_name(0, expert, linear);
     }
     return tensor.name;
 }

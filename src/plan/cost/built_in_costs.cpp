@@ -78,6 +78,7 @@ constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
 constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
 constexpr double bytes_per_stepped_parameter = 32.0;
+constexpr double widening_share = 0.75;  // of memory_peak: an H200 widened nf4 at 3.6 TB/s
 
 /// Of any host of a GPU: an estimate, of about 30 launches in a layer's forward and 45 in its
 /// backward, 4 us each, and some more for the tables of every adapter. Shapes that are new are left
@@ -102,6 +103,23 @@ const DeviceRates& rates_of(std::string_view device) {
 double lane_efficiency(std::int32_t tensor) {
     const double doublings = std::log2(static_cast<double>(tensor));
     return 1.0 - 0.01 * doublings * (doublings + 2.0);
+}
+
+/// Seconds in which a GPU widens the experts of a quantised layer, whatever the rows: a mean of the
+/// layers. Other linears take little beside the products of a microbatch.
+double widening_of_experts(const ModelSpec& model, DType compute, const DeviceRates& rates) {
+    if (!model.quantization || rates.memory_peak == 0.0) return 0.0;
+    std::int64_t of_layers = 0;
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        const ExpertSpec* experts = layer.experts();
+        if (experts == nullptr) return;
+        of_layers += number * (experts_gate_up_shape(*experts, model.hidden_size).elements() +
+                               experts_down_shape(*experts, model.hidden_size).elements());
+    });
+    const double weights = static_cast<double>(of_layers) / static_cast<double>(model.layers);
+    const double read = static_cast<double>(traits_of(model.quantization->format).bits) / 8.0;
+    const double bytes = read + static_cast<double>(size_of(compute));
+    return weights * bytes / (widening_share * rates.memory_peak);
 }
 
 }  // namespace
@@ -165,6 +183,7 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
     costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
     add_to_layers(lane_sums(model, compute, lane_link(device), tensor), 1.0, costs);
+    add_to_layers({widening_of_experts(model, compute, rates), 0.0, 0.0}, 1.0, costs);
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
             known ? std::string() : cat(", an estimate, as '", device, "' is not known"));

@@ -18,6 +18,7 @@ namespace loratrain {
 /// all. Depends on its arguments only. `compute`: compute type. `tensor`: lanes; each computes its
 /// share (lane_model()), less well since its matrices are narrower, and takes part in two sums of
 /// [T, hidden size] in a layer's forward and two in its backward. `fp8_linears`: Plan::fp8_linears.
+/// On GPUs quantised experts cost a layer the time in which all of them are widened.
 CostModel built_in_costs(const ModelSpec& model, DType compute, std::string_view device,
                          std::int32_t tensor = 1, bool fp8_linears = false);
 

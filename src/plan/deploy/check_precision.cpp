@@ -42,13 +42,6 @@ bool takes_fp8(const ModelSpec& lane_model) {
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
-    const ModelLimit* of_codes = limit_of(model, Ability::quantized);
-    if (of_codes != nullptr && model.quantization) {
-        problems.add(cat(job.path, ": model.weights"),
-                     cat("is in ", traits_of(model.quantization->format).name, ", but ",
-                         of_codes->what(model)),
-                     "use a base in bf16 or fp32");
-    }
     if (job.model.precision != Precision::fp8) return;
     const std::string key = cat(job.path, ": model.precision");
     if (cluster.backend != BackendKind::cuda) {

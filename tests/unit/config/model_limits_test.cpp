@@ -16,9 +16,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,   Ability::quantized,
-                                     Ability::fp8,      Ability::modules, Ability::dropout,
-                                     Ability::dora,     Ability::vera,    Ability::residual_start};
+constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,         Ability::fp8,
+                                     Ability::modules,  Ability::dropout,       Ability::dora,
+                                     Ability::vera,     Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -73,8 +73,6 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
         EXPECT_NE(limit_text(model, ability), "");
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
-    EXPECT_EQ(limit_text(model, Ability::quantized),
-              "experts of a qwen3_moe model cannot be quantised here");
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ TEST(ModelSpec, CountsTheParametersOfMatrixProducts) {
 /// Qwen3-30B-A3B: 30.5e9 with its embedding, of which a token takes 3.3e9.
 TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
     const ModelSpec spec = *model_preset("qwen3-30b-a3b");
-    EXPECT_FALSE(model_preset("qwen3-30b-a3b-nf4"));
+    EXPECT_EQ(model_preset("qwen3-30b-a3b-nf4")->quantization,
+              (Quantization{WeightFormat::nf4, SourceType::bf16}));
     constexpr std::int64_t attention = 2048 * (2 * 4096 + 2 * 512);
     constexpr std::int64_t router = 128 * 2048;
     constexpr std::int64_t expert = 3 * 2048 * 768;
@@ -65,6 +66,9 @@ TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
     EXPECT_EQ(matmul_parameters(spec), 48 * (attention + router + 8 * expert) + head);
     EXPECT_FALSE(has_linear(spec, Linear::gate) || has_linear(spec, Linear::down));
     EXPECT_TRUE(has_linear(spec, Linear::o));
+    const ModelSpec large = *model_preset("qwen3-235b-a22b");
+    EXPECT_NEAR(static_cast<double>(held_parameters(large)), 234.5e9, 0.1e9);
+    EXPECT_NEAR(static_cast<double>(matmul_parameters(large)), 21.6e9, 0.1e9);
 }
 
 TEST(ModelSpec, EqualLayersShareADescription) {

@@ -12,6 +12,7 @@
 #include "io/weights/base_writer.h"
 #include "io/weights/import_hf.h"
 #include "support/problems.h"
+#include "support/small_model.h"
 #include "unit/io/tiny_model.h"
 
 namespace loratrain {
@@ -470,6 +471,22 @@ TEST_F(BaseWeightsTest, SyntheticCodesAreThoseOfTheFirstLayerQuantised) {
                                          scales.data()),
                      Error);
     }
+}
+
+TEST_F(BaseWeightsTest, SyntheticCodesOfExpertsDifferAndAreThoseOfTheFirstLayer) {
+    ModelSpec spec = test::quantizable_model(2);
+    spec.descriptions.front().mlp = ExpertSpec{3, 2, 64, true};
+    spec.quantization = Quantization{WeightFormat::int8, SourceType::bf16};
+    const auto weights = synthetic_base_weights(spec, 1);
+    const auto first_row = [&](const char* name) {
+        std::vector<std::uint8_t> codes(128);
+        float scale = 0.0F;
+        weights->read_codes(name, 0, 1, codes.data(), &scale);
+        return codes;
+    };
+    const auto first = first_row("model.layers.0.mlp.experts.1.up_proj.weight");
+    EXPECT_EQ(first_row("model.layers.1.mlp.experts.1.up_proj.weight"), first);
+    EXPECT_NE(first_row("model.layers.1.mlp.experts.2.up_proj.weight"), first);
 }
 
 TEST_F(BaseWeightsTest, SyntheticWeightsHaveTheRightSpread) {

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <span>
 
 #include "base/e4m3.h"
 #include "base/quantized.h"
+#include "io/files.h"
 #include "io/tensor_names.h"
 #include "io/weights/import_hf.h"
 #include "io/weights/quantized_parts.h"
@@ -61,11 +63,12 @@ json wide_config() {
 }
 
 TEST_F(ImportQuantizedTest, ReadsFoldersOfItsKindsToTheBit) {
-    for (const char* format : {"nf4", "int8", "e4m3", "e4m3_block"}) {
-        const std::string folder = golden_path(cat("llama_", format));
+    for (const std::string family :
+         {"llama_nf4", "llama_int8", "llama_e4m3", "llama_e4m3_block", "qwen3_moe_e4m3_block"}) {
+        const std::string folder = golden_path(family);
         const ImportReport report = import_hf(folder + "/base", out(), {.force = true});
         ASSERT_TRUE(report.quantization);
-        EXPECT_EQ(traits_of(report.quantization->format).name, format);
+        EXPECT_TRUE(family.ends_with(cat("_", traits_of(report.quantization->format).name)));
         const auto weights = open_base_weights(out());
         EXPECT_EQ(weights->spec().quantization, report.quantization);
         const auto facts = json::parse(std::ifstream(folder + "/golden.json"));
@@ -74,7 +77,7 @@ TEST_F(ImportQuantizedTest, ReadsFoldersOfItsKindsToTheBit) {
             if (!is_linear_weight(tensor.name)) continue;
             EXPECT_EQ(bits_of(*weights, tensor),
                       facts.at("weight_bits").at(tensor.name).get<std::uint64_t>())
-                << format << " " << tensor.name;
+                << family << " " << tensor.name;
         }
     }
 }
@@ -104,6 +107,61 @@ TEST_F(ImportQuantizedTest, QuantisesLinearsAlone) {
                 ASSERT_NEAR(got[i], expected[i], largest_error * 280.0) << tensor.name << " " << i;
             }
         }
+    }
+}
+
+/// Codes and scales of a matrix as files have them.
+struct StoredCodes {
+    StoredCodes(WeightFormat format, const std::vector<float>& values, std::int64_t cols) {
+        const WeightTraits& traits = traits_of(format);
+        const std::size_t rows = values.size() / static_cast<std::size_t>(cols);
+        codes.resize(rows * code_bytes(traits, cols));
+        scales.resize(rows * static_cast<std::size_t>(scale_count(traits, cols)));
+        for (std::size_t i = 0; i < rows; ++i) {
+            quantize_row(format, std::span(values).subspan(i * cols, cols),
+                         codes.data() + i * code_bytes(traits, cols),
+                         scales.data() + i * scale_count(traits, cols));
+        }
+        if (format != WeightFormat::nf4) return;
+        std::vector<std::uint8_t> of_scales(scales.size());
+        const NestedScales nested = nest_scales(scales, of_scales.data());
+        for (std::size_t i = 0; i < scales.size(); ++i) {
+            scales[i] = nested.scale(static_cast<std::int64_t>(i), of_scales[i]);
+        }
+    }
+    std::vector<std::uint8_t> codes;
+    std::vector<float> scales;
+};
+
+json mixture_config() {
+    json config = json::parse(read_text(golden_path("qwen3_moe/base/config.json")));
+    config.update({{"hidden_size", 128}, {"moe_intermediate_size", 192}, {"num_hidden_layers", 1}});
+    return config;
+}
+
+TEST_F(ImportQuantizedTest, QuantisesEachExpertsLinearsByThemselves) {
+    put_model(hf(), mixture_config(), tiny_tensors(tiny_spec(mixture_config())));
+    import_hf(hf(), dir_.file("dense.h5"), {});
+    const auto dense = open_base_weights(dir_.file("dense.h5"));
+    for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
+        import_hf(hf(), out(), {.force = true, .quantize = format});
+        const auto weights = open_base_weights(out());
+        int experts = 0;
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            if (expert_in_name(tensor.name) == no_expert) continue;
+            const StoredCodes expected(format, read_all(*dense, tensor), tensor.shape[1]);
+            StoredCodes got = expected;
+            got.codes.assign(got.codes.size(), 0);
+            got.scales.assign(got.scales.size(), 0.0F);
+            weights->read_codes(tensor.name, 0, tensor.shape[0], got.codes.data(),
+                                got.scales.data());
+            EXPECT_EQ(got.codes, expected.codes) << tensor.name;
+            EXPECT_EQ(got.scales, expected.scales) << tensor.name;
+            ++experts;
+        }
+        EXPECT_EQ(experts, 3 * 6);
+        const std::string router = "model.layers.0.mlp.gate.weight";
+        EXPECT_EQ(read_all(*weights, {router, {6, 128}}), read_all(*dense, {router, {6, 128}}));
     }
 }
 
@@ -138,6 +196,8 @@ TEST_F(ImportQuantizedTest, RefusesRowsThatNf4CannotCutAndNamesThem) {
     EXPECT_TRUE(has(text, "has rows of 144 weights, no multiple of 64 as nf4 needs"));
     EXPECT_TRUE(has(text, "model.layers.1.mlp.down_proj.weight"));
     EXPECT_FALSE(has(text, "q_proj"));
+    EXPECT_TRUE(has(import_problem(golden_path("qwen3_moe") + "/base", WeightFormat::nf4),
+                    "mlp.experts.0.down_proj.weight: has rows of 24 weights, no multiple of 64"));
     EXPECT_FALSE(std::filesystem::exists(out()));
     EXPECT_NO_THROW(import_hf(golden_path("mistral") + "/base", out(),
                               {.force = true, .quantize = WeightFormat::int8}));

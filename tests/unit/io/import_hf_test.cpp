@@ -101,13 +101,6 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
     }
 }
 
-TEST_F(ImportHfTest, RefusesToQuantiseExperts) {
-    const std::string text = problem_text([&] {
-        import_hf(golden_base("qwen3_moe"), out(), {.force = true, .quantize = WeightFormat::int8});
-    });
-    EXPECT_TRUE(has(text, "experts of a qwen3_moe model cannot be quantised here")) << text;
-}
-
 TEST_F(ImportHfTest, TextModelsInsideOfOthersComeOutAlone) {
     const ImportReport report = import_hf(golden_base("gemma3"), out(), {.force = true});
     const auto weights = open_base_weights(out());

@@ -136,11 +136,14 @@ TEST(StageMemory, Fp8Linears) {
 
 TEST(StageMemory, QuantisedLinears) {
     ModelSpec model = quantizable_model();
+    ModelSpec mixture = model;
+    mixture.descriptions.front().mlp = ExpertSpec{5, 2, 192, true};
     for (const WeightFormat format :
          {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3, WeightFormat::e4m3_block}) {
-        model.quantization = {format, SourceType::bf16};
+        model.quantization = mixture.quantization = {format, SourceType::bf16};
         for (const Precision precision : {Precision::fp32, Precision::bf16}) {
             expect_exact({model, two_adapters(), 2, precision});
+            expect_exact({mixture, {small_adapter("a", 5)}, 2, precision});
         }
     }
 }

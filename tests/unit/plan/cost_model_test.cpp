@@ -236,6 +236,20 @@ TEST(StageSeconds, TheSlowestOfSeveral) {
                      4 * (all_forward + all_backward));
 }
 
+TEST(BuiltInCosts, QuantisedExpertsAreWidenedForEachMicrobatch) {
+    const CostModel dense = built_in_costs(*model_preset("qwen3-30b-a3b"), DType::bf16, "h200");
+    const ModelSpec nf4 = *model_preset("qwen3-30b-a3b-nf4");
+    const CostModel quantized = built_in_costs(nf4, DType::bf16, "h200");
+    const double bytes = 128.0 * 3 * 768 * 2048 * 2.5;
+    for (const auto line : {&CostModel::layer_forward, &CostModel::layer_backward}) {
+        EXPECT_EQ((quantized.*line).per_token, (dense.*line).per_token);
+        EXPECT_NEAR((quantized.*line).fixed - (dense.*line).fixed, bytes / 3.6e12, 1e-9);
+    }
+    EXPECT_EQ(
+        built_in_costs(nf4, DType::f32, "cpu").layer_forward.fixed,
+        built_in_costs(*model_preset("qwen3-30b-a3b"), DType::f32, "cpu").layer_forward.fixed);
+}
+
 TEST(BuiltInCosts, DoraTakesMoreProducts) {
     const ModelSpec model = *model_preset("llama-3.1-8b");
     Job job;
