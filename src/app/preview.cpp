@@ -18,7 +18,6 @@
 #include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
-#include "plan/text/describe_sweep.h"
 #include "plan/text/dry_run_text.h"
 #include "report/run_record.h"
 #include "report/sweep_svg.h"

@@ -6,8 +6,6 @@
 #include "config/job.h"
 #include "config/job_key.h"
 #include "config/job_words.h"
-#include "config/lr_schedule_reader.h"
-#include "config/module_reader.h"
 
 namespace loratrain {
 

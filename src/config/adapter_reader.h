@@ -46,4 +46,22 @@ extern const OwnKey<AdapterJob> optim_key;
 /// num_train_epochs and max_steps: an adapter's own key replaces either key of the defaults.
 extern const OwnKey<AdapterJob> length_key;
 
+/// lr_scheduler_type
+extern const OwnKey<AdapterJob> lr_schedule_key;
+/// warmup_steps, or warmup_ratio if that is given.
+extern const OwnKey<AdapterJob> warmup_key;
+
+/// Checks the combination of an adapter's keys and its defaults.
+void check_lr_schedule(SectionReader& section, const AdapterJob& job);
+
+/// Reads target_modules, exclude_modules, layers_to_transform, layers_pattern, rank_pattern and
+/// alpha_pattern. Given keys replace what the adapter has already. A null means the default.
+extern const OwnKey<AdapterJob> modules_key;
+
+/// Checks the combination of an adapter's keys and its defaults.
+void check_modules(SectionReader& section, const AdapterJob& job);
+
+/// Logs what cannot be combined with LoRA on lm_head and embed_tokens. `job` must have its form.
+void check_outer(SectionReader& section, const AdapterJob& job);
+
 }  // namespace loratrain

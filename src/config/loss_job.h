@@ -6,16 +6,16 @@
 
 namespace loratrain {
 
-/// The loss that an adapter minimises (model/objective/). Losses with a reference compare with the
-/// base model, or with the base model and an adapter.
+/// The loss that an adapter minimises (model/objective/objectives.h). Losses with a reference
+/// compare with the base model, or with the base model and an adapter.
 ///
-/// | loss | samples | reference | source |
-/// |---|---|---|---|
-/// | sft | target tokens (cross-entropy) | no | |
-/// | dpo | pairs: chosen, rejected | yes | pair_objectives.h |
-/// | cpo, simpo, orpo | pairs: chosen, rejected | no | pair_objectives.h |
-/// | kto | single samples, desirable or not | yes | kto_objective.h |
-/// | cit | an instruction and its paraphrase, both with the answer | no | cit_objective.h |
+/// | loss | samples | reference |
+/// |---|---|---|
+/// | sft | target tokens (cross-entropy) | no |
+/// | dpo | pairs: chosen, rejected | yes |
+/// | cpo, simpo, orpo | pairs: chosen, rejected | no |
+/// | kto | single samples, desirable or not | yes |
+/// | cit | an instruction and its paraphrase, both with the answer | no |
 enum class Loss : std::uint8_t { sft, dpo, cpo, simpo, orpo, kto, cit };
 /// How a margin of rewards becomes a loss. nll and dft: how -log p of tokens becomes the loss of
 /// sft.

@@ -1,4 +1,4 @@
-#include "config/lr_schedule_reader.h"
+#include "config/adapter_reader.h"
 
 #include <cmath>
 #include <limits>

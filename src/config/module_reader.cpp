@@ -1,4 +1,4 @@
-#include "config/module_reader.h"
+#include "config/adapter_reader.h"
 
 #include <algorithm>
 #include <cmath>

@@ -102,7 +102,7 @@ inline constexpr std::int32_t all_layers = std::numeric_limits<std::int32_t>::ma
 
 /// A stage: consecutive layers on the ranks of its lanes. The first stage embeds; the last one has
 /// head and loss. Two neighbours may share the layer between them: both hold its frozen weights;
-/// each adapter has its factors there, and is computed, on one of the two (share_layers.h).
+/// each adapter has its factors there, and is computed, on one of the two (partition_layers.h).
 struct StagePlan {
     std::int32_t rank = 0;  ///< of lane 0; lane t has rank + t
     std::int32_t first_layer = 0;

@@ -1,4 +1,4 @@
-#include "model/objective/kto_objective.h"
+#include "model/objective/objectives.h"
 
 #include <algorithm>
 

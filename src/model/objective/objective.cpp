@@ -1,11 +1,9 @@
 #include "model/objective/objective.h"
 
+#include <algorithm>
 #include <cmath>
 
-#include "model/objective/cit_objective.h"
-#include "model/objective/cross_entropy_objective.h"
-#include "model/objective/kto_objective.h"
-#include "model/objective/pair_objectives.h"
+#include "model/objective/objectives.h"
 
 namespace loratrain {
 
@@ -39,6 +37,16 @@ RewardMeans means_of(const RewardSums& sums) {
             mean(sums.logps_rejected, sums.rejected_samples),
             mean(sums.kl, sums.kl_groups),
             sums.compared};
+}
+
+void CrossEntropyObjective::scales(const ObjectiveSamples& /*of*/, double denominator,
+                                   std::span<float> scales) const {
+    const double scale = denominator > 0.0 ? 1.0 / denominator : 0.0;
+    std::fill(scales.begin(), scales.end(), static_cast<float>(scale));
+}
+
+void CrossEntropyObjective::losses(const ObjectiveSamples& of, std::span<double> losses) const {
+    std::copy(of.nll.begin(), of.nll.end(), losses.begin());
 }
 
 const Objective& objective_of(const AdapterJob& adapter) {

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "base/arithmetic.h"
-#include "plan/deploy/choose_split.h"
 #include "plan/deploy/fit_layers.h"
 #include "plan/deploy/keep_layers.h"
+#include "plan/deploy/partition_layers.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/admission.h"

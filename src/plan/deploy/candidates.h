@@ -62,7 +62,7 @@ class Candidates {
     Attempt in_former_stages(const Job& sizes) const;
     /// `whole` with the stages of the former replica, if there is one (alike()) and it fits.
     /// Otherwise, if all adapters train from the start, with layers shared by neighbouring stages
-    /// (share_layers.h). Returns `whole` if that does not fit.
+    /// (partition_layers.h). Returns `whole` if that does not fit.
     Candidate with_shared_layers(const Candidate& whole) const;
     /// The candidate with its kept and offloaded layers, as in the final plan (keep_layers.h).
     Candidate completed(Candidate candidate) const;

@@ -14,7 +14,6 @@
 #include "plan/cost/host_links.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_deployment.h"
-#include "plan/deploy/check_host_memory.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/join_products.h"
 #include "plan/deploy/keep_layers.h"

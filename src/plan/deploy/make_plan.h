@@ -43,7 +43,7 @@ struct PlannedJob {
 /// - recompute: auto = none if that fits (fit_memory.h). If the fastest choice recomputes, layers
 ///   stream instead if that is faster still (plan_streaming.h).
 /// - neighbouring stages share the layer between them if every adapter trains from the start, both
-///   stages fit in memory with it and it is faster (share_layers.h).
+///   stages fit in memory with it and it is faster (partition_layers.h).
 /// - max_in_flight = number of stages, or more with policy balanced or mlora (search_layout.h).
 /// - pad_columns = sum of the ranks, rounded up to 16, if that is at most free_columns. Otherwise
 ///   the sum of the largest ranks, of as many adapters as a microbatch may have: most_admitted, or

@@ -48,7 +48,7 @@ struct DeploymentOptions {
 
 /// All ways of cutting a replica of `plan.model`, which is planned for `cluster`: 2^k lanes that
 /// can share a stage (tensor_shard.h), over hosts where these have fewer ranks, and stages up to
-/// the layers. Each with layers split by cost (choose_split.h), the microbatch that fits beside the
+/// the layers. Each with layers split by cost (choose_split()), the microbatch that fits beside the
 /// adapters admitted first (fit_memory.h; where the longest samples need recomputation also the one
 /// that fits without; what does not take a single token is left out), the mean seconds of a sample
 /// of each length bucket, and the seconds to fill it (dispatch.h), all with built-in costs. Buckets

@@ -7,6 +7,7 @@
 #include "plan/deployments/compare_deployments.h"
 #include "plan/deployments/idle_advice.h"
 #include "plan/predict/predict.h"
+#include "plan/sweep/compare_sweep.h"
 
 namespace loratrain {
 
@@ -48,5 +49,13 @@ std::string describe(const DeploymentComparison& comparison);
 
 /// A line per row: deployment, GPU-seconds per round, and their share of the first row's.
 std::string describe(const std::vector<Baseline>& baselines);
+
+/// The plan of a sweep, for people: the replicas, a line per way of training the same trials (time,
+/// and how many times as fast as Min-GPU), and a picture of every replica's queue.
+std::string describe(const SweepComparison& comparison);
+
+/// A line per replica with the number of trials that it trains over time; "+" = ten or more, "." =
+/// none.
+std::string queue_picture(const SweepDeployment& deployment);
 
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "plan/text/describe_sweep.h"
+#include "plan/text/describe_prediction.h"
 
 #include <algorithm>
 

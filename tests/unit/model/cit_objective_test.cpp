@@ -1,4 +1,4 @@
-#include "model/objective/cit_objective.h"
+#include "model/objective/objectives.h"
 
 #include "unit/model/small_stage.h"
 

@@ -1,4 +1,4 @@
-#include "model/objective/pair_objectives.h"
+#include "model/objective/objectives.h"
 
 #include <gtest/gtest.h>
 

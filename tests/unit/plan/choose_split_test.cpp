@@ -1,9 +1,8 @@
-#include "plan/deploy/choose_split.h"
+#include "plan/deploy/partition_layers.h"
 
 #include <gtest/gtest.h>
 
 #include "plan/cost/cost_model.h"
-#include "plan/deploy/partition_layers.h"
 
 namespace loratrain {
 namespace {

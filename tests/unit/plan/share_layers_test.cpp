@@ -1,5 +1,5 @@
-#include "plan/deploy/share_layers.h"
 #include "plan/cost/built_in_costs.h"
+#include "plan/deploy/partition_layers.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 
 #include "config/model_presets.h"
 #include "plan/cost/cost_model.h"
-#include "plan/deploy/partition_layers.h"
 #include "plan/stage_layers.h"
 #include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"

@@ -17,7 +17,7 @@
 #include "plan/sweep/sweep_bounds.h"
 #include "plan/sweep/sweep_shapes.h"
 #include "plan/sweep/worker_queues.h"
-#include "plan/text/describe_sweep.h"
+#include "plan/text/describe_prediction.h"
 #include "unit/plan/sweep_fixtures.h"
 
 namespace loratrain::plan_test {
