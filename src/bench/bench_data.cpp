@@ -62,7 +62,10 @@ std::string random_samples(const std::vector<int>& lengths, std::uint64_t vocab)
 }
 
 ModelSpec bench_sizes(const CommandLine::Bench& bench) {
-    if (const auto preset = model_preset(bench.model)) return *preset;
+    if (auto preset = model_preset(bench.model)) {
+        preset->layers = bench.layers;
+        return *preset;
+    }
     ModelSpec model;
     model.family = "llama";
     model.vocab_size = bench.vocab;

@@ -11,7 +11,7 @@ namespace loratrain {
 
 /// Inputs of a bench: model, backend, random data.
 
-/// The preset of --model, or a llama of the sizes given.
+/// --layers layers of the preset of --model, or of a llama of the sizes given.
 ModelSpec bench_model(const CommandLine::Bench& bench);
 
 /// cpu or cuda.

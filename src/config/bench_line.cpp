@@ -81,6 +81,11 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     }
 }
 
+std::int64_t layers_without_option(const CommandLine::Bench& bench) {
+    const auto preset = model_preset(bench.model);
+    return preset ? preset->layers : bench.layers;
+}
+
 }  // namespace
 
 CommandLine command_options::parse_bench_line(const Words& words) {
@@ -93,6 +98,9 @@ CommandLine command_options::parse_bench_line(const Words& words) {
     }
     if (line.bench.lengths != "fixed" && parsed.values.count("sample-tokens") == 0) {
         line.bench.sample_tokens = longest_random_sample;
+    }
+    if (parsed.values.count("layers") == 0) {
+        line.bench.layers = static_cast<int>(layers_without_option(line.bench));
     }
     check_bench(line.bench, problems);
     problems.throw_if_any();

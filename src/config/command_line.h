@@ -76,7 +76,7 @@ struct CommandLine {
         int steps = 5;
         int hidden = 768;
         int intermediate = 2048;
-        int layers = 12;
+        int layers = 12;  ///< with --model by default the preset's
         int heads = 12;
         int vocab = 32000;
         int adapters = 4;
@@ -90,7 +90,7 @@ struct CommandLine {
         std::string lengths = "fixed";      ///< --lengths fixed|xsum|cnn|wikisum|mix
         std::string policy = "balanced";    ///< --policy, as the job's schedule.policy
         std::string packing = "greedy";     ///< --packing, as the job's schedule.packing
-        std::string model;   ///< --model: a preset (model_presets.h) instead of the five sizes
+        std::string model;   ///< --model: a preset (model_presets.h) instead of the other sizes
         double dropout = 0;  ///< --dropout: lora_dropout of every adapter
         int microbatch_tokens = 0;       ///< --microbatch-tokens; 0 = as the plan chooses
         std::string backend = "cpu";     ///< --backend cpu|cuda

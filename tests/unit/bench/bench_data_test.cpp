@@ -33,6 +33,17 @@ TEST(BenchLengths, ScaleWithTheLongest) {
     EXPECT_EQ(bench_lengths("cnn", 50, 512), bench_lengths("cnn", 50, 512));
 }
 
+TEST(BenchData, APresetOfFewerLayersIsOtherwiseItself) {
+    CommandLine::Bench bench;
+    bench.model = "qwen3-235b-a22b";
+    bench.layers = 8;
+    bench.weights = "nf4";
+    const ModelSpec model = bench_model(bench);
+    EXPECT_EQ(model.layers, 8);
+    EXPECT_EQ(*model.experts(), (ExpertSpec{128, 8, 1536, true}));
+    EXPECT_EQ(model.quantization, (Quantization{WeightFormat::nf4, SourceType::bf16}));
+}
+
 TEST(BenchData, MixHasAFilePerDataSet) {
     CommandLine::Bench bench;
     bench.sample_tokens = 32;

@@ -266,6 +266,12 @@ TEST(CommandLineBench, ReadsEveryOption) {
     EXPECT_TRUE(bench.json);
 }
 
+TEST(CommandLineBench, PresetsHaveAllTheirLayersOrSoMany) {
+    EXPECT_EQ(parse({"bench", "--model", "qwen3-235b-a22b"}).bench.layers, 94);
+    EXPECT_EQ(parse({"bench", "--model", "qwen3-235b-a22b", "--layers", "8"}).bench.layers, 8);
+    EXPECT_EQ(parse({"bench"}).bench.layers, 12);
+}
+
 TEST(CommandLineBench, RandomLengthsGoUpToALongerSample) {
     EXPECT_EQ(parse({"bench", "--lengths", "cnn"}).bench.sample_tokens, 4096);
     EXPECT_EQ(parse({"bench", "--lengths", "mix", "--sample-tokens", "64"}).bench.sample_tokens,
