@@ -286,7 +286,7 @@ bool AdapterBank::projects(AdapterId adapter, std::int32_t layer, Linear linear)
 }
 
 bool AdapterBank::targets_group(AdapterId adapter, std::int32_t layer, LinearGroup group) const {
-    const LinearGroupShape shape = group_shape(model_, group);
+    const LinearGroupShape shape = group_shape(model_, stage_.first_layer + layer, group);
     return std::any_of(shape.linears.begin(), shape.linears.begin() + shape.count, [&](Linear l) {
         return job_.adapter(adapter).targets_linear(stage_.first_layer + layer, l);
     });

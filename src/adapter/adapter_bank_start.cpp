@@ -88,9 +88,9 @@ void AdapterBank::start(const State& state, const AdapterJob& job,
     const std::uint64_t key = random_key(job, tensor);
     switch (form.initial) {
         case Initial::uniform:
-            return backend_.draw_uniform(
-                uniform_start(key, tensor.cut, target_shape(model_, tensor.linear).in,
-                              state.array(Part::parameters) + tensor.range.first));
+            return backend_.draw_uniform(uniform_start(
+                key, tensor.cut, target_of(model_, tensor.layer, tensor.linear).shape.in,
+                state.array(Part::parameters) + tensor.range.first));
         case Initial::normal:
             return put(state, tensor, normal_start(key, tensor.cut, 1.0F));
         case Initial::gaussian: {

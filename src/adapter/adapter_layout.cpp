@@ -69,11 +69,14 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
     const auto place_all = [&](auto wanted) {
         for (std::int32_t l = layers.first; l < layers.first + layers.count; ++l) {
             for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
-                const LinearShape whole = target_shape(model, linear);
-                const LinearSlice slice = lane_slice(model, linear, lane);
+                const LayerLinear target = target_of(model, l, linear);
+                const LinearShape& whole = target.shape;
+                const LinearSlice slice = target.is_in_experts()
+                                              ? LinearSlice{{0, whole.out}, {0, whole.in}}
+                                              : lane_slice(model, linear, lane);
                 const LinearShape own{slice.in.count, slice.out.count};
                 const int rank = adapter.rank(l, linear);
-                const TargetExperts experts = target_experts(model, linear);
+                const TargetExperts& experts = target.experts;
                 for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
                     place({l,
                            linear,

@@ -147,7 +147,7 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
 }
 
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model) {
-    if (targets_experts(adapter, model)) return {};
+    if (targets_mlps_of_experts(adapter, model)) return {};
     const bool lists_targets = adapter.modules && !adapter.modules->keys().target_modules.empty();
     std::vector<Linear> linears;
     for (int i = 0; i < linear_count; ++i) {
@@ -159,7 +159,7 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& mod
 }
 
 std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model) {
-    if (!adapter.modules || targets_experts(adapter, model)) return {};
+    if (!adapter.modules || targets_mlps_of_experts(adapter, model)) return {};
     const ModuleKeys& keys = adapter.modules->keys();
     if (keys.rank_pattern.size() < 2 && keys.alpha_pattern.size() < 2) return {};
     std::vector<Linear> linears;

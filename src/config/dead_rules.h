@@ -23,7 +23,7 @@ struct DeadRule {
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
                                  const std::vector<Linear>& linears);
 /// The dead rules of an adapter of this model. Names of an expert's linears count as matched. Empty
-/// if the job targets experts.
+/// if the job has MLPs of a model with experts as targets.
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Patterns of ranks and alphas without effect: earlier patterns, which take precedence, match all

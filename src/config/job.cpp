@@ -28,8 +28,9 @@ double AdapterJob::scaling(std::int64_t layer, Linear linear) const {
 
 int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                 Linear linear) {
-    const bool unnamed = is_in_experts(model, linear) && adapter.targets == all_linears();
-    return has_target(model, linear) && !unnamed ? adapter.rank(layer, linear) : 0;
+    const LayerLinear target = target_of(model, layer, linear);
+    const bool unnamed = target.is_in_experts() && adapter.targets == all_linears();
+    return target.is_there && !unnamed ? adapter.rank(layer, linear) : 0;
 }
 
 bool targets_experts(const AdapterJob& adapter, const ModelSpec& model) {
@@ -39,6 +40,14 @@ bool targets_experts(const AdapterJob& adapter, const ModelSpec& model) {
         if (is_in_experts(model, linear) && adapter.targets_linear(linear)) return true;
     }
     return false;
+}
+
+bool targets_mlps_of_experts(const AdapterJob& adapter, const ModelSpec& model) {
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (is_beside_experts(model, linear) && adapter.targets_linear(linear)) return true;
+    }
+    return targets_experts(adapter, model);
 }
 
 std::vector<std::string> AdapterJob::directories() const {

@@ -365,6 +365,8 @@ int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
                 Linear linear);
 /// Whether the adapter has LoRA on linears of experts.
 bool targets_experts(const AdapterJob& adapter, const ModelSpec& model);
+/// Whether it has LoRA on MLPs of a model with experts, in experts or beside them.
+bool targets_mlps_of_experts(const AdapterJob& adapter, const ModelSpec& model);
 
 /// The tensors that an adapter's keys ask for.
 AdapterForm form_of(const AdapterJob& adapter);

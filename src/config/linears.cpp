@@ -128,10 +128,14 @@ bool is_in_mixer(Linear linear) {
     return group == LinearGroup::qkv || group == LinearGroup::o;
 }
 
-LayerLinear linear_in_model(const ModelSpec& spec, Linear linear) {
-    if (linear == Linear::head) return {true, {spec.hidden_size, spec.vocab_size}};
-    if (linear == Linear::embedding) return {true, {spec.vocab_size, spec.hidden_size}};
-    return linear_of(spec.layer(0), spec.hidden_size, linear);
+/// Where the first layer has it that has it in experts, or outside of them.
+LayerLinear linear_in_model(const ModelSpec& spec, Linear linear, bool in_experts) {
+    if (is_outer(linear)) return in_experts ? LayerLinear{} : target_of(spec, 0, linear);
+    for (const LayerSpec& layer : spec.descriptions) {
+        const LayerLinear found = linear_of(layer, spec.hidden_size, linear);
+        if (found.is_there && found.is_in_experts() == in_experts) return found;
+    }
+    return {};
 }
 
 template <class Fits>
@@ -217,14 +221,17 @@ LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear l
     return is_in_mixer(linear) ? std::visit(in, layer.mixer) : std::visit(in, layer.mlp);
 }
 
+bool has_linear(const LayerSpec& layer, Linear linear) {
+    const LayerLinear found = linear_of(layer, 1, linear);
+    return found.is_there && !found.is_in_experts();
+}
+
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
-    const LayerLinear found = linear_in_model(spec, linear);
-    return found.is_in_experts() ? LinearShape{} : found.shape;
+    return linear_in_model(spec, linear, false).shape;
 }
 
 bool has_linear(const ModelSpec& spec, Linear linear) {
-    const LayerLinear found = linear_in_model(spec, linear);
-    return found.is_there && !found.is_in_experts();
+    return linear_in_model(spec, linear, false).is_there;
 }
 
 std::string target_name(const ModelSpec& spec, Linear linear) {
@@ -247,24 +254,26 @@ std::vector<std::string> target_names(const ModelSpec& spec) {
 }
 
 bool has_bias(const ModelSpec& spec, Linear linear) {
-    const LayerLinear found = linear_in_model(spec, linear);
-    return found.bias;
+    return linear_in_model(spec, linear, false).bias;
 }
 
 bool is_in_experts(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear).is_in_experts();
+    return linear_in_model(spec, linear, true).is_there;
+}
+
+bool is_beside_experts(const ModelSpec& spec, Linear linear) {
+    const bool of_mlp = !is_outer(linear) && !is_in_mixer(linear);
+    return of_mlp && has_experts(spec) && has_linear(spec, linear);
 }
 
 bool has_target(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear).is_there;
+    return has_linear(spec, linear) || is_in_experts(spec, linear);
 }
 
-LinearShape target_shape(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear).shape;
-}
-
-TargetExperts target_experts(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear).experts;
+LayerLinear target_of(const ModelSpec& spec, std::int64_t layer, Linear linear) {
+    if (linear == Linear::head) return {true, {spec.hidden_size, spec.vocab_size}};
+    if (linear == Linear::embedding) return {true, {spec.vocab_size, spec.hidden_size}};
+    return linear_of(spec.layer(layer), spec.hidden_size, linear);
 }
 
 std::int64_t matmul_parameters(const LayerSpec& layer, std::int64_t hidden_size) {

@@ -82,11 +82,14 @@ struct LayerLinear {
 };
 LayerLinear linear_of(const LayerSpec& layer, std::int64_t hidden_size, Linear linear);
 
-// Of a model, whose layers all have the same (config/model_limits.h).
+/// The layer has it outside of experts.
+bool has_linear(const LayerSpec& layer, Linear linear);
 
-/// All but those in experts.
-LinearShape linear_shape(const ModelSpec& spec, Linear linear);
+// Of a model. Layers that have a linear have it alike (config/model_limits.h).
+
+/// All but those in experts. Some layer has it; its shape there.
 bool has_linear(const ModelSpec& spec, Linear linear);
+LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 /// What PEFT's target_modules call it: module_name(), or "mlp.gate_proj" where the model has two
 /// linears of that name.
 std::string target_name(const ModelSpec& spec, Linear linear);
@@ -96,13 +99,15 @@ std::vector<std::string> linear_names(const ModelSpec& spec);
 std::vector<std::string> target_names(const ModelSpec& spec);
 bool has_bias(const ModelSpec& spec, Linear linear);
 
-/// gate, up or down of a model with experts, which has one in each of them.
+/// gate, up or down of a model with experts, where some layer has one in each of them.
 bool is_in_experts(const ModelSpec& spec, Linear linear);
-/// What LoRA may be on: has_linear() and is_in_experts(), with the shape of one.
+/// A linear of MLPs outside of experts, in a model with experts. PEFT takes its name for that of
+/// linears in experts, and has LoRA on it as a parameter ("model.layers.0.mlp.up_proj.weight").
+bool is_beside_experts(const ModelSpec& spec, Linear linear);
+/// What LoRA may be on: has_linear() and is_in_experts().
 bool has_target(const ModelSpec& spec, Linear linear);
-LinearShape target_shape(const ModelSpec& spec, Linear linear);
-/// Those of each layer that LoRA is on.
-TargetExperts target_experts(const ModelSpec& spec, Linear linear);
+/// What LoRA is on in a layer; of an outer linear whatever the layer.
+LayerLinear target_of(const ModelSpec& spec, std::int64_t layer, Linear linear);
 
 /// Parameters in matrix products per token: all linears and the head, without the embedding; of
 /// experts those that a token goes to, and the router.

@@ -11,18 +11,21 @@ namespace {
 
 using Of = const ModelSpec&;
 
-/// A stage has one size of everything that a layer uses; positions and masks are each layer's own.
+/// A stage has one size of everything that a layer uses, of each kind of MLP; positions and masks
+/// are each layer's own.
 bool is_alike(const LayerSpec& a, const LayerSpec& b) {
     LayerSpec like = b;
     like.attention().rope = a.attention().rope;
     like.attention().sliding_window = a.attention().sliding_window;
     like.attention().multiplier = a.attention().multiplier;
+    if (a.mlp.index() != b.mlp.index()) like.mlp = a.mlp;
     return a == like;
 }
 
 bool has_unlike_layers(Of m) {
     return std::any_of(m.descriptions.begin(), m.descriptions.end(), [&](const LayerSpec& layer) {
-        return !is_alike(layer, m.descriptions.front());
+        return std::any_of(m.descriptions.begin(), m.descriptions.end(),
+                           [&](const LayerSpec& other) { return !is_alike(layer, other); });
     });
 }
 
@@ -48,7 +51,8 @@ std::string fused_names(Of m) {
 }
 
 std::string lora_in_experts(Of m) {
-    return cat("LoRA in the experts of a ", m.family, " model");
+    const bool beside = is_beside_experts(m, Linear::down);
+    return cat("LoRA in the ", beside ? "MLPs" : "experts", " of a ", m.family, " model");
 }
 
 constexpr ModelLimit limits[] = {

@@ -16,7 +16,7 @@ enum class Ability : std::uint8_t {
     training,  ///< any job
     lanes,     ///< tensor lanes share the model
     fp8,       ///< model.precision: fp8
-    // Needed by an adapter on the linears of experts.
+    // Needed by an adapter on MLPs of a model with experts.
     modules,  ///< linears that differ between layers
     dropout,
     dora,

@@ -62,8 +62,7 @@ std::int64_t most_positions(const ModelSpec& spec) {
 }
 
 bool has_experts(const ModelSpec& spec) {
-    return std::any_of(spec.descriptions.begin(), spec.descriptions.end(),
-                       [](const LayerSpec& layer) { return layer.experts() != nullptr; });
+    return spec.experts() != nullptr;
 }
 
 }  // namespace loratrain

@@ -54,13 +54,14 @@ struct ModelSpec {
     /// Sets `layers` and their descriptions, one entry of `each` per layer.
     void set_layers(const std::vector<LayerSpec>& each);
 
-    // Parts of the first layer. All layers have equal sizes (config/model_limits.h). The non-const
-    // forms are for models with one description.
+    // Parts of the first layer, or of the first that has them: layers that have a part have it
+    // alike (config/model_limits.h). The non-const forms are for models with one description.
     AttentionSpec& attention() { return descriptions.front().attention(); }
     const AttentionSpec& attention() const { return layer(0).attention(); }
     DenseSpec& dense() { return descriptions.front().dense(); }
-    const DenseSpec& dense() const { return layer(0).dense(); }
-    const ExpertSpec* experts() const { return layer(0).experts(); }
+    const DenseSpec& dense() const { return *dense_layers(); }
+    const DenseSpec* dense_layers() const { return first_mlp<DenseSpec>(); }  ///< null: none
+    const ExpertSpec* experts() const { return first_mlp<ExpertSpec>(); }     ///< null: none
     const Norms& norms() const { return layer(0).norms; }
     Norms& norms() { return descriptions.front().norms; }
 
@@ -68,6 +69,15 @@ struct ModelSpec {
     // norm x with eps is the norm of z with eps / r^2, so that r costs nothing in any layer.
     double embedding_scale() const { return embedding_multiplier / residual_multiplier; }
     double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
+
+  private:
+    template <class Kind>
+    const Kind* first_mlp() const {
+        for (const LayerSpec& layer : descriptions) {
+            if (const auto* kind = std::get_if<Kind>(&layer.mlp)) return kind;
+        }
+        return nullptr;
+    }
 };
 
 /// What is wrong with descriptions and description_of; null if each layer has a description.

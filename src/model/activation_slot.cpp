@@ -6,6 +6,7 @@ ActivationSlot::ActivationSlot(const ReplicaView& view, const StagePlan& stage,
                                const Workspace& workspace, Backend& backend)
     : view_(view),
       dtype_(backend.compute_dtype()),
+      first_layer_(stage.first_layer),
       layer_count_(stage.layer_count),
       kept_layers_(kept_layers(view, stage)),
       offloaded_layers_(offloaded_layers(view, stage)),
@@ -53,7 +54,7 @@ LayerActivations ActivationSlot::layer(std::int32_t local) const {
     const LayerRows& rows = tables_.in_layer(local);
     LayerActivations saved;
     saved.x = boundary(local, tables_.tokens()).row_range(rows.first_row, rows.tokens);
-    saved_arrays(view_, view_.lane_model.layer(0), saved)
+    saved_arrays(view_, view_.lane_model.layer(first_layer_ + local), saved)
         .place(start_of(keeping_[static_cast<std::size_t>(local)]), rows.tokens);
     return saved;
 }

@@ -37,6 +37,7 @@ class ActivationSlot {
 
     ReplicaView view_;
     DType dtype_;
+    std::int32_t first_layer_;
     std::int32_t layer_count_;
     std::int32_t kept_layers_;
     std::int32_t offloaded_layers_;

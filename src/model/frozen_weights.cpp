@@ -123,7 +123,7 @@ bool FrozenWeights::is_read_as_it_is(std::int32_t layer) const {
     if (view_.plan.fp8_linears) return false;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (!has_linear(view_.lane_model, linear)) continue;
+        if (!has_linear(view_.lane_model.layer(layer), linear)) continue;
         const bool whole =
             linear_shape(view_.lane_model, linear).in == linear_shape(view_.plan.model, linear).in;
         if (!whole || source_.random_matrix(weight_name(layer, linear))) return false;
@@ -134,7 +134,8 @@ bool FrozenWeights::is_read_as_it_is(std::int32_t layer) const {
 bool FrozenWeights::read_linears(std::int32_t layer, char* host) {
     if (!is_read_as_it_is(layer)) return false;
     for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(view_.lane_model, static_cast<LinearGroup>(g));
+        const LinearGroupShape shape =
+            group_shape(view_.lane_model, layer, static_cast<LinearGroup>(g));
         const MatrixShape packed{shape.out, shape.in};
         const WeightView group =
             weight_view(host + streamed_.groups[static_cast<std::size_t>(g)].in_host,
@@ -210,7 +211,6 @@ void FrozenWeights::done(std::int32_t local) {
 void FrozenWeights::place_in(char* buffer, LayerWeights& weights) {
     for (int g = 0; g < linear_group_count; ++g) {
         const auto at = static_cast<std::size_t>(g);
-        weights.groups[at].shape = group_shape(view_.lane_model, static_cast<LinearGroup>(g));
         place_group(static_cast<LinearGroup>(g), buffer + streamed_.groups[at].in_buffer,
                     weights.groups[at]);
     }
@@ -233,7 +233,7 @@ void FrozenWeights::load_tensors(std::int32_t layer, LayerWeights& weights) {
     if (rope) weights.inv_freq = frequencies_of(*rope);
     for (int g = 0; g < linear_group_count; ++g) {
         GroupWeights& group = weights.groups[static_cast<std::size_t>(g)];
-        group.shape = group_shape(model, static_cast<LinearGroup>(g));
+        group.shape = group_shape(model, layer, static_cast<LinearGroup>(g));
         load_biases(layer, group);
     }
 }
@@ -265,6 +265,7 @@ void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {
 
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
     const ModelSpec& model = view_.lane_model;
+    if (weights.shape.count == 0) return;
     if (room_ == nullptr && !streams(layer - stage_.first_layer)) {
         Buffer& storage = view_.plan.fp8_linears ? weights.fp8.storage : weights.matrix.storage;
         storage = allocate_group(group, weights);
@@ -398,15 +399,14 @@ FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
 }
 
 Buffer FrozenWeights::allocate_group(LinearGroup group, GroupWeights& weights) {
-    const bool fp8 = view_.plan.fp8_linears;
     Buffer storage = backend_.allocate(
-        fp8 ? fp8_group_layout(view_, group).bytes : stored_layout(view_, group).bytes,
-        fp8 ? "base weights in fp8" : "base weights");
+        group_bytes(view_, group), view_.plan.fp8_linears ? "base weights in fp8" : "base weights");
     place_group(group, storage.data(), weights);
     return storage;
 }
 
 void FrozenWeights::place_group(LinearGroup group, void* data, GroupWeights& weights) {
+    if (weights.shape.count == 0) return;
     const std::int64_t n = weights.shape.out;
     const std::int64_t k = weights.shape.in;
     if (!view_.plan.fp8_linears) {

@@ -110,7 +110,7 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
 }
 
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane) {
-    const LinearShape whole = target_shape(model, linear);
+    const LinearShape whole = linear_shape(model, linear);
     LinearSlice slice{{0, whole.out}, {0, whole.in}};
     if (linear == Linear::head) {
         slice.out = lane_vocabulary(model, lane);

@@ -49,13 +49,17 @@ FORMS = {
     "qwen3_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                   "f_experts_down": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "down_proj"], use_rslora=True, weight_decay=0.1,
                                          lr_scheduler_type="linear", loraplus_lr_ratio=4.0)},
+    "qwen3_moe_dense": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
+                        "f_linear": dict(FEW, r=3, lora_alpha=6, target_modules="all-linear", weight_decay=0.1)},
     "gemma2": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["lm_head"], lr_scheduler_type="constant"),
                "f_embed": dict(FEW, r=3, lora_alpha=2, target_modules=["v_proj", "embed_tokens", "lm_head"], use_rslora=True)},
     "gemma3_text": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["k_proj", "embed_tokens", "lm_head"], alpha_pattern={"lm_head": 5})},
     "gemma3": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["embed_tokens", "lm_head"], rank_pattern={"embed_tokens": 2})},
 }
 # Those that were added to the table later have numbers of their own.
-SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25}
+SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25,
+         ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27}
+MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense")
 RESIDUAL_STARTS = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
@@ -66,7 +70,7 @@ def kind_of(keys):
     """Whose random numbers an adapter gets."""
     if keys.get("init_lora_weights") in RESIDUAL_STARTS: return "residual start"
     targets = keys["target_modules"]
-    if keys in FORMS["qwen3_moe"].values(): return "experts"
+    if any(keys in FORMS[family].values() for family in MOE_FAMILIES): return "experts"
     return "vera" if is_vera(keys) else "embedding" if "embed_tokens" in targets else "head" if "lm_head" in targets else "lora"
 
 
@@ -92,14 +96,17 @@ class UnfusedExperts(torch.nn.ModuleList):
         return sums
 
 
-def has_lora_on_experts(model, keys):
-    return model.config.model_type == "qwen3_moe" and bool({"gate_proj", "up_proj", "down_proj"} & set(keys["target_modules"]))
+def has_lora_on_experts(keys):
+    """By names: all-linear has the linears beside them alone."""
+    return bool({"gate_proj", "up_proj", "down_proj"} & set(keys["target_modules"]))
 
 
-def with_lora(base, config, unfused):
+def with_lora(base, config, keys):
     """get_peft_model, which would make of targets in experts those of transformers 5's tensors."""
-    if not unfused: return get_peft_model(base, config, autocast_adapter_dtype=False)
-    for layer in base.model.layers: layer.mlp.experts = UnfusedExperts(layer.mlp.experts)
+    if not base.config.model_type.endswith("moe"): return get_peft_model(base, config, autocast_adapter_dtype=False)
+    base.config._experts_implementation = "eager"  # the others have no float64
+    for layer in base.model.layers if has_lora_on_experts(keys) else ():
+        if hasattr(layer.mlp, "experts"): layer.mlp.experts = UnfusedExperts(layer.mlp.experts)
     kind, base.config.model_type = base.config.model_type, "qwen3"
     try: return get_peft_model(base, config, autocast_adapter_dtype=False)
     finally: base.config.model_type = kind
@@ -157,7 +164,7 @@ def peft_model(base_dir, keys, generator):
         config = VeraConfig(task_type="CAUSAL_LM", **{k: keys[k] for k in VERA_CONFIG if k in keys})
     else:
         config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **{k: keys[k] for k in CONFIG if k in keys})
-    model = with_lora(base, config, has_lora_on_experts(base, keys)).to(torch.float64)
+    model = with_lora(base, config, keys).to(torch.float64)
     if residual_start:
         take_off_exactly(model, original)
         return model

@@ -265,6 +265,17 @@ bool AdapterConfig::ties_its_head() const {
     return model_.tie_word_embeddings && (!adapter || adapter->targets_outer());
 }
 
+std::vector<std::string> AdapterConfig::linears_by_weights() const {
+    const Json& names = get("target_parameters");
+    if (!is_list_of_texts(names)) return {};
+    std::vector<std::string> linears;
+    for (const auto& name : names.get<std::vector<std::string>>()) {
+        if (!is_linear_weight(name)) return {};
+        linears.push_back(name.substr(0, name.rfind('.')));
+    }
+    return linears;
+}
+
 std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) const {
     std::vector<ConfigVariant> found;
     for (const ConfigKey& key : config_keys) {
@@ -273,6 +284,7 @@ std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) cons
         if (!has(key.name.data()) && !defaults) continue;
         if (switches_on(form, key.name)) continue;
         if (key.name == "ensure_weight_tying" && !ties_its_head()) continue;
+        if (key.name == "target_parameters" && !linears_by_weights().empty()) continue;
         found.push_back({std::string(key.name), std::string(key.meaning), key.loads, key.merges});
     }
     if (auto start = start_of(get("init_lora_weights"))) found.push_back(*std::move(start));
@@ -330,6 +342,7 @@ std::optional<AdapterJob> AdapterConfig::modules(Problems& problems) const {
     }
     if (!fits) return std::nullopt;
     keys.layers_pattern = lists;
+    for (const std::string& linear : linears_by_weights()) keys.target_modules.push_back(linear);
     if (::strcasecmp(keys.target_regex.c_str(), "all-linear") == 0) keys.target_regex.clear();
     adapter.r = get("r").get<int>();
     if (vera) {

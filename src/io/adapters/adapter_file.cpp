@@ -79,8 +79,9 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     const auto check = [&](std::int64_t layer, Linear linear) {
         const int rank = target_rank(adapter, model, layer, linear);
         if (rank == 0) return;
-        const LinearShape shape = target_shape(model, linear);
-        const TargetExperts experts = target_experts(model, linear);
+        const LayerLinear target = target_of(model, layer, linear);
+        const LinearShape& shape = target.shape;
+        const TargetExperts& experts = target.experts;
         for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
             for (const FormTensor& tensor : adapter.form.tensors) {
                 const std::string name = peft_tensor_name(layer, linear, tensor, e);

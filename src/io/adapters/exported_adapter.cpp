@@ -128,7 +128,7 @@ void fold(const AdapterJob& of, const ModelSpec& model, std::vector<NamedTensor>
     };
     const auto fold_module = [&](std::int64_t layer, Linear linear) {
         if (target_rank(of, model, layer, linear) == 0) return;
-        const TargetExperts experts = target_experts(model, linear);
+        const TargetExperts experts = target_of(model, layer, linear).experts;
         for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
             fold_one(layer, linear, e);
         }

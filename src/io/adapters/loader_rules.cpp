@@ -96,8 +96,10 @@ std::optional<Linear> linear_of(const std::string& module, const ModelSpec& mode
     const std::int64_t layer = linear == Linear::head ? 0 : layer_in_name(module);
     if (layer < 0 || layer >= model.layers) return std::nullopt;
     const std::int32_t expert = expert_in_name(module);
-    const TargetExperts experts = target_experts(model, *linear);
-    const bool fits = expert >= experts.first && expert < experts.first + experts.count;
+    const LayerLinear target = target_of(model, layer, *linear);
+    const TargetExperts& experts = target.experts;
+    const bool fits =
+        target.is_there && expert >= experts.first && expert < experts.first + experts.count;
     if (!fits || module_path(layer, *linear, expert) != module) return std::nullopt;
     return linear;
 }
@@ -199,8 +201,12 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
         of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);
     // ensure_weight_tying takes the head out of target_modules and gives it LoRA all the same.
     const bool tied = linear == Linear::head && of.has("ensure_weight_tying");
-    const bool named = tied || is_target_parameter(of, module);
-    if (said == 0 && loader == Loader::peft && !named) {
+    const bool by_weight = is_target_parameter(of, module);
+    const bool beside = is_beside_experts(model, linear) && expert_in_name(module) == no_expert;
+    if (beside && loader == Loader::peft && !by_weight) {
+        faults.push_back(cat(module, " is not in target_parameters: PEFT takes ",
+                             module_name(linear), " for that of experts, and would leave it out"));
+    } else if (said == 0 && loader == Loader::peft && !tied && !by_weight) {
         faults.push_back(cat(module, " is none of target_modules: it would be left out"));
     } else if (said > 0 && said != rank) {
         faults.push_back(cat(module, " has rank ", rank, ", adapter_config.json says ", said));
@@ -244,7 +250,7 @@ Texts faults_of_tensors(const Export& of, Loader loader, const ModelSpec& model)
                                  "): it would be left out in silence"));
             continue;
         }
-        const LinearShape shape = target_shape(model, *linear);
+        const LinearShape shape = target_of(model, layer_in_name(text), *linear).shape;
         const bool blocks = loader == Loader::peft && of.get("use_bdlora").is_object();
         const bool fits = blocks ? is_block_diagonal(of, module, shape)
                                  : has_shape(of, module, lora_a, {rank, shape.in}) &&

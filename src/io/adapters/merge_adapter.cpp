@@ -105,7 +105,7 @@ class AdapterProducts {
         for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
             for (int i = 0; i < linear_count; ++i) {
                 const auto linear = static_cast<Linear>(i);
-                const TargetExperts experts = target_experts(model_, linear);
+                const TargetExperts experts = target_of(model_, layer, linear).experts;
                 for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
                     read(job, layer, linear, e);
                 }
@@ -118,9 +118,10 @@ class AdapterProducts {
         const std::string path = module_path(layer, linear, expert);
         const std::string a = cat("base_model.model.", path, ".lora_A.weight");
         const std::string b = cat("base_model.model.", path, ".lora_B.weight");
-        if (!has_target(model_, linear) || file_.entries().count(a) == 0) return;
+        const LayerLinear target = target_of(model_, layer, linear);
+        if (!target.is_there || file_.entries().count(a) == 0) return;
         known_.insert({a, b});
-        const LinearShape shape = target_shape(model_, linear);
+        const LinearShape& shape = target.shape;
         const int rank = job.rank(layer, linear);
         if (rank == 0) {
             add(a, "is of no module that target_modules of adapter_config.json names",

@@ -22,13 +22,16 @@ Names all_names(const ModelSpec& model) {
     return {names.begin(), names.end()};
 }
 
-Names target_names(const AdapterJob& adapter, const ModelSpec& model) {
+/// `beside`: with those of linears beside experts.
+Names target_names(const AdapterJob& adapter, const ModelSpec& model, bool beside = false) {
     Names names;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        const bool unnamed = is_in_experts(model, linear) && !targets_experts(adapter, model);
-        const bool is_there = has_target(model, linear) && !unnamed;
-        if (is_there && adapter.targets_linear(linear)) names.insert(target_name(model, linear));
+        const bool in_experts = is_in_experts(model, linear) && targets_experts(adapter, model);
+        const bool named = beside || !is_beside_experts(model, linear);
+        const bool elsewhere = has_linear(model, linear) && named;
+        if (!in_experts && !elsewhere) continue;
+        if (adapter.targets_linear(linear)) names.insert(target_name(model, linear));
     }
     for (const Linear linear : outer_linears) {
         if (adapter.targets_linear(linear)) names.insert(module_name(linear));
@@ -72,7 +75,7 @@ void check_targets(JsonReader& config, const AdapterJob& adapter, const ModelSpe
         return;
     }
     const Names wanted = target_names(adapter, model);
-    if (found == wanted) return;
+    if (found == wanted || found == target_names(adapter, model, true)) return;
     config.add("target_modules are " + list_text(found) + ", the job has " + list_text(wanted),
                "set target_modules of adapter '" + adapter.name + "' to those of that directory");
 }
@@ -113,7 +116,8 @@ void check_modules(const AdapterConfig& file, const AdapterJob& adapter, const M
                          : cat("rank ", rank, " and scaling ", format_exact(alpha));
     };
     const auto is_other = [&](std::int64_t layer, Linear linear) {
-        if (!has_linear(model, linear)) return false;
+        const LayerLinear target = target_of(model, layer, linear);
+        if (!target.is_there || target.is_in_experts()) return false;
         const int rank = found->rank(layer, linear);
         const int wanted = adapter.rank(layer, linear);
         const double scaling = rank > 0 ? found->scaling(layer, linear) : 0.0;
@@ -195,6 +199,9 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
                    {"revision", nullptr},
                    {"target_modules", modules.target_modules},
                    {"task_type", "CAUSAL_LM"}};
+    if (!modules.target_parameters.is_null()) {
+        config["target_parameters"] = modules.target_parameters;
+    }
     config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
     if (const Wrapper* wrapper = wrapper_named(model.wrapper)) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "io/tensor_names.h"
 
 namespace loratrain {
 
@@ -50,8 +51,32 @@ std::set<std::string> with_outer(const AdapterJob& adapter, std::set<std::string
     return names;
 }
 
+/// Of an adapter without patterns. PEFT has linears in experts by their names.
+void choose_beside_experts(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
+                           PeftModules& result) {
+    std::set<std::string> names;
+    std::set<std::string> weights;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+        for (int i = 0; i < linear_count; ++i) {
+            const auto linear = static_cast<Linear>(i);
+            if (target_rank(adapter, model, layer, linear) == 0) continue;
+            const bool in_experts = target_of(model, layer, linear).is_in_experts();
+            if (is_beside_experts(model, linear) && !in_experts) {
+                weights.insert(weight_name(layer, linear));
+            } else {
+                names.insert(target_name(model, linear));
+            }
+        }
+    }
+    result.target_modules = with_outer(adapter, names);
+    if (!weights.empty()) result.target_parameters = weights;
+}
+
 void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
                     PeftModules& result) {
+    if (!adapter.modules && has_experts(model)) {
+        return choose_beside_experts(adapter, model, layers, result);
+    }
     if (alike_in_all_layers(adapter, model)) {
         result.target_modules = with_outer(adapter, names_of(targets_in(adapter, model, 0), model));
         return;
@@ -116,7 +141,7 @@ Json whole_or_real(double value) {
 }
 
 PeftModules peft_modules(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers) {
-    PeftModules result{{}, nullptr, Json::object(), Json::object()};
+    PeftModules result{{}, nullptr, nullptr, Json::object(), Json::object()};
     choose_targets(adapter, model, layers, result);
     if (!adapter.modules) return result;
     result.rank_pattern = pattern_of(

@@ -15,6 +15,7 @@ Json whole_or_real(double value);
 /// alike, else whole names or layers.
 struct PeftModules {
     Json target_modules;
+    Json target_parameters;  ///< weights of linears beside experts (is_beside_experts)
     Json layers_to_transform;
     Json rank_pattern;
     Json alpha_pattern;

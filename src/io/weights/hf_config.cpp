@@ -147,12 +147,13 @@ void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& 
 
 /// `layer`, but for what each has of its own.
 std::vector<LayerSpec> unlike_layers(const LayerSpec& layer, const std::vector<LayerTraits>& traits,
-                                     const Ropes& ropes) {
+                                     const Ropes& ropes, const std::optional<ExpertSpec>& experts) {
     std::vector<LayerSpec> layers(traits.size(), layer);
     for (std::size_t i = 0; i < layers.size(); ++i) {
         AttentionSpec& attention = layers[i].attention();
         attention.sliding_window = traits[i].sliding_window;
         attention.rope.reset();
+        if (experts && !traits[i].is_dense) layers[i].mlp = *experts;
         if (!traits[i].rotates) continue;
         attention.rope = attention.sliding_window > 0 ? ropes.sliding : ropes.full;
     }
@@ -181,7 +182,8 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     AttentionSpec& attention = layer.attention();
     read_heads(config, assumed, sizes, attention);
     attention.head_dim = read_head_dim(config, assumed, sizes);
-    const std::vector<LayerTraits> traits = read_layer_traits(config, assumed, sizes.layers);
+    std::vector<LayerTraits> traits = read_layer_traits(config, assumed, sizes.layers);
+    read_dense_layers(config, assumed, traits);
     const Ropes ropes = read_ropes(config, assumed.rope, attention.head_dim);
     layer.dense().size = sizes.intermediate;
     layer.dense().activation = read_activation(config, assumed);
@@ -190,11 +192,9 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     read_model_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec, attention);
     read_scalars_and_caps(config, assumed, spec, attention);
-    if (auto experts = read_experts(config, assumed)) {
-        experts->activation = layer.dense().activation;
-        layer.mlp = *experts;
-    }
-    spec.set_layers(unlike_layers(layer, traits, ropes));
+    auto experts = read_experts(config, assumed);
+    if (experts) experts->activation = layer.dense().activation;
+    spec.set_layers(unlike_layers(layer, traits, ropes, experts));
     spec.quantization = read_hf_quantization(config);
     refuse_what_cannot_be(config, spec);
     return spec;

@@ -21,17 +21,6 @@ void refuse_experts(JsonReader& config) {
     }
 }
 
-void refuse_unlike_layers(JsonReader& config) {
-    const char* hint = "a qwen3_moe model is trained here if all of its layers have experts";
-    const Json& dense = config.get("mlp_only_layers");
-    if (!dense.is_null() && !(dense.is_array() && dense.empty())) {
-        config.wrong("mlp_only_layers", "layers without experts are not supported", hint);
-    }
-    if (config.has("decoder_sparse_step") && config.get("decoder_sparse_step") != 1) {
-        config.wrong("decoder_sparse_step", "layers without experts are not supported", hint);
-    }
-}
-
 void refuse_other_parts(JsonReader& config) {
     for (const char* key :
          {"shared_expert_intermediate_size", "n_shared_experts", "num_shared_experts"}) {
@@ -52,13 +41,11 @@ void refuse_other_parts(JsonReader& config) {
 }  // namespace
 
 std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family) {
-    if (!family.has_experts) {
+    if (!family.experts.exists()) {
         refuse_experts(config);
         return std::nullopt;
     }
-    refuse_unlike_layers(config);
     refuse_other_parts(config);
-    // The defaults of transformers.
     const char* key = config.has("num_experts") ? "num_experts" : "num_local_experts";
     const Json& other = config.get("num_local_experts");
     if (!other.is_null() && other != config.get(key)) {
@@ -67,11 +54,11 @@ std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family)
     const auto count = [&](const char* of, std::int64_t missing) {
         return config.has(of) ? config.required_count(of) : missing;
     };
-    ExpertSpec experts;
-    experts.count = count(key, 128);
-    experts.per_token = count("num_experts_per_tok", 8);
-    experts.size = count("moe_intermediate_size", 768);
-    experts.normalised = config.has("norm_topk_prob") && config.flag("norm_topk_prob");
+    ExpertSpec experts = family.experts.missing;
+    experts.count = count(key, experts.count);
+    experts.per_token = count("num_experts_per_tok", experts.per_token);
+    experts.size = count("moe_intermediate_size", experts.size);
+    if (config.has("norm_topk_prob")) experts.normalised = config.flag("norm_topk_prob");
     if (experts.count > most_experts) {
         config.wrong(key, cat("must be at most ", most_experts));
     }
@@ -80,6 +67,22 @@ std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family)
                                                 " and the number of experts, ", experts.count));
     }
     return experts;
+}
+
+void read_dense_layers(JsonReader& config, const Family& family, std::vector<LayerTraits>& layers) {
+    if (family.experts.layers != ExpertLayers::by_steps) return;
+    const bool given = config.has("decoder_sparse_step");
+    const std::int64_t step = given ? config.required_count("decoder_sparse_step") : 1;
+    const Json& dense = config.get("mlp_only_layers");
+    const auto is_number = [](const Json& layer) { return layer.is_number_integer(); };
+    if (!dense.is_null() &&
+        !(dense.is_array() && std::all_of(dense.begin(), dense.end(), is_number))) {
+        return config.wrong("mlp_only_layers", "must be a list of layers' numbers");
+    }
+    for (std::size_t i = 0; i < layers.size() && step > 0; ++i) {
+        const bool sparse = (static_cast<std::int64_t>(i) + 1) % step == 0;
+        layers[i].is_dense = !sparse || std::count(dense.begin(), dense.end(), i) > 0;
+    }
 }
 
 }  // namespace loratrain

@@ -204,7 +204,8 @@ const Family families[] = {
      .reads_attention_bias = true,
      .attention = {.qk_norm = true},
      .rope = {.positions = 32768},
-     .has_experts = true,
+     .experts = {.missing = {.count = 128, .per_token = 8, .size = 768},
+                 .layers = ExpertLayers::by_steps},
      .vllm_embeddings = true},
 };
 

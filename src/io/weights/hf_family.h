@@ -37,6 +37,21 @@ struct Dropout {
     double missing = 0.0;  ///< where config.json does not say
 };
 
+/// Which layers of a family with experts have them; the others have a dense MLP of
+/// intermediate_size.
+enum class ExpertLayers : std::uint8_t {
+    every,
+    by_steps,  ///< all but mlp_only_layers, of every decoder_sparse_step-th
+};
+
+/// Experts of a family (hf_experts.h).
+struct ExpertFamily {
+    ExpertSpec missing = {};  ///< where config.json says nothing; of no count: no experts
+    ExpertLayers layers = ExpertLayers::every;
+
+    bool exists() const { return missing.count > 0; }
+};
+
 /// What config.json leaves to the family.
 struct Family {
     const char* name = "";
@@ -77,7 +92,7 @@ struct Family {
     double logits_soft_cap = 0.0;
     Dropout attention_dropout = {"attention_dropout", 0.0};
     Dropout residual_dropout = {};
-    bool has_experts = false;  ///< in every layer (hf_experts.h)
+    ExpertFamily experts = {};
     /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
     bool vllm_embeddings = false;
 };

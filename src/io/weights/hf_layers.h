@@ -16,6 +16,7 @@ inline constexpr std::int64_t most_layers = 10000;
 struct LayerTraits {
     bool rotates = true;  ///< the layer has rotary positions
     std::int64_t sliding_window = 0;
+    bool is_dense = false;  ///< without experts in a family that has them
 };
 
 /// Traits of each layer. If `layers` exceeds most_layers, which is refused elsewhere, the result

@@ -192,7 +192,7 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
                       cat(module_name(linear), " is no linear of a ", model_.family, " model"),
                       cat("it has ", join(target_names(model_), ", ")));
     }
-    if (targets_experts(adapter, model_)) experts(adapter);
+    if (targets_mlps_of_experts(adapter, model_)) experts(adapter);
 }
 
 void AdapterChecks::experts(const AdapterJob& adapter) {
@@ -203,8 +203,9 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
         const ModelLimit* limit = limit_of(model_, ability);
         if (limit != nullptr) refuse(key, subject + limit->what(model_), limit->hint);
     };
-    const bool gate = adapter.targets_linear(Linear::gate);
-    const bool up = adapter.targets_linear(Linear::up);
+    const bool in_experts = targets_experts(adapter, model_);
+    const bool gate = in_experts && adapter.targets_linear(Linear::gate);
+    const bool up = in_experts && adapter.targets_linear(Linear::up);
     if (gate != up || (gate && !adapter.targets_linear(Linear::down))) {
         refuse("target_modules",
                "PEFT, for which gate_proj and up_proj of experts are one tensor, loads LoRA in "
@@ -238,7 +239,7 @@ void AdapterChecks::rules(const AdapterJob& adapter) {
 
 void AdapterChecks::targets(const AdapterJob& adapter) {
     named_targets(adapter);
-    if (!adapter.modules || targets_experts(adapter, model_)) return;
+    if (!adapter.modules || targets_mlps_of_experts(adapter, model_)) return;
     if (adapter.targets_outer()) return rules(adapter);
     for (std::int64_t layer = 0; layer < model_.layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {

@@ -173,7 +173,7 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
         if (adapter->targets_linear(Linear::up)) before.add(*adapter);
         if (adapter->targets_linear(Linear::down)) behind.add(*adapter);
     }
-    const auto* mlp = std::get_if<DenseSpec>(&model.layer(0).mlp);
+    const DenseSpec* mlp = model.dense_layers();
     if (!behind.any_narrow || mlp == nullptr || !mlp->has_gate()) return 0;
     const std::int64_t f = mlp->size;
     const std::int64_t tokens = view.replica.microbatch_tokens;
@@ -206,7 +206,9 @@ std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage)
         widest = std::max(widest, shape.in + shape.out + blocks * view.replica.saved_columns);
     }
     const ModelSpec& model = view.lane_model;
-    widest = std::max(widest, widest_product(view, model.layer(0)));
+    for (const LayerSpec& layer : model.descriptions) {
+        widest = std::max(widest, widest_product(view, layer));
+    }
     std::int64_t elements = rows_alike(view.replica.microbatch_tokens).largest * widest;
     if (stage.has_head) {
         const std::int64_t rows = rows_alike(logits_chunk(view).rows).largest;

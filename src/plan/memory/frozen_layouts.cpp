@@ -11,42 +11,62 @@ namespace loratrain {
 
 namespace {
 
-std::uint64_t linear_bytes(const ReplicaView& view) {
+std::uint64_t linear_bytes(const ReplicaView& view, std::int64_t layer) {
     std::uint64_t bytes = 0;
     for (int g = 0; g < linear_group_count; ++g) {
         const auto group = static_cast<LinearGroup>(g);
-        bytes += view.plan.fp8_linears ? fp8_group_layout(view, group).bytes
-                                       : stored_layout(view, group).bytes;
+        if (group_shape(view.lane_model, layer, group).count == 0) continue;
+        bytes += group_bytes(view, group);
+    }
+    return bytes;
+}
+
+/// Of the linears of layers that do not stream. What other ranks read has room for the groups of
+/// any layer.
+std::uint64_t resident_linear_bytes(const ReplicaView& view, const StagePlan& stage) {
+    const std::uint64_t resident = stage.layer_count - streamed_layers(stage);
+    if (!stage.owners.empty()) return resident * streamed_layer(view).buffer_bytes;
+    if (view.lane_model.descriptions.size() == 1) return resident * linear_bytes(view, 0);
+    std::uint64_t bytes = 0;
+    for (std::int32_t l = 0; l < stage.layer_count; ++l) {
+        if (!is_streamed(stage, l)) bytes += linear_bytes(view, stage.first_layer + l);
     }
     return bytes;
 }
 
 /// Of all layers of a stage: what is resident, and buffers for those that stream.
 std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage) {
-    const auto layers = static_cast<std::uint64_t>(stage.layer_count);
-    const auto streamed = static_cast<std::uint64_t>(streamed_layers(stage));
     const auto buffers = static_cast<std::uint64_t>(stream_buffers(stage));
     std::uint64_t held = 0;
     for_layers(view.lane_model, stage.first_layer, stage.layer_count,
                [&](const LayerSpec& layer, std::int64_t number) {
                    held += static_cast<std::uint64_t>(number) * held_bytes(view, layer);
                });
-    return held + (layers - streamed) * linear_bytes(view) +
-           buffers * streamed_layer(view).buffer_bytes;
+    return held + resident_linear_bytes(view, stage) + buffers * streamed_layer(view).buffer_bytes;
 }
 
-}  // namespace
-
-LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
+template <class Has>
+LinearGroupShape shape_of_linears(const ModelSpec& model, LinearGroup group, const Has& has) {
     LinearGroupShape shape;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (linear_group(linear) != group || !has_linear(model, linear)) continue;
+        if (linear_group(linear) != group || !has(linear)) continue;
         shape.linears[static_cast<std::size_t>(shape.count++)] = linear;
         shape.in = linear_shape(model, linear).in;
         shape.out += linear_shape(model, linear).out;
     }
     return shape;
+}
+
+}  // namespace
+
+LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
+    return shape_of_linears(model, group, [&](Linear linear) { return has_linear(model, linear); });
+}
+
+LinearGroupShape group_shape(const ModelSpec& model, std::int64_t layer, LinearGroup group) {
+    const LayerSpec& of = model.layer(layer);
+    return shape_of_linears(model, group, [&](Linear linear) { return has_linear(of, linear); });
 }
 
 std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
@@ -117,6 +137,11 @@ Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group) {
     layout.b_pad = take(shape.out * r, e);
     layout.a_pad = take(shape.count * r * shape.in, e);
     return layout;
+}
+
+std::uint64_t group_bytes(const ReplicaView& view, LinearGroup group) {
+    return view.plan.fp8_linears ? fp8_group_layout(view, group).bytes
+                                 : stored_layout(view, group).bytes;
 }
 
 std::uint64_t unit_scale_bytes(const ReplicaView& view) {

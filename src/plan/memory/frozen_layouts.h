@@ -19,7 +19,9 @@ struct LinearGroupShape {
     std::int64_t in = 0;   ///< K
     std::int64_t out = 0;  ///< sum of N over the group
 };
+/// Of the layers that have it; of a layer: nothing where the layer does not.
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
+LinearGroupShape group_shape(const ModelSpec& model, std::int64_t layer, LinearGroup group);
 /// What LoRA may be on in a group: its linears, or those in experts.
 std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group);
 
@@ -60,6 +62,8 @@ struct Fp8GroupLayout {
     std::uint64_t bytes = 0;
 };
 Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
+/// Of one or the other, in a layer that has the group.
+std::uint64_t group_bytes(const ReplicaView& view, LinearGroup group);
 /// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
 std::uint64_t unit_scale_bytes(const ReplicaView& view);
 

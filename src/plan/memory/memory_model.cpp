@@ -36,13 +36,14 @@ void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t
                  Linear linear, StateSizes& sizes) {
     const int rank = target_rank(adapter, model, layer, linear);
     if (rank == 0) return;
-    const LinearShape shape = target_shape(model, linear);
+    const LayerLinear target = target_of(model, layer, linear);
+    const LinearShape& shape = target.shape;
     StateSizes one;
     for (const FormTensor& tensor : adapter.form.tensors) {
         one.add(parameters_of(tensor, rank, shape), tensor.trained, optim_on(adapter, linear));
     }
     if (adapter.form.keeps_norms) one.norms += shape.out;
-    sizes += one.times(target_experts(model, linear).count);
+    sizes += one.times(target.experts.count);
 }
 
 StateSizes layer_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer) {
@@ -63,10 +64,16 @@ StateSizes outer_sizes(const AdapterJob& adapter, const ModelSpec& model,
     return sizes;
 }
 
+/// Every layer has the same of the adapter.
+bool has_alike_layers(const AdapterJob& adapter, const ModelSpec& model) {
+    return !adapter.modules && (model.experts() == nullptr || model.dense_layers() == nullptr);
+}
+
 /// In any so many layers: of one that has most.
 StateSizes most_sizes(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers) {
     StateSizes most = layer_sizes(adapter, model, 0);
-    for (std::int64_t layer = 1; adapter.modules && layer < model.layers; ++layer) {
+    const bool alike = has_alike_layers(adapter, model);
+    for (std::int64_t layer = 1; !alike && layer < model.layers; ++layer) {
         most = StateSizes::most(most, layer_sizes(adapter, model, layer));
     }
     return most.times(layers);
@@ -154,8 +161,12 @@ RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
 }
 
 std::uint64_t layer_slot_bytes(const ReplicaView& view) {
-    LayerActivations saved;
-    return saved_arrays(view, view.lane_model.layer(0), saved).bytes();
+    std::uint64_t bytes = 0;
+    for (const LayerSpec& layer : view.lane_model.descriptions) {
+        LayerActivations saved;
+        bytes = std::max(bytes, saved_arrays(view, layer, saved).bytes());
+    }
+    return bytes;
 }
 
 std::uint64_t boundary_bytes(const ReplicaView& view) {
@@ -356,7 +367,7 @@ std::uint64_t adapter_bytes_on(const StagePlan& stage, AdapterId adapter, const 
     const AdapterJob& of = job.adapter(adapter);
     const LayerRange layers = layers_of(stage, adapter);
     const OuterLinears with{stage.has_head, stage.has_embedding};
-    if (!of.modules) return adapter_bytes(of, model, layers.count, with);
+    if (has_alike_layers(of, model)) return adapter_bytes(of, model, layers.count, with);
     StateSizes sizes = outer_sizes(of, model, with);
     for (std::int64_t layer = layers.first; layer < layers.first + layers.count; ++layer) {
         sizes += layer_sizes(of, model, layer);

@@ -22,14 +22,12 @@ constexpr std::uint64_t page_bytes = 4096;
 
 StreamedGroup group_layout(const ReplicaView& view, LinearGroup group, std::uint64_t& bytes) {
     StreamedGroup layout;
+    bytes = group_bytes(view, group);
     if (view.plan.fp8_linears) {
-        const Fp8GroupLayout fp8 = fp8_group_layout(view, group);
-        bytes = fp8.bytes;
         layout.rows = 1;
-        layout.row_bytes = layout.pitch = fp8.b_pad;
+        layout.row_bytes = layout.pitch = fp8_group_layout(view, group).b_pad;
         return layout;
     }
-    bytes = stored_layout(view, group).bytes;
     layout.rows = 1;
     layout.row_bytes = layout.pitch = bytes;
     if (weights_are_staged(view.plan)) return layout;

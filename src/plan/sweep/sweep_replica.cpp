@@ -60,7 +60,8 @@ HostLine host_line(const HostCosts& host, const StagePlan& stage) {
 }
 
 double weights_of_layer(const ModelSpec& model) {
-    return static_cast<double>(matmul_parameters(model.layer(0), model.hidden_size));
+    const std::int64_t head = model.vocab_size * model.hidden_size;
+    return static_cast<double>(matmul_parameters(model) - head) / static_cast<double>(model.layers);
 }
 
 class ReplicaNumbers {

@@ -25,7 +25,7 @@ TEST(ModelLimits, ALlamaHasNone) {
         EXPECT_EQ(limit_text(test::small_model(), ability), "");
 }
 
-TEST(ModelLimits, LayersMayDifferInPositionsAndMasksAlone) {
+TEST(ModelLimits, LayersMayDifferInPositionsMasksAndKindsOfMlp) {
     ModelSpec model = test::small_model(2);
     std::vector<LayerSpec> layers(2, model.layer(0));
     layers[1].attention().rope.reset();
@@ -42,7 +42,14 @@ TEST(ModelLimits, LayersMayDifferInPositionsAndMasksAlone) {
     const char* text = "layers of unlike sizes or kinds are not supported";
     EXPECT_EQ(refused([](LayerSpec& l) { l.attention().head_dim = 16; }), text);
     EXPECT_EQ(refused([](LayerSpec& l) { l.dense().size = 64; }), text);
-    EXPECT_EQ(refused([](LayerSpec& l) { l.mlp = ExpertSpec{4, 2, 16}; }), text);
+    layers.resize(3, layers[1]);
+    layers[1].mlp = ExpertSpec{4, 2, 16};
+    model.layers = 3;
+    EXPECT_EQ(refused([](LayerSpec&) {}), "");
+    EXPECT_EQ(refused([](LayerSpec& l) { l.mlp = ExpertSpec{4, 2, 8}; }), "");
+    layers[0].mlp = layers[1].mlp;
+    EXPECT_EQ(refused([](LayerSpec&) {}), "");
+    EXPECT_EQ(refused([](LayerSpec& l) { l.mlp = ExpertSpec{4, 2, 8}; }), text);
     EXPECT_EQ(refused([](LayerSpec& l) { l.norms.placement = NormPlacement::after; }), text);
 }
 
@@ -73,6 +80,14 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
         EXPECT_NE(limit_text(model, ability), "");
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
+    EXPECT_EQ(limit_text(model, Ability::dora),
+              "LoRA in the experts of a qwen3_moe model cannot be DoRA");
+    std::vector<LayerSpec> layers(2, model.layer(0));
+    layers[1].mlp = DenseSpec{32};
+    model.set_layers(layers);
+    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
+    EXPECT_EQ(limit_text(model, Ability::dora),
+              "LoRA in the MLPs of a qwen3_moe model cannot be DoRA");
 }
 
 }  // namespace

@@ -488,11 +488,37 @@ TEST(HfConfigTest, GoldenQwen3Moe) {
     EXPECT_EQ(parse(older).attention().kv_heads, 4);
 }
 
+TEST(HfConfigTest, LayersWithoutExperts) {
+    const ModelSpec spec = golden_model("qwen3_moe_dense");
+    EXPECT_EQ(*spec.experts(), (ExpertSpec{6, 2, 24, false}));
+    EXPECT_EQ(*spec.dense_layers(), DenseSpec{96});
+    const auto dense_layers = [](const ModelSpec& model) {
+        std::vector<std::int64_t> dense;
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+            if (model.layer(layer).experts() == nullptr) dense.push_back(layer);
+        }
+        return dense;
+    };
+    using Layers = std::vector<std::int64_t>;
+    EXPECT_EQ(dense_layers(spec), (Layers{0, 2}));
+    EXPECT_EQ(linear_names(spec).size(), 7U);
+    const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
+    const auto with_step = [&](int step, const json& dense) {
+        return dense_layers(parse(with(good, {{"num_hidden_layers", 6},
+                                              {"decoder_sparse_step", step},
+                                              {"mlp_only_layers", dense}})));
+    };
+    EXPECT_EQ(with_step(1, nullptr), Layers{});
+    EXPECT_EQ(with_step(1, {5, 9}), Layers{5});
+    EXPECT_EQ(with_step(2, json::array()), (Layers{0, 2, 4}));
+    EXPECT_EQ(with_step(3, {2}), (Layers{0, 1, 2, 3, 4}));
+}
+
 TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
     const auto refusal = [&](const json& changes) { return config_refusal(with(good, changes)); };
-    EXPECT_TRUE(has(refusal({{"mlp_only_layers", {0}}}), "layers without experts"));
-    EXPECT_TRUE(has(refusal({{"decoder_sparse_step", 2}}), "decoder_sparse_step is 2"));
+    EXPECT_TRUE(has(refusal({{"mlp_only_layers", 1}}), "mlp_only_layers is 1, must be a list"));
+    EXPECT_TRUE(has(refusal({{"decoder_sparse_step", 0}}), "decoder_sparse_step is 0"));
     EXPECT_TRUE(
         has(refusal({{"shared_expert_intermediate_size", 64}}), "experts that all tokens share"));
     EXPECT_TRUE(has(refusal({{"output_router_logits", true}}), "a loss that balances the router"));

@@ -96,6 +96,22 @@ TEST(StageMemory, ExpertSpec) {
     for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks});
 }
 
+TEST(StageMemory, LayersWithoutExperts) {
+    ModelSpec model = small_model(5);
+    std::vector<LayerSpec> layers(5, model.layer(0));
+    for (const std::size_t l : {1, 2, 4}) layers[l].mlp = ExpertSpec{5, 2, 12, true};
+    model.set_layers(layers);
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[1].targets = {true, false, false, false, true, true, true};
+    for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+        for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
+        SmallCase streamed(model, adapters, 1, precision);
+        streamed.job.model.residency = {Residency::Kind::some, 2};
+        streamed.make_plan_again();
+        expect_exact(streamed, Recompute::none);
+    }
+}
+
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
