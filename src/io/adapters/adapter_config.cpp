@@ -270,8 +270,12 @@ std::vector<std::string> AdapterConfig::linears_by_weights() const {
     if (!is_list_of_texts(names)) return {};
     std::vector<std::string> linears;
     for (const auto& name : names.get<std::vector<std::string>>()) {
-        if (!is_linear_weight(name)) return {};
-        linears.push_back(name.substr(0, name.rfind('.')));
+        const std::string path = name.substr(0, name.rfind('.'));
+        const std::optional<Linear> linear = linear_of_module(path);
+        const bool beside = linear && is_beside_experts(model_, *linear) &&
+                            name == weight_name(layer_in_name(name), *linear);
+        if (!beside) return {};
+        linears.push_back(path);
     }
     return linears;
 }

@@ -59,8 +59,8 @@ class AdapterConfig {
   private:
     void leave_wrapper();
     bool ties_its_head() const;
-    /// Linears whose weights target_parameters names: "model.layers.0.mlp.up_proj" of
-    /// "model.layers.0.mlp.up_proj.weight". None: it names something else too.
+    /// Linears beside experts whose weights target_parameters names: "model.layers.0.mlp.up_proj"
+    /// of "model.layers.0.mlp.up_proj.weight". None: it names something else too.
     std::vector<std::string> linears_by_weights() const;
 
     std::string path_;

@@ -22,7 +22,7 @@ class ModuleRules : public JobFiles {
         for (std::int64_t layer = 0; layer < layers; ++layer) {
             for (int i = 0; i < linear_count; ++i) {
                 const auto linear = static_cast<Linear>(i);
-                if (!has_linear({}, linear)) continue;
+                if (!has_linear(ModelSpec{}, linear)) continue;
                 if (!adapter.targets_linear(layer, linear)) continue;
                 const std::string name = module_name(linear);
                 text += (text.empty() ? "" : " ") + std::to_string(layer) +
