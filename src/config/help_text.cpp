@@ -37,13 +37,12 @@ Options for import-hf:
   --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name
 
 Options for bench, with their defaults:
-  --steps 5  --layers 12 (or a PRESET's)  --hidden 768  --intermediate 2048
-  --heads 12  --vocab 32000  --model PRESET  --adapters 4  --rank 16
-  --mixed-ranks  --samples 8 (each a step)  --sample-tokens 256
-  --microbatch-tokens N  --lengths fixed|xsum|cnn|wikisum|mix  --dora|--vera
-  --dropout 0  --optim adamw_8bit  --policy, --packing
-  --recompute auto|none|layer  --backend cpu|cuda
-  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8
+  --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12
+  --vocab 32000  --model PRESET  --adapters 4  --rank 16  --mixed-ranks
+  --samples 8 (each a step)  --sample-tokens 256  --microbatch-tokens N
+  --lengths fixed|xsum|cnn|wikisum|mix  --dora|--vera  --dropout 0
+  --optim adamw_8bit  --policy, --packing  --recompute auto|none|layer
+  --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8
   --residency auto|all|stream|LAYERS  --offload none|auto|LAYERS
   --predict  --quick  --json
 
