@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/arithmetic.h"
-#include "plan/deploy/fit_layers.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/memory/fit_memory.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "plan/deploy/fit_layers.h"
+#include "plan/deploy/partition_layers.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/streamed_layers.h"

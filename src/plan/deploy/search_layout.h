@@ -20,7 +20,7 @@ struct FoundLayout {
 ///   2048 on CUDA or 512 on the CPU, where products would run slower than the costs say; the
 ///   largest that fit, also in layers split by cost; around the best ones that recompute, and those
 ///   that do not, down to 64ths, and at last beside the fastest by what is predicted of them;
-/// - no recomputation, also with layers moved to stages that have room (fit_layers.h), and
+/// - no recomputation, also with layers moved to stages that have room (fit_layers()), and
 ///   recomputation of the layers that do not fit;
 /// - layers shared by neighbouring stages, or whole;
 /// - microbatches in flight, from as many as stages to twice as many: the fewest within 1% of the

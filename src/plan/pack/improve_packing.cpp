@@ -1,4 +1,4 @@
-#include "plan/pack/improve_packing.h"
+#include "plan/pack/pack_balanced.h"
 
 #include <algorithm>
 #include <array>

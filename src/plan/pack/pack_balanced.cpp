@@ -6,7 +6,6 @@
 
 #include "plan/milp.h"
 #include "plan/pack/compare_packings.h"
-#include "plan/pack/improve_packing.h"
 
 namespace loratrain {
 

@@ -61,7 +61,7 @@ struct PackRules {
     int threads = 1;               ///< the result does not depend on it
     bool rough = false;            ///< balanced: compare a tenth of the packings
     /// balanced: changes of the best packing that are tried per group of samples; fewer in large
-    /// blocks (improve_packing.h).
+    /// blocks (improve_packing()).
     std::int32_t changes_per_item = 0;
 };
 

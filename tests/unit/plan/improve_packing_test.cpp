@@ -1,11 +1,10 @@
-#include "plan/pack/improve_packing.h"
 #include "plan/cost/built_in_costs.h"
+#include "plan/pack/pack_balanced.h"
 
 #include <gtest/gtest.h>
 
 #include "config/model_presets.h"
 #include "plan/cost/cost_model.h"
-#include "plan/pack/pack_balanced.h"
 #include "support/sanitized.h"
 #include "support/summary_lengths.h"
 #include "unit/plan/pack_fixtures.h"
