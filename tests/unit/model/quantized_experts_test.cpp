@@ -22,9 +22,12 @@ class EffectiveWeights : public WeightSource {
     ModelSpec spec_;
 };
 
+/// With a layer that has no experts between two.
 ModelSpec mixture(WeightFormat format) {
-    ModelSpec model = quantizable_model(2);
-    model.descriptions.front().mlp = ExpertSpec{5, 2, 192, true};
+    ModelSpec model = quantizable_model(3);
+    LayerSpec experts = model.layer(0);
+    experts.mlp = ExpertSpec{5, 2, 192, true};
+    model.set_layers({experts, model.layer(1), experts});
     model.quantization = {format, SourceType::bf16};
     return model;
 }
