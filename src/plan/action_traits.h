@@ -24,8 +24,6 @@ struct ActionTraits {
     ActionRole role;
     Channel channel;  ///< of messages
     ActionNumber number;
-    bool has_slot;    ///< Action::slot
-    bool has_buffer;  ///< Action::buffer, where there are neighbours
     activity::Task task;
     std::string_view word;  ///< in traces: the computation, or the wait for a message
 };
@@ -43,20 +41,17 @@ inline constexpr std::array<ActionTraits, 10> action_kinds = [] {
     constexpr Channel unused = {};
     constexpr std::string_view sending = "wait for a send";
     return std::array<ActionTraits, 10>{{
-        {Kind::recv_forward, "rf", receive, up, microbatch, true, false, Task::receive_input,
-         "wait for input"},
-        {Kind::forward, "F", compute, unused, microbatch, true, false, Task::forward, "forward"},
-        {Kind::send_forward, "sf", send, up, microbatch, true, false, Task::send_output, sending},
-        {Kind::recv_backward, "rb", receive, down, microbatch, false, true, Task::receive_gradient,
+        {Kind::recv_forward, "rf", receive, up, microbatch, Task::receive_input, "wait for input"},
+        {Kind::forward, "F", compute, unused, microbatch, Task::forward, "forward"},
+        {Kind::send_forward, "sf", send, up, microbatch, Task::send_output, sending},
+        {Kind::recv_backward, "rb", receive, down, microbatch, Task::receive_gradient,
          "wait for gradient"},
-        {Kind::backward, "B", compute, unused, microbatch, true, true, Task::backward, "backward"},
-        {Kind::send_backward, "sb", send, down, microbatch, false, true, Task::send_gradient,
-         sending},
-        {Kind::step, "S", compute, unused, batch, false, false, Task::step, "step"},
-        {Kind::reduce, "R", compute, unused, batch, false, false, Task::reduce, "reduce"},
-        {Kind::recv_norms, "rn", receive, norms, none, false, true, Task::receive_norms,
-         "wait for norms"},
-        {Kind::send_norms, "sn", send, norms, none, false, true, Task::send_norms, sending},
+        {Kind::backward, "B", compute, unused, microbatch, Task::backward, "backward"},
+        {Kind::send_backward, "sb", send, down, microbatch, Task::send_gradient, sending},
+        {Kind::step, "S", compute, unused, batch, Task::step, "step"},
+        {Kind::reduce, "R", compute, unused, batch, Task::reduce, "reduce"},
+        {Kind::recv_norms, "rn", receive, norms, none, Task::receive_norms, "wait for norms"},
+        {Kind::send_norms, "sn", send, norms, none, Task::send_norms, sending},
     }};
 }();
 

@@ -233,10 +233,6 @@ std::span<const Family> model_families() {
     return families;
 }
 
-std::span<const Wrapper> model_wrappers() {
-    return wrappers;
-}
-
 const Wrapper* wrapper_named(const std::string& name) {
     for (const Wrapper& wrapper : wrappers) {
         if (name == wrapper.name) return &wrapper;

@@ -131,7 +131,6 @@ struct Wrapper {
     const char* other_parts = ".*(vision_tower|multi_modal_projector).*";
 };
 
-std::span<const Wrapper> model_wrappers();
 /// Of ModelSpec::wrapper; null where there is none.
 const Wrapper* wrapper_named(const std::string& name);
 

@@ -90,7 +90,6 @@ class Dispatcher {
     bool is_joint() const { return parts_.leaders == nullptr; }
     bool is_ended(AdapterId adapter) const;
     Known known(AdapterId adapter) const;
-    void recall_ends();
     void log_start(const FormerRun& former);
 
     // Reports of workers.
