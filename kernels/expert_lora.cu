@@ -19,18 +19,21 @@ __device__ __forceinline__ std::int64_t entry_of(const ExpertLoraParams& p, std:
 /// A block's row of T and which of its experts.
 struct RoutedRow {
     std::int64_t place;
+    std::int64_t wide;  ///< row of `wide`
     const float* factor;
 };
 __device__ __forceinline__ RoutedRow row_of_block(const ExpertLoraParams& p) {
     const std::int64_t entry = p.begin * p.routes.per_token + static_cast<std::int64_t>(blockIdx.x);
     const std::int64_t expert = p.routes.chosen[entry];
-    return {p.routes.places[entry], p.factor + expert * p.rank * p.wide.cols};
+    const std::int64_t place = p.routes.places[entry];
+    return {place, p.gathered ? entry / p.routes.per_token : place,
+            p.factor + expert * p.rank * p.wide.cols};
 }
 
 template <class T>
 __global__ void __launch_bounds__(block_threads) narrow_kernel(ExpertLoraParams p) {
     const RoutedRow row = row_of_block(p);
-    const T* wide = static_cast<const T*>(p.wide.data) + row.place * p.wide.ld;
+    const T* wide = static_cast<const T*>(p.wide.data) + row.wide * p.wide.ld;
     T* narrow = static_cast<T*>(p.narrow.data) + row.place * p.narrow.ld + p.column;
     const std::int64_t lane = threadIdx.x % warp_threads;
     for (std::int64_t r = threadIdx.x / warp_threads; r < p.rank; r += block_warps) {
@@ -87,22 +90,33 @@ __global__ void __launch_bounds__(block_threads) grads_kernel(ExpertLoraParams p
     const T* narrow = static_cast<const T*>(p.narrow.data) + p.column + r;
     float sum = 0.0F;
     for (std::int64_t place = begin; place < end; ++place) {
-        sum = fmaf(to_float(narrow[place * p.narrow.ld]), to_float(wide[place * p.wide.ld]), sum);
+        const std::int64_t row = p.gathered ? p.routes.rows[place] : place;
+        sum = fmaf(to_float(narrow[place * p.narrow.ld]), to_float(wide[row * p.wide.ld]), sum);
     }
     p.gradient[expert * count + own] += sum;
 }
 
-template <class T>
+template <class T, int N>
 struct WeighBody {
     T* x;
     const std::int32_t* places;
     const float* weights;
     std::int64_t ld;
     __device__ void operator()(std::int64_t entry, std::int64_t col) const {
-        T& at = x[places[entry] * ld + col];
-        at = from_float<T>(to_float(at) * weights[entry]);
+        T* at = x + places[entry] * ld + col;
+        float v[N];
+        load<N>(at, v);
+#pragma unroll
+        for (int i = 0; i < N; ++i) v[i] *= weights[entry];
+        store<N>(at, v);
     }
 };
+
+template <class T, int N>
+cudaError_t launch_weigh(cudaStream_t stream, const Matrix& x, const Routes& routes) {
+    const WeighBody<T, N> body{pointer<T>(x), routes.places, routes.weights, x.ld};
+    return launch_elements<N>(stream, x.rows, x.cols, body);
+}
 
 unsigned rows_of_segment(const ExpertLoraParams& params) {
     return static_cast<unsigned>((params.end - params.begin) * params.routes.per_token);
@@ -152,8 +166,8 @@ cudaError_t add_expert_grads(cudaStream_t stream, const ExpertLoraParams& params
 cudaError_t weigh_rows(cudaStream_t stream, const Matrix& x, const Routes& routes) {
     return with_type(x.type, [&](auto element) {
         using T = decltype(element);
-        return launch_elements<1>(stream, x.rows, x.cols,
-                                  WeighBody<T>{pointer<T>(x), routes.places, routes.weights, x.ld});
+        return all_wide({&x}) ? launch_weigh<T, wide>(stream, x, routes)
+                              : launch_weigh<T, 1>(stream, x, routes);
     });
 }
 

@@ -41,7 +41,7 @@ cudaError_t route_backward(cudaStream_t stream, const Matrix& d_logits, const fl
 /// ExpertLora for one segment, in plain kernels whose blocks find their rows by the routes on the
 /// device.
 struct ExpertLoraParams {
-    Matrix wide;    ///< [T k, N]
+    Matrix wide;    ///< [T k, N]; with `gathered` [T, N]
     Matrix narrow;  ///< [T k, R]
     Routes routes;
     std::int64_t begin = 0;  ///< rows [begin, end) of T
@@ -51,7 +51,8 @@ struct ExpertLoraParams {
     std::int32_t rank = 0;
     std::int32_t column = 0;
     float scale = 1.0F;
-    bool of_b = false;  ///< factors are [N, rank], else [rank, N]
+    bool of_b = false;      ///< factors are [N, rank], else [rank, N]
+    bool gathered = false;  ///< row t of `wide` is that of all its places; not of widen_experts()
 };
 
 /// narrow = 0; before the segments.

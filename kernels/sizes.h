@@ -50,6 +50,15 @@ constexpr int expert_part_columns = 256;
 constexpr std::int64_t expert_parts_bytes(std::int64_t size) {
     return std::int64_t{pieces(size, expert_part_columns)} * 4;
 }
+/// The parts of `copies` rows, up to a multiple of 16 bytes.
+constexpr std::int64_t expert_all_parts_bytes(std::int64_t copies, std::int64_t size) {
+    return std::int64_t{pieces(copies * expert_parts_bytes(size), 16)} * 16;
+}
+/// Factors of LoRA that a product of experts adds: [experts, columns of the result, columns of S].
+constexpr std::int64_t expert_factors_bytes(std::int64_t experts, std::int64_t columns,
+                                            std::int64_t of_s) {
+    return experts * columns * of_s * 2;
+}
 
 /// Rows of attention's tiles: on tensor cores forward and backward, in plain arithmetic, and
 /// backward in kernels/hopper.

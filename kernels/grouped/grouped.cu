@@ -84,6 +84,12 @@ cudaError_t run(cudaStream_t stream, const ExpertRows& rows, ExpertProduct p) {
     if (!aligned_16(p.w) || p.inputs % wide != 0 || p.outputs % wide != 0) {
         return cudaErrorInvalidValue;
     }
+    if (p.added.s.data == nullptr) {
+        p.added = {};
+    } else if (!grouped_takes(p.added.s) || p.added.s.rows != p.rows ||
+               p.added.s.cols > AddedColumns::most || !aligned_16(p.added.factors)) {
+        return cudaErrorInvalidValue;
+    }
     if (p.rows == 0 || p.columns == 0) return cudaSuccess;
     return runs_expert_product_hopper(rows.shared_limit) ? expert_product_hopper(stream, p)
                                                          : expert_product_tensor(stream, p);
@@ -124,11 +130,13 @@ cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const Ex
     p.columns = static_cast<std::int32_t>(size);
     p.y = op.gate_up;
     p.product = op.product;
+    p.added = op.added;
     return run(stream, rows, p);
 }
 
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
-                           const void* w, const Matrix& y, bool backward) {
+                           const void* w, const Matrix& y, bool backward,
+                           const ExpertAddition& added) {
     if (!is_valid(x, copies(rows), x.cols) || !is_valid(y, copies(rows), y.cols)) {
         return cudaErrorInvalidValue;
     }
@@ -140,6 +148,7 @@ cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Ma
     p.backward = backward;
     p.columns = static_cast<std::int32_t>(y.cols);
     p.y = y;
+    p.added = added;
     return run(stream, rows, p);
 }
 
@@ -166,6 +175,7 @@ cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
     p.weights = rows.routes.weights;
     p.entries = rows.tables.entries;
     p.parts = op.parts;
+    p.added = op.added;
     const cudaError_t error = run(stream, rows, p);
     if (error != cudaSuccess) return error;
     return launch_elements<1>(

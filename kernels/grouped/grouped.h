@@ -22,7 +22,7 @@ struct alignas(16) ExpertTile {
     std::int32_t expert;
     std::int32_t first;
     std::int32_t end;
-    std::int32_t unused;
+    std::int32_t added;  ///< AddedColumns of the latest pack_expert_factors()
 };
 static_assert(sizeof(ExpertTile) == expert_tile_bytes);
 
@@ -31,6 +31,28 @@ struct ExpertTables {
     ExpertTile* tiles = nullptr;       ///< [most_expert_tiles()]; the used ones come first
     std::int32_t* counters = nullptr;  ///< [2]: number of tiles; a counter, 0 between launches
     std::int32_t* entries = nullptr;   ///< [T k], the index in [T, k] of each place
+};
+
+/// Columns of S that the adapters of a tile's rows have: `steps` times added_step from `begin` on.
+struct AddedColumns {
+    int begin;  ///< a multiple of 8
+    int steps;
+
+    static constexpr int step_bits = 8;
+    static constexpr int bits = 22;
+    static constexpr int most = 1 << (bits - step_bits + 3);  ///< columns of S
+    __device__ std::int32_t packed() const { return begin / 8 << step_bits | steps; }
+    static __device__ AddedColumns of(std::int32_t packed) {
+        return {(packed >> step_bits) * 8, packed & ((1 << step_bits) - 1)};
+    }
+};
+constexpr int added_step = 64;
+
+/// What LoRA adds to the sums of a product before they are finished: s_p F_e, over the columns of s
+/// that ExpertTile::added names. Rows of s are 0 in columns of other adapters.
+struct ExpertAddition {
+    Matrix s;                       ///< [T k, R]; without data nothing is added
+    const void* factors = nullptr;  ///< F_e of all experts in bf16 (expert_lora.h)
 };
 
 /// What all products of a layer share.
@@ -44,7 +66,7 @@ struct ExpertRows {
 cudaError_t make_expert_tables(cudaStream_t stream, const ExpertRows& rows);
 
 /// For each place p, with its row t and expert e:
-///   gate_up_p = h_t W_eᵀ = [gate, up]
+///   gate_up_p = h_t W_eᵀ + added = [gate, up]
 ///   product_p = f(gate) up, from the stored values; unless `product` has no data
 /// h: [T, H]; w: [E, 2 F, H], gates before ups; gate_up: [T k, 2 F]; product: [T k, F].
 struct ExpertGateUp {
@@ -53,15 +75,19 @@ struct ExpertGateUp {
     Matrix gate_up;
     Matrix product;
     Gate function = Gate::silu;
+    ExpertAddition added = {};  ///< factors: [E, 2 F, R]
 };
 cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const ExpertGateUp& op);
 
-/// y_p = x_p W_eᵀ for each place p and its expert e. w: [E, N, K]; x: [T k, K]; y: [T k, N]. With
-/// `backward` y_p = x_p W_e; x: [T k, N]; y: [T k, K].
+/// y_p = x_p W_eᵀ + added for each place p and its expert e. w: [E, N, K]; x: [T k, K]; y: [T k,
+/// N]; factors: [E, N, R]. With `backward` y_p = x_p W_e + added; x: [T k, N]; y: [T k, K];
+/// factors: [E, R, K].
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
-                           const void* w, const Matrix& y, bool backward);
+                           const void* w, const Matrix& y, bool backward,
+                           const ExpertAddition& added = {});
 
-/// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with inner_p = dy_t W_e in bf16:
+/// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with
+/// inner_p = dy_t W_e + added in bf16:
 ///   d_weights of p = inner_p . (f(gate_p) up_p)
 ///   d_gate_up_p = w_p [inner_p up_p f'(gate_p), inner_p f(gate_p)]
 /// dy: [T, H]; w: [E, H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k];
@@ -74,6 +100,7 @@ struct ExpertDownBackward {
     float* parts = nullptr;  ///< scratch
     float* d_weights = nullptr;
     Gate function = Gate::silu;
+    ExpertAddition added = {};  ///< factors: [E, R, F]
 };
 cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
                                  const ExpertDownBackward& op);

@@ -36,6 +36,7 @@ struct ExpertProduct {
     const ExpertTile* tiles = nullptr;
     const std::int32_t* tile_count = nullptr;
     std::int32_t* drawn = nullptr;  ///< counter of tiles taken; 0 between launches
+    ExpertAddition added;
 };
 
 constexpr int product_columns = expert_part_columns;  ///< sums of a row that a block makes at once

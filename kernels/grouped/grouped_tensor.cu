@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "grouped_finish.cuh"
 #include "kernels/attention_tile.cuh"
 #include "kernels/tensor_core.cuh"
@@ -32,11 +34,33 @@ __device__ __forceinline__ std::uint32_t piece_at(int row, int piece) {
 
 /// Rows of one block's work: `first` < 0: there are none.
 struct TensorWork {
-    int expert;
     int first;
     int end;
     int column_tile;
 };
+
+/// What a step multiplies: 64 columns of rows and of weights, from `first` on.
+struct TensorStep {
+    const Matrix& a;
+    const Bf16* w;  ///< of the expert
+    int first;
+    int depth;  ///< number of columns of `a`
+    bool is_gathered;
+};
+
+/// Step `step` of a tile: of the product's `steps`, then with `adds` of what is added.
+template <bool gathered, bool adds>
+__device__ __forceinline__ TensorStep step_of(const ExpertProduct& p, int expert,
+                                              const AddedColumns& added, int step, int steps) {
+    if (!adds || step < steps) {
+        const Bf16* w = static_cast<const Bf16*>(p.w) + expert * p.outputs * p.inputs;
+        return {p.a, w, step * step_depth, p.depth, gathered};
+    }
+    const auto columns = static_cast<int>(p.added.s.cols);
+    const std::int64_t others = p.backward ? p.inputs : p.outputs;
+    const Bf16* factors = static_cast<const Bf16*>(p.added.factors) + expert * columns * others;
+    return {p.added.s, factors, added.begin + (step - steps) * step_depth, columns, false};
+}
 
 /// Which output of the gate and up, or of all outputs, sum `column` of a tile is; -1: none.
 template <class Finish>
@@ -50,50 +74,48 @@ __device__ __forceinline__ int output_of(const ExpertProduct& p, int column_tile
     }
 }
 
-template <bool gathered>
-__device__ __forceinline__ void copy_rows(const ExpertProduct& p, const TensorWork& work, int step,
-                                          std::uint32_t to) {
+__device__ __forceinline__ void copy_rows(const ExpertProduct& p, const TensorWork& work,
+                                          const TensorStep& step, std::uint32_t to) {
     const int thread = static_cast<int>(threadIdx.x);
     const int piece = thread % pieces_of_row;
-    const int depth = step * step_depth + piece * wide;
+    const int depth = step.first + piece * wide;
 #pragma unroll
     for (int i = 0; i < staged_rows * pieces_of_row / tensor_threads; ++i) {
         const int row = thread / pieces_of_row + i * (tensor_threads / pieces_of_row);
-        const bool inside = work.first + row < work.end && depth < p.depth;
+        const bool inside = work.first + row < work.end && depth < step.depth;
         std::int64_t source = 0;
-        if (inside) source = gathered ? p.a_rows[work.first + row] : work.first + row;
-        copy_16_async(to + piece_at(row, piece), place(p.a, source, inside ? depth : 0),
+        if (inside) source = step.is_gathered ? p.a_rows[work.first + row] : work.first + row;
+        copy_16_async(to + piece_at(row, piece), place(step.a, source, inside ? depth : 0),
                       inside ? 16 : 0);
     }
 }
 
 template <class Finish, bool backward>
 __device__ __forceinline__ void copy_weights(const ExpertProduct& p, const TensorWork& work,
-                                             int step, std::uint32_t to) {
+                                             const TensorStep& step, std::uint32_t to) {
     const int thread = static_cast<int>(threadIdx.x);
-    const Bf16* w = static_cast<const Bf16*>(p.w) + work.expert * p.outputs * p.inputs;
 #pragma unroll
     for (int i = 0; i < product_columns * pieces_of_row / tensor_threads; ++i) {
         const int at = thread + i * tensor_threads;
         const int piece = at % pieces_of_row;
-        const Bf16* from = w;
+        const Bf16* from = step.w;
         bool inside = false;
         std::uint32_t target = 0;
         if constexpr (backward) {
             const int row = at / pieces_of_row % step_depth;
             const int panel = at / pieces_of_row / step_depth;
-            const int depth = step * step_depth + row;
+            const int depth = step.first + row;
             const int column =
                 work.column_tile * product_columns + panel * step_depth + piece * wide;
-            inside = depth < p.depth && column < p.columns;
+            inside = depth < step.depth && column < p.columns;
             if (inside) from += depth * p.inputs + column;
             target = panel * weights_panel + piece_at(row, piece);
         } else {
             const int row = at / pieces_of_row;
-            const int depth = step * step_depth + piece * wide;
+            const int depth = step.first + piece * wide;
             const int output = output_of<Finish>(p, work.column_tile, row);
-            inside = depth < p.depth && output >= 0;
-            if (inside) from += output * p.inputs + depth;
+            inside = depth < step.depth && output >= 0;
+            if (inside) from += std::int64_t{output} * step.depth + depth;
             target = piece_at(row, piece);
         }
         copy_16_async(to + target, from, inside ? 16 : 0);
@@ -157,7 +179,7 @@ __device__ __forceinline__ void stage_sums(const WarpSums& sums, std::uint32_t t
 }
 
 /// Block: a column tile of half a tile.
-template <class Finish, bool gathered, bool backward>
+template <class Finish, bool gathered, bool backward, bool adds>
 __global__ void __launch_bounds__(tensor_threads)
     product_kernel(const __grid_constant__ ExpertProduct p, int column_tiles) {
     extern __shared__ __align__(128) char memory[];
@@ -166,16 +188,20 @@ __global__ void __launch_bounds__(tensor_threads)
     const int half = static_cast<int>(blockIdx.x) / column_tiles;
     if (half / 2 >= *p.tile_count) return;
     const ExpertTile tile = p.tiles[half / 2];
-    const TensorWork work{tile.expert, tile.first + half % 2 * staged_rows, tile.end,
+    const TensorWork work{tile.first + half % 2 * staged_rows, tile.end,
                           static_cast<int>(blockIdx.x) % column_tiles};
     if (work.first >= work.end) return;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int steps = (p.depth + step_depth - 1) / step_depth;
-    const auto copy = [&](int step) {
-        const std::uint32_t to = shared + step % 2 * stage_bytes;
-        if (step < steps) {
-            copy_rows<gathered>(p, work, step, to);
+    const AddedColumns added = AddedColumns::of(adds ? tile.added : 0);
+    const int own_steps = (p.depth + step_depth - 1) / step_depth;
+    const int steps = own_steps + added.steps;
+    const auto copy = [&](int number) {
+        const std::uint32_t to = shared + number % 2 * stage_bytes;
+        if (number < steps) {
+            const TensorStep step =
+                step_of<gathered, adds>(p, tile.expert, added, number, own_steps);
+            copy_rows(p, work, step, to);
             copy_weights<Finish, backward>(p, work, step, to + rows_bytes);
         }
         commit_pieces();
@@ -201,8 +227,12 @@ cudaError_t launch(cudaStream_t stream, const ExpertProduct& p) {
     const int columns = column_tiles(p);
     const std::int64_t blocks = 2 * most_expert_tiles(p.rows, p.experts) * columns;
     if (blocks > INT32_MAX) return cudaErrorInvalidValue;
-    return launch_with_shared<product_kernel<Finish, gathered, backward>, tensor_shared>(
-        stream, least_shared_bytes, static_cast<unsigned>(blocks), tensor_threads, p, columns);
+    const auto run = [&](auto adds) {
+        return launch_with_shared<product_kernel<Finish, gathered, backward, adds()>,
+                                  tensor_shared>(
+            stream, least_shared_bytes, static_cast<unsigned>(blocks), tensor_threads, p, columns);
+    };
+    return p.added.factors == nullptr ? run(std::false_type{}) : run(std::true_type{});
 }
 
 }  // namespace

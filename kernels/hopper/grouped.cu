@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "grouped_block.cuh"
 
@@ -8,10 +9,10 @@ namespace grouped {
 
 namespace {
 
-template <class Finish, bool gathered, bool backward>
+template <class Finish, bool gathered, bool backward, bool adds>
 __global__ void __launch_bounds__(GroupedShape::threads, 1)
     product_kernel(const __grid_constant__ HopperProduct product, int column_tiles) {
-    using Block = GroupedBlock<Finish, gathered, backward>;
+    using Block = GroupedBlock<Finish, gathered, backward, adds>;
     extern __shared__ __align__(1024) char memory[];
     const std::uint32_t shared = shared_address(memory);
     if (threadIdx.x == 0) {
@@ -41,9 +42,12 @@ cudaError_t launch(cudaStream_t stream, const HopperProduct& product) {
     const int columns = column_tiles(product.p);
     const std::int64_t tiles = most_expert_tiles(product.p.rows, product.p.experts) * columns;
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(processors, tiles));
-    return launch_with_shared<product_kernel<Finish, gathered, backward>,
-                              GroupedShape::shared_bytes>(
-        stream, GroupedShape::shared_bytes, blocks, GroupedShape::threads, product, columns);
+    const auto run = [&](auto adds) {
+        return launch_with_shared<product_kernel<Finish, gathered, backward, adds()>,
+                                  GroupedShape::shared_bytes>(
+            stream, GroupedShape::shared_bytes, blocks, GroupedShape::threads, product, columns);
+    };
+    return product.p.added.factors == nullptr ? run(std::false_type{}) : run(std::true_type{});
 }
 
 using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
@@ -98,6 +102,15 @@ cudaError_t expert_product_hopper(cudaStream_t stream, const ExpertProduct& p) {
     if (error == cudaSuccess && p.a_rows == nullptr) {
         error = make_map(product.rows, p.a.data, 1, p.rows, p.a.cols, p.a.ld, staged_rows);
     }
+    if (const ExpertAddition& added = p.added; error == cudaSuccess && added.factors != nullptr) {
+        const std::int64_t columns = added.s.cols;
+        error = make_map(product.s, added.s.data, 1, p.rows, columns, added.s.ld, staged_rows);
+        if (error != cudaSuccess) return error;
+        error = p.backward ? make_map(product.factors, added.factors, p.experts, columns, p.inputs,
+                                      p.inputs, GroupedShape::depth)
+                           : make_map(product.factors, added.factors, p.experts, p.outputs, columns,
+                                      columns, gate_columns);
+    }
     if (error != cudaSuccess) return error;
     return with_finish(p, [&](auto finish) {
         using Finish = decltype(finish);
@@ -105,8 +118,8 @@ cudaError_t expert_product_hopper(cudaStream_t stream, const ExpertProduct& p) {
             return p.backward ? launch<Finish, false, true>(stream, product)
                               : launch<Finish, false, false>(stream, product);
         } else {
-            return launch<Finish, true, Finish::finish == ExpertFinish::gate_backward>(stream,
-                                                                                       product);
+            constexpr bool backward = Finish::finish == ExpertFinish::gate_backward;
+            return launch<Finish, true, backward>(stream, product);
         }
     });
 }

@@ -19,6 +19,9 @@ struct HopperProduct {
     ExpertProduct p;
     CUtensorMap rows;     ///< boxes of 64 x 64; not used if rows are gathered
     CUtensorMap weights;  ///< forward 128 outputs, backward 64 outputs, of 64 columns
+    /// Of ExpertProduct::added: s as `rows`, factors as `weights`.
+    CUtensorMap s;
+    CUtensorMap factors;
 };
 
 struct GroupedShape {
@@ -54,8 +57,16 @@ struct TileWork {
     int first;
     int end;
     int column_tile;
-    int expert;
+    std::uint32_t of_tile;  ///< the expert; AddedColumns above
 
+    static constexpr int expert_bits = 32 - AddedColumns::bits;
+    static_assert(1 << expert_bits >= most_experts);
+    __device__ __forceinline__ int expert() const {
+        return static_cast<int>(of_tile & ((1U << expert_bits) - 1));
+    }
+    __device__ __forceinline__ AddedColumns added() const {
+        return AddedColumns::of(static_cast<std::int32_t>(of_tile >> expert_bits));
+    }
     __device__ __forceinline__ bool has_group(int group) const {
         return end - first > group * staged_rows;
     }
@@ -63,13 +74,13 @@ struct TileWork {
 
 __device__ __forceinline__ void write_work(std::uint32_t at, const TileWork& work) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(at), "r"(work.first),
-                 "r"(work.end), "r"(work.column_tile), "r"(work.expert)
+                 "r"(work.end), "r"(work.column_tile), "r"(work.of_tile)
                  : "memory");
 }
 __device__ __forceinline__ TileWork read_work(std::uint32_t at) {
     TileWork work;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(work.first), "=r"(work.end), "=r"(work.column_tile), "=r"(work.expert)
+                 : "=r"(work.first), "=r"(work.end), "=r"(work.column_tile), "=r"(work.of_tile)
                  : "r"(at));
     return work;
 }
@@ -87,7 +98,8 @@ struct GroupedWalk {
     }
 };
 
-template <class Finish, bool gathered, bool backward>
+/// `adds`: with ExpertProduct::added.
+template <class Finish, bool gathered, bool backward, bool adds>
 class GroupedBlock {
     using Shape = GroupedShape;
 
@@ -126,13 +138,13 @@ class GroupedBlock {
             wait_for(filled(walk.stage), walk.parity);
             const TileWork work = read_work(shared_ + Shape::works_at + walk.stage * 16);
             if (work.first >= 0 && !work.has_group(group)) {
-                for (int step = 0; step < steps_; ++step, walk.next()) {
+                for (int step = 0; step < steps_of(work); ++step, walk.next()) {
                     wait_for(filled(walk.stage), walk.parity);
                     release(walk.stage);
                 }
                 continue;
             }
-            if (work.first >= 0) sum(sums, walk, group);
+            if (work.first >= 0) sum(sums, walk, group, steps_of(work));
             wait_for(staged_free(group), staged_parity);
             staged_parity ^= 1U;
             if (work.first >= 0) stage(sums, group, warp);
@@ -166,6 +178,10 @@ class GroupedBlock {
     }
 
   private:
+    /// Of the product's depth, then of what is added.
+    __device__ __forceinline__ int steps_of(const TileWork& work) const {
+        return adds ? steps_ + work.added().steps : steps_;
+    }
     static __device__ __forceinline__ int lane() {
         int lane = 0;
         asm volatile("mov.u32 %0, %laneid;\n" : "=r"(lane));
@@ -206,28 +222,38 @@ class GroupedBlock {
     __device__ __forceinline__ TileWork work_of(int tile, int tiles, int column_tiles) const {
         if (tile >= tiles) return {-1, -1, 0, 0};
         const int4 at = *reinterpret_cast<const int4*>(p_.tiles + tile / column_tiles);
-        return {at.y, at.z, tile % column_tiles, at.x};
+        const auto added = adds ? static_cast<std::uint32_t>(at.w) : 0;
+        return {at.y, at.z, tile % column_tiles,
+                static_cast<std::uint32_t>(at.x) | added << TileWork::expert_bits};
     }
 
-    /// Run by one thread: copies the weights of a step.
+    /// Run by one thread: copies the weights of a step, or the factors of one behind the own steps.
     __device__ __forceinline__ void copy_weights(const TileWork& work, int step, int stage) const {
         const std::uint32_t to = weights_of(stage);
-        const int depth = step * Shape::depth;
+        const bool is_own = !adds || step < steps_;
+        const CUtensorMap* weights = is_own ? &product_.weights : &product_.factors;
+        const int depth = depth_of(work, step);
         if constexpr (backward) {
             constexpr int panel = Shape::depth * panel_row_bytes;
 #pragma unroll
             for (int i = 0; i < product_columns / panel_columns; ++i) {
-                copy_box(to + i * panel, &product_.weights,
-                         work.column_tile * product_columns + i * panel_columns, depth, work.expert,
-                         filled(stage));
+                copy_box(to + i * panel, weights,
+                         work.column_tile * product_columns + i * panel_columns, depth,
+                         work.expert(), filled(stage));
             }
         } else {
             constexpr bool gate = Finish::finish == ExpertFinish::gate;
             const int begin = work.column_tile * (gate ? gate_columns : product_columns);
-            copy_box(to, &product_.weights, depth, begin, work.expert, filled(stage));
-            copy_box(to + gate_columns * panel_row_bytes, &product_.weights, depth,
-                     begin + (gate ? p_.columns : gate_columns), work.expert, filled(stage));
+            copy_box(to, weights, depth, begin, work.expert(), filled(stage));
+            copy_box(to + gate_columns * panel_row_bytes, weights, depth,
+                     begin + (gate ? p_.columns : gate_columns), work.expert(), filled(stage));
         }
+    }
+
+    /// The first column of a step's rows, of the product's or of s.
+    __device__ __forceinline__ int depth_of(const TileWork& work, int step) const {
+        return !adds || step < steps_ ? step * Shape::depth
+                                      : work.added().begin + (step - steps_) * Shape::depth;
     }
 
     __device__ __forceinline__ void copy_boxes(int column_tiles) const {
@@ -239,17 +265,19 @@ class GroupedBlock {
             const TileWork next = work_of(tile, tiles, column_tiles);
             if (tile < tiles) tile = draw(tiles);
             const bool both = work.has_group(1);
-            for (int step = 0; step < steps_; ++step, walk.next()) {
+            const int steps = steps_of(work);
+            for (int step = 0; step < steps; ++step, walk.next()) {
                 wait_for(free(walk.stage), walk.parity ^ 1U);
                 if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
                 arrive_before_copies(filled(walk.stage),
                                      Shape::weights_bytes + (both ? 2 : 1) * Shape::half_bytes);
                 const std::uint32_t to = rows_of(walk.stage);
-                copy_box(to, &product_.rows, step * Shape::depth, work.first, 0,
-                         filled(walk.stage));
+                const CUtensorMap* rows = !adds || step < steps_ ? &product_.rows : &product_.s;
+                const int depth = depth_of(work, step);
+                copy_box(to, rows, depth, work.first, 0, filled(walk.stage));
                 if (both) {
-                    copy_box(to + Shape::half_bytes, &product_.rows, step * Shape::depth,
-                             work.first + staged_rows, 0, filled(walk.stage));
+                    copy_box(to + Shape::half_bytes, rows, depth, work.first + staged_rows, 0,
+                             filled(walk.stage));
                 }
                 copy_weights(work, step, walk.stage);
             }
@@ -286,7 +314,7 @@ class GroupedBlock {
         const int first_row = lane() / pieces;
         const std::uint32_t even = panel_offset(first_row, lane() % pieces);
         const std::uint32_t odd = panel_offset(first_row + rows_at_once, lane() % pieces);
-        const Bf16* from = static_cast<const Bf16*>(p_.a.data) + column;
+        const Bf16* first = static_cast<const Bf16*>(p_.a.data) + column;
         GroupedWalk walk;
         int before = -1;  ///< stage whose copies are under way
         TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
@@ -304,8 +332,8 @@ class GroupedBlock {
             }
             if constexpr (Finish::finish == ExpertFinish::gate_backward) prefetch(work);
             const int own_rows = work.has_group(1) ? rows_of_lane : rows_of_lane / 2;
-            for (int step = 0; step < steps_; ++step, walk.next()) {
-                if (step == steps_ / 2) indices = indices_of(next);
+            // `from`: rows 0 at the step's first column; `inside`: the lane's columns exist.
+            const auto copy_step = [&](int step, const Bf16* from, std::int64_t ld, bool inside) {
                 wait_for(free(walk.stage), walk.parity ^ 1U);
                 if (lane() == 0) {
                     if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
@@ -313,20 +341,35 @@ class GroupedBlock {
                     copy_weights(work, step, walk.stage);
                 }
                 __syncwarp();
-                const bool inside = step * Shape::depth + column < p_.depth;
-                const Bf16* from_step = from + step * Shape::depth;
 #pragma unroll
                 for (int i = 0; i < rows_of_lane; ++i) {
                     if (i >= own_rows) break;
                     const bool is_row = inside && sources[i] >= 0;
                     copy_16_async(rows_of(walk.stage) + (i % 2 == 0 ? even : odd) +
                                       i / 2 * 2 * rows_at_once * panel_row_bytes,
-                                  is_row ? from_step + sources[i] * p_.a.ld : from,
-                                  is_row ? 16 : 0);
+                                  is_row ? from + sources[i] * ld : first, is_row ? 16 : 0);
                 }
                 commit_copies();
                 if (before >= 0) finish_stage<1>(before);
                 before = walk.stage;
+                walk.next();
+            };
+            for (int step = 0; step < steps_; ++step) {
+                if (step == steps_ / 2) indices = indices_of(next);
+                copy_step(step, first + step * Shape::depth, p_.a.ld,
+                          step * Shape::depth + column < p_.depth);
+            }
+            if constexpr (adds) {
+#pragma unroll
+                for (int i = 0; i < rows_of_lane; ++i) {
+                    const int row = work.first + i * rows_at_once + first_row;
+                    sources[i] = row < work.end ? row : -1;
+                }
+                const Bf16* s = static_cast<const Bf16*>(p_.added.s.data) + column;
+                for (int step = steps_; step < steps_of(work); ++step) {
+                    const int of_s = depth_of(work, step);
+                    copy_step(step, s + of_s, p_.added.s.ld, of_s + column < p_.added.s.cols);
+                }
             }
             work = next;
         }
@@ -364,10 +407,11 @@ class GroupedBlock {
     }
 
     /// The sums of a group's 64 rows of a tile.
-    __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, int group) const {
+    __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, int group,
+                                        int steps) const {
         int before = 0;
         use_products(sums);
-        for (int step = 0; step < steps_; ++step) {
+        for (int step = 0; step < steps; ++step) {
             wait_for(filled(walk.stage), walk.parity);
             begin_products();
             const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);

@@ -46,11 +46,12 @@ void run_in_parts(Backend& backend, const ExpertProduct& op) {
                         gemm.transpose_b = !op.backward;
                         backend.gemm(gemm);
                     });
+    for (const ExpertLora& added : op.added) backend.widen_experts(added);
 }
 
 void run_in_parts(Backend& backend, const ExpertGateUp& op) {
     backend.gather_rows({op.rows, op.h, op.routes.rows});
-    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes});
+    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes, false, op.added});
     if (op.product.data == nullptr) return;
     const std::int64_t f = op.product.cols;
     backend.swiglu(
@@ -62,7 +63,7 @@ void run_in_parts(Backend& backend, const ExpertDownBackward& op) {
     const TensorView gate = op.gate_up.col_range(0, f);
     const TensorView up = op.gate_up.col_range(f, f);
     backend.gather_rows({op.rows, op.dy, op.routes.rows});
-    backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true});
+    backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true, op.added});
     backend.swiglu({gate, up, op.product, {}, op.activation});
     backend.weigh_experts({op.inner, op.product, op.d_weights, op.routes});
     backend.swiglu_backward({gate,

@@ -99,9 +99,9 @@ class HostCopies;
     X(combine_experts, const CombineExperts&, elementwise)        \
     X(weigh_experts, const WeighExperts&, elementwise)            \
     X(weigh_rows, const WeighRows&, elementwise)                  \
-    X(narrow_experts, const ExpertLora&, lora)                    \
+    X(narrow_experts, ExpertLoras, lora)                          \
     X(widen_experts, const ExpertLora&, lora)                     \
-    X(add_expert_grads, const ExpertLora&, lora)                  \
+    X(add_expert_grads, ExpertLoras, lora)                        \
     /* ops/rows.h */                                              \
     X(copy, const Copy&, elementwise)                             \
     X(add_bias, const AddBias&, elementwise)                      \

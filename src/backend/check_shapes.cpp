@@ -133,7 +133,8 @@ void check_shapes(const WeighRows& op) {
 }
 
 void check_shapes(const ExpertLora& op) {
-    LORATRAIN_CHECK(op.wide.rows == op.routes.copies() && op.narrow.rows == op.routes.copies(),
+    const std::int64_t wide_rows = op.gathered ? op.routes.tokens : op.routes.copies();
+    LORATRAIN_CHECK(op.wide.rows == wide_rows && op.narrow.rows == op.routes.copies(),
                     "LoRA in experts of [", op.wide.rows, ", ", op.wide.cols, "] and [",
                     op.narrow.rows, ", ", op.narrow.cols, "] for ", op.routes.copies(), " rows");
     for (const LoraSlot& slot : op.slots) {

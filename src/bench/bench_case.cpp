@@ -23,6 +23,7 @@ E value_of(const std::array<Word<E>, N>& words, const std::string& text) {
 }
 
 Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& data, bool lora) {
+    const ModelSpec model = bench_model(bench);
     Job job;
     job.path = "bench";
     job.model.precision = value_of(precision_words, bench.precision);
@@ -54,6 +55,10 @@ Job bench_job(const CommandLine::Bench& bench, const std::vector<std::string>& d
         adapter.optim = value_of(optim_words, bench.optim);
         if (bench.vera) adapter.peft_type = PeftType::vera;
         adapter.form = form_of(adapter);
+        for (int l = 0; bench.target_experts && l < linear_count; ++l) {
+            adapter.targets[static_cast<std::size_t>(l)] =
+                has_target(model, static_cast<Linear>(l));
+        }
         if (!lora) adapter.targets.fill(false);
         job.adapters.push_back(adapter);
     }

@@ -48,6 +48,7 @@ OrderedJson case_json(const CommandLine::Bench& bench, const BenchResult& result
             {"rank", bench.rank},
             {"mixed_ranks", bench.mixed_ranks},
             {"dora", bench.dora},
+            {"target_experts", bench.target_experts},
             {"vera", bench.vera},
             {"optim", bench.optim},
             {"samples", bench.samples},

@@ -113,8 +113,9 @@ std::string head_lines(const CommandLine::Bench& bench, const BenchResult& resul
            line("model", cat(result.model.layers, " layers, hidden ", result.model.hidden_size,
                              ", ", format_fixed(weights, 1), " M weights in matrix products")) +
            line("step",
-                cat(bench.adapters, bench.dora ? " DoRA" : (bench.vera ? " VeRA" : ""),
-                    " adapters r=", bench.mixed_ranks ? "8..128" : std::to_string(bench.rank),
+                cat(bench.adapters, bench.dora ? " DoRA" : (bench.vera ? " VeRA" : ""), " adapters",
+                    bench.target_experts ? " in experts too" : "",
+                    " r=", bench.mixed_ranks ? "8..128" : std::to_string(bench.rank),
                     bench.optim == "adamw_torch" ? "" : " " + bench.optim, ", ",
                     format_fixed(summary.tokens_per_step, 0), " tokens, microbatches of ",
                     result.microbatch_tokens, result.recompute ? ", layers recomputed" : "")) +

@@ -75,6 +75,10 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
     check_word("--policy", bench.policy, word_texts(schedule_policy_words), problems);
     check_word("--packing", bench.packing, word_texts(packing_words), problems);
     if (!bench.model.empty()) check_word("--model", bench.model, model_preset_names(), problems);
+    if (const auto model = model_preset(bench.model);
+        bench.target_experts && !(model && has_experts(*model))) {
+        problems.add("--target-experts", "the model has no experts", "give --model qwen3-30b-a3b");
+    }
     if (problems.empty() && bench.hidden % (2 * bench.heads) != 0) {
         problems.add("--heads", cat(bench.heads, " does not fit --hidden ", bench.hidden),
                      "hidden / heads must be an even whole number");

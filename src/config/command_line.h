@@ -82,6 +82,7 @@ struct CommandLine {
         int adapters = 4;
         int rank = 16;
         bool dora = false;                  ///< --dora: adapters are DoRA
+        bool target_experts = false;        ///< --target-experts: LoRA in experts too
         bool vera = false;                  ///< --vera: adapters are VeRA
         std::string optim = "adamw_torch";  ///< --optim, as the adapters'
         bool mixed_ranks = false;           ///< --mixed-ranks: 8, 16, 32, 64, 128 in turn instead

@@ -98,6 +98,7 @@ po::options_description bench_options(CommandLine& line) {
     add("mixed-ranks", po::bool_switch(&bench.mixed_ranks));
     add("dora", po::bool_switch(&bench.dora));
     add("vera", po::bool_switch(&bench.vera));
+    add("target-experts", po::bool_switch(&bench.target_experts));
     add("optim", po::value(&bench.optim));
     add("samples", po::value(&bench.samples));
     add("sample-tokens", po::value(&bench.sample_tokens));

@@ -44,7 +44,7 @@ Options for bench, with their defaults:
   --optim adamw_8bit  --policy, --packing  --recompute auto|none|layer
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8
   --residency auto|all|stream|LAYERS  --offload none|auto|LAYERS
-  --predict  --quick  --json
+  --target-experts (LoRA in experts too)  --predict  --quick  --json
 
 Other options:
   -h, --help

@@ -1,5 +1,6 @@
 #include "reference/experts.h"
 #include "support/backend_case.h"
+#include "support/expert_adapters.h"
 #include "support/expert_routes.h"
 
 namespace loratrain {
@@ -34,6 +35,8 @@ class ExpertProductsTest : public BackendTest {
         reference::Routes routes;
         DeviceRoutes device;
     };
+
+    void check_down_backward(bool with_lora);
 };
 
 void expect_weights_near(const std::vector<float>& found, const std::vector<double>& expected,
@@ -91,7 +94,130 @@ TEST_P(ExpertProductsTest, GateUpAsLoops) {
     }
 }
 
-TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
+/// LoRA of three adapters on `linears` linears that share S: ranks 8, 12 and 3, with rows between
+/// them that nobody has, and S with numbers in the rows' own columns alone.
+class AddedToProduct {
+  public:
+    static constexpr std::int64_t columns = 144;
+
+    AddedToProduct(Backend& backend, const reference::Routes& routes, const RouterCase& of,
+                   std::int64_t cols, bool of_b, std::int64_t linears)
+        : s_(std::ssize(routes.rows), columns), device_([&] {
+              for (std::int64_t i = 0; i < linears; ++i) add(backend, of, cols, of_b, i * 16);
+              fill(routes, backend.compute_dtype());
+              return DeviceMatrix(backend, s_, 8);
+          }()) {}
+
+    /// Of linear i, which adds to `wide`.
+    ExpertLora op(std::size_t i, const TensorView& wide, const ExpertRoutes& routes) const {
+        return adapters_[i]->op(wide, device_.view(), routes);
+    }
+
+    /// `sums` with what linear i adds to its columns from `first` on.
+    HostMatrix added(const reference::Routes& routes, std::size_t i, const HostMatrix& sums) const {
+        return reference::widen_experts(routes, adapters_[i]->factors, s_, sums);
+    }
+
+  private:
+    void add(Backend& backend, const RouterCase& of, std::int64_t cols, bool of_b,
+             std::int64_t column) {
+        const std::int64_t t = of.tokens;
+        auto adapters = std::make_unique<ExpertAdapters>(backend, of, cols, of_b);
+        adapters->add(0, t / 4, 8, column, 1.0);
+        adapters->add(t / 4, t / 4 + t / 3, 12, 40 + column, 1.0);
+        adapters->add(t - t / 3, t, 3, 109 + column, 1.0);
+        adapters_.push_back(std::move(adapters));
+    }
+
+    void fill(const reference::Routes& routes, DType dtype) {
+        const HostMatrix numbers = reference::random_matrix(s_.rows, columns, 11, dtype);
+        for (const auto& adapters : adapters_) {
+            reference::for_each_row(
+                routes, adapters->factors,
+                [&](const reference::ExpertFactors& of, std::int64_t p, std::int64_t) {
+                    for (std::int64_t r = 0; r < of.rank; ++r) {
+                        s_(p, of.column + r) = numbers(p, of.column + r);
+                    }
+                });
+        }
+    }
+
+    std::vector<std::unique_ptr<ExpertAdapters>> adapters_;
+    HostMatrix s_;
+    DeviceMatrix device_;
+};
+
+/// `whole` with columns [first, first + part.cols) of `part`.
+HostMatrix with_columns(HostMatrix whole, const HostMatrix& part, std::int64_t first) {
+    for (std::int64_t row = 0; row < part.rows; ++row) {
+        for (std::int64_t col = 0; col < part.cols; ++col) whole(row, first + col) = part(row, col);
+    }
+    return whole;
+}
+HostMatrix columns_of(const HostMatrix& whole, std::int64_t first, std::int64_t cols) {
+    HostMatrix part(whole.rows, cols);
+    for (std::int64_t row = 0; row < part.rows; ++row) {
+        for (std::int64_t col = 0; col < cols; ++col) part(row, col) = whole(row, first + col);
+    }
+    return part;
+}
+
+TEST_P(ExpertProductsTest, AddLoraAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix w = random(of.router.experts * of.size, of.hidden, 3);
+        const DeviceMatrix device_w(backend(), w);
+        for (const bool backward : {false, true}) {
+            const HostMatrix x = random(copies, backward ? of.size : of.hidden, 4);
+            HostMatrix expected = expert_product(made.routes, x, w, backward);
+            const AddedToProduct lora(backend(), made.routes, of.router, expected.cols, !backward,
+                                      2);
+            for (const std::size_t i : {0, 1}) expected = lora.added(made.routes, i, expected);
+            const DeviceMatrix device_x(backend(), x, 8);
+            const DeviceMatrix y(backend(), HostMatrix(copies, expected.cols), 16);
+            const ExpertLora added[] = {lora.op(0, y.view(), made.device.routes),
+                                        lora.op(1, y.view(), made.device.routes)};
+            backend().multiply_experts(
+                {device_x.view(), device_w.view(), y.view(), made.device.routes, backward, added});
+            expect_close(y, expected, "multiply_experts with LoRA");
+            const HostMatrix first = y.download();
+            backend().multiply_experts(
+                {device_x.view(), device_w.view(), y.view(), made.device.routes, backward, added});
+            EXPECT_EQ(y.download().values, first.values) << "two runs";
+        }
+    }
+}
+
+TEST_P(ExpertProductsTest, GateUpWithLoraAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix h = random(of.router.tokens, of.hidden, 5);
+        const HostMatrix w = random(of.router.experts * 2 * of.size, of.hidden, 6);
+        HostMatrix expected = expert_product(made.routes, gathered(made.routes, h), w, false);
+        const AddedToProduct lora(backend(), made.routes, of.router, of.size, true, 2);
+        const DeviceMatrix device_h(backend(), h, 8);
+        const DeviceMatrix device_w(backend(), w);
+        const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
+        const DeviceMatrix product(backend(), HostMatrix(copies, of.size), 8);
+        const DeviceMatrix gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
+        std::vector<ExpertLora> added;
+        for (std::size_t i = 0; i < 2; ++i) {
+            const std::int64_t first = static_cast<std::int64_t>(i) * of.size;
+            expected = with_columns(
+                expected, lora.added(made.routes, i, columns_of(expected, first, of.size)), first);
+            added.push_back(
+                lora.op(i, gate_up.view().col_range(first, of.size), made.device.routes));
+        }
+        backend().expert_gate_up({device_h.view(), device_w.view(), gate_up.view(), product.view(),
+                                  rows.view(), made.device.routes, Activation::silu, added});
+        expect_close(gate_up, expected, "gate_up");
+        expect_close(product, reference::gated_product(gate_up.download()), "product");
+    }
+}
+
+void ExpertProductsTest::check_down_backward(bool with_lora) {
     for (const ProductCase& of : product_cases) {
         const Made made(backend(), of);
         const std::int64_t copies = of.router.tokens * of.router.per_token;
@@ -99,6 +225,8 @@ TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
         const HostMatrix w = random(of.router.experts * of.hidden, of.size, 8);
         const HostMatrix gate_up = random(copies, 2 * of.size, 9);
         HostMatrix inner = expert_product(made.routes, gathered(made.routes, dy), w, true);
+        const AddedToProduct lora(backend(), made.routes, of.router, of.size, false, 1);
+        if (with_lora) inner = lora.added(made.routes, 0, inner);
         const HostMatrix product = reference::gated_product(gate_up);
         std::vector<double> d_weights(static_cast<std::size_t>(copies));
         const std::vector<float> weights_of_rows = made.device.weights.download();
@@ -118,13 +246,24 @@ TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
                                         {backend(), HostMatrix(copies, of.size)}};
         const DeviceVector<float> found_d(
             backend(), std::vector<float>(static_cast<std::size_t>(copies), 3.0F));
+        std::vector<ExpertLora> added;
+        if (with_lora) added.push_back(lora.op(0, scratch[1].view(), made.device.routes));
         backend().expert_down_backward({device_dy.view(), device_w.view(), device_gate_up.view(),
                                         d_gate_up.view(), found_d.data(), rows.view(),
-                                        scratch[0].view(), scratch[1].view(), made.device.routes});
+                                        scratch[0].view(), scratch[1].view(), made.device.routes,
+                                        Activation::silu, added});
         expect_close(d_gate_up, reference::gated_gradient(gate_up, inner), "d_gate_up");
         expect_weights_near(found_d.download(), d_weights, dtype() == DType::f32 ? 1e-5 : 1e-2);
         expect_close(device_gate_up, gate_up, "gate_up is only read");
     }
+}
+
+TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
+    check_down_backward(false);
+}
+
+TEST_P(ExpertProductsTest, DownBackwardWithLoraAsLoops) {
+    check_down_backward(true);
 }
 
 TEST_P(ExpertProductsTest, RefuseShapesThatDoNotFit) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/gemm.h"
@@ -40,6 +41,17 @@ float* at_row(const TensorView& x, std::int64_t row) {
     return x.f32() + row * x.ld;
 }
 
+/// The wide rows of `rows`: where they lie, or as a copy in `gathered`.
+GemmOperand wide_of(const ExpertLora& op, const ExpertRows& rows, std::vector<float>& gathered) {
+    if (!op.gathered) return {at_row(op.wide, rows.begin), op.wide.ld, false};
+    gathered.resize(static_cast<std::size_t>(rows.count * op.wide.cols));
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+        std::copy_n(at_row(op.wide, op.routes.rows[rows.begin + i]), op.wide.cols,
+                    gathered.data() + i * op.wide.cols);
+    }
+    return {gathered.data(), op.wide.cols, false};
+}
+
 /// M_e of a slot as [rank, N]; or with `turned` as [N, rank].
 GemmOperand factor_of(const ExpertLora& op, const LoraSlot& slot, std::int64_t expert,
                       bool turned) {
@@ -50,18 +62,22 @@ GemmOperand factor_of(const ExpertLora& op, const LoraSlot& slot, std::int64_t e
 
 }  // namespace
 
-void CpuBackend::narrow_experts(const ExpertLora& op) {
-    check_shapes(op);
-    require_f32({&op.wide, &op.narrow});
-    for (std::int64_t row = 0; row < op.narrow.rows; ++row) {
-        std::fill_n(at_row(op.narrow, row), op.narrow.cols, 0.0F);
+void CpuBackend::narrow_experts(ExpertLoras ops) {
+    for (const ExpertLora& op : ops) {
+        check_shapes(op);
+        require_f32({&op.wide, &op.narrow});
     }
-    for_expert_rows(threads_, op, [&](const LoraSlot& slot, const ExpertRows& rows) {
-        sgemm({rows.count, slot.rank, op.wide.cols}, slot.scale,
-              {at_row(op.wide, rows.begin), op.wide.ld, false},
-              factor_of(op, slot, rows.expert, true), 0.0F,
-              at_row(op.narrow, rows.begin) + slot.column, op.narrow.ld);
-    });
+    for (std::int64_t row = 0; !ops.empty() && row < ops.front().narrow.rows; ++row) {
+        std::fill_n(at_row(ops.front().narrow, row), ops.front().narrow.cols, 0.0F);
+    }
+    for (const ExpertLora& op : ops) {
+        for_expert_rows(threads_, op, [&](const LoraSlot& slot, const ExpertRows& rows) {
+            std::vector<float> gathered;
+            sgemm({rows.count, slot.rank, op.wide.cols}, slot.scale, wide_of(op, rows, gathered),
+                  factor_of(op, slot, rows.expert, true), 0.0F,
+                  at_row(op.narrow, rows.begin) + slot.column, op.narrow.ld);
+        });
+    }
 }
 
 void CpuBackend::widen_experts(const ExpertLora& op) {
@@ -75,21 +91,25 @@ void CpuBackend::widen_experts(const ExpertLora& op) {
     });
 }
 
-void CpuBackend::add_expert_grads(const ExpertLora& op) {
-    check_shapes(op);
-    require_f32({&op.wide, &op.narrow});
-    for_expert_rows(threads_, op, [&](const LoraSlot& slot, const ExpertRows& rows) {
-        const std::int64_t values = rows.expert * slot.rank * op.wide.cols;
-        const float* wide = at_row(op.wide, rows.begin);
-        const float* narrow = at_row(op.narrow, rows.begin) + slot.column;
-        if (op.of_b) {
-            sgemm({op.wide.cols, slot.rank, rows.count}, 1.0F, {wide, op.wide.ld, true},
-                  {narrow, op.narrow.ld, false}, 1.0F, slot.grad_b + values, slot.rank);
-        } else {
-            sgemm({slot.rank, op.wide.cols, rows.count}, 1.0F, {narrow, op.narrow.ld, true},
-                  {wide, op.wide.ld, false}, 1.0F, slot.grad_a + values, op.wide.cols);
-        }
-    });
+void CpuBackend::add_expert_grads(ExpertLoras ops) {
+    for (const ExpertLora& op : ops) {
+        check_shapes(op);
+        require_f32({&op.wide, &op.narrow});
+        for_expert_rows(threads_, op, [&](const LoraSlot& slot, const ExpertRows& rows) {
+            const std::int64_t values = rows.expert * slot.rank * op.wide.cols;
+            std::vector<float> gathered;
+            GemmOperand wide = wide_of(op, rows, gathered);
+            const float* narrow = at_row(op.narrow, rows.begin) + slot.column;
+            if (op.of_b) {
+                wide.transpose = true;
+                sgemm({op.wide.cols, slot.rank, rows.count}, 1.0F, wide,
+                      {narrow, op.narrow.ld, false}, 1.0F, slot.grad_b + values, slot.rank);
+            } else {
+                sgemm({slot.rank, op.wide.cols, rows.count}, 1.0F, {narrow, op.narrow.ld, true},
+                      wide, 1.0F, slot.grad_a + values, op.wide.cols);
+            }
+        });
+    }
 }
 
 }  // namespace loratrain

@@ -11,6 +11,7 @@
 #include "backend/host_copies.h"
 #include "kernels/activations.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/grouped/expert_lora.h"
 #include "kernels/lora/lora.h"
 #include "kernels/optimizer.h"
 #include "kernels/quantize.h"
@@ -93,6 +94,15 @@ class CudaBackend final : public Backend {
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
+    /// How many of the first operators run in one launch, as they have the same wide; 0: the first
+    /// one runs by segment.
+    std::size_t count_alike(ExpertLoras ops) const;
+    /// The slices of operators with equal narrow and as many columns of wide, on the device.
+    kernels::ExpertLoraSlices expert_slices(ExpertLoras ops);
+    /// The factors of what a product with `outputs` columns adds, at `bytes` of the operator's
+    /// scratch.
+    kernels::ExpertAddition add_factors(ExpertLoras ops, std::int64_t outputs,
+                                        std::size_t bytes = 0);
     /// Writes into each tile the number of tiles of its slot; returns the largest number.
     std::int32_t count_tiles_of_slots(std::size_t slots);
 
@@ -117,6 +127,7 @@ class CudaBackend final : public Backend {
     std::vector<std::int32_t> tiles_of_slots_;
     std::vector<kernels::LoraPackItem> packed_;
     std::vector<std::int64_t> parts_;
+    std::vector<kernels::ExpertLoraSlice> expert_slices_;
     std::vector<std::int32_t> rank_sums_;
     std::vector<LoraTarget> swept_targets_;
     std::vector<LoraSlot> undropped_slots_;

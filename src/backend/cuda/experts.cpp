@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <tuple>
 
+#include "kernels/grouped/expert_lora.h"
 #include "kernels/grouped/grouped.h"
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/table_cache.h"
 #include "base/operators.h"
 
 namespace loratrain {
@@ -35,6 +38,7 @@ kernels::ExpertLoraParams params_of(const ExpertLora& op, const LoraSegment& seg
     params.column = slot.column;
     params.scale = slot.scale;
     params.of_b = op.of_b;
+    params.gathered = op.gathered;
     return params;
 }
 
@@ -52,7 +56,60 @@ bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView
            });
 }
 
+/// The product can add the LoRA before it rounds.
+bool can_add(ExpertLoras ops) {
+    return ops.empty() || are_wide(ops.front().routes, {&ops.front().narrow});
+}
+
 }  // namespace
+
+kernels::ExpertLoraSlices CudaBackend::expert_slices(ExpertLoras ops) {
+    const ExpertLora& front = ops.front();
+    kernels::ExpertLoraSlices to;
+    to.cols = front.wide.cols;
+    to.of_b = front.of_b;
+    expert_slices_.clear();
+    for (std::size_t s = 0; s < front.rows.segments.size(); ++s) {
+        const LoraSegment& segment = front.rows.segments[s];
+        std::int32_t ranks = 0;
+        const std::size_t begin = expert_slices_.size();
+        for (const ExpertLora& op : ops) {
+            const LoraSlot& slot = op.slots[static_cast<std::size_t>(segment.slot)];
+            if (slot.rank == 0) continue;
+            const auto first = (static_cast<const char*>(op.wide.data) -
+                                static_cast<const char*>(front.wide.data)) /
+                               static_cast<std::ptrdiff_t>(size_of(op.wide.dtype));
+            expert_slices_.push_back(
+                {op.of_b ? slot.b : slot.a, op.of_b ? slot.grad_b : slot.grad_a,
+                 static_cast<std::int32_t>(segment.begin), static_cast<std::int32_t>(segment.end),
+                 slot.rank, slot.column, static_cast<std::int32_t>(first), slot.scale});
+            ranks += slot.rank;
+        }
+        if (begin < expert_slices_.size()) {
+            expert_slices_[begin].together =
+                static_cast<std::int32_t>(expert_slices_.size() - begin);
+        }
+        to.most_ranks = std::max(to.most_ranks, ranks);
+    }
+    to.count = static_cast<std::int32_t>(expert_slices_.size());
+    if (to.count > 0) std::tie(to.slices) = lora_tables_->find(expert_slices_);
+    return to;
+}
+
+kernels::ExpertAddition CudaBackend::add_factors(ExpertLoras ops, std::int64_t outputs,
+                                                 std::size_t bytes) {
+    if (ops.empty()) return {};
+    for (const ExpertLora& op : ops) check_shapes(op);
+    const kernels::ExpertLoraSlices slices = expert_slices(ops);
+    const ExpertLora& front = ops.front();
+    const std::int64_t factors =
+        kernels::expert_factors_bytes(front.routes.experts, outputs, front.narrow.cols);
+    void* to =
+        static_cast<char*>(reserve_workspace(bytes + static_cast<std::size_t>(factors))) + bytes;
+    CUDA_CHECK(kernels::pack_expert_factors(stream_, rows_of(front.routes, shared_limit_), slices,
+                                            outputs, front.narrow.cols, to, true));
+    return {matrix_of(front.narrow), to};
+}
 
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
@@ -65,16 +122,19 @@ void CudaBackend::route(const Route& op) {
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     require_compute({&op.x, &op.w, &op.y});
-    if (!are_wide(op.routes, {&op.x, &op.w, &op.y})) return run_in_parts(*this, op);
+    if (!are_wide(op.routes, {&op.x, &op.w, &op.y}) || !can_add(op.added)) {
+        return run_in_parts(*this, op);
+    }
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
+    const kernels::ExpertAddition added = add_factors(op.added, op.y.cols);
     CUDA_CHECK(kernels::expert_product(stream_, rows, matrix_of(op.x), op.w.data, matrix_of(op.y),
-                                       op.backward));
+                                       op.backward, added));
 }
 
 bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
     const std::int64_t f = op.gate_up.cols / 2;
     const TensorView up = op.gate_up.col_range(f, f);
-    return are_wide(op.routes, {&op.h, &op.w, &op.gate_up, &up}) &&
+    return are_wide(op.routes, {&op.h, &op.w, &op.gate_up, &up}) && can_add(op.added) &&
            (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
@@ -84,13 +144,14 @@ void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     const kernels::Matrix product =
         op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
-    CUDA_CHECK(kernels::expert_gate_up(
-        stream_, rows_of(op.routes, shared_limit_),
-        {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product, gate_of(op.activation)}));
+    CUDA_CHECK(
+        kernels::expert_gate_up(stream_, rows_of(op.routes, shared_limit_),
+                                {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product,
+                                 gate_of(op.activation), add_factors(op.added, op.gate_up.cols)}));
 }
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
-    return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
+    return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up}) && can_add(op.added);
 }
 
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
@@ -102,8 +163,10 @@ void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     params.w = op.w.data;
     params.gate_up = matrix_of(op.gate_up);
     params.d_gate_up = matrix_of(op.d_gate_up);
-    params.parts = static_cast<float*>(reserve_workspace(
-        static_cast<std::size_t>(op.gate_up.rows * kernels::expert_parts_bytes(op.w.cols))));
+    const auto parts =
+        static_cast<std::size_t>(kernels::expert_all_parts_bytes(op.gate_up.rows, op.w.cols));
+    params.added = add_factors(op.added, op.w.cols, parts);
+    params.parts = static_cast<float*>(reserve_workspace(parts));
     params.d_weights = op.d_weights;
     params.function = gate_of(op.activation);
     CUDA_CHECK(kernels::expert_down_backward(stream_, rows_of(op.routes, shared_limit_), params));
@@ -129,12 +192,36 @@ void CudaBackend::weigh_rows(const WeighRows& op) {
     CUDA_CHECK(kernels::weigh_rows(stream_, matrix_of(op.x), routes_of(op.routes)));
 }
 
-void CudaBackend::narrow_experts(const ExpertLora& op) {
-    check_shapes(op);
-    require_compute({&op.wide, &op.narrow});
-    CUDA_CHECK(kernels::clear_narrow(stream_, matrix_of(op.narrow)));
-    for (const LoraSegment& segment : op.rows.segments) {
-        CUDA_CHECK(kernels::narrow_experts(stream_, params_of(op, segment)));
+std::size_t CudaBackend::count_alike(ExpertLoras ops) const {
+    const ExpertLora& front = ops.front();
+    if (!are_wide(front.routes, {&front.wide, &front.narrow})) return 0;
+    const auto other = std::ranges::find_if(
+        ops, [&](const ExpertLora& op) { return op.wide.data != front.wide.data; });
+    return static_cast<std::size_t>(other - ops.begin());
+}
+
+void CudaBackend::narrow_experts(ExpertLoras ops) {
+    for (const ExpertLora& op : ops) {
+        check_shapes(op);
+        require_compute({&op.wide, &op.narrow});
+    }
+    if (!ops.empty()) CUDA_CHECK(kernels::clear_narrow(stream_, matrix_of(ops.front().narrow)));
+    while (!ops.empty()) {
+        const ExpertLora& op = ops.front();
+        const std::size_t count = count_alike(ops);
+        if (count > 0) {
+            const kernels::ExpertLoraSlices slices = expert_slices(ops.first(count));
+            void* factors = reserve_workspace(static_cast<std::size_t>(
+                kernels::expert_factors_bytes(op.routes.experts, op.wide.cols, op.narrow.cols)));
+            CUDA_CHECK(kernels::narrow_experts_tensor(stream_, rows_of(op.routes, shared_limit_),
+                                                      {matrix_of(op.wide), op.gathered},
+                                                      matrix_of(op.narrow), slices, factors));
+        } else {
+            for (const LoraSegment& segment : op.rows.segments) {
+                CUDA_CHECK(kernels::narrow_experts(stream_, params_of(op, segment)));
+            }
+        }
+        ops = ops.subspan(std::max<std::size_t>(count, 1));
     }
 }
 
@@ -146,11 +233,25 @@ void CudaBackend::widen_experts(const ExpertLora& op) {
     }
 }
 
-void CudaBackend::add_expert_grads(const ExpertLora& op) {
-    check_shapes(op);
-    require_compute({&op.wide, &op.narrow});
-    for (const LoraSegment& segment : op.rows.segments) {
-        CUDA_CHECK(kernels::add_expert_grads(stream_, params_of(op, segment)));
+void CudaBackend::add_expert_grads(ExpertLoras ops) {
+    for (const ExpertLora& op : ops) {
+        check_shapes(op);
+        require_compute({&op.wide, &op.narrow});
+    }
+    while (!ops.empty()) {
+        const ExpertLora& op = ops.front();
+        const std::size_t count = count_alike(ops);
+        if (count > 0) {
+            const kernels::ExpertLoraSlices slices = expert_slices(ops.first(count));
+            CUDA_CHECK(kernels::add_expert_grads_tensor(stream_, rows_of(op.routes, shared_limit_),
+                                                        {matrix_of(op.wide), op.gathered},
+                                                        matrix_of(op.narrow), slices));
+        } else {
+            for (const LoraSegment& segment : op.rows.segments) {
+                CUDA_CHECK(kernels::add_expert_grads(stream_, params_of(op, segment)));
+            }
+        }
+        ops = ops.subspan(std::max<std::size_t>(count, 1));
     }
 }
 

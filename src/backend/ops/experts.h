@@ -40,22 +40,49 @@ struct Route {
     bool normalised = false;
 };
 
+/// LoRA in experts, on rows in the order of experts. Place p, of expert e and of a row in a
+/// segment, has the factor M_e of the segment's slot: A_e [rank, N], or with `of_b` B_eᵀ (B_e: [N,
+/// rank]). A slot points to A and B of expert 0 and their gradients; those of expert e lie e times
+/// as many values behind. Columns c of narrow: column .. column + rank of the slot. No dropout.
+///   narrow_experts    narrow[p, c] = scale * wide_p M_eᵀ, and 0 in all other columns
+///   widen_experts     wide_p += narrow[p, c] M_e
+///   add_expert_grads  gradient of M_e += sum over p of narrow[p, c]ᵀ wide_p
+/// These make S, S Bᵀ, dS, dS A and the gradients, as LoraShrink, LoraExpand, LoraBackward and
+/// LoraGradA do. wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T, and
+/// each has a slot of its own. The host does not
+/// wait; sums have a fixed order. On CUDA in bf16, narrow_experts rounds M_e to bf16.
+struct ExpertLora {
+    TensorView wide;
+    TensorView narrow;
+    std::span<const LoraSlot> slots;  ///< [host]
+    LoraRows rows;
+    ExpertRoutes routes;
+    bool of_b = false;
+    /// wide is [T, N], and row t is wide_p of all its places; not of widen_experts.
+    bool gathered = false;
+};
+/// Linears with the same narrow, routes, rows and of_b, of whose columns of narrow no two are the
+/// same. In one call faster than one by one where they have the same wide.
+using ExpertLoras = std::span<const ExpertLora>;
+
 /// A linear of all experts. For the rows x_e and y_e of expert e, in the order of experts:
-///   y_e = x_e W_eᵀ      x: [T k, K], y: [T k, N]
-///   y_e = x_e W_e       with `backward`; x: [T k, N], y: [T k, K]
+///   y_e = x_e W_eᵀ + added      x: [T k, K], y: [T k, N]
+///   y_e = x_e W_e + added       with `backward`; x: [T k, N], y: [T k, K]
 /// w: [E N, K], expert by expert, without gaps. x and y do not overlap. The bits of an expert's
-/// rows do not depend on other experts. On CUDA in bf16 one kernel; otherwise a gemm for each
-/// expert that has rows, and the host waits for the offsets.
+/// rows do not depend on other experts. `added` is widen_experts of each element, whose wide are
+/// columns of y, before the sums are rounded; of_b without `backward` alone. On CUDA in bf16 one
+/// kernel; otherwise a gemm for each expert that has rows, and the host waits for the offsets.
 struct ExpertProduct {
     TensorView x;
     TensorView w;
     TensorView y;
     ExpertRoutes routes;
     bool backward = false;
+    ExpertLoras added = {};
 };
 
 /// Gate and up of all experts. For each place p, with its row t and expert e:
-///   gate_up_p = h_t W_eᵀ = [g, u]
+///   gate_up_p = h_t W_eᵀ + added = [g, u]
 ///   product_p = f(g) u          unless `product` has no data
 /// h: [T, H]; w: [E 2 F, H], each expert's gates before its ups; gate_up: [T k, 2 F]; product:
 /// [T k, F]. `rows`: [T k, H], scratch if the backend has no fused kernel (takes_at_once()).
@@ -67,15 +94,16 @@ struct ExpertGateUp {
     TensorView rows;
     ExpertRoutes routes;
     Activation activation = Activation::silu;
+    ExpertLoras added = {};
 };
 
 /// Gradients of y_t = sum over the experts e of row t of w_te (f(g) u) W_eᵀ. For each place p, with
 /// row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
-///   inner_p = dy_t W_e
+///   inner_p = dy_t W_e + added
 ///   d_weights[t, j] = inner_p . (f(g) u)
 ///   d_gate_up_p = w_te [inner_p u f'(g), inner_p f(g)]
 /// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]. Scratch if the
-/// backend has no fused kernel: rows [T k, H], product and inner [T k, F].
+/// backend has no fused kernel: rows [T k, H], product and inner [T k, F]; `added` goes to inner.
 struct ExpertDownBackward {
     TensorView dy;
     TensorView w;
@@ -87,6 +115,7 @@ struct ExpertDownBackward {
     TensorView inner;
     ExpertRoutes routes;
     Activation activation = Activation::silu;
+    ExpertLoras added = {};
 };
 
 /// y_t = added_t + sum over the k experts of row t, in order, of w x_place; w = the route's weight
@@ -114,25 +143,6 @@ struct WeighExperts {
 struct WeighRows {
     TensorView x;
     ExpertRoutes routes;
-};
-
-/// LoRA in experts, on rows in the order of experts. Place p, of expert e and of a row in a
-/// segment, has the factor M_e of the segment's slot: A_e [rank, N], or with `of_b` B_eᵀ (B_e: [N,
-/// rank]). A slot points to A and B of expert 0 and their gradients; those of expert e lie e times
-/// as many values behind. Columns c of narrow: column .. column + rank of the slot. No dropout.
-///   narrow_experts    narrow[p, c] = scale * wide_p M_eᵀ, and 0 in all other columns
-///   widen_experts     wide_p += narrow[p, c] M_e
-///   add_expert_grads  gradient of M_e += sum over p of narrow[p, c]ᵀ wide_p
-/// These make S, S Bᵀ, dS, dS A and the gradients, as LoraShrink, LoraExpand, LoraBackward and
-/// LoraGradA do. wide: [T k, N]; narrow: [T k, R]; rows.segments count rows of T. The host does not
-/// wait; sums have a fixed order.
-struct ExpertLora {
-    TensorView wide;
-    TensorView narrow;
-    std::span<const LoraSlot> slots;  ///< [host]
-    LoraRows rows;
-    ExpertRoutes routes;
-    bool of_b = false;
 };
 
 /// d_logits = gradient with respect to the logits of Route, from d_weights [T, k]. d_logits: [T,

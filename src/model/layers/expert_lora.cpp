@@ -4,52 +4,80 @@
 
 namespace loratrain {
 
-ExpertLora ExpertLoraLinear::op_of(const Site& site, Linear linear, const TensorView& wide,
-                                   const TensorView& narrow, bool of_b) {
-    slots_.clear();
-    for (std::size_t s = 0; s < site.rows.adapters.size(); ++s) {
-        slots_.push_back(bank_.slot(site.rows.adapters[s], site.layer, linear));
-        slots_.back().column = site.rows.columns[s];
-    }
-    return {wide, narrow, slots_, site.rows.lora_rows(), site.routes, of_b};
+namespace {
+
+/// The output of linear `i` of `linears`; nothing of nothing.
+ExpertRowsView output_of(const ExpertRowsView& all, ExpertLinears linears, std::size_t i) {
+    if (all.data.data == nullptr) return {};
+    const std::int64_t cols = all.data.cols / std::ssize(linears);
+    return {all.data.col_range(static_cast<std::int64_t>(i) * cols, cols), all.gathered};
 }
 
-bool ExpertLoraLinear::is_on(const Site& site, Linear linear) {
+}  // namespace
+
+void ExpertLoraLinear::make_ops(const Site& site, ExpertLinears linears, const ExpertRowsView& wide,
+                                const TensorView& narrow, bool of_b) {
+    ops_.clear();
+    const auto adapters = site.rows.adapters.size();
+    std::vector<std::int32_t> columns(site.rows.columns.begin(), site.rows.columns.end());
+    for (std::int32_t& column : columns) column *= static_cast<std::int32_t>(linears.size());
+    for (std::size_t i = 0; i < linears.size(); ++i) {
+        std::vector<LoraSlot>& slots = slots_.at(i);
+        slots.clear();
+        for (std::size_t s = 0; s < adapters; ++s) {
+            slots.push_back(bank_.slot(site.rows.adapters[s], site.layer, linears[i]));
+            slots.back().column = columns[s];
+            columns[s] += slots.back().rank;
+        }
+        const ExpertRowsView of = of_b ? output_of(wide, linears, i) : wide;
+        ops_.push_back(
+            {of.data, narrow, slots, site.rows.lora_rows(), site.routes, of_b, of.gathered});
+    }
+}
+
+bool ExpertLoraLinear::is_on(const Site& site, ExpertLinears linears) const {
     const auto& adapters = site.rows.adapters;
     return !site.rows.base_alone &&
            std::any_of(adapters.begin(), adapters.end(), [&](AdapterId adapter) {
-               return bank_.slot(adapter, site.layer, linear).rank > 0;
+               return std::any_of(linears.begin(), linears.end(), [&](Linear linear) {
+                   return bank_.slot(adapter, site.layer, linear).rank > 0;
+               });
            });
 }
 
-void ExpertLoraLinear::shrink(const Site& site, Linear linear, const TensorView& x,
-                              const TensorView& s) {
-    backend_.narrow_experts(op_of(site, linear, x, s, false));
+ExpertLoras ExpertLoraLinear::forward(const Site& site, ExpertLinears linears,
+                                      const ExpertRowsView& x, const TensorView& s,
+                                      const TensorView& y) {
+    make_ops(site, linears, x, s, false);
+    backend_.narrow_experts(ops_);
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
+        ops_[i].wide = output_of({y}, linears, i).data;
+        ops_[i].of_b = true;
+        ops_[i].gathered = false;
+    }
+    return ops_;
 }
 
-void ExpertLoraLinear::expand(const Site& site, Linear linear, const TensorView& s,
-                              const TensorView& y) {
-    backend_.widen_experts(op_of(site, linear, y, s, true));
+ExpertLoras ExpertLoraLinear::backward(const Site& site, ExpertLinears linears,
+                                       const ExpertRowsView& dy, const TensorView& ds,
+                                       const TensorView& dx) {
+    make_ops(site, linears, dy, ds, true);
+    backend_.narrow_experts(ops_);
+    for (ExpertLora& op : ops_) {
+        op.wide = dx;
+        op.of_b = false;
+        op.gathered = false;
+    }
+    return ops_;
 }
 
-void ExpertLoraLinear::shrink_back(const Site& site, Linear linear, const TensorView& dy,
-                                   const TensorView& ds) {
-    backend_.narrow_experts(op_of(site, linear, dy, ds, true));
-}
-
-void ExpertLoraLinear::expand_back(const Site& site, Linear linear, const TensorView& ds,
-                                   const TensorView& dx) {
-    backend_.widen_experts(op_of(site, linear, dx, ds, false));
-}
-
-void ExpertLoraLinear::add_grad_a(const Site& site, Linear linear, const TensorView& x,
-                                  const TensorView& ds) {
-    backend_.add_expert_grads(op_of(site, linear, x, ds, false));
-}
-
-void ExpertLoraLinear::add_grad_b(const Site& site, Linear linear, const TensorView& dy,
-                                  const TensorView& s) {
-    backend_.add_expert_grads(op_of(site, linear, dy, s, true));
+void ExpertLoraLinear::add_gradients(const Site& site, ExpertLinears linears,
+                                     const ExpertRowsView& x, const TensorView& ds,
+                                     const ExpertRowsView& dy, const TensorView& s) {
+    make_ops(site, linears, dy, s, true);
+    backend_.add_expert_grads(ops_);
+    make_ops(site, linears, x, ds, false);
+    backend_.add_expert_grads(ops_);
 }
 
 }  // namespace loratrain

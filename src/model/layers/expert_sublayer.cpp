@@ -1,7 +1,5 @@
 #include "model/layers/expert_sublayer.h"
 
-#include <array>
-
 namespace loratrain {
 
 Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const {
@@ -9,11 +7,11 @@ Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t 
     return tools_.workspace.lease(matrix, rows, 0, matrix.columns);
 }
 
-Scratch ExpertSublayer::lease_s(ScratchMatrix ExpertScratch::*which, std::int64_t rows,
-                                int linear) const {
-    const std::int64_t columns = tools_.view.replica.saved_columns;
-    return tools_.workspace.lease(tools_.workspace.kinds().experts.*which, rows, linear * columns,
-                                  columns);
+Scratch ExpertSublayer::lease_s(ScratchMatrix ExpertScratch::*which, const LayerSite& at,
+                                ExpertLinears linears) const {
+    if (!lora_.is_on(lora_site(at), linears)) return {};
+    return tools_.workspace.lease(tools_.workspace.kinds().experts.*which, routes_of(at).copies(),
+                                  0, std::ssize(linears) * tools_.view.replica.saved_columns);
 }
 
 ExpertRoutes ExpertSublayer::routes_of(const LayerSite& at) const {
@@ -50,7 +48,8 @@ void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
 
 void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
     const Scratch dh = tools_.workspace.inner(branch.x().rows, branch.x().cols);
-    const Scratch h = needs_input(at) ? branch.make_input() : Scratch{};
+    const bool needs_input = lora_.is_on(lora_site(at), experts_gate_up);
+    const Scratch h = needs_input ? branch.make_input() : Scratch{};
     backward_to_input(at, h, branch.gradient(), dh);
     branch.input_backward(dh);
 }
@@ -59,25 +58,23 @@ Scratch ExpertSublayer::weights_of(const FrozenMatrix& matrix) const {
     return tools_.workspace.matrix_of(matrix.view, {matrix.view.rows, matrix.view.cols});
 }
 
-void ExpertSublayer::multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
-                              const TensorView& y, bool backward) {
-    const Scratch w = weights_of(matrix);
-    tools_.backend.multiply_experts({x, w, y, routes_of(at), backward});
+ExpertLoras ExpertSublayer::forward_lora(const LayerSite& at, ExpertLinears linears,
+                                         const ExpertRowsView& x, const TensorView& s,
+                                         const TensorView& y) {
+    const ExpertLoraLinear::Site site = lora_site(at);
+    return lora_.is_on(site, linears) ? lora_.forward(site, linears, x, s, y) : ExpertLoras{};
 }
 
-void ExpertSublayer::add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
-                              const TensorView& y) {
+ExpertLoras ExpertSublayer::backward_lora(const LayerSite& at, ExpertLinears linears,
+                                          const ExpertRowsView& dy, const TensorView& ds,
+                                          const TensorView& dx) {
     const ExpertLoraLinear::Site site = lora_site(at);
-    if (!lora_.is_on(site, linear)) return;
-    const Scratch s = lease_s(&ExpertScratch::s, x.rows, number);
-    lora_.shrink(site, linear, x, s);
-    lora_.expand(site, linear, s, y);
+    return lora_.is_on(site, linears) ? lora_.backward(site, linears, dy, ds, dx) : ExpertLoras{};
 }
 
 void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
                                   const TensorView& product) {
     const ExpertSpec& experts = at.experts();
-    const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes routes = routes_of(at);
     const TensorView& gate_up = at.saved.experts.gate_up;
     const Scratch logits = lease(&ExpertScratch::router, h.rows);
@@ -88,16 +85,11 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
     tools_.backend.gemm(router);
     tools_.backend.route({logits, routes, experts.normalised});
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
-    if (!needs_input(at)) {
-        const Scratch w = weights_of(weights.gate_up);
-        return tools_.backend.expert_gate_up(
-            {h, w, gate_up, product, rows, routes, at.experts().activation});
-    }
-    tools_.backend.gather_rows({rows, h, routes.rows});
-    multiply(at, weights.gate_up, rows, gate_up, false);
-    add_lora(at, Linear::gate, 0, rows, gate_up.col_range(0, experts.size));
-    add_lora(at, Linear::up, 1, rows, gate_up.col_range(experts.size, experts.size));
-    if (product.data != nullptr) make_product(at, product);
+    const ExpertLoras added =
+        forward_lora(at, experts_gate_up, {h, true}, at.saved.experts.s_gate_up, gate_up);
+    const Scratch w = weights_of(at.weights.experts.gate_up);
+    tools_.backend.expert_gate_up(
+        {h, w, gate_up, product, rows, routes, experts.activation, added});
 }
 
 void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product) {
@@ -110,97 +102,68 @@ void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
     const ExpertRoutes routes = routes_of(at);
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
-    multiply(at, at.weights.experts.down, product, rows, false);
-    add_lora(at, Linear::down, 0, product, rows);
+    const Scratch s = lease_s(&ExpertScratch::s_down, at, experts_down);
+    const ExpertLoras added = forward_lora(at, experts_down, {product}, s, rows);
+    {
+        const Scratch w = weights_of(at.weights.experts.down);
+        tools_.backend.multiply_experts({product, w, rows, routes, false, added});
+    }
     tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
-}
-
-bool ExpertSublayer::needs_input(const LayerSite& at) {
-    const ExpertLoraLinear::Site site = lora_site(at);
-    return lora_.is_on(site, Linear::gate) || lora_.is_on(site, Linear::up);
 }
 
 void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
                                    const TensorView& d_gate_up, float* d_weights) {
     const ExpertRoutes routes = routes_of(at);
-    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const Scratch product = lease(&ExpertScratch::product, routes.copies());
-    const Scratch inner = lease(&ExpertScratch::inner, routes.copies());
-    if (!lora_.is_on(lora_site(at), Linear::down)) {
-        const Scratch w = weights_of(at.weights.experts.down);
-        return tools_.backend.expert_down_backward({dy, w, at.saved.experts.gate_up, d_gate_up,
-                                                    d_weights, rows, product, inner, routes,
-                                                    at.experts().activation});
-    }
-    tools_.backend.gather_rows({rows, dy, routes.rows});
-    multiply(at, at.weights.experts.down, rows, inner, true);
+    const Scratch ds = lease_s(&ExpertScratch::ds, at, experts_down);
+    backward_inner(at, dy, product, ds, d_gate_up, d_weights);
+    if (ds->data == nullptr) return;
+    const Scratch s = lease_s(&ExpertScratch::s_down, at, experts_down);
     make_product(at, product);
-    backward_down_lora(at, rows, product, inner, d_weights);
-    const std::int64_t f = product->cols;
-    tools_.backend.swiglu_backward({at.saved.experts.gate_up.col_range(0, f),
-                                    at.saved.experts.gate_up.col_range(f, f),
-                                    inner,
-                                    d_gate_up.col_range(0, f),
-                                    d_gate_up.col_range(f, f),
-                                    {},
-                                    {},
-                                    at.experts().activation});
-}
-
-void ExpertSublayer::backward_down_lora(const LayerSite& at, const TensorView& dy,
-                                        const TensorView& product, const TensorView& inner,
-                                        float* d_weights) {
-    const ExpertRoutes routes = routes_of(at);
-    const ExpertLoraLinear::Site site = lora_site(at);
-    const bool lora = lora_.is_on(site, Linear::down);
-    const Scratch s = lora ? lease_s(&ExpertScratch::s, dy.rows, 0) : Scratch{};
-    const Scratch ds = lora ? lease_s(&ExpertScratch::ds, dy.rows, 0) : Scratch{};
-    if (lora) {
-        lora_.shrink_back(site, Linear::down, dy, ds);
-        lora_.expand_back(site, Linear::down, ds, inner);
-    }
-    tools_.backend.weigh_experts({inner, product, d_weights, routes});
-    if (!lora) return;
-    lora_.shrink(site, Linear::down, product, s);
+    lora_.forward(lora_site(at), experts_down, {product}, s, {});
     tools_.backend.weigh_rows({s, routes});
     tools_.backend.weigh_rows({ds, routes});
-    lora_.add_grad_b(site, Linear::down, dy, s);
-    lora_.add_grad_a(site, Linear::down, product, ds);
+    lora_.add_gradients(lora_site(at), experts_down, {product}, ds, {dy, true}, s);
+}
+
+void ExpertSublayer::backward_inner(const LayerSite& at, const TensorView& dy,
+                                    const TensorView& product, const TensorView& ds,
+                                    const TensorView& d_gate_up, float* d_weights) {
+    const ExpertRoutes routes = routes_of(at);
+    const TensorView& gate_up = at.saved.experts.gate_up;
+    const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
+    const Scratch inner = lease(&ExpertScratch::inner, routes.copies());
+    // Products of all experts at once need no inner: without data, in the same shape.
+    TensorView inner_view = product;
+    inner_view.data = inner->data;
+    const ExpertLoras added = backward_lora(at, experts_down, {dy, true}, ds, inner_view);
+    const Scratch w = weights_of(at.weights.experts.down);
+    tools_.backend.expert_down_backward({dy, w, gate_up, d_gate_up, d_weights, rows, product, inner,
+                                         routes, at.experts().activation, added});
 }
 
 void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
                                       const TensorView& d_gate_up, const TensorView& rows) {
-    if (!needs_input(at)) return;
-    const std::int64_t f = at.experts().size;
-    const ExpertLoraLinear::Site site = lora_site(at);
-    const Scratch x = lease(&ExpertScratch::input, rows.rows);
-    tools_.backend.gather_rows({x, h, routes_of(at).rows});
-    constexpr std::array linears{Linear::gate, Linear::up};
-    for (int i = 0; i < 2; ++i) {
-        const Linear linear = linears[static_cast<std::size_t>(i)];
-        if (!lora_.is_on(site, linear)) continue;
-        const TensorView dy = d_gate_up.col_range(i * f, f);
-        const Scratch s = lease_s(&ExpertScratch::s, rows.rows, i);
-        const Scratch ds = lease_s(&ExpertScratch::ds, rows.rows, i);
-        lora_.shrink(site, linear, x, s);
-        lora_.add_grad_b(site, linear, dy, s);
-        lora_.shrink_back(site, linear, dy, ds);
-        lora_.add_grad_a(site, linear, x, ds);
-        lora_.expand_back(site, linear, ds, rows);
+    const Scratch ds = lease_s(&ExpertScratch::ds, at, experts_gate_up);
+    const ExpertLoras added = backward_lora(at, experts_gate_up, {d_gate_up}, ds, rows);
+    {
+        const Scratch w = weights_of(at.weights.experts.gate_up);
+        tools_.backend.multiply_experts({d_gate_up, w, rows, routes_of(at), true, added});
     }
+    if (ds->data == nullptr) return;
+    lora_.add_gradients(lora_site(at), experts_gate_up, {h, true}, ds, {d_gate_up},
+                        at.saved.experts.s_gate_up);
 }
 
 void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
                                        const TensorView& dy, const TensorView& dh) {
     const ExpertSpec& experts = at.experts();
-    const ExpertWeights& weights = at.weights.experts;
     const ExpertRoutes routes = routes_of(at);
     const Scratch d_gate_up = lease(&ExpertScratch::gradient, routes.copies());
     const Scratch weighing = lease(&ExpertScratch::weights, routes.copies());
     float* d_weights = weighing->f32();
     backward_down(at, dy, d_gate_up, d_weights);
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
-    multiply(at, weights.gate_up, d_gate_up, rows, true);
     backward_gate_up(at, h, d_gate_up, rows);
     const Scratch d_logits = lease(&ExpertScratch::router, dy.rows);
     tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});

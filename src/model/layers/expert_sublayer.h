@@ -19,8 +19,9 @@ class ExpertSublayer final : public Sublayer {
 
   private:
     Scratch lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const;
-    /// The columns of one linear.
-    Scratch lease_s(ScratchMatrix ExpertScratch::*which, std::int64_t rows, int linear) const;
+    /// S or dS of the linears; without data if LoRA is on none of them.
+    Scratch lease_s(ScratchMatrix ExpertScratch::*which, const LayerSite& at,
+                    ExpertLinears linears) const;
     /// In what is saved of the layer.
     ExpertRoutes routes_of(const LayerSite& at) const;
     ExpertLoraLinear::Site lora_site(const LayerSite& at) const {
@@ -31,29 +32,27 @@ class ExpertSublayer final : public Sublayer {
     void make_gate_up(const LayerSite& at, const TensorView& h, const TensorView& product);
     /// The branch's sum, behind make_gate_up.
     void combine(const LayerSite& at, const Branch& branch, const TensorView& product);
-    /// y += LoRA of x on the linear; `number`: its columns of S.
-    void add_lora(const LayerSite& at, Linear linear, int number, const TensorView& x,
-                  const TensorView& y);
-    /// From dy [T, H] to the gradients of gate_up and of the router's weights; those of down's
+    /// From dy [T, H] to the gradients of gate_up and of the router's weights, and those of down's
     /// LoRA.
     void backward_down(const LayerSite& at, const TensorView& dy, const TensorView& d_gate_up,
                        float* d_weights);
-    /// From dy, of rows without their weights, to inner, as that of the product with them; the
-    /// gradients of down's LoRA.
-    void backward_down_lora(const LayerSite& at, const TensorView& dy, const TensorView& product,
-                            const TensorView& inner, float* d_weights);
-    /// Whether backward needs h.
-    bool needs_input(const LayerSite& at);
-    /// rows += what LoRA of gate and up has of the gradient of their input; their gradients.
+    /// backward_down without the gradients of LoRA; ds: of down.
+    void backward_inner(const LayerSite& at, const TensorView& dy, const TensorView& product,
+                        const TensorView& ds, const TensorView& d_gate_up, float* d_weights);
+    /// rows = the gradient of gate and up's input at each place; the gradients of their LoRA, from
+    /// h [T, H].
     void backward_gate_up(const LayerSite& at, const TensorView& h, const TensorView& d_gate_up,
                           const TensorView& rows);
-    /// dh = gradient of h, of dy [T, H]; h: where needs_input.
+    /// dh = gradient of h, of dy [T, H]. h has data if LoRA is on gate or up.
     void backward_to_input(const LayerSite& at, const TensorView& h, const TensorView& dy,
                            const TensorView& dh);
+    /// ExpertLoraLinear's; nothing if LoRA is on none of the linears.
+    ExpertLoras forward_lora(const LayerSite& at, ExpertLinears linears, const ExpertRowsView& x,
+                             const TensorView& s, const TensorView& y);
+    ExpertLoras backward_lora(const LayerSite& at, ExpertLinears linears, const ExpertRowsView& dy,
+                              const TensorView& ds, const TensorView& dx);
     /// [E N, K], in compute type.
     Scratch weights_of(const FrozenMatrix& matrix) const;
-    void multiply(const LayerSite& at, const FrozenMatrix& matrix, const TensorView& x,
-                  const TensorView& y, bool backward);
     /// What gate and up made, through the activation.
     void make_product(const LayerSite& at, const TensorView& product);
 

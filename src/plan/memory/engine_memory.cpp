@@ -182,12 +182,21 @@ std::int64_t gated_scratch(const ReplicaView& view, const ScratchUsers& users) {
     return kernels::lora_gated_backward_bytes(tiles, f, tokens);
 }
 
-/// expert_down_backward: parts of the gradients of a router's weights.
+/// expert_down_backward: parts of the gradients of a router's weights; with LoRA in experts, the
+/// factors that products add.
 std::int64_t expert_scratch(const ReplicaView& view) {
     const ExpertSpec* experts = view.lane_model.experts();
     if (experts == nullptr || !joins_experts(view, *experts)) return 0;
-    return view.replica.microbatch_tokens * experts->per_token *
-           kernels::expert_parts_bytes(experts->size);
+    const std::int64_t f = experts->size;
+    const std::int64_t parts =
+        kernels::expert_all_parts_bytes(view.replica.microbatch_tokens * experts->per_token, f);
+    if (!view.plan.expert_lora) return parts;
+    const std::int64_t r = view.replica.saved_columns;
+    const auto factors = [&](std::int64_t columns, std::int64_t of_s) {
+        return kernels::expert_factors_bytes(experts->count, columns, of_s);
+    };
+    const std::int64_t hidden = view.lane_model.hidden_size;
+    return std::max({parts + factors(f, r), factors(2 * f, 2 * r), factors(hidden, 2 * r)});
 }
 
 }  // namespace

@@ -77,7 +77,9 @@ void add_saved(const ExpertSpec& experts, const ReplicaView& view, LayerActivati
                SavedArrays& arrays) {
     ExpertActivations& saved = layer.experts;
     arrays.add(saved.gate_up, {2 * experts.size, 0, experts.per_token});
-    arrays.add(saved.s_down, {view.replica.saved_columns});
+    if (view.plan.expert_lora) {
+        arrays.add(saved.s_gate_up, {2 * view.replica.saved_columns, 0, experts.per_token});
+    }
     arrays.add_bytes(saved.routes, routes_layout(view, experts).bytes);
 }
 
@@ -96,16 +98,15 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     sizes.add(scratch.router, "logits of a router", t, experts.count);
     sizes.add(scratch.rows, "rows of experts", copies, hidden);
     sizes.add(scratch.product, "products of experts", copies, experts.size);
-    if (!joins_experts(view, experts) || view.plan.expert_lora) {
+    if (!joins_experts(view, experts)) {
         sizes.add(scratch.inner, "inner gradients of experts", copies, experts.size);
     }
     sizes.add(scratch.gradient, "gradients of experts", copies, 2 * experts.size);
     sizes.add(scratch.weights, "gradients of a router's weights", copies, 1, DType::f32);
     if (!view.plan.expert_lora) return;
-    const std::int64_t both = 2 * view.replica.saved_columns;
-    sizes.add(scratch.input, "inputs of experts", copies, hidden);
-    sizes.add(scratch.s, "LoRA columns of experts", copies, both);
-    sizes.add(scratch.ds, "LoRA gradients of experts", copies, both);
+    const std::int64_t r = view.replica.saved_columns;
+    sizes.add(scratch.s_down, "LoRA columns of experts", copies, r);
+    sizes.add(scratch.ds, "LoRA gradients of experts", copies, 2 * r);
 }
 
 // ---- any layer

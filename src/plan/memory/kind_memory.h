@@ -48,7 +48,7 @@ struct DenseActivations {
 
 struct ExpertActivations {
     TensorView gate_up;      ///< [T k, 2 F], in the order of experts
-    TensorView s_down;       ///< [T, R]
+    TensorView s_gate_up;    ///< [T k, 2 R], only with Plan::expert_lora
     void* routes = nullptr;  ///< as routes_layout() says
 };
 
@@ -123,12 +123,11 @@ struct ExpertScratch {
     ScratchMatrix router;    ///< logits, or their gradient [T, E]
     ScratchMatrix rows;      ///< in the order of experts [T k, H]
     ScratchMatrix product;   ///< [T k, F]
-    ScratchMatrix inner;     ///< the same; only without joins_experts() or with Plan::expert_lora
+    ScratchMatrix inner;     ///< the same; only without joins_experts()
     ScratchMatrix gradient;  ///< [T k, 2 F]
     ScratchMatrix weights;   ///< gradient of the router's weights [T k, 1] fp32
-    ScratchMatrix input;     ///< of gate and up [T k, H]; as s and ds only with Plan::expert_lora
-    ScratchMatrix s;         ///< S of gate and up, or of down in the first half [T k, 2 R]
-    ScratchMatrix ds;
+    ScratchMatrix s_down;    ///< [T k, R]; as ds only with Plan::expert_lora
+    ScratchMatrix ds;        ///< of gate and up, or of down in the first half [T k, 2 R]
 };
 
 struct KindScratch {

@@ -391,6 +391,13 @@ TEST(HelpText, HasEveryCommandAndOptionOfTheParser) {
     }
 }
 
+TEST(CommandLineBench, TargetsExpertsOfAModelThatHasSome) {
+    EXPECT_TRUE(
+        parse({"bench", "--model", "qwen3-30b-a3b", "--target-experts"}).bench.target_experts);
+    expect_only(problems_of({"bench", "--model", "llama-3.1-8b", "--target-experts"}),
+                "--target-experts", "the model has no experts", "give --model qwen3-30b-a3b");
+}
+
 TEST(HelpText, SaysWhenADryRunWritesFiles) {
     EXPECT_NE(help_text().find("(default <run.dir>/dry_run)\n"), std::string::npos);
 }
