@@ -10,7 +10,8 @@ namespace loratrain {
 
 namespace {
 
-/// The matrices of KindScratch that some layer needs, each as large as the largest does.
+/// Collects the matrices of KindScratch that some layer needs. A matrix is as large as the layer
+/// with the largest one needs it.
 class ScratchSizes {
   public:
     ScratchSizes(const ReplicaView& view, ScratchMatrices& needed)
@@ -45,16 +46,16 @@ void add_saved(const AttentionSpec& attention, const ReplicaView& view, LayerAct
     arrays.add(saved.s_qkv, {group_shape(view.lane_model, LinearGroup::qkv).count * r});
 }
 
-std::uint64_t held_beside_linears(const AttentionSpec& /*nothing*/, const ReplicaView& /*view*/) {
+std::uint64_t held_beside_linears(const AttentionSpec& /*attention*/, const ReplicaView& /*view*/) {
     return 0;
 }
 
-void add_scratch(const AttentionSpec& /*none*/, const ReplicaView& /*view*/,
+void add_scratch(const AttentionSpec& /*attention*/, const ReplicaView& /*view*/,
                  KindScratch& /*scratch*/, ScratchSizes& /*sizes*/) {}
 
-// ---- DenseSpec
+// ---- Dense MLP
 
-void add_saved(const DenseSpec& /*its groups*/, const ReplicaView& view, LayerActivations& layer,
+void add_saved(const DenseSpec& /*dense*/, const ReplicaView& view, LayerActivations& layer,
                SavedArrays& arrays) {
     const std::int64_t r = view.replica.saved_columns;
     const LinearGroupShape gate_up = group_shape(view.lane_model, LinearGroup::gate_up);
@@ -64,11 +65,11 @@ void add_saved(const DenseSpec& /*its groups*/, const ReplicaView& view, LayerAc
     arrays.add(saved.s_down, {r});
 }
 
-std::uint64_t held_beside_linears(const DenseSpec& /*nothing*/, const ReplicaView& /*view*/) {
+std::uint64_t held_beside_linears(const DenseSpec& /*dense*/, const ReplicaView& /*view*/) {
     return 0;
 }
 
-void add_scratch(const DenseSpec& /*none*/, const ReplicaView& /*view*/, KindScratch& /*scratch*/,
+void add_scratch(const DenseSpec& /*dense*/, const ReplicaView& /*view*/, KindScratch& /*scratch*/,
                  ScratchSizes& /*sizes*/) {}
 
 // ---- Experts
@@ -109,7 +110,7 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     sizes.add(scratch.ds, "LoRA gradients of experts", copies, 2 * r);
 }
 
-// ---- any layer
+// ---- Any layer
 
 std::uint64_t tensor_and_bias_bytes(const ReplicaView& view, const LayerSpec& layer) {
     const std::uint64_t e = compute_bytes(view.plan);

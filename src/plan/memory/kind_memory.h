@@ -9,12 +9,12 @@
 
 namespace loratrain {
 
-/// What layers of each kind of mixer and of MLP save, hold and compute with: structs per kind, and
-/// a function per kind and purpose in kind_memory.cpp that says what of them there is. The memory
-/// model counts its bytes; ActivationSlot and Workspace allocate just these. T = microbatch_tokens,
-/// H = hidden_size, R = saved_columns, e = bytes of the compute type.
+/// Arrays that each kind of mixer and of MLP saves, holds frozen, and uses as scratch. Each kind
+/// has structs here; functions in kind_memory.cpp say which of their arrays a layer has, and how
+/// large they are. The memory model counts these bytes; ActivationSlot and Workspace allocate the
+/// same arrays. T = microbatch_tokens, H = hidden_size, R = saved_columns.
 
-/// So many of something, at most `most`.
+/// A list of at most `most` items, without allocation.
 template <class T, std::size_t most>
 class Few {
   public:
@@ -52,32 +52,32 @@ struct ExpertActivations {
     void* routes = nullptr;  ///< as routes_layout() says
 };
 
-/// Of a layer, for a microbatch of T rows. A layer fills what its kinds have; the rest is empty.
+/// What a layer saves of a microbatch of T rows. Arrays that its kinds do not have stay empty.
 struct LayerActivations {
     TensorView x;           ///< [T, H] input of the layer, which a boundary holds
-    TensorView mixer_made;  ///< [T, H] before its norm; as mlp_made only with norms after
-    TensorView x2;          ///< [T, H] behind the mixer
-    TensorView mlp_made;
+    TensorView mixer_made;  ///< [T, H] the mixer's output before the norm after it, if it has one
+    TensorView x2;          ///< [T, H] the residual stream behind the mixer
+    TensorView mlp_made;    ///< [T, H] the MLP's output, likewise
     AttentionActivations attention;
     DenseActivations dense;
     ExpertActivations experts;
 };
 
-/// One of them.
+/// An array of LayerActivations: a matrix, or a number of bytes.
 struct SavedArray {
-    TensorView* view = nullptr;  ///< null: bytes that no matrix describes, at `*bytes_at`
-    void** bytes_at = nullptr;
-    std::uint64_t offset = 0;
-    DType dtype = DType::f32;
+    TensorView* view = nullptr;  ///< the matrix; null for bytes
+    void** bytes_at = nullptr;   ///< pointer to the bytes; null for a matrix
+    std::uint64_t offset = 0;    ///< bytes from the start of the layer's memory
+    DType dtype = DType::f32;    ///< of the matrix, as columns, pad and rows
     std::int64_t columns = 0;
-    std::int64_t pad = 0;     ///< columns behind
-    std::int64_t rows = 1;    ///< for each of the layer's
-    std::uint64_t fixed = 0;  ///< bytes, whatever rows there are
+    std::int64_t pad = 0;     ///< writable columns behind `columns`
+    std::int64_t rows = 1;    ///< per token
+    std::uint64_t fixed = 0;  ///< number of bytes, for any number of tokens; 0 for a matrix
 
     std::uint64_t bytes_of(std::int64_t tokens) const;
 };
 
-/// Those of a layer, one behind another.
+/// The saved arrays of a layer, one behind another in its memory.
 class SavedArrays {
   public:
     explicit SavedArrays(const ReplicaView& view);
@@ -91,8 +91,9 @@ class SavedArrays {
     void add(TensorView& view, const Size& size, DType dtype);
     void add_bytes(void*& at, std::uint64_t bytes);
 
-    /// Says where they are of `tokens` rows, where the layer's memory begins at `start`.
+    /// Points the arrays into the layer's memory, which begins at `start`, for `tokens` tokens.
     void place(char* start, std::int64_t tokens) const;
+    /// Of all arrays, with alignment, for T tokens.
     std::uint64_t bytes() const { return bytes_; }
     const SavedArray* begin() const { return arrays_.begin(); }
     const SavedArray* end() const { return arrays_.end(); }
@@ -104,14 +105,14 @@ class SavedArrays {
     Few<SavedArray, 24> arrays_;
 };
 
-/// What backward needs of a layer, beside x: members of `saved`.
+/// The members of `saved` that the backward pass of `layer` needs, except x.
 SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerActivations& saved);
 
-// ---- Scratch that kinds alone compute with; all layers of a stage share it
+// ---- Scratch of kinds; all layers of a stage share it
 
 struct ScratchMatrix {
     const char* name = nullptr;
-    std::int64_t rows = 0;  ///< at most
+    std::int64_t rows = 0;  ///< of the largest microbatch
     std::int64_t columns = 0;
     DType dtype = DType::f32;
     void* data = nullptr;
@@ -135,18 +136,19 @@ struct KindScratch {
 };
 
 using ScratchMatrices = Few<ScratchMatrix*, 24>;
-/// What the layers need: members of `scratch`.
+/// The members of `scratch` that the replica's layers need, each of the largest size needed.
 ScratchMatrices kind_scratch(const ReplicaView& view, KindScratch& scratch);
 
 // ---- Frozen
 
-/// Of a layer beside the linears of its groups: layer_tensors.h's, biases, experts. These do not
-/// stream.
+/// Bytes of a layer's frozen weights outside the linears of its groups: tensors of layer_tensors.h,
+/// biases and experts. Streaming leaves them in backend memory.
 std::uint64_t held_bytes(const ReplicaView& view, const LayerSpec& layer);
 
-/// Elements of the largest frozen matrix outside the groups: a linear of all experts.
+/// Elements of the layer's largest frozen matrix outside the groups: one linear of all experts
+/// together. 0 without experts.
 std::int64_t largest_product(const LayerSpec& layer, std::int64_t hidden_size);
-/// Columns that the widest GEMM outside the groups reads and makes.
+/// Columns that the widest GEMM outside the groups reads and writes, added up. 0 without experts.
 std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer);
 
 }  // namespace loratrain
