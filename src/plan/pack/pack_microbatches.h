@@ -75,10 +75,10 @@ struct PackRules {
 /// - 1f1b: one adapter after another; a batch is cut into microbatches of equally many consecutive
 ///   samples, as large as fits `capacity`, at least min(samples, stages) of them (Megatron).
 /// - mlora: in each round the adapters in turn, first-fit in order, one adapter per microbatch.
-/// With
-///   fewer adapters L than stages D, batches are cut as by 1f1b into at least
+///   With fewer adapters L than stages D, batches are cut as by 1f1b into at least
 ///   ceil((D - 1) / (L - 1)) microbatches, D for one adapter (mLoRA section 3).
-/// - balanced: the best of many packings by simulated time (pipeline_time.h); see pack_balanced.h.
+/// - balanced: the best of many packings by simulated time (pipeline_time.h): adapters are grouped
+///   by head-tail pairing (portions() in pack_variants.h); pack_balanced.h has the ways compared.
 ///   With packing `bucketed`, lengths are padded first (length_buckets.h), round by round; a group
 ///   that would exceed the capacity then is not padded.
 ///
