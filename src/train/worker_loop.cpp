@@ -65,8 +65,8 @@ void WorkerLoop::end_adapters(const std::vector<AdapterId>& trained) {
     activity::begin(activity::Task::end_window);
     worker_.journal.flush();
     for (const AdapterId a : trained) {
-        const bool complete = is_complete(worker_.state(a).status);
-        if (complete && worker_.sweep.is_wanted(a)) services_.exports.write_now(a);
+        const bool exportable = is_exportable(worker_.state(a).status);
+        if (exportable && worker_.sweep.is_wanted(a)) services_.exports.write_now(a);
     }
     if (worker_.parts.job.eval.generate.wanted()) services_.texts.write(trained);
     worker_.parts.stop.window_took(worker_.stream.seconds_since_last_window());

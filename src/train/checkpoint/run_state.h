@@ -84,8 +84,8 @@ void fields(Archive& archive, AdapterState& state) {
     }
 }
 
-/// Status of an adapter that is exported if it has taken a step.
-inline bool is_complete(AdapterStatus status) {
+/// Status of an adapter that has ended and has not failed. It is exported if it has taken a step.
+inline bool is_exportable(AdapterStatus status) {
     return status == AdapterStatus::done || status == AdapterStatus::stopped_early ||
            status == AdapterStatus::stopped || status == AdapterStatus::pruned;
 }

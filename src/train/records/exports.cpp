@@ -59,7 +59,8 @@ void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const auto id = static_cast<AdapterId>(i);
         const fs::path stored = fs::path(checkpoint) / stored_adapter_name(job.adapters[i]);
-        const bool exported = is_complete(state.adapters[i].status) && state.adapters[i].steps > 0;
+        const bool exported =
+            is_exportable(state.adapters[i].status) && state.adapters[i].steps > 0;
         if (!exported || !fs::exists(stored)) continue;
         const auto tensors = stored_parameters(stored.string(), job.adapters[i], model);
         try {

@@ -175,7 +175,7 @@ void SweepRecords::take_back_exports() {
     for (const AdapterId a : recorded_) {
         const AdapterState& state = adapters_[a].state;
         const bool trial = job_.adapter(a).trial;
-        if (!trial || !is_complete(state.status) || wanted.contains(a)) continue;
+        if (!trial || !is_exportable(state.status) || wanted.contains(a)) continue;
         const fs::path weights = fs::path(folder_of(a)) / adapter_weights_name;
         const bool is_taken_back = fs::exists(folder_of(a) + "/DONE") && !fs::exists(weights);
         if (is_taken_back) continue;

@@ -230,7 +230,7 @@ bool AdmissionService::is_resident_still(AdapterId adapter) const {
     if (!worker_.job(adapter).trial || run.stream.exported()) return true;
     const AdapterStatus status = run.state.status;
     const bool may_be_exported = status == AdapterStatus::running ||
-                                 (is_complete(status) && worker_.sweep.is_wanted(adapter));
+                                 (is_exportable(status) && worker_.sweep.is_wanted(adapter));
     return may_be_exported || run.bests_to_write > 0 || !run.stream.stepped();
 }
 

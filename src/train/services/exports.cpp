@@ -33,7 +33,7 @@ std::vector<AdapterId> ExportService::complete(const std::vector<AdapterId>& ste
         if (run.stream.phase() != Phase::stepped || !known) continue;
         if (worker_.adapters.steps_to_come(a) > 0) continue;
         if (run.state.status == AdapterStatus::running) worker_.services->steps.decide_end(a);
-        if (is_complete(run.state.status)) ended.push_back(a);
+        if (is_exportable(run.state.status)) ended.push_back(a);
     }
     std::erase_if(ended, [this](AdapterId a) { return !worker_.sweep.is_wanted(a); });
     return ended;
@@ -106,7 +106,7 @@ bool ExportService::waits_for_files(AdapterId adapter) const {
     const AdapterRun& run = worker_.adapters[adapter];
     const bool has_steps_to_come =
         run.stream.last_step() && worker_.adapters.steps_to_come(adapter) > 0;
-    const bool waits = !run.stream.written() && is_complete(run.state.status) &&
+    const bool waits = !run.stream.written() && is_exportable(run.state.status) &&
                        (run.stream.exported() || worker_.sweep.is_wanted(adapter));
     return has_steps_to_come || waits || run.bests_to_write > 0;
 }

@@ -34,7 +34,7 @@ bool TextService::needs_drain(std::int32_t round) {
 
 void TextService::write(const std::vector<AdapterId>& trained) {
     for (const AdapterId a : trained) {
-        const bool ended = is_complete(worker_.state(a).status) && worker_.sweep.is_wanted(a);
+        const bool ended = is_exportable(worker_.state(a).status) && worker_.sweep.is_wanted(a);
         if (!ended || !has_texts(a)) continue;
         const auto start = std::chrono::steady_clock::now();
         const std::vector<GeneratedText> texts = worker_.ranks.generate(a);

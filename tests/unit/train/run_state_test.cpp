@@ -84,12 +84,12 @@ TEST(RunState, EveryEndIsKept) {
     for (const AdapterStatus status :
          {AdapterStatus::done, AdapterStatus::stopped_early, AdapterStatus::stopped}) {
         state.adapters[0].status = status;
-        EXPECT_TRUE(is_complete(status));
+        EXPECT_TRUE(is_exportable(status));
         const RunFolder folder;
         const RunState read = run_state_from_json(to_json(state, folder.job), folder.job, "x");
         EXPECT_EQ(read.adapters[0].status, status);
     }
-    EXPECT_FALSE(is_complete(AdapterStatus::failed));
+    EXPECT_FALSE(is_exportable(AdapterStatus::failed));
 }
 
 TEST(RunState, BadStepsInARowEndAnAdapter) {
@@ -136,7 +136,7 @@ TEST(RunState, WaitingIsUnfinished) {
     const RunFolder folder;
     RunState state = example();
     state.adapters[0].status = AdapterStatus::waiting;
-    EXPECT_FALSE(is_complete(AdapterStatus::waiting));
+    EXPECT_FALSE(is_exportable(AdapterStatus::waiting));
     EXPECT_TRUE(is_unfinished(AdapterStatus::waiting));
     EXPECT_TRUE(is_unfinished(AdapterStatus::running));
     EXPECT_FALSE(is_unfinished(AdapterStatus::stopped));
