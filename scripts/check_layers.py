@@ -3,9 +3,9 @@
 
   check_layers.py [ROOT]     exit code 1 and one line per violation
 
-A folder of src/ may include itself and the folders named in LAYERS; a third-party header may be
-included only where THIRD_PARTY allows it; kernels/ includes nothing of src/, and only KERNEL_USERS
-include it, but for PURE_KERNEL_HEADERS.
+A folder of src/ may include itself and the folders named in LAYERS; ROOM_LAYERS orders the folders
+inside some of them. A third-party header may be included only where THIRD_PARTY allows it. kernels/
+includes nothing of src/, and only KERNEL_USERS include it, but for PURE_KERNEL_HEADERS.
 """
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ LAYERS: dict[str, set[str]] = {
     "report": {"plan", "io", "config", "base"},
 }
 LAYERS["session"] = set(LAYERS)
-# Inside plan/: a folder may include itself and those before it; "plan" are the files of plan/ itself.
-PLAN_LAYERS = ["plan", "plan/memory", "plan/cost", "plan/timing", "plan/pack", "plan/schedule",
-               "plan/predict", "plan/deploy", "plan/sweep", "plan/deployments", "plan/text"]
+# Inside a room: a folder may include itself and those before it. "." are the files of the room
+# itself; where it is missing, these may include every folder and every folder may include them.
+ROOM_LAYERS: dict[str, list[str]] = {
+    "plan": [".", "memory", "cost", "timing", "pack", "schedule", "predict", "deploy", "sweep",
+             "deployments", "text"],
+    "model": ["objective", "layers"],
+    "train": ["checkpoint", "orders", "search", "workers", "records", "services"],
+}
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["selftest"] = {"io", "backend", "config", "base"}
 LAYERS["app"] = {"selftest", "bench", "session", "report", "watch", "train", "measure", "plan",
@@ -100,14 +105,16 @@ def third_party_fault(name: str, header: str) -> str | None:
     return None
 
 
-def plan_fault(name: str, target: str) -> str | None:
-    """Of a file of plan/ that includes another one."""
-    own, other = (file.rpartition("/")[0] for file in (name, target))
+def room_fault(name: str, target: str) -> str | None:
+    """Of a file that includes another one of its room, which is in ROOM_LAYERS."""
+    room = name.split("/")[0]
+    order = ROOM_LAYERS[room]
+    own, other = (file.rpartition("/")[0].partition("/")[2] or "." for file in (name, target))
     for folder in (own, other):
-        if folder not in PLAN_LAYERS:
-            return f"the folder {folder} has no place in PLAN_LAYERS"
-    if PLAN_LAYERS.index(other) > PLAN_LAYERS.index(own):
-        return f"{own} may not include {target}"
+        if folder not in order and folder != ".":
+            return f"the folder {room}/{folder} has no place in ROOM_LAYERS"
+    if own in order and other in order and order.index(other) > order.index(own):
+        return f"{name.rpartition('/')[0]} may not include {target}"
     return None
 
 
@@ -131,8 +138,8 @@ def check_source(path: Path, root: Path) -> list[str]:
                 fault = f"only {', '.join(users)} may include {target}"
         elif target.split("/")[0] not in LAYERS[layer] | {layer}:
             fault = f"{layer} may not include {target}"
-        elif target.startswith("plan/") and layer == "plan":
-            fault = plan_fault(name, target)
+        elif layer in ROOM_LAYERS and target.split("/")[0] == layer:
+            fault = room_fault(name, target)
         if fault:
             faults.append(f"src/{name}:{line}: {fault}")
     return faults

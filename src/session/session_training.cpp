@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/collective.h"
+#include "data/held_out.h"
 #include "io/files.h"
 #include "plan/place.h"
 #include "report/account_text.h"
@@ -13,10 +14,9 @@
 #include "session/redeployment.h"
 #include "session/run_preview.h"
 #include "session/session.h"
+#include "train/checkpoint/best_adapter.h"
 #include "train/job_warnings.h"
-#include "train/records/best_adapter.h"
 #include "train/records/exports.h"
-#include "train/records/held_out.h"
 #include "watch/solo_watch.h"
 
 /// Training, and what the run directory holds before and after.

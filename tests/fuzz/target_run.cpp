@@ -14,8 +14,8 @@
 #include "report/report_page.h"
 #include "support/files.h"
 #include "train/adapter_table.h"
+#include "train/checkpoint/best_adapter.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/records/best_adapter.h"
 #include "train/records/exports.h"
 #include "train/records/metrics.h"
 

@@ -34,7 +34,18 @@ class CheckLayers(unittest.TestCase):
                               "src/plan/pack/b.h": '#include "plan/cost/a.h"\n', "src/plan/c.h": "",
                               "src/plan/new/d.h": '#include "plan/c.h"\n'})
         self.assertEqual(faults, ["src/plan/cost/a.h:1: plan/cost may not include plan/pack/b.h",
-                                  "src/plan/new/d.h:1: the folder plan/new has no place in PLAN_LAYERS"])
+                                  "src/plan/new/d.h:1: the folder plan/new has no place in ROOM_LAYERS"])
+
+    def test_folders_of_train_are_layers_but_not_its_own_files(self) -> None:
+        faults = self.faults({"src/train/a.h": '#include "train/records/b.h"\n',
+                              "src/train/records/b.h": '#include "train/checkpoint/c.h"\n',
+                              "src/train/checkpoint/c.h": '#include "train/a.h"\n'
+                                                          '#include "train/records/b.h"\n',
+                              "src/train/new/d.h": '#include "train/a.h"\n'})
+        self.assertEqual(faults,
+                         ["src/train/checkpoint/c.h:2: train/checkpoint may not include "
+                          "train/records/b.h",
+                          "src/train/new/d.h:1: the folder train/new has no place in ROOM_LAYERS"])
 
     def test_third_parties_stay_in_their_place(self) -> None:
         faults = self.faults({"src/train/a.cpp": "#include <mpi.h>\n#include <vector>\n",

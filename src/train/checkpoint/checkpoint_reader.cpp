@@ -11,10 +11,10 @@
 #include "io/files.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
+#include "train/checkpoint/best_adapter.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/stored_adapter.h"
-#include "train/records/best_adapter.h"
 
 namespace loratrain {
 

@@ -16,8 +16,8 @@
 #include "io/json_text.h"
 #include "io/raw_file.h"
 #include "train/checkpoint/adapter_transfer.h"
+#include "train/checkpoint/best_adapter.h"
 #include "train/checkpoint/checkpoint_folder.h"
-#include "train/records/best_adapter.h"
 
 namespace loratrain {
 

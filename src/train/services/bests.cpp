@@ -6,7 +6,7 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "plan/schedule/evaluations.h"
-#include "train/records/best_adapter.h"
+#include "train/checkpoint/best_adapter.h"
 #include "train/services/services.h"
 
 namespace loratrain {

@@ -1,4 +1,4 @@
-#include "train/records/best_adapter.h"
+#include "train/checkpoint/best_adapter.h"
 
 #include "io/files.h"
 #include "unit/train/run_folder.h"

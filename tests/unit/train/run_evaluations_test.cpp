@@ -1,4 +1,4 @@
-#include "train/records/best_adapter.h"
+#include "train/checkpoint/best_adapter.h"
 #include "unit/train/worker_run.h"
 
 namespace loratrain::test {

@@ -1,4 +1,4 @@
-#include "train/records/held_out.h"
+#include "data/held_out.h"
 
 #include "io/files.h"
 #include "io/json_text.h"

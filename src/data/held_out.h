@@ -1,6 +1,7 @@
 #pragma once
 
-#include "data/loader.h"
+#include "config/job.h"
+#include "data/dataset_files.h"
 
 namespace loratrain {
 
