@@ -40,6 +40,11 @@ void add_to_layers(const CostLine& line, double times, CostModel& costs);
 /// target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
+/// Adds to built-in costs of a GPU what experts take beyond the time of as many FLOPs of dense
+/// linears: the passes over the rows of all experts, k of each token, and those of LoRA in experts
+/// if an adapter targets them. A mean over the layers.
+void add_experts(const Job& job, const ModelSpec& model, std::string_view device, CostModel& costs);
+
 /// Adds the costs of streamed layers to built-in costs of a job in which layers may stream
 /// (resident_layers()). `plan`: its model and formats. On GPUs:
 /// - layer_transfer: the copy from host memory, or from the rank that owns the layer;

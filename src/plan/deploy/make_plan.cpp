@@ -249,6 +249,7 @@ class Planner {
         CostModel costs =
             built_in_costs(model_, types_.compute, device_of(cluster_), tensor, types_.fp8_linears);
         add_dora(job, model_, costs);
+        add_experts(job, model_, device_of(cluster_), costs);
         add_transfers(job, constants, device_of(cluster_), tensor, costs);
         add_hosts(job, cluster_, costs);
         if (job.parallel.offload.kind != Offload::Kind::none) {

@@ -148,6 +148,7 @@ class OptionList {
         CostModel costs = built_in_costs(plan_.model, plan_.compute, device_of(cluster_), tensor,
                                          plan_.fp8_linears);
         add_dora(job_, plan_.model, costs);
+        add_experts(job_, plan_.model, device_of(cluster_), costs);
         add_transfers(job_, plan_, device_of(cluster_), tensor, costs);
         add_hosts(job_, cluster_, costs);
         return over_hosts(plan_, tensor, hosts_of_lanes(tensor), costs);

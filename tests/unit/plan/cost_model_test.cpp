@@ -250,6 +250,29 @@ TEST(BuiltInCosts, QuantisedExpertsAreWidenedForEachMicrobatch) {
         built_in_costs(*model_preset("qwen3-30b-a3b"), DType::f32, "cpu").layer_forward.fixed);
 }
 
+TEST(BuiltInCosts, ExpertsTakePassesOverTheirRows) {
+    const ModelSpec model = *model_preset("qwen3-30b-a3b");
+    Job job;
+    job.adapters.resize(2);
+    const auto seconds = [&](const ModelSpec& of, std::string_view device) {
+        const CostModel plain = built_in_costs(of, DType::bf16, device);
+        CostModel costs = plain;
+        add_experts(job, of, device, costs);
+        EXPECT_EQ(costs.layer_forward.fixed, plain.layer_forward.fixed);
+        return costs.layer_forward.per_token + costs.layer_backward.per_token -
+               plain.layer_forward.per_token - plain.layer_backward.per_token;
+    };
+    // 8 experts of a token, 2 bytes, 4.8 TB/s.
+    const double attention = 8.0 * 2.0 * (10 * 768 + 4 * 2048) / (0.28 * 4.8e12);
+    EXPECT_NEAR(seconds(model, "h200"), attention, 1e-12);
+    job.adapters[1].targets.fill(false);
+    job.adapters[1].targets[static_cast<std::size_t>(Linear::down)] = true;
+    const double in_experts = 8.0 * 2.0 * (18 * 768 + 9 * 2048) / (0.28 * 4.8e12);
+    EXPECT_NEAR(seconds(model, "h200"), in_experts, 1e-12);
+    EXPECT_NEAR(seconds(model, "cpu"), 0.0, 1e-15);
+    EXPECT_NEAR(seconds(*model_preset("llama-3.1-8b"), "h200"), 0.0, 1e-15);
+}
+
 TEST(BuiltInCosts, DoraTakesMoreProducts) {
     const ModelSpec model = *model_preset("llama-3.1-8b");
     Job job;
