@@ -88,6 +88,9 @@ struct DenseSpec {
     friend bool operator==(const DenseSpec&, const DenseSpec&) = default;
 };
 
+/// What files of Hugging Face call a layer's experts (io/tensor_names.h).
+enum class ExpertNames : std::uint8_t { usual, mixtral };
+
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
 /// with p = softmax of the router's logits of a token, which the gate [count, H] makes of h, and
 /// its per_token largest
@@ -100,6 +103,7 @@ struct ExpertSpec {
     std::int64_t size = 0;
     bool normalised = false;
     Activation activation = Activation::silu;
+    ExpertNames names = ExpertNames::usual;
     friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
 };
 

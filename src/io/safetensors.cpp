@@ -231,6 +231,20 @@ void SafetensorsFile::rename(const std::function<std::string(const std::string&)
     entries_ = std::move(renamed);
 }
 
+void SafetensorsFile::split(const std::string& name, const Parts& parts) {
+    const SafetensorsEntry whole = entry(name);
+    const std::uint64_t bytes =
+        (whole.end - whole.begin) / static_cast<std::uint64_t>(element_count(whole.shape));
+    entries_.erase(name);
+    std::uint64_t begin = whole.begin;
+    for (const auto& [part, shape] : parts) {
+        const std::uint64_t end = begin + bytes * static_cast<std::uint64_t>(element_count(shape));
+        entries_[part] = {whole.dtype, shape, begin, end};
+        begin = end;
+    }
+    LORATRAIN_CHECK(begin == whole.end, "parts of ", name);
+}
+
 const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
     const auto found = entries_.find(name);
     if (found == entries_.end()) throw InputError(path() + ":" + name, "tensor is missing");

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/tensor.h"
@@ -35,6 +36,10 @@ class SafetensorsFile {
     const SafetensorsEntry& entry(const std::string& name) const;
     /// Renames every tensor to name_of(name); tensors for which that is "" are left out.
     void rename(const std::function<std::string(const std::string&)>& name_of);
+    /// Makes tensors of a tensor: `parts` are names and shapes of values that lie one behind
+    /// another in it, all of it together.
+    using Parts = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+    void split(const std::string& name, const Parts& parts);
     /// Raw bytes [first, first + bytes) of a tensor.
     void read_bytes(const std::string& name, std::uint64_t first, std::uint64_t bytes,
                     void* target) const;

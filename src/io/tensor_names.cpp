@@ -1,7 +1,9 @@
 #include "io/tensor_names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 
@@ -16,6 +18,44 @@ std::int64_t number_behind(std::string_view before, const std::string& name) {
     std::int64_t number = -1;
     std::from_chars(name.data() + found + before.size(), name.data() + name.size(), number);
     return number;
+}
+
+constexpr std::string_view peft_base = "base_model.model.";
+
+struct OtherWord {
+    ExpertNames names;
+    std::string_view own;       ///< in base.h5
+    std::string_view in_files;  ///< between two dots of a name
+};
+constexpr OtherWord other_words[] = {{ExpertNames::mixtral, "mlp", "block_sparse_moe"},
+                                     {ExpertNames::mixtral, "gate_proj", "w1"},
+                                     {ExpertNames::mixtral, "down_proj", "w2"},
+                                     {ExpertNames::mixtral, "up_proj", "w3"}};
+
+ExpertNames expert_names_of(const ModelSpec& model) {
+    const ExpertSpec* experts = model.experts();
+    return experts != nullptr ? experts->names : ExpertNames::usual;
+}
+
+/// `to_files`: from own words to those in files, else back.
+std::string with_words(ExpertNames names, const std::string& name, bool to_files) {
+    if (names == ExpertNames::usual) return name;
+    std::string result;
+    for (std::size_t begin = 0; begin <= name.size();) {
+        const std::size_t end = std::min(name.find('.', begin), name.size());
+        std::string_view word = std::string_view(name).substr(begin, end - begin);
+        for (const OtherWord& other : other_words) {
+            const auto& [from, to] = to_files ? std::pair(other.own, other.in_files)
+                                              : std::pair(other.in_files, other.own);
+            if (other.names != names || word != from) continue;
+            word = to;
+            break;
+        }
+        result += word;
+        if (end < name.size()) result += '.';
+        begin = end + 1;
+    }
+    return result;
 }
 
 }  // namespace
@@ -66,7 +106,7 @@ std::int64_t layer_in_name(const std::string& name) {
 }
 
 std::int32_t expert_in_name(const std::string& name) {
-    return static_cast<std::int32_t>(number_behind(".mlp.experts.", name));
+    return static_cast<std::int32_t>(number_behind(".experts.", name));
 }
 
 std::string name_in_text_model(const std::string& name) {
@@ -80,27 +120,40 @@ std::string name_in_text_model(const std::string& name) {
     return "";
 }
 
-std::string module_path_in_wrapper(const std::string& path) {
+bool has_other_names(const ModelSpec& model) {
+    return !model.wrapper.empty() || expert_names_of(model) != ExpertNames::usual;
+}
+
+std::string name_in_files(const ModelSpec& model, const std::string& name) {
     constexpr std::string_view text = "model.";
-    return path.starts_with(text) ? "model.language_model." + path.substr(text.size()) : path;
+    std::string other = with_words(expert_names_of(model), name, true);
+    if (model.wrapper.empty() || !name.starts_with(text)) return other;
+    return "model.language_model." + other.substr(text.size());
 }
 
-std::string peft_name_in_wrapper(const std::string& name) {
-    constexpr std::string_view base = "base_model.model.";
-    return name.starts_with(base) ? cat(base, module_path_in_wrapper(name.substr(base.size())))
-                                  : name;
+std::string name_of_files(ExpertNames names, const std::string& name) {
+    return with_words(names, name, false);
 }
 
-std::string peft_name_in_text_model(const std::string& name) {
-    constexpr std::string_view base = "base_model.model.";
-    if (!name.starts_with(base)) return name;
-    const std::string text = name_in_text_model(name.substr(base.size()));
-    return text.empty() ? name : cat(base, text);
+std::string name_of_files(const ModelSpec& model, const std::string& name) {
+    const std::string text = model.wrapper.empty() ? name : name_in_text_model(name);
+    return name_of_files(expert_names_of(model), text);
+}
+
+std::string peft_name_in_files(const ModelSpec& model, const std::string& name) {
+    if (!name.starts_with(peft_base)) return name;
+    return cat(peft_base, name_in_files(model, name.substr(peft_base.size())));
+}
+
+std::string peft_name_of_files(const ModelSpec& model, const std::string& name) {
+    if (!name.starts_with(peft_base)) return name;
+    const std::string text = name_of_files(model, name.substr(peft_base.size()));
+    return text.empty() ? name : cat(peft_base, text);
 }
 
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor,
                              std::int32_t expert) {
-    return cat("base_model.model.", module_path(layer, linear, expert), ".",
+    return cat(peft_base, module_path(layer, linear, expert), ".",
                on_linear(tensor, linear).peft_suffix);
 }
 

@@ -45,12 +45,18 @@ std::int32_t expert_in_name(const std::string& name);
 /// text model: "model.layers.0..." of "language_model.model.layers.0...", of
 /// "model.language_model.layers.0..." and of itself. "" = no tensor of the text model.
 std::string name_in_text_model(const std::string& name);
-/// And for adapters: "base_model.model.model.language_model.layers.3..." of
-/// "base_model.model.model.layers.3...", and back, of either spelling.
-std::string peft_name_in_wrapper(const std::string& name);
-std::string peft_name_in_text_model(const std::string& name);
-/// "model.language_model.layers.3.mlp.up_proj" of "model.layers.3.mlp.up_proj".
-std::string module_path_in_wrapper(const std::string& path);
+
+/// What files of Hugging Face call a module or tensor of the model, or words at the end of such a
+/// name, where they call it otherwise than base.h5: "model.language_model.layers.3.mlp.up_proj" of
+/// "model.layers.3.mlp.up_proj" in a wrapper, "w1" of "gate_proj" in mixtral.
+bool has_other_names(const ModelSpec& model);
+std::string name_in_files(const ModelSpec& model, const std::string& name);
+/// And back, of any spelling; "" = no tensor of the text model.
+std::string name_of_files(const ModelSpec& model, const std::string& name);
+std::string name_of_files(ExpertNames names, const std::string& name);
+/// The same of an adapter's tensors, behind "base_model.model.".
+std::string peft_name_in_files(const ModelSpec& model, const std::string& name);
+std::string peft_name_of_files(const ModelSpec& model, const std::string& name);
 
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", and what tensors are called on
 /// an embedding (on_linear). Of an expert "...layers.3.mlp.experts.17.up_proj.lora_A.weight".

@@ -51,6 +51,7 @@ FORMS = {
                                          lr_scheduler_type="linear", loraplus_lr_ratio=4.0)},
     "qwen3_moe_dense": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                         "f_linear": dict(FEW, r=3, lora_alpha=6, target_modules="all-linear", weight_decay=0.1)},
+    "mixtral": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL)},
     "gemma2": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["lm_head"], lr_scheduler_type="constant"),
                "f_embed": dict(FEW, r=3, lora_alpha=2, target_modules=["v_proj", "embed_tokens", "lm_head"], use_rslora=True)},
     "gemma3_text": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["k_proj", "embed_tokens", "lm_head"], alpha_pattern={"lm_head": 5})},
@@ -58,8 +59,9 @@ FORMS = {
 }
 # Those that were added to the table later have numbers of their own.
 SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25,
-         ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27}
-MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense")
+         ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28}
+MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral")
+MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 RESIDUAL_STARTS = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
           "init_lora_weights")
@@ -78,11 +80,12 @@ class UnfusedExperts(torch.nn.ModuleList):
     """Experts as modules of linears, as transformers 4 has them: PEFT's LoRA on each. Those of transformers 5 are two tensors, on
     which PEFT would train gate and up with one A."""
 
-    def __init__(self, fused):
+    def __init__(self, fused, names):
         super().__init__(torch.nn.Module() for _ in range(fused.num_experts))
         self.activate = fused.act_fn.forward
+        self.names = names
         for expert, gate_up, down in zip(list(self), fused.gate_up_proj.detach(), fused.down_proj.detach()):
-            for name, weight in zip(("gate_proj", "up_proj", "down_proj"), (*gate_up.chunk(2), down)):
+            for name, weight in zip(names, (*gate_up.chunk(2), down)):
                 linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
                 linear.weight.data.copy_(weight)
                 setattr(expert, name, linear)
@@ -91,9 +94,13 @@ class UnfusedExperts(torch.nn.ModuleList):
         sums = torch.zeros_like(hidden)
         for number, expert in enumerate(self):
             rows, places = torch.where(chosen == number)
-            product = self.activate(expert.gate_proj(hidden[rows])) * expert.up_proj(hidden[rows])
-            sums.index_add_(0, rows, expert.down_proj(product) * weights[rows, places, None])
+            gate, up, down = (getattr(expert, name) for name in self.names)
+            product = self.activate(gate(hidden[rows])) * up(hidden[rows])
+            sums.index_add_(0, rows, down(product) * weights[rows, places, None])
         return sums
+
+
+def is_moe(model): return model.config.model_type in ("qwen3_moe", "mixtral")
 
 
 def has_lora_on_experts(keys):
@@ -103,10 +110,14 @@ def has_lora_on_experts(keys):
 
 def with_lora(base, config, keys):
     """get_peft_model, which would make of targets in experts those of transformers 5's tensors."""
-    if not base.config.model_type.endswith("moe"): return get_peft_model(base, config, autocast_adapter_dtype=False)
+    if not is_moe(base): return get_peft_model(base, config, autocast_adapter_dtype=False)
+    names = ["gate_proj", "up_proj", "down_proj"]
+    if base.config.model_type == "mixtral":
+        names = [MIXTRAL[name] for name in names]
+        config.target_modules = {MIXTRAL.get(name, name) for name in config.target_modules}
     base.config._experts_implementation = "eager"  # the others have no float64
     for layer in base.model.layers if has_lora_on_experts(keys) else ():
-        if hasattr(layer.mlp, "experts"): layer.mlp.experts = UnfusedExperts(layer.mlp.experts)
+        if hasattr(layer.mlp, "experts"): layer.mlp.experts = UnfusedExperts(layer.mlp.experts, names)
     kind, base.config.model_type = base.config.model_type, "qwen3"
     try: return get_peft_model(base, config, autocast_adapter_dtype=False)
     finally: base.config.model_type = kind
@@ -151,7 +162,8 @@ def save(model, path):
     os.makedirs(path, exist_ok=True)
     # With lm_head PEFT adds the base's embeddings, which it does not need to load.
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
-    state = {k: v.to(torch.float32).contiguous() for k, v in state.items()}
+    mixtral = model.config.model_type == "mixtral"
+    state = {k.replace(".mlp.", ".block_sparse_moe.") if mixtral else k: v.to(torch.float32).contiguous() for k, v in state.items()}
     save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
     model.peft_config["default"].save_pretrained(path)
 

@@ -22,7 +22,8 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
             "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"],
-            "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"]}
+            "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"],
+            "mixtral": ["a_r4_all", "f_experts"]}
 
 PLAIN = {"llama": ["b_r8_attn", "f_patterns", "f_dora", "f_dora_plus", "f_olora", "f_head", "f_embed"],
          "qwen2": ["f_embed"], "granite": ["f_head"], "gemma2": ["f_embed"], "gemma3_text": ["f_embed"],

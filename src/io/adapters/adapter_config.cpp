@@ -228,7 +228,7 @@ AdapterConfig::AdapterConfig(const std::string& path, const ModelSpec& model)
                          "give a directory that PEFT or loratrain has written");
     }
     ordered_ = parse_ordered_json(text);
-    if (!model.wrapper.empty()) leave_wrapper();
+    if (has_other_names(model)) take_own_names();
 }
 
 const Json& AdapterConfig::get(const char* key) const {
@@ -241,12 +241,13 @@ bool AdapterConfig::has(const char* key) const {
     return !is_off(get(key));
 }
 
-void AdapterConfig::leave_wrapper() {
-    const auto path_of = [](const std::string& path) {
-        const std::string text = name_in_text_model(path);
+void AdapterConfig::take_own_names() {
+    const auto path_of = [this](const std::string& path) {
+        const std::string text = name_of_files(model_, path);
         return text.empty() ? path : text;
     };
-    for (const char* key : {"target_modules", "rank_pattern", "alpha_pattern"}) {
+    for (const char* key :
+         {"target_modules", "target_parameters", "rank_pattern", "alpha_pattern"}) {
         const auto names = document_.find(key);
         if (names == document_.end()) continue;
         if (!names->is_object() && !is_list_of_texts(*names)) continue;

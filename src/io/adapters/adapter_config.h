@@ -34,8 +34,8 @@ struct ConfigVariant {
 /// read, keys on which A and B do not depend, and variants.
 class AdapterConfig {
   public:
-    /// `model`: the base, which must outlive this object. Names of a text model inside of another
-    /// model (ModelSpec::wrapper) become those of the text model. InputError if the file at `path`
+    /// `model`: the base, which must outlive this object. Names of modules become those of base.h5
+    /// (name_of_files). InputError if the file at `path`
     /// cannot be read or is no object.
     AdapterConfig(const std::string& path, const ModelSpec& model);
 
@@ -57,7 +57,7 @@ class AdapterConfig {
     void warn_of_dead_rules() const;
 
   private:
-    void leave_wrapper();
+    void take_own_names();
     bool ties_its_head() const;
     /// Linears beside experts whose weights target_parameters names: "model.layers.0.mlp.up_proj"
     /// of "model.layers.0.mlp.up_proj.weight". None: it names something else too.

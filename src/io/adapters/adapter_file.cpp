@@ -132,7 +132,9 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
     check_peft_config(dir + config_name, adapter, model, problems);
     const bool config_fits = problems.empty();
     std::optional<SafetensorsFile> file = open_weights(dir, problems);
-    if (file && !model.wrapper.empty()) file->rename(peft_name_in_text_model);
+    if (file && has_other_names(model)) {
+        file->rename([&](const std::string& name) { return peft_name_of_files(model, name); });
+    }
     // With another r or other targets every tensor would be a problem of its own.
     if (file && config_fits) check_tensors(*file, adapter, model, problems);
     problems.throw_if_any();

@@ -185,8 +185,8 @@ std::vector<NamedTensor> exported_tensors(const AdapterJob& adapter, const Model
     std::vector<NamedTensor> exported = tensors_of_residual_start(adapter, std::move(tensors));
     if (is_folded(adapter)) fold(job_of_residual_start(adapter), model, exported);
     if (adapter.export_dtype == DType::bf16) round_to_bf16(exported);
-    if (model.wrapper.empty()) return exported;
-    for (NamedTensor& tensor : exported) tensor.name = peft_name_in_wrapper(tensor.name);
+    if (!has_other_names(model)) return exported;
+    for (NamedTensor& tensor : exported) tensor.name = peft_name_in_files(model, tensor.name);
     return exported;
 }
 

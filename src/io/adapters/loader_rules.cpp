@@ -122,7 +122,8 @@ Export read_export(const std::string& dir, const ModelSpec& model) {
         const std::string module = module_of(name, lora_a);
         if (module.empty() || entry.shape.size() != 2) continue;
         found.ranks[module] = entry.shape[0];
-        if (const auto linear = linear_of_module(module)) found.linears.insert(*linear);
+        const auto linear = linear_of_module(name_of_files(model, module));
+        if (linear) found.linears.insert(*linear);
     }
     return found;
 }
@@ -146,8 +147,8 @@ bool is_on_tensors_of_experts(const Export& of, const std::string& module, const
     const ExpertSpec* experts = model.experts();
     if (experts == nullptr) return false;
     constexpr std::string_view inner = ".base_layer";
-    const std::string block =
-        module.ends_with(inner) ? module.substr(0, module.size() - inner.size()) : module;
+    std::string block = name_of_files(model, module);
+    if (block.ends_with(inner)) block.resize(block.size() - inner.size());
     const std::int64_t layer = layer_in_name(block);
     if (layer < 0 || layer >= model.layers) return false;
     if (block != cat("model.layers.", layer, ".mlp.experts")) return false;
@@ -182,11 +183,12 @@ bool is_block_diagonal(const Export& of, const std::string& module, LinearShape 
 }
 
 /// A linear's weight is what PEFT has LoRA on as if target_modules named the linear.
-bool is_target_parameter(const Export& of, const std::string& module) {
+bool is_target_parameter(const Export& of, const std::string& module, const ModelSpec& model) {
     const Json& names = of.get("target_parameters");
     return is_list_of_texts(names) &&
            std::any_of(names.begin(), names.end(), [&](const Json& name) {
-               return is_name_end(module + ".weight", name.get<std::string>());
+               return is_name_end(name_of_files(model, module) + ".weight",
+                                  name.get<std::string>());
            });
 }
 
@@ -201,7 +203,7 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
         of.job->rank(outer ? outer_layer(model, linear) : layer_in_name(module), linear);
     // ensure_weight_tying takes the head out of target_modules and gives it LoRA all the same.
     const bool tied = linear == Linear::head && of.has("ensure_weight_tying");
-    const bool by_weight = is_target_parameter(of, module);
+    const bool by_weight = is_target_parameter(of, module, model);
     const bool beside = is_beside_experts(model, linear) && expert_in_name(module) == no_expert;
     if (beside && loader == Loader::peft && !by_weight) {
         faults.push_back(cat(module, " is not in target_parameters: PEFT takes ",
@@ -236,10 +238,10 @@ Texts faults_of_tensors(const Export& of, Loader loader, const ModelSpec& model)
     Texts faults;
     const bool wrapped = !model.wrapper.empty();
     for (const auto& [module, rank] : of.ranks) {
-        const std::string text = wrapped ? name_in_text_model(module) : module;
-        const bool spelled = !wrapped || module_path_in_wrapper(text) == module;
+        const std::string text = name_of_files(model, module);
+        const bool spelled = !wrapped || name_in_files(model, text) == module;
         const std::optional<Linear> linear = linear_of(text, model);
-        if (!linear && is_on_tensors_of_experts(of, text, model)) {
+        if (!linear && is_on_tensors_of_experts(of, module, model)) {
             if (loader == Loader::peft) continue;
             faults.push_back(cat(module, " is LoRA on the tensors of all experts"));
             continue;

@@ -40,7 +40,7 @@ struct Product {
 
 /// A tensor to be written.
 struct Piece {
-    std::string name;
+    std::string name;  ///< in base.h5
     std::vector<std::int64_t> shape;
     DType dtype = DType::f32;
     const Product* product = nullptr;
@@ -58,6 +58,9 @@ class AdapterProducts {
           base_(base),
           model_(base.spec()),
           faults_(file_.path(), CappedProblems::default_limit, CappedProblems::alike_lines) {
+        if (has_other_names(model_)) {
+            file_.rename([&](const std::string& name) { return peft_name_of_files(model_, name); });
+        }
         // Of what the config says tensors would tell again.
         check_config().throw_if_any();
         Problems problems;
@@ -247,6 +250,10 @@ void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file)
     }
 }
 
+std::string name_in_shard(const Piece& piece, const WeightSource& base) {
+    return name_in_files(base.spec(), piece.name);
+}
+
 void write_shard(const std::string& path, const std::vector<Piece>& pieces,
                  const WeightSource& base, TaskProgress& progress) {
     Json header;
@@ -254,9 +261,9 @@ void write_shard(const std::string& path, const std::vector<Piece>& pieces,
     std::uint64_t begin = 0;
     for (const Piece& piece : pieces) {
         const std::uint64_t end = begin + piece.bytes();
-        header[piece.name] = {{"dtype", piece.dtype == DType::f32 ? "F32" : "BF16"},
-                              {"shape", piece.shape},
-                              {"data_offsets", {begin, end}}};
+        header[name_in_shard(piece, base)] = {{"dtype", piece.dtype == DType::f32 ? "F32" : "BF16"},
+                                              {"shape", piece.shape},
+                                              {"data_offsets", {begin, end}}};
         begin = end;
     }
     std::string text = dump_json(header);
@@ -298,7 +305,7 @@ void write_weights(const std::string& dir, const std::vector<std::vector<Piece>>
     Json map = Json::object();
     for (std::size_t i = 0; i < shards.size(); ++i) {
         for (const Piece& piece : shards[i]) {
-            map[piece.name] = shard_name(i, shards.size());
+            map[name_in_shard(piece, base)] = shard_name(i, shards.size());
             report.bytes += piece.bytes();
         }
     }

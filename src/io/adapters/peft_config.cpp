@@ -177,12 +177,12 @@ Json keys_of_vera(const AdapterJob& adapter) {
 
 std::string peft_config_text(const AdapterJob& adapter, const std::string& base_model_name_or_path,
                              const ModelSpec& model, std::int64_t layers) {
-    const bool in_wrapper = !model.wrapper.empty();
     PeftModules modules = peft_modules(adapter, model, layers);
-    if (in_wrapper) {
-        for (Json* names :
-             {&modules.target_modules, &modules.rank_pattern, &modules.alpha_pattern}) {
-            *names = renamed(*names, module_path_in_wrapper);
+    if (has_other_names(model)) {
+        for (Json* names : {&modules.target_modules, &modules.target_parameters,
+                            &modules.rank_pattern, &modules.alpha_pattern}) {
+            if (names->is_null()) continue;
+            *names = renamed(*names, [&](const auto& name) { return name_in_files(model, name); });
         }
     }
     Json config = {{"auto_mapping", nullptr},

@@ -192,7 +192,7 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     read_model_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec, attention);
     read_scalars_and_caps(config, assumed, spec, attention);
-    auto experts = read_experts(config, assumed);
+    auto experts = read_experts(config, assumed, sizes);
     if (experts) experts->activation = layer.dense().activation;
     spec.set_layers(unlike_layers(layer, traits, ropes, experts));
     spec.quantization = read_hf_quantization(config);

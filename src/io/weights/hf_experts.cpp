@@ -21,14 +21,15 @@ void refuse_experts(JsonReader& config) {
     }
 }
 
-void refuse_other_parts(JsonReader& config) {
+void refuse_other_parts(JsonReader& config, const Family& family) {
     for (const char* key :
          {"shared_expert_intermediate_size", "n_shared_experts", "num_shared_experts"}) {
         if (config.has(key) && config.get(key) != 0) {
             config.wrong(key, "experts that all tokens share are not supported");
         }
     }
-    if (config.has("use_sliding_window") && config.flag("use_sliding_window")) {
+    const bool slides = family.sliding_windows != SlidingWindows::never;
+    if (!slides && config.has("use_sliding_window") && config.flag("use_sliding_window")) {
         config.wrong("use_sliding_window", "sliding windows are not supported for this family");
     }
     if (config.has("output_router_logits") && config.flag("output_router_logits")) {
@@ -40,12 +41,13 @@ void refuse_other_parts(JsonReader& config) {
 
 }  // namespace
 
-std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family) {
+std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family,
+                                       const ClassSizes& sizes) {
     if (!family.experts.exists()) {
         refuse_experts(config);
         return std::nullopt;
     }
-    refuse_other_parts(config);
+    refuse_other_parts(config, family);
     const char* key = config.has("num_experts") ? "num_experts" : "num_local_experts";
     const Json& other = config.get("num_local_experts");
     if (!other.is_null() && other != config.get(key)) {
@@ -57,8 +59,11 @@ std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family)
     ExpertSpec experts = family.experts.missing;
     experts.count = count(key, experts.count);
     experts.per_token = count("num_experts_per_tok", experts.per_token);
-    experts.size = count("moe_intermediate_size", experts.size);
-    if (config.has("norm_topk_prob")) experts.normalised = config.flag("norm_topk_prob");
+    const bool own_size = experts.size > 0;
+    experts.size = own_size ? count("moe_intermediate_size", experts.size) : sizes.intermediate;
+    if (family.experts.reads_normalised && config.has("norm_topk_prob")) {
+        experts.normalised = config.flag("norm_topk_prob");
+    }
     if (experts.count > most_experts) {
         config.wrong(key, cat("must be at most ", most_experts));
     }

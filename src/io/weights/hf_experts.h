@@ -14,7 +14,8 @@ namespace loratrain {
 /// num_experts_per_tok, moe_intermediate_size and norm_topk_prob. None: no experts. Reports as
 /// problems of `config`: experts in a family without them, experts that all tokens share, sliding
 /// windows, and a loss of the router.
-std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family);
+std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family,
+                                       const ClassSizes& sizes);
 
 /// Which layers are dense: of mlp_only_layers and decoder_sparse_step.
 void read_dense_layers(JsonReader& config, const Family& family, std::vector<LayerTraits>& layers);

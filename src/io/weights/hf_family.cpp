@@ -207,6 +207,21 @@ const Family families[] = {
      .experts = {.missing = {.count = 128, .per_token = 8, .size = 768},
                  .layers = ExpertLayers::by_steps},
      .vllm_embeddings = true},
+    {.name = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .sizes = {32000, 4096, 14336, 32, 32},
+     .kv_heads = 8,
+     .rope = {.positions = 131072, .theta = 1000000.0},
+     .sliding_windows = SlidingWindows::on_every_layer,
+     .sliding_window = 0,
+     .eps = 1e-5,
+     .residual_dropout = {"router_jitter_noise", 0.0},
+     .experts = {.missing = {.count = 8,
+                             .per_token = 2,
+                             .normalised = true,
+                             .names = ExpertNames::mixtral},
+                 .reads_normalised = false},
+     .vllm_embeddings = true},
 };
 
 constexpr const char* visual = ".*visual.*";

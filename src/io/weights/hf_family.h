@@ -46,7 +46,9 @@ enum class ExpertLayers : std::uint8_t {
 
 /// Experts of a family (hf_experts.h).
 struct ExpertFamily {
-    ExpertSpec missing = {};  ///< where config.json says nothing; of no count: no experts
+    /// Where config.json says nothing. Of no count: no experts; of no size: as intermediate_size.
+    ExpertSpec missing = {};
+    bool reads_normalised = true;  ///< key norm_topk_prob
     ExpertLayers layers = ExpertLayers::every;
 
     bool exists() const { return missing.count > 0; }

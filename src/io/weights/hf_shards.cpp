@@ -108,6 +108,29 @@ NamePrefixes find_prefixes(const std::vector<std::string>& names, bool text_only
     return found;
 }
 
+/// Of a tensor that is of all experts; else none.
+SafetensorsFile::Parts parts_of_experts(const std::string& name,
+                                        const std::vector<std::int64_t>& shape) {
+    constexpr std::string_view gate_up = ".mlp.experts.gate_up_proj";
+    constexpr std::string_view down = ".mlp.experts.down_proj";
+    const std::int64_t layer = layer_in_name(name);
+    const bool both = name.ends_with(gate_up);
+    if (layer < 0 || shape.size() != 3 || !(both || name.ends_with(down))) return {};
+    if (element_count(shape) == 0 || (both && shape[1] % 2 != 0)) return {};
+    SafetensorsFile::Parts parts;
+    for (std::int64_t expert = 0; expert < shape[0]; ++expert) {
+        if (!both) {
+            parts.push_back(
+                {expert_weight_name(layer, expert, Linear::down), {shape[1], shape[2]}});
+            continue;
+        }
+        for (const Linear linear : {Linear::gate, Linear::up}) {
+            parts.push_back({expert_weight_name(layer, expert, linear), {shape[1] / 2, shape[2]}});
+        }
+    }
+    return parts;
+}
+
 InputError no_weights(const std::string& dir) {
     std::string hint = "give the directory of a Hugging Face model with safetensors weights";
     if (fs::exists(dir + "/pytorch_model.bin") ||
@@ -119,7 +142,7 @@ InputError no_weights(const std::string& dir) {
 
 }  // namespace
 
-HfShards::HfShards(const std::string& dir, bool text_only) {
+HfShards::HfShards(const std::string& dir, bool text_only, ExpertNames names) {
     const std::string single = dir + "/model.safetensors";
     const std::string index = single + ".index.json";
     if (fs::exists(single)) {
@@ -131,14 +154,34 @@ HfShards::HfShards(const std::string& dir, bool text_only) {
     }
     settle_prefixes(text_only);
     if (text_only) keep_text_model();
+    if (names != ExpertNames::usual) {
+        rename([names](const std::string& name) { return name_of_files(names, name); });
+    }
+    split_experts();
 }
 
 void HfShards::rename(const std::function<std::string(const std::string&)>& name_of) {
+    for (SafetensorsFile& file : files_) file.rename(name_of);
+    find_tensors();
+}
+
+void HfShards::find_tensors() {
     tensors_.clear();
     for (std::size_t i = 0; i < files_.size(); ++i) {
-        files_[i].rename(name_of);
         for (const auto& [name, entry] : files_[i].entries()) tensors_.emplace(name, i);
     }
+}
+
+void HfShards::split_experts() {
+    bool any = false;
+    const std::map<std::string, std::size_t> all = tensors_;
+    for (const auto& [name, file] : all) {
+        const SafetensorsFile::Parts parts = parts_of_experts(name, entry(name).shape);
+        if (parts.empty()) continue;
+        files_[file].split(name, parts);
+        any = true;
+    }
+    if (any) find_tensors();
 }
 
 void HfShards::keep_text_model() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/layer_spec.h"
 #include "io/safetensors.h"
 
 namespace loratrain {
@@ -20,7 +21,11 @@ class HfShards {
     /// words in tensor names are removed: those of torch.compile, FSDP or checkpointing, and
     /// prefixes other than the one that transformers writes ("base_model.model.", or a missing
     /// prefix). renamed() reports it.
-    explicit HfShards(const std::string& dir, bool text_only = false);
+    /// `names`: experts are called so, else as base.h5 calls them; those that are one tensor for
+    /// all experts of a layer ("mlp.experts.gate_up_proj" [E, 2 F, H], "mlp.experts.down_proj"
+    /// [E, H, F]) become tensors of each.
+    explicit HfShards(const std::string& dir, bool text_only = false,
+                      ExpertNames names = ExpertNames::usual);
 
     std::int64_t ignored() const { return ignored_; }
     /// Example of a renamed tensor: "_orig_mod.model.embed_tokens.weight is read as
@@ -39,6 +44,8 @@ class HfShards {
     void open_index(const std::string& dir, const std::string& index_path);
     void keep_text_model();
     void settle_prefixes(bool text_only);
+    void split_experts();
+    void find_tensors();
     void rename(const std::function<std::string(const std::string&)>& name_of);
     void add_file(const std::string& path);
 

@@ -28,6 +28,8 @@ inline constexpr std::array<Word<Activation>, 3> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
      {"xielu", Activation::xielu}}};
+inline constexpr std::array<Word<ExpertNames>, 2> expert_name_words{
+    {{"usual", ExpertNames::usual}, {"mixtral", ExpertNames::mixtral}}};
 /// Of Mixer and of Mlp, in their order.
 inline constexpr std::array mixer_names{"attention"};
 inline constexpr std::array mlp_names{"dense", "experts"};
@@ -83,6 +85,7 @@ void fields(Archive& archive, ExpertSpec& experts) {
     archive("size", experts.size);
     archive.unless("normalised", experts.normalised, false);
     archive.unless("activation", worded(experts.activation, activation_words), Activation::silu);
+    archive.unless("names", worded(experts.names, expert_name_words), ExpertNames::usual);
 }
 
 template <class Archive>

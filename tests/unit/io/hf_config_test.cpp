@@ -514,6 +514,28 @@ TEST(HfConfigTest, LayersWithoutExperts) {
     EXPECT_EQ(with_step(3, {2}), (Layers{0, 1, 2, 3, 4}));
 }
 
+TEST(HfConfigTest, GoldenMixtral) {
+    const ModelSpec spec = golden_model("mixtral");
+    ExpertSpec experts{5, 2, 40, true};
+    experts.names = ExpertNames::mixtral;
+    EXPECT_EQ(*spec.experts(), experts);
+    EXPECT_EQ(spec.dense_layers(), nullptr);
+    EXPECT_EQ(spec.attention().sliding_window, 6);
+    json older = older_spelling("mixtral");
+    EXPECT_EQ(*parse(older).experts(), experts);
+    older["moe_intermediate_size"] = 7;  // which it has not
+    older["norm_topk_prob"] = false;
+    EXPECT_EQ(*parse(older).experts(), experts);
+    for (const char* key :
+         {"num_local_experts", "num_experts_per_tok", "intermediate_size", "sliding_window"}) {
+        older.erase(key);
+    }
+    const ModelSpec usual = parse(older);
+    EXPECT_EQ(usual.experts()->count, 8);
+    EXPECT_EQ(usual.experts()->size, 14336);
+    EXPECT_EQ(usual.attention().sliding_window, 0);
+}
+
 TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
     const auto refusal = [&](const json& changes) { return config_refusal(with(good, changes)); };
@@ -708,7 +730,8 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"glm4", 151552, 4096, 13696, 40, 32, 2, 128, 151329},
                                {"phi3", 32064, 3072, 8192, 32, 32, 32, 96, 32000},
                                {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
-                               {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1}}) {
+                               {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},
+                               {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1}}) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
         EXPECT_EQ(model.hidden_size, known.hidden) << known.family;

@@ -11,6 +11,7 @@
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "io/weights/base_weights.h"
+#include "io/weights/hf_config.h"
 #include "support/golden_path.h"
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
@@ -99,6 +100,72 @@ TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
         }
         EXPECT_EQ(report.bytes, bytes);
     }
+}
+
+TEST_F(ImportHfTest, ExpertsOfMixtralByOwnNames) {
+    import_hf(golden_base("mixtral"), out(), {});
+    const auto weights = open_base_weights(out());
+    const SafetensorsFile original(golden_base("mixtral") + "/model.safetensors");
+    EXPECT_EQ(base_tensors(weights->spec()).size(), original.entries().size());
+    const auto equal = [&](const char* own, const char* in_file) {
+        const std::string layer = "model.layers.2.";
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            if (tensor.name != layer + own) continue;
+            return read_all(*weights, tensor) == original.read_floats(layer + in_file);
+        }
+        return false;
+    };
+    EXPECT_TRUE(equal("mlp.gate.weight", "block_sparse_moe.gate.weight"));
+    EXPECT_TRUE(equal("mlp.experts.4.gate_proj.weight", "block_sparse_moe.experts.4.w1.weight"));
+    EXPECT_TRUE(equal("mlp.experts.4.down_proj.weight", "block_sparse_moe.experts.4.w2.weight"));
+    EXPECT_TRUE(equal("mlp.experts.4.up_proj.weight", "block_sparse_moe.experts.4.w3.weight"));
+}
+
+/// With the experts of each layer as two tensors.
+std::vector<NamedTensor> with_fused_experts(const SafetensorsFile& file, const ModelSpec& spec) {
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, entry] : file.entries()) {
+        if (has(name, ".experts.")) continue;
+        tensors.push_back({name, entry.shape, file.read_floats(name)});
+    }
+    const ExpertSpec& experts = *spec.experts();
+    for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
+        const std::string block = "model.layers." + std::to_string(layer) + ".mlp.experts.";
+        NamedTensor gate_up{
+            block + "gate_up_proj", {experts.count, 2 * experts.size, spec.hidden_size}, {}};
+        NamedTensor down{block + "down_proj", {experts.count, spec.hidden_size, experts.size}, {}};
+        for (std::int64_t e = 0; e < experts.count; ++e) {
+            for (const char* linear : {"gate_proj", "up_proj", "down_proj"}) {
+                const std::vector<float> values =
+                    file.read_floats(block + std::to_string(e) + "." + linear + ".weight");
+                std::vector<float>& to =
+                    std::string(linear) == "down_proj" ? down.values : gate_up.values;
+                to.insert(to.end(), values.begin(), values.end());
+            }
+        }
+        tensors.push_back(std::move(gate_up));
+        tensors.push_back(std::move(down));
+    }
+    return tensors;
+}
+
+TEST_F(ImportHfTest, ExpertsThatAreTwoTensorsOfALayer) {
+    const std::string config = read_text(golden_base("qwen3_moe") + "/config.json");
+    const SafetensorsFile original(golden_base("qwen3_moe") + "/model.safetensors");
+    const ModelSpec spec = parse_hf_config(config, "config.json");
+    std::vector<NamedTensor> fused = with_fused_experts(original, spec);
+    std::filesystem::create_directories(hf());
+    put(hf() + "/config.json", config);
+    write_safetensors(hf() + "/model.safetensors", fused);
+    EXPECT_EQ(import({.force = true}).tensors, std::ssize(base_tensors(spec)));
+    const auto weights = open_base_weights(out());
+    for (const BaseTensor& tensor : base_tensors(spec)) {
+        EXPECT_EQ(read_all(*weights, tensor), original.read_floats(tensor.name)) << tensor.name;
+    }
+    std::filesystem::remove(out());
+    fused.back().shape = {fused.back().shape[0] * fused.back().shape[1], fused.back().shape[2]};
+    write_safetensors(hf() + "/model.safetensors", fused);
+    EXPECT_TRUE(has(refusal(), "experts.down_proj: is no tensor of a qwen3_moe model"));
 }
 
 TEST_F(ImportHfTest, TextModelsInsideOfOthersComeOutAlone) {

@@ -69,6 +69,22 @@ TEST_F(LoaderRulesTest, LoraInExperts) {
     EXPECT_TRUE(has(check(adapter, fewer), ".mlp.experts.5.down_proj is no module of the base"));
 }
 
+TEST_F(LoaderRulesTest, LoraBesideExperts) {
+    const std::string adapter = "qwen3_moe_dense/adapters/f_experts/final";
+    const ModelSpec base = base_of("qwen3_moe_dense");
+    EXPECT_TRUE(has(check(adapter, base),
+                    "PEFT does not\nmodel.layers.0.mlp.down_proj is not in target_parameters: "
+                    "PEFT takes down_proj for that of experts"));
+    std::vector<std::string> weights;
+    for (const char* layer : {"0", "2"}) {
+        for (const char* linear : {"gate_proj", "up_proj", "down_proj"}) {
+            weights.push_back(std::string("model.layers.") + layer + ".mlp." + linear + ".weight");
+        }
+    }
+    EXPECT_EQ(check(adapter, base, {{"target_parameters", weights}}), all);
+    EXPECT_EQ(check("mixtral/adapters/f_experts/final", base_of("mixtral")), all);
+}
+
 TEST_F(LoaderRulesTest, PlainLoraLoadsEverywhere) {
     EXPECT_EQ(check("llama/adapters/a_r4_all/final", base_of("llama")), all);
     EXPECT_FALSE(has(advice_, "--max-lora-rank"));

@@ -124,6 +124,20 @@ TEST_F(MergeAdapterTest, KeepsExperts) {
     EXPECT_EQ(merged.read_floats(expert), original.read_floats(expert));
 }
 
+TEST_F(MergeAdapterTest, WritesExpertsOfMixtralByItsNames) {
+    const auto weights = base("mixtral");
+    const MergeReport report = merge_adapter(adapter_dir("mixtral", "f_experts"), *weights, out());
+    EXPECT_EQ(report.modules, 3 * (4 + 3 * 5));
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const SafetensorsFile original(golden_path("mixtral/base/model.safetensors"));
+    EXPECT_EQ(merged.entries().size(), original.entries().size());
+    const std::string layer = "model.layers.1.block_sparse_moe.";
+    EXPECT_EQ(merged.read_floats(layer + "gate.weight"),
+              original.read_floats(layer + "gate.weight"));
+    EXPECT_NE(merged.read_floats(layer + "experts.4.w3.weight"),
+              original.read_floats(layer + "experts.4.w3.weight"));
+}
+
 TEST_F(MergeAdapterTest, AddsToExperts) {
     const auto weights = base("qwen3_moe");
     const MergeReport report =
