@@ -12,6 +12,7 @@ constexpr unsigned order_threads = 1024;
 constexpr unsigned order_warps = order_threads / warp_threads;
 constexpr unsigned all_lanes = 0xffffffffU;
 constexpr int per_lane = most_experts / warp_threads;
+static_assert(most_expert_groups <= warp_threads);
 
 /// A blocks' warps to rows; false: no such row.
 __device__ __forceinline__ bool row_of_warp(std::int64_t rows, std::int64_t& row) {
@@ -57,22 +58,16 @@ __device__ __forceinline__ int rank_of(std::int32_t expert, int count) {
     return rank;
 }
 
-template <class T>
-__global__ void __launch_bounds__(block_threads)
-    choose(const T* logits, std::int64_t ld, Routes to, bool normalised) {
-    std::int64_t row = 0;
-    if (!row_of_warp(to.tokens, row)) return;
-    const int lane = static_cast<int>(threadIdx.x % warp_threads);
-    const int experts = static_cast<int>(to.experts);
-    const int count = static_cast<int>(to.per_token);
-    float p[per_lane];
+/// What a normalised router divides by, of the sum of the scores that are chosen.
+__device__ __forceinline__ float divisor_of(float sum, bool sigmoid) {
+    return sigmoid ? sum + least_score_sum : sum;
+}
+
+/// Scores of the logits in p; lane l has the experts l, l + 32, ...
+__device__ __forceinline__ void make_softmax(float* p, int experts, int lane) {
     float largest = -INFINITY;
 #pragma unroll
-    for (int i = 0; i < per_lane; ++i) {
-        const int e = lane + i * 32;
-        p[i] = e < experts ? to_float(logits[row * ld + e]) : -INFINITY;
-        largest = fmaxf(largest, p[i]);
-    }
+    for (int i = 0; i < per_lane; ++i) largest = fmaxf(largest, p[i]);
     largest = warp_max(largest);
     float sum = 0.0F;
 #pragma unroll
@@ -82,29 +77,90 @@ __global__ void __launch_bounds__(block_threads)
     }
     sum = warp_sum(sum);
 #pragma unroll
+    for (int i = 0; i < per_lane; ++i) p[i] /= sum;
+}
+
+/// The largest key of the experts [begin, end) but `without`.
+__device__ __forceinline__ Candidate largest_key(const float* keys, int begin, int end,
+                                                 std::int32_t without, int lane) {
+    Candidate best{-INFINITY, end};
+#pragma unroll
     for (int i = 0; i < per_lane; ++i) {
         const int e = lane + i * 32;
-        p[i] = e < experts ? p[i] / sum : -1.0F;
-        if (e < experts) to.probabilities[row * experts + e] = p[i];
-        if (isnan(p[i])) p[i] = 0.0F;  // so that some experts are chosen
+        if (e >= begin && e < end && e != without) best = better(best, {keys[i], e});
     }
+    return best_of_warp(best);
+}
+
+/// Keys of experts in groups that are not used become -infinity.
+__device__ __forceinline__ void leave_out_groups(float* keys, int experts, const RouterRule& rule,
+                                                 int lane) {
+    const int size = experts / rule.groups;
+    float sum = -INFINITY;  // of the lane's group
+    for (int g = 0; g < rule.groups; ++g) {
+        const Candidate first = largest_key(keys, g * size, (g + 1) * size, -1, lane);
+        const Candidate second = largest_key(keys, g * size, (g + 1) * size, first.expert, lane);
+        if (lane == g) sum = first.p + second.p;
+    }
+    unsigned used = 0;
+    for (int j = 0; j < rule.used_groups; ++j) {
+        const bool open = lane < rule.groups && (used >> lane & 1U) == 0;
+        used |= 1U << best_of_warp({open ? sum : -INFINITY, open ? lane : 32 + lane}).expert;
+    }
+#pragma unroll
+    for (int i = 0; i < per_lane; ++i) {
+        const int e = lane + i * 32;
+        if (e < experts && (used >> (e / size) & 1U) == 0) keys[i] = -INFINITY;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    choose(const T* logits, std::int64_t ld, Routes to, RouterRule rule) {
+    std::int64_t row = 0;
+    if (!row_of_warp(to.tokens, row)) return;
+    const int lane = static_cast<int>(threadIdx.x % warp_threads);
+    const int experts = static_cast<int>(to.experts);
+    const int count = static_cast<int>(to.per_token);
+    float p[per_lane];
+#pragma unroll
+    for (int i = 0; i < per_lane; ++i) {
+        const int e = lane + i * 32;
+        p[i] = e < experts ? to_float(logits[row * ld + e]) : -INFINITY;
+        if (rule.sigmoid) p[i] = 1.0F / (1.0F + expf(-p[i]));
+    }
+    if (!rule.sigmoid) make_softmax(p, experts, lane);
+    float* scores = to.probabilities + row * experts;
+    // From here on p are keys.
+#pragma unroll
+    for (int i = 0; i < per_lane; ++i) {
+        const int e = lane + i * 32;
+        if (e < experts) scores[e] = p[i];
+        if (isnan(p[i])) p[i] = 0.0F;  // so that some experts are chosen
+        if (e >= experts) p[i] = -INFINITY;
+        if (e < experts && rule.bias != nullptr) p[i] += rule.bias[e];
+    }
+    if (rule.groups > 1) leave_out_groups(p, experts, rule, lane);
+    __syncwarp();
     Candidate own{0.0F, 0};
     float chosen_sum = 0.0F;
     for (int j = 0; j < count; ++j) {
-        Candidate best{-2.0F, experts};
+        Candidate best{-INFINITY, experts};
 #pragma unroll
         for (int i = 0; i < per_lane; ++i) best = better(best, {p[i], lane + i * 32});
         best = best_of_warp(best);
+        if (rule.bias != nullptr) best.p = scores[best.expert];
         chosen_sum += best.p;
         if (lane == j) own = best;
 #pragma unroll
         for (int i = 0; i < per_lane; ++i) {
-            if (lane + i * 32 == best.expert) p[i] = -1.0F;
+            if (lane + i * 32 == best.expert) p[i] = -INFINITY;
         }
     }
     const int rank = rank_of(own.expert, count);
     if (lane >= count) return;
-    const float weight = normalised ? own.p / chosen_sum : own.p;
+    const float by = rule.normalised ? divisor_of(chosen_sum, rule.sigmoid) : 1.0F;
+    const float weight = own.p / by * rule.scale;
     to.chosen[row * count + rank] = own.expert;
     to.weights[row * count + rank] = to_float(from_float<T>(weight));
 }
@@ -218,7 +274,7 @@ __global__ void __launch_bounds__(block_threads)
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     to_logits(T* d_logits, std::int64_t ld, const float* d_weights, Routes routes,
-              bool normalised) {
+              RouterRule rule) {
     std::int64_t row = 0;
     if (!row_of_warp(routes.tokens, row)) return;
     const int lane = static_cast<int>(threadIdx.x % warp_threads);
@@ -226,17 +282,21 @@ __global__ void __launch_bounds__(block_threads)
     const float* p = routes.probabilities + row * routes.experts;
     const bool own = lane < count;
     const std::int32_t expert = own ? routes.chosen[row * count + lane] : 0;
-    const float d_weight = own ? d_weights[row * count + lane] : 0.0F;
+    const float d_weight = own ? d_weights[row * count + lane] * rule.scale : 0.0F;
     const float probability = own ? p[expert] : 0.0F;
     const float sum = warp_sum(probability);
     const float mean = warp_sum(d_weight * probability);
-    const float inner = normalised ? 0.0F : mean;
-    const float d_probability = normalised ? (d_weight - mean / sum) / sum : d_weight;
+    const float by = divisor_of(sum, rule.sigmoid);
+    const float inner = rule.normalised || rule.sigmoid ? 0.0F : mean;
+    const float d_score = rule.normalised ? (d_weight - mean / by) / by : d_weight;
+    const float slope = rule.sigmoid ? 1.0F - probability : 1.0F;
     for (std::int64_t e = lane; e < routes.experts; e += warp_threads) {
         d_logits[row * ld + e] = from_float<T>(-p[e] * inner);
     }
     __syncwarp();
-    if (own) d_logits[row * ld + expert] = from_float<T>(probability * (d_probability - inner));
+    if (own) {
+        d_logits[row * ld + expert] = from_float<T>(probability * slope * (d_score - inner));
+    }
 }
 
 unsigned blocks_of(std::int64_t rows) {
@@ -245,15 +305,17 @@ unsigned blocks_of(std::int64_t rows) {
 
 }  // namespace
 
-cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to, bool normalised) {
-    if (to.experts < 1 || to.experts > most_experts || to.per_token > most_experts_per_token) {
+cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
+                  const RouterRule& rule) {
+    if (to.experts < 1 || to.experts > most_experts || to.per_token > most_experts_per_token ||
+        rule.groups < 1 || rule.groups > most_expert_groups) {
         return cudaErrorInvalidValue;
     }
     if (to.tokens > 0) {
         const cudaError_t error = with_type(logits.type, [&](auto element) {
             using T = decltype(element);
-            choose<T><<<blocks_of(to.tokens), block_threads, 0, stream>>>(
-                pointer<const T>(logits), logits.ld, to, normalised);
+            choose<T><<<blocks_of(to.tokens), block_threads, 0, stream>>>(pointer<const T>(logits),
+                                                                          logits.ld, to, rule);
             return cudaGetLastError();
         });
         if (error != cudaSuccess) return error;
@@ -285,12 +347,12 @@ cudaError_t weigh_experts(cudaStream_t stream, const Matrix& inner, const Matrix
 }
 
 cudaError_t route_backward(cudaStream_t stream, const Matrix& d_logits, const float* d_weights,
-                           const Routes& routes, bool normalised) {
+                           const Routes& routes, const RouterRule& rule) {
     if (d_logits.rows == 0) return cudaSuccess;
     return with_type(d_logits.type, [&](auto element) {
         using T = decltype(element);
         to_logits<T><<<blocks_of(d_logits.rows), block_threads, 0, stream>>>(
-            pointer<T>(d_logits), d_logits.ld, d_weights, routes, normalised);
+            pointer<T>(d_logits), d_logits.ld, d_weights, routes, rule);
         return cudaGetLastError();
     });
 }

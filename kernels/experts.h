@@ -21,10 +21,21 @@ struct Routes {
     std::int32_t* offsets = nullptr;
 };
 
-/// Route. One warp for each row makes the softmax and the largest probabilities. Then one block for
-/// each expert finds the expert's rows among the choices of all rows; no result depends on the
+/// How Route and RouteBackward make weights of logits.
+struct RouterRule {
+    bool normalised = false;
+    bool sigmoid = false;         ///< else softmax
+    const float* bias = nullptr;  ///< null: 0; as groups of the choice alone
+    int groups = 1;               ///< at most most_expert_groups
+    int used_groups = 1;
+    float scale = 1.0F;
+};
+
+/// Route. One warp for each row makes the scores and chooses by the largest keys. Then one block
+/// for each expert finds the expert's rows among the choices of all rows; no result depends on the
 /// order of atomics.
-cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to, bool normalised);
+cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
+                  const RouterRule& rule);
 
 /// CombineExperts.
 cudaError_t combine_experts(cudaStream_t stream, const Matrix& y, const Matrix& x,
@@ -36,7 +47,7 @@ cudaError_t weigh_experts(cudaStream_t stream, const Matrix& inner, const Matrix
 
 /// RouteBackward, one warp for each row.
 cudaError_t route_backward(cudaStream_t stream, const Matrix& d_logits, const float* d_weights,
-                           const Routes& routes, bool normalised);
+                           const Routes& routes, const RouterRule& rule);
 
 /// ExpertLora for one segment, in plain kernels whose blocks find their rows by the routes on the
 /// device.

@@ -36,6 +36,8 @@ constexpr std::int64_t add_parts_bytes = add_parts_workspace * sizeof(double);
 /// The most experts of a router, and the most experts per row.
 constexpr std::int64_t most_experts = 1024;
 constexpr std::int64_t most_experts_per_token = 32;
+constexpr std::int64_t most_expert_groups = 32;
+constexpr float least_score_sum = 1e-20F;
 
 /// Products of all experts (grouped/grouped.h): rows of one expert in a tile, bytes of a tile in a
 /// table, and the most tiles of `copies` rows, however they are divided among experts.

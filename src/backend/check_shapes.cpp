@@ -76,6 +76,13 @@ void check_shapes(const Route& op) {
                         to.per_token <= std::min(to.experts, most_experts_per_token),
                     "route of [", op.logits.rows, ", ", op.logits.cols, "] for ", to.tokens,
                     " rows to ", to.per_token, " of ", to.experts, " experts");
+    const std::int64_t of_group = to.experts / std::max<std::int64_t>(1, op.groups);
+    LORATRAIN_CHECK(op.groups >= 1 && op.groups <= most_expert_groups &&
+                        of_group * op.groups == to.experts && (op.groups == 1 || of_group >= 2) &&
+                        op.used_groups >= 1 && op.used_groups <= op.groups &&
+                        op.used_groups * of_group >= to.per_token,
+                    "route to ", to.per_token, " of ", to.experts, " experts in ", op.used_groups,
+                    " of ", op.groups, " groups");
 }
 
 void check_shapes(const ExpertProduct& op) {

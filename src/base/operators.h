@@ -15,9 +15,16 @@ namespace loratrain {
 ///     (backend/ops/elementwise.h, Xielu)
 enum class Activation : std::uint8_t { silu, gelu_tanh, xielu };
 
-/// The most experts of a router, and the most experts per row, that kernels have room for.
+/// What a router makes of its logits l over the experts: softmax(l), or 1 / (1 + e^-l) of each.
+enum class RouterScores : std::uint8_t { softmax, sigmoid };
+/// Added to the sum of the scores that a normalised sigmoid router divides by.
+inline constexpr float least_score_sum = 1e-20F;
+
+/// The most experts of a router, and the most experts per row and groups of experts, that kernels
+/// have room for.
 inline constexpr std::int64_t most_experts = 1024;
 inline constexpr std::int64_t most_experts_per_token = 32;
+inline constexpr std::int64_t most_expert_groups = 32;
 
 /// What one lane knows of a row of logits from its own columns.
 struct ShardStatistics {

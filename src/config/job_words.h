@@ -74,6 +74,8 @@ inline constexpr std::array<Word<LinearGroup>, linear_group_count> linear_group_
     {"o", LinearGroup::o},
     {"gate_up", LinearGroup::gate_up},
     {"down", LinearGroup::down},
+    {"shared_gate_up", LinearGroup::shared_gate_up},
+    {"shared_down", LinearGroup::shared_down},
 }};
 
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{

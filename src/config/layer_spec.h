@@ -89,14 +89,15 @@ struct DenseSpec {
 };
 
 /// What files of Hugging Face call a layer's experts (io/tensor_names.h).
-enum class ExpertNames : std::uint8_t { usual, mixtral };
+enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe };
 
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
-/// with p = softmax of the router's logits of a token, which the gate [count, H] makes of h, and
-/// its per_token largest
-///   MLP(h) = sum over these of w_e expert_e(h),  w_e = p_e, with `normalised` divided by their sum
-/// where experts are gated MLPs of `size` columns. Gradients go through w too; the router is
-/// frozen.
+/// with p = scores of the router's logits of a token, which the gate [count, H] makes of h, and
+/// per_token experts with the largest p, or p + bias, in the groups that are used (Route)
+///   MLP(h) = sum over these of w_e expert_e(h) + g shared(h)
+///   w_e = scale p_e, with `normalised` divided by their sum;  g = 1, or sigmoid(gate_of_shared h)
+/// where experts are gated MLPs of `size` columns, and the shared one, which all tokens pass, of
+/// shared_size. Gradients go through w and g too; router and gates are frozen.
 struct ExpertSpec {
     std::int64_t count = 0;
     std::int64_t per_token = 0;
@@ -104,6 +105,15 @@ struct ExpertSpec {
     bool normalised = false;
     Activation activation = Activation::silu;
     ExpertNames names = ExpertNames::usual;
+    RouterScores scores = RouterScores::softmax;
+    bool biased_choice = false;
+    std::int64_t groups = 1;
+    std::int64_t used_groups = 1;
+    double scale = 1.0;
+    std::int64_t shared_size = 0;  ///< 0: no shared expert
+    bool shared_gate = false;
+
+    bool has_shared() const { return shared_size > 0; }
     friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
 };
 

@@ -18,6 +18,7 @@ struct TensorRow {
     const char* (*name)(Layer layer);
     RowShape (*shape)(Layer layer, Hidden hidden);
     bool is_on_host = false;
+    bool is_f32 = false;
 };
 
 bool has_names(Layer layer, NormNames names) {
@@ -83,6 +84,21 @@ constexpr TensorRow rows[] = {
              return RowShape{hidden, experts.count};
          });
      }},
+    {LayerTensor::router_bias, LinearGroup::gate_up,
+     [](Layer) { return "mlp.gate.e_score_correction_bias"; },
+     [](Layer l, Hidden) {
+         return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
+             return RowShape{experts.biased_choice ? experts.count : 0};
+         });
+     },
+     false, true},
+    {LayerTensor::shared_gate, LinearGroup::shared_gate_up,
+     [](Layer) { return "mlp.shared_expert_gate.weight"; },
+     [](Layer l, Hidden hidden) {
+         return of_kind<ExpertSpec>(l.mlp, [&](const ExpertSpec& experts) {
+             return experts.shared_gate ? RowShape{hidden, 1} : RowShape{};
+         });
+     }},
     {LayerTensor::xielu_positive,
      {},
      [](Layer) { return "mlp.act_fn.alpha_p"; },
@@ -126,6 +142,10 @@ std::string layer_tensor_name(std::int64_t layer, LayerTensor tensor, const Laye
 
 bool is_on_host(LayerTensor tensor) {
     return row_of(tensor).is_on_host;
+}
+
+bool is_f32(LayerTensor tensor) {
+    return row_of(tensor).is_f32;
 }
 
 std::optional<LinearGroup> group_behind(LayerTensor tensor) {

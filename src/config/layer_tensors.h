@@ -19,11 +19,13 @@ enum class LayerTensor : std::uint8_t {
     norm_after_mixer,
     norm_before_mlp,
     router,
+    router_bias,
+    shared_gate,
     xielu_positive,
     xielu_negative,
     norm_after_mlp,
 };
-inline constexpr int layer_tensor_count = 9;
+inline constexpr int layer_tensor_count = 11;
 
 /// [columns], or with rows [rows, columns]. Without columns the layer does not have the tensor.
 struct LayerTensorShape {
@@ -42,8 +44,9 @@ LayerTensorShape layer_tensor_shape(const LayerSpec& layer, std::int64_t hidden_
 std::string layer_tensor_name(std::int64_t layer, LayerTensor tensor, const LayerSpec& spec);
 
 /// One number, which the host has in fp32. All others are in memory of the backend, in the compute
-/// type.
+/// type, or as is_f32() says in fp32.
 bool is_on_host(LayerTensor tensor);
+bool is_f32(LayerTensor tensor);
 
 /// Files have it in front of the linears of this group; none: behind all linears.
 std::optional<LinearGroup> group_behind(LayerTensor tensor);

@@ -1,7 +1,9 @@
 #include "config/linears.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "config/model_spec.h"
@@ -21,6 +23,7 @@ struct LinearRow {
     LaneCut cut;
     bool Kind::*bias;                                  ///< null: never
     Shape (*shape)(const Kind&, std::int64_t hidden);  ///< none: this one does not have it
+    const char* block = "";                            ///< "": the table's
 };
 
 constexpr Shape only_if(bool has, std::int64_t in, std::int64_t out) {
@@ -68,13 +71,23 @@ template <>
 struct LinearTable<ExpertSpec> {
     using Of = const ExpertSpec&;
     static constexpr const char* block = "mlp";
+    static constexpr const char* shared_block = "mlp.shared_expert";
     static constexpr LinearRow<ExpertSpec> rows[] = {
         {Linear::gate, "gate_proj", LinearGroup::gate_up, LaneCut::rows, nullptr,
          [](Of e, std::int64_t h) { return only_if(true, h, e.size); }},
         {Linear::up, "up_proj", LinearGroup::gate_up, LaneCut::rows, nullptr,
          [](Of e, std::int64_t h) { return only_if(true, h, e.size); }},
         {Linear::down, "down_proj", LinearGroup::down, LaneCut::columns, nullptr,
-         [](Of e, std::int64_t h) { return only_if(true, e.size, h); }}};
+         [](Of e, std::int64_t h) { return only_if(true, e.size, h); }},
+        {Linear::shared_gate, "gate_proj", LinearGroup::shared_gate_up, LaneCut::rows, nullptr,
+         [](Of e, std::int64_t h) { return only_if(e.has_shared(), h, e.shared_size); },
+         shared_block},
+        {Linear::shared_up, "up_proj", LinearGroup::shared_gate_up, LaneCut::rows, nullptr,
+         [](Of e, std::int64_t h) { return only_if(e.has_shared(), h, e.shared_size); },
+         shared_block},
+        {Linear::shared_down, "down_proj", LinearGroup::shared_down, LaneCut::columns, nullptr,
+         [](Of e, std::int64_t h) { return only_if(e.has_shared(), e.shared_size, h); },
+         shared_block}};
 };
 
 /// What is so of a linear in whatever layer it is.
@@ -93,7 +106,9 @@ constexpr auto traits_of_linears = [] {
     std::array<LinearTraits, linear_count + outer_linears.size()> traits{};
     const auto take = [&](const auto& of) {
         for (const auto& row : of.rows) {
-            traits[index_of(row.linear)] = {row.name, of.block, row.group, row.cut};
+            const bool own = row.block[0] != '\0';
+            traits[index_of(row.linear)] = {row.name, own ? row.block : of.block, row.group,
+                                            row.cut};
         }
     };
     take(LinearTable<AttentionSpec>{});
@@ -104,11 +119,12 @@ constexpr auto traits_of_linears = [] {
     return traits;
 }();
 
-TargetExperts experts_of(const ExpertSpec& experts) {
-    return {0, static_cast<std::int32_t>(experts.count)};
+TargetExperts experts_of(const ExpertSpec& experts, LinearGroup group) {
+    const bool shared = group == LinearGroup::shared_gate_up || group == LinearGroup::shared_down;
+    return shared ? TargetExperts{} : TargetExperts{0, static_cast<std::int32_t>(experts.count)};
 }
 template <class Kind>
-TargetExperts experts_of(const Kind& /*one linear of each name*/) {
+TargetExperts experts_of(const Kind& /*one linear of each name*/, LinearGroup /*any*/) {
     return {};
 }
 
@@ -118,7 +134,7 @@ LayerLinear linear_in(const Kind& kind, std::int64_t hidden_size, Linear linear)
         if (row.linear != linear) continue;
         const Shape shape = row.shape(kind, hidden_size);
         if (!shape) return {};
-        return {true, *shape, row.bias != nullptr && kind.*row.bias, experts_of(kind)};
+        return {true, *shape, row.bias != nullptr && kind.*row.bias, experts_of(kind, row.group)};
     }
     return {};
 }
@@ -143,7 +159,11 @@ std::vector<std::string> names_where(const ModelSpec& spec, const Fits& fits) {
     std::vector<std::string> names;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (fits(linear)) names.emplace_back(target_name(spec, linear));
+        if (!fits(linear)) continue;
+        std::string name = target_name(spec, linear);
+        if (std::find(names.begin(), names.end(), name) == names.end()) {
+            names.push_back(std::move(name));
+        }
     }
     return names;
 }
@@ -165,7 +185,8 @@ std::int64_t parameters(const LayerSpec& layer, std::int64_t hidden_size, std::i
         count += linear.shape.in * linear.shape.out * (linear.is_in_experts() ? experts : 1);
     }
     const ExpertSpec* mixture = layer.experts();
-    return mixture != nullptr ? count + mixture->count * hidden_size : count;
+    if (mixture == nullptr) return count;
+    return count + (mixture->count + (mixture->shared_gate ? 1 : 0)) * hidden_size;
 }
 
 }  // namespace
@@ -203,14 +224,16 @@ std::optional<Linear> linear_of_module(std::string_view path) {
         if (path == module_path(0, linear)) return linear;
     }
     const std::string_view name = take_last(path);
-    std::string_view block = take_last(path);
-    if (path.ends_with(".experts")) {
-        take_last(path);
-        block = take_last(path);
+    std::string_view outside = path;
+    take_last(outside);
+    if (outside.ends_with(".experts")) {
+        take_last(outside);
+        path = outside;
     }
     for (int i = 0; i < linear_count; ++i) {
         const LinearTraits& traits = traits_of_linears[static_cast<std::size_t>(i)];
-        if (name == traits.name && block == traits.block) return static_cast<Linear>(i);
+        const bool fits = path == traits.block || path.ends_with(cat(".", traits.block));
+        if (name == traits.name && fits) return static_cast<Linear>(i);
     }
     return std::nullopt;
 }
@@ -239,7 +262,8 @@ std::string target_name(const ModelSpec& spec, Linear linear) {
     for (int i = 0; i < linear_count; ++i) {
         const auto other = static_cast<Linear>(i);
         const std::string_view name = module_name(other);
-        if (other == linear || name != traits.name || !has_target(spec, other)) continue;
+        if (is_in_mixer(other) == is_in_mixer(linear) || name != traits.name) continue;
+        if (!has_target(spec, other)) continue;
         return cat(traits.block, ".", traits.name);
     }
     return traits.name;

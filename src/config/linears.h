@@ -20,8 +20,23 @@ struct ModelSpec;
 /// The linears that a decoder layer may have (has_linear), in this order everywhere; the output
 /// head, which counts as the linear of a layer behind the last one, and the embedding, as that of a
 /// layer -1 before the first: its in-features are the vocabulary.
-enum class Linear : std::uint8_t { q, k, v, o, gate, up, down, qkv, gate_up, head, embedding };
-inline constexpr int linear_count = 9;  ///< of layers
+enum class Linear : std::uint8_t {
+    q,
+    k,
+    v,
+    o,
+    gate,
+    up,
+    down,
+    qkv,
+    gate_up,
+    shared_gate,
+    shared_up,
+    shared_down,
+    head,
+    embedding
+};
+inline constexpr int linear_count = 12;  ///< of layers
 /// One flag for each.
 constexpr std::array<bool, linear_count> all_linears() {
     std::array<bool, linear_count> all{};
@@ -34,13 +49,14 @@ constexpr bool is_outer(Linear linear) {
 }
 
 /// Linears of a layer that read the same input.
-enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down };
-inline constexpr int linear_group_count = 4;
+enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down, shared_gate_up, shared_down };
+inline constexpr int linear_group_count = 6;
 inline constexpr std::size_t most_group_linears = 3;  ///< of one group
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 
-/// PEFT name of a linear: "q_proj" ... "gate_up_proj", "lm_head", "embed_tokens".
+/// PEFT name of a linear: "q_proj" ... "gate_up_proj", "lm_head", "embed_tokens". Those of a shared
+/// expert are called as others of MLPs.
 const char* module_name(Linear linear);
 /// Its module in Hugging Face's models, also its key for random numbers:
 /// "model.layers.3.self_attn.q_proj", "lm_head", "model.embed_tokens".
@@ -93,7 +109,7 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 /// What PEFT's target_modules call it: module_name(), or "mlp.gate_proj" where the model has two
 /// linears of that name.
 std::string target_name(const ModelSpec& spec, Linear linear);
-/// Names of those that the layers have.
+/// Names of those that the layers have, each once.
 std::vector<std::string> linear_names(const ModelSpec& spec);
 /// And of those in experts.
 std::vector<std::string> target_names(const ModelSpec& spec);

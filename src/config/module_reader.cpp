@@ -28,8 +28,10 @@ constexpr const char* not_supported_hint =
 
 std::vector<std::string> all_linear_names() {
     std::vector<std::string> names;
-    names.reserve(linear_count);
-    for (int i = 0; i < linear_count; ++i) names.emplace_back(module_name(static_cast<Linear>(i)));
+    for (int i = 0; i < linear_count; ++i) {
+        const char* name = module_name(static_cast<Linear>(i));
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+    }
     return names;
 }
 

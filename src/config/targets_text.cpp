@@ -1,5 +1,7 @@
 #include "config/targets_text.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "config/job_words.h"
 
@@ -11,9 +13,11 @@ std::vector<std::string> listed_targets(const AdapterJob& adapter) {
     std::vector<std::string> words;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
+        const bool is_new =
+            std::find(words.begin(), words.end(), module_name(linear)) == words.end();
+        if (adapter.targets_linear(linear) && is_new) words.emplace_back(module_name(linear));
     }
-    if (words.size() == linear_count && !adapter.targets_outer()) return {};
+    if (adapter.targets == all_linears() && !adapter.targets_outer()) return {};
     for (const Linear linear : outer_linears) {
         if (adapter.targets_linear(linear)) words.emplace_back(module_name(linear));
     }

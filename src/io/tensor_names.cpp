@@ -30,7 +30,8 @@ struct OtherWord {
 constexpr OtherWord other_words[] = {{ExpertNames::mixtral, "mlp", "block_sparse_moe"},
                                      {ExpertNames::mixtral, "gate_proj", "w1"},
                                      {ExpertNames::mixtral, "down_proj", "w2"},
-                                     {ExpertNames::mixtral, "up_proj", "w3"}};
+                                     {ExpertNames::mixtral, "up_proj", "w3"},
+                                     {ExpertNames::glm4_moe, "shared_expert", "shared_experts"}};
 
 ExpertNames expert_names_of(const ModelSpec& model) {
     const ExpertSpec* experts = model.experts();

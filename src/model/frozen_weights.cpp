@@ -250,7 +250,7 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
     const LayerTensorShape whole = layer_tensor_shape(view_.plan.model.layer(layer), hidden, which);
     const std::int64_t rows = std::max<std::int64_t>(1, own.rows);
     const std::int64_t first = whole.columns == own.columns ? 0 : lane_.index * own.columns;
-    const DType dtype = backend_.compute_dtype();
+    const DType dtype = is_f32(which) ? DType::f32 : backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
     weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
     load_rows(name, {{rows, whole.columns}, 0, first},

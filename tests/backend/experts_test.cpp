@@ -40,6 +40,63 @@ TEST_P(ExpertsTest, RoutesAsLoops) {
     }
 }
 
+/// A router with more than softmax.
+struct RuledCase {
+    RouterCase of;
+    RouterScores scores;
+    bool biased;
+    std::int64_t groups;
+    std::int64_t used_groups;
+    double scale;
+
+    reference::RouterRule rule() const {
+        reference::RouterRule rule{scores == RouterScores::sigmoid, {}, groups, used_groups, scale};
+        const auto values = reference::random_matrix(1, of.experts, 17, DType::f32).values;
+        if (biased) rule.bias.assign(values.begin(), values.end());
+        return rule;
+    }
+};
+constexpr RuledCase ruled_cases[] = {{{37, 6, 2, true}, RouterScores::sigmoid, false, 1, 1, 1.0},
+                                     {{50, 128, 8, true}, RouterScores::sigmoid, true, 1, 1, 2.5},
+                                     {{61, 64, 6, true}, RouterScores::sigmoid, true, 8, 3, 1.5},
+                                     {{40, 16, 4, false}, RouterScores::sigmoid, true, 4, 2, 1.0},
+                                     {{45, 24, 3, false}, RouterScores::softmax, false, 12, 5, 0.5},
+                                     {{33, 12, 3, true}, RouterScores::softmax, true, 3, 2, 4.0},
+                                     {{9, 1024, 32, true}, RouterScores::sigmoid, true, 32, 4, 1.0},
+                                     {{70, 1, 1, false}, RouterScores::sigmoid, false, 1, 1, 1.0}};
+
+TEST_P(ExpertsTest, RoutesByRules) {
+    for (const RuledCase& ruled : ruled_cases) {
+        const RouterCase& of = ruled.of;
+        const HostMatrix logits = logits_of(of, dtype());
+        const reference::Routes expected(logits, of.per_token, of.normalised, ruled.rule());
+        const DeviceMatrix device(backend(), logits, 8);
+        DeviceRoutes found(backend(), of);
+        std::vector<float> values(expected.rule.bias.begin(), expected.rule.bias.end());
+        values.resize(static_cast<std::size_t>(of.experts));
+        const DeviceVector<float> bias(backend(), values);
+        const auto scale = static_cast<float>(ruled.scale);
+        backend().route({device.view(), found.routes, of.normalised, ruled.scores,
+                         ruled.biased ? bias.data() : nullptr, ruled.groups, ruled.used_groups,
+                         scale});
+        EXPECT_EQ(found.chosen.download(), expected.chosen) << of.experts;
+        EXPECT_EQ(found.places.download(), expected.places) << of.experts;
+        EXPECT_EQ(found.rows.download(), expected.rows) << of.experts;
+        EXPECT_EQ(found.offsets.download(), expected.offsets) << of.experts;
+        expect_near(found.probabilities.download(), expected.probabilities, 3e-6, "scores");
+        expect_near(found.weights.download(), expected.weights, limit(), "weights");
+
+        const HostMatrix d_weights =
+            reference::random_matrix(of.tokens, of.per_token, 10, DType::f32);
+        const DeviceVector<float> device_d(
+            backend(), std::vector<float>(d_weights.values.begin(), d_weights.values.end()));
+        const DeviceMatrix d_logits(backend(), HostMatrix(of.tokens, of.experts, 2.0), 8);
+        backend().route_backward(
+            {d_logits.view(), device_d.data(), found.routes, of.normalised, ruled.scores, scale});
+        expect_close(d_logits, expected.gradient(d_weights), "d_logits");
+    }
+}
+
 TEST_P(ExpertsTest, RoutesNoRows) {
     const RouterCase of{0, 4, 2, true};
     const DeviceMatrix logits(backend(), HostMatrix(0, 4));
@@ -155,6 +212,15 @@ TEST_P(ExpertsTest, RefusesShapesThatDoNotFit) {
     DeviceRoutes found(backend(), of);
     const DeviceMatrix logits(backend(), HostMatrix(4, 5));
     EXPECT_THROW(backend().route({logits.view(), found.routes, true}), std::exception);
+    const DeviceMatrix fitting(backend(), HostMatrix(4, 4));
+    const auto grouped = [&](std::int64_t groups, std::int64_t used) {
+        backend().route(
+            {fitting.view(), found.routes, true, RouterScores::sigmoid, nullptr, groups, used});
+    };
+    EXPECT_NO_THROW(grouped(2, 1));
+    EXPECT_THROW(grouped(3, 1), std::exception);
+    EXPECT_THROW(grouped(4, 2), std::exception);  // of one expert each
+    EXPECT_THROW(grouped(2, 3), std::exception);
     const DeviceMatrix x(backend(), HostMatrix(7, 3));
     const DeviceMatrix y(backend(), HostMatrix(4, 3));
     EXPECT_THROW(backend().combine_experts({y.view(), x.view(), y.view(), found.routes, true}),

@@ -52,6 +52,10 @@ FORMS = {
     "qwen3_moe_dense": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                         "f_linear": dict(FEW, r=3, lora_alpha=6, target_modules="all-linear", weight_decay=0.1)},
     "mixtral": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL)},
+    "qwen2_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
+                  "f_down": dict(FEW, r=3, lora_alpha=5, target_modules=["v_proj", "down_proj"], use_rslora=True, lr_scheduler_type="linear")},
+    "glm4_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
+                 "f_linear": dict(FEW, r=3, lora_alpha=6, target_modules="all-linear", weight_decay=0.1)},
     "gemma2": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["lm_head"], lr_scheduler_type="constant"),
                "f_embed": dict(FEW, r=3, lora_alpha=2, target_modules=["v_proj", "embed_tokens", "lm_head"], use_rslora=True)},
     "gemma3_text": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["k_proj", "embed_tokens", "lm_head"], alpha_pattern={"lm_head": 5})},
@@ -59,8 +63,9 @@ FORMS = {
 }
 # Those that were added to the table later have numbers of their own.
 SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25,
-         ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28}
-MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral")
+         ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28,
+         ("qwen2_moe", "f_experts"): 29, ("qwen2_moe", "f_down"): 30, ("glm4_moe", "f_experts"): 31, ("glm4_moe", "f_linear"): 32}
+MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral", "qwen2_moe", "glm4_moe")
 MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 RESIDUAL_STARTS = ("pissa", "olora")
 CONFIG = ("r", "lora_alpha", "target_modules", "use_rslora", "use_dora", "exclude_modules", "layers_to_transform", "rank_pattern", "alpha_pattern",
@@ -100,7 +105,7 @@ class UnfusedExperts(torch.nn.ModuleList):
         return sums
 
 
-def is_moe(model): return model.config.model_type in ("qwen3_moe", "mixtral")
+def is_moe(model): return model.config.model_type in MOE_FAMILIES
 
 
 def has_lora_on_experts(keys):

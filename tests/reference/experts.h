@@ -4,17 +4,28 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "reference/host_matrix.h"
 
 namespace loratrain::reference {
 
-/// What a router makes of logits [T, E]: softmax, its k largest (of equals the first) by number,
+/// What the scores of a router are besides softmax, and the choice besides the largest.
+struct RouterRule {
+    bool sigmoid = false;
+    std::vector<double> bias;  ///< of the choice; empty: 0
+    std::int64_t groups = 1;
+    std::int64_t used_groups = 1;
+    double scale = 1.0;
+};
+
+/// What a router makes of logits [T, E]: scores, the k largest (of equals the first) by number,
 /// their weights, and the rows in the order of experts.
 struct Routes {
-    Routes(const HostMatrix& logits, std::int64_t k, bool normalise)
-        : probabilities(logits.rows, logits.cols),
+    Routes(const HostMatrix& logits, std::int64_t k, bool normalise, RouterRule of = {})
+        : rule(std::move(of)),
+          probabilities(logits.rows, logits.cols),
           weights(logits.rows, k),
           offsets(static_cast<std::size_t>(logits.cols) + 1),
           per_token(k),
@@ -43,13 +54,15 @@ struct Routes {
                     // d w_i / d p_j
                     double slope = i == j ? 1.0 : 0.0;
                     if (normalised) slope = slope / sum - probability(t, i) / (sum * sum);
-                    d[static_cast<std::size_t>(expert(t, j))] += d_weights(t, i) * slope;
+                    d[static_cast<std::size_t>(expert(t, j))] +=
+                        d_weights(t, i) * rule.scale * slope;
                 }
             }
             for (std::int64_t e = 0; e < result.cols; ++e) {
                 for (std::int64_t f = 0; f < result.cols; ++f) {
                     // d p_f / d logit_e
                     const double p = probabilities(t, f);
+                    if (rule.sigmoid && e != f) continue;
                     result(t, e) += d[static_cast<std::size_t>(f)] * p *
                                     ((e == f ? 1.0 : 0.0) - probabilities(t, e));
                 }
@@ -64,6 +77,7 @@ struct Routes {
         return probabilities(t, expert(t, j));
     }
 
+    RouterRule rule;
     HostMatrix probabilities;
     HostMatrix weights;
     std::vector<std::int32_t> chosen;
@@ -77,22 +91,60 @@ struct Routes {
     void choose(const HostMatrix& logits, std::int64_t t) {
         double sum = 0.0;
         for (std::int64_t e = 0; e < logits.cols; ++e) sum += std::exp(logits(t, e));
+        std::vector<double> keys;
         for (std::int64_t e = 0; e < logits.cols; ++e) {
-            probabilities(t, e) = std::exp(logits(t, e)) / sum;
+            const double l = logits(t, e);
+            probabilities(t, e) = rule.sigmoid ? 1.0 / (1.0 + std::exp(-l)) : std::exp(l) / sum;
+            keys.push_back(rule.bias.empty()
+                               ? l
+                               : probabilities(t, e) + rule.bias[static_cast<std::size_t>(e)]);
         }
-        std::vector<std::int32_t> order(static_cast<std::size_t>(logits.cols));
-        std::iota(order.begin(), order.end(), 0);
-        std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-            return logits(t, a) > logits(t, b);
-        });
+        std::vector<std::int32_t> order = in_used_groups(t, keys);
+        sort_by(keys, order);
         order.resize(static_cast<std::size_t>(per_token));
         std::sort(order.begin(), order.end());
         chosen.insert(chosen.end(), order.begin(), order.end());
         double of_chosen = 0.0;
         for (const std::int32_t e : order) of_chosen += probabilities(t, e);
         for (std::int64_t j = 0; j < per_token; ++j) {
-            weights(t, j) = probability(t, j) / (normalised ? of_chosen : 1.0);
+            weights(t, j) = rule.scale * probability(t, j) / (normalised ? of_chosen : 1.0);
         }
+    }
+
+    /// From the largest; of equals the first.
+    static void sort_by(const std::vector<double>& keys, std::vector<std::int32_t>& order) {
+        std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+            return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)];
+        });
+    }
+
+    /// Experts that may be chosen. Keys are scores plus bias, or logits without a bias, of which
+    /// only the order counts: sums of two are of scores.
+    std::vector<std::int32_t> in_used_groups(std::int64_t t,
+                                             const std::vector<double>& keys) const {
+        const auto size = static_cast<std::int64_t>(keys.size()) / rule.groups;
+        std::vector<double> sums;
+        for (std::int64_t g = 0; g < rule.groups && rule.groups > 1; ++g) {
+            std::vector<double> own;
+            for (std::int64_t e = g * size; e < (g + 1) * size; ++e) {
+                own.push_back(rule.bias.empty() ? probabilities(t, e)
+                                                : keys[static_cast<std::size_t>(e)]);
+            }
+            std::sort(own.rbegin(), own.rend());
+            sums.push_back(own[0] + own[1]);
+        }
+        std::vector<std::int32_t> groups(static_cast<std::size_t>(rule.groups));
+        std::iota(groups.begin(), groups.end(), 0);
+        if (rule.groups > 1) sort_by(sums, groups);
+        groups.resize(static_cast<std::size_t>(rule.used_groups));
+        std::sort(groups.begin(), groups.end());
+        std::vector<std::int32_t> experts;
+        for (const std::int32_t g : groups) {
+            for (std::int64_t e = g * size; e < (g + 1) * size; ++e) {
+                experts.push_back(static_cast<std::int32_t>(e));
+            }
+        }
+        return experts;
     }
 };
 

@@ -23,7 +23,8 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
             "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"],
             "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"],
-            "mixtral": ["a_r4_all", "f_experts"]}
+            "mixtral": ["a_r4_all", "f_experts"], "qwen2_moe": ["f_experts", "f_down"],
+            "glm4_moe": ["b_r8_attn", "f_experts", "f_linear"]}
 
 PLAIN = {"llama": ["b_r8_attn", "f_patterns", "f_dora", "f_dora_plus", "f_olora", "f_head", "f_embed"],
          "qwen2": ["f_embed"], "granite": ["f_head"], "gemma2": ["f_embed"], "gemma3_text": ["f_embed"],

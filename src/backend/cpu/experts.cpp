@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
@@ -24,6 +25,29 @@ float exponentials(const float* x, std::int64_t count, float largest, float* to)
     return sum;
 }
 
+LORATRAIN_VECTOR_CODE
+void sigmoids(const float* x, std::int64_t count, float* to) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) to[j] = 1.0F / (1.0F + exp_inline(-x[j]));
+}
+
+void make_scores(const Route& op, const float* logits, float* p) {
+    const std::int64_t experts = op.to.experts;
+    if (op.scores == RouterScores::sigmoid) return sigmoids(logits, experts, p);
+    const float sum = exponentials(logits, experts, largest_of(logits, experts, logits[0]), p);
+    for (std::int64_t e = 0; e < experts; ++e) p[e] /= sum;
+}
+
+float sum_of_two_largest(const float* keys, std::int64_t count) {
+    float first = -std::numeric_limits<float>::infinity();
+    float second = first;
+    for (std::int64_t e = 0; e < count; ++e) {
+        second = std::max(second, std::min(first, keys[e]));
+        first = std::max(first, keys[e]);
+    }
+    return first + second;
+}
+
 /// The first of equals counts as the larger.
 void choose_largest(const float* p, std::int64_t experts, std::int64_t count,
                     std::int32_t* chosen) {
@@ -39,12 +63,45 @@ void choose_largest(const float* p, std::int64_t experts, std::int64_t count,
     std::sort(chosen, chosen + count);
 }
 
-void weigh(const float* p, const std::int32_t* chosen, std::int64_t count, bool normalised,
-           float* weights) {
+/// Of experts in groups that are not used -infinity.
+void leave_out_groups(const Route& op, float* keys) {
+    const std::int64_t size = op.to.experts / op.groups;
+    std::array<float, most_expert_groups> sums{};
+    std::array<std::int32_t, most_expert_groups> used{};
+    for (std::int64_t g = 0; g < op.groups; ++g) {
+        sums[static_cast<std::size_t>(g)] = sum_of_two_largest(keys + g * size, size);
+    }
+    choose_largest(sums.data(), op.groups, op.used_groups, used.data());
+    const auto* const end = used.begin() + op.used_groups;
+    for (std::int64_t g = 0; g < op.groups; ++g) {
+        if (std::find(used.cbegin(), end, g) != end) continue;
+        std::fill_n(keys + g * size, size, -std::numeric_limits<float>::infinity());
+    }
+}
+
+void choose(const Route& op, const float* p, std::int32_t* chosen) {
+    const std::int64_t experts = op.to.experts;
+    if (op.bias == nullptr && op.groups == 1) {
+        return choose_largest(p, experts, op.to.per_token, chosen);
+    }
+    std::array<float, most_experts> keys{};
+    for (std::int64_t e = 0; e < experts; ++e) {
+        keys[static_cast<std::size_t>(e)] = p[e] + (op.bias == nullptr ? 0.0F : op.bias[e]);
+    }
+    if (op.groups > 1) leave_out_groups(op, keys.data());
+    choose_largest(keys.data(), experts, op.to.per_token, chosen);
+}
+
+/// What a normalised router divides by, of the sum of the scores that are chosen.
+float divisor_of(float sum, RouterScores scores) {
+    return scores == RouterScores::sigmoid ? sum + least_score_sum : sum;
+}
+
+void weigh(const Route& op, const float* p, const std::int32_t* chosen, float* weights) {
     float sum = 0.0F;
-    for (std::int64_t j = 0; j < count; ++j) sum += p[chosen[j]];
-    const float by = normalised ? sum : 1.0F;
-    for (std::int64_t j = 0; j < count; ++j) weights[j] = p[chosen[j]] / by;
+    for (std::int64_t j = 0; j < op.to.per_token; ++j) sum += p[chosen[j]];
+    const float by = op.normalised ? divisor_of(sum, op.scores) : 1.0F;
+    for (std::int64_t j = 0; j < op.to.per_token; ++j) weights[j] = p[chosen[j]] / by * op.scale;
 }
 
 /// A counting sort.
@@ -78,11 +135,9 @@ void CpuBackend::route(const Route& op) {
             const float* logits = row_of_experts(op.logits, t);
             float* p = to.probabilities + t * to.experts;
             std::int32_t* chosen = to.chosen + t * to.per_token;
-            const float largest = largest_of(logits, to.experts, logits[0]);
-            const float sum = exponentials(logits, to.experts, largest, p);
-            for (std::int64_t e = 0; e < to.experts; ++e) p[e] /= sum;
-            choose_largest(p, to.experts, to.per_token, chosen);
-            weigh(p, chosen, to.per_token, op.normalised, to.weights + t * to.per_token);
+            make_scores(op, logits, p);
+            choose(op, p, chosen);
+            weigh(op, p, chosen, to.weights + t * to.per_token);
         }
     });
     order_by_expert(to);
@@ -161,17 +216,20 @@ void CpuBackend::route_backward(const RouteBackward& op) {
                           float mean = 0.0F;
                           for (std::int64_t j = 0; j < k; ++j) {
                               sum += p[chosen[j]];
-                              mean += d_weights[j] * p[chosen[j]];
+                              mean += d_weights[j] * op.scale * p[chosen[j]];
                           }
-                          const float by = op.normalised ? sum : 1.0F;
-                          const float less = op.normalised ? mean / sum : 0.0F;
-                          const float inner = op.normalised ? 0.0F : mean;
+                          const bool alone = op.scores == RouterScores::sigmoid;
+                          const float by = op.normalised ? divisor_of(sum, op.scores) : 1.0F;
+                          const float less = op.normalised ? mean / by : 0.0F;
+                          const float inner = op.normalised || alone ? 0.0F : mean;
                           float* d_logits = row_of_experts(op.d_logits, t);
                           for (std::int64_t e = 0; e < routes.experts; ++e)
                               d_logits[e] = -p[e] * inner;
                           for (std::int64_t j = 0; j < k; ++j) {
-                              const float d_probability = (d_weights[j] - less) / by;
-                              d_logits[chosen[j]] = p[chosen[j]] * (d_probability - inner);
+                              const float own = p[chosen[j]];
+                              const float d_score = (d_weights[j] * op.scale - less) / by;
+                              d_logits[chosen[j]] =
+                                  alone ? own * (1.0F - own) * d_score : own * (d_score - inner);
                           }
                       }
                   });

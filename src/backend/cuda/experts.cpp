@@ -18,6 +18,8 @@ namespace {
 
 static_assert(kernels::most_experts == most_experts);
 static_assert(kernels::most_experts_per_token == most_experts_per_token);
+static_assert(kernels::most_expert_groups == most_expert_groups);
+static_assert(kernels::least_score_sum == least_score_sum);
 
 kernels::Routes routes_of(const ExpertRoutes& routes) {
     return {routes.tokens, routes.experts, routes.per_token, routes.probabilities, routes.weights,
@@ -114,7 +116,10 @@ kernels::ExpertAddition CudaBackend::add_factors(ExpertLoras ops, std::int64_t o
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
     require_compute({&op.logits});
-    CUDA_CHECK(kernels::route(stream_, matrix_of(op.logits), routes_of(op.to), op.normalised));
+    CUDA_CHECK(
+        kernels::route(stream_, matrix_of(op.logits), routes_of(op.to),
+                       {op.normalised, op.scores == RouterScores::sigmoid, op.bias,
+                        static_cast<int>(op.groups), static_cast<int>(op.used_groups), op.scale}));
     if (op.to.tiles == nullptr) return;
     CUDA_CHECK(kernels::make_expert_tables(stream_, rows_of(op.to, shared_limit_)));
 }
@@ -259,7 +264,10 @@ void CudaBackend::route_backward(const RouteBackward& op) {
     check_shapes(op);
     require_compute({&op.d_logits});
     CUDA_CHECK(kernels::route_backward(stream_, matrix_of(op.d_logits), op.d_weights,
-                                       routes_of(op.routes), op.normalised));
+                                       routes_of(op.routes),
+                                       {.normalised = op.normalised,
+                                        .sigmoid = op.scores == RouterScores::sigmoid,
+                                        .scale = op.scale}));
 }
 
 }  // namespace loratrain

@@ -17,7 +17,7 @@ struct ExpertRoutes {
     std::int64_t tokens = 0;
     std::int64_t experts = 0;
     std::int64_t per_token = 0;
-    float* probabilities = nullptr;   ///< [T, E]
+    float* probabilities = nullptr;   ///< [T, E], the scores
     float* weights = nullptr;         ///< [T, k]
     std::int32_t* chosen = nullptr;   ///< [T, k], ascending
     std::int32_t* places = nullptr;   ///< [T, k], places in the order of experts
@@ -31,13 +31,23 @@ struct ExpertRoutes {
     std::int64_t copies() const { return tokens * per_token; }
 };
 
-/// Makes the routes. Probabilities p = softmax(logits) in fp32; chosen = the k largest p of a row
-/// (of equal ones the first); weights = p of the chosen, with `normalised` divided by their sum,
-/// rounded to compute_dtype(). logits: [T, E].
+/// Makes the routes of logits [T, E]:
+///   p = scores of the logits, in fp32; key_e = p_e + bias_e
+///   chosen = the k experts with the largest keys of a row, of those in the used groups
+///   weights = scale p of the chosen, with `normalised` divided by their sum (of sigmoid scores
+///   plus least_score_sum), rounded to compute_dtype()
+/// The experts lie in `groups` equal groups, one behind another. The used_groups with the largest
+/// sums of their two largest keys are used; all, where there is one. Of equals the first is chosen
+/// (DeepSeek-AI 2024, "DeepSeek-V3").
 struct Route {
     TensorView logits;
     ExpertRoutes to;
     bool normalised = false;
+    RouterScores scores = RouterScores::softmax;
+    const float* bias = nullptr;  ///< [E]; null: 0
+    std::int64_t groups = 1;
+    std::int64_t used_groups = 1;
+    float scale = 1.0F;
 };
 
 /// LoRA in experts, on rows in the order of experts. Place p, of expert e and of a row in a
@@ -146,12 +156,14 @@ struct WeighRows {
 };
 
 /// d_logits = gradient with respect to the logits of Route, from d_weights [T, k]. d_logits: [T,
-/// E].
+/// E]. normalised, scores and scale as in Route.
 struct RouteBackward {
     TensorView d_logits;
     const float* d_weights = nullptr;
     ExpertRoutes routes;
     bool normalised = false;
+    RouterScores scores = RouterScores::softmax;
+    float scale = 1.0F;
 };
 
 /// Throws Error unless the views of an operator agree in shape.

@@ -64,7 +64,7 @@ void choose_beside_experts(const AdapterJob& adapter, const ModelSpec& model, st
             if (is_beside_experts(model, linear) && !in_experts) {
                 weights.insert(weight_name(layer, linear));
             } else {
-                names.insert(target_name(model, linear));
+                names.insert(module_name(linear));
             }
         }
     }

@@ -103,7 +103,10 @@ void read_attention_switches(JsonReader& config, const Family& family, Attention
     const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
     attention.qkv_bias = attention.qkv_bias || attention_bias;
     attention.o_bias = attention.o_bias || attention_bias;
-    if (family.reads_qkv_bias) attention.qkv_bias = flag(config, "attention_bias", true);
+    if (family.qkv_bias_key[0] != '\0') {
+        attention.qkv_bias = flag(config, family.qkv_bias_key, family.qkv_bias);
+    }
+    if (family.reads_qk_norm) attention.qk_norm = flag(config, "use_qk_norm", false);
     if (family.reads_out_bias) {
         attention.qkv_bias = flag(config, "attention_bias", true);
         attention.o_bias = flag(config, "attention_out_bias", false);
@@ -207,6 +210,14 @@ std::int64_t max_positions_of(const std::string& json_text) {
     const auto found = config.find("max_position_embeddings");
     const bool given = found != config.end() && found->is_number_integer();
     return given ? std::max<std::int64_t>(0, found->get<std::int64_t>()) : 0;
+}
+
+std::int64_t further_layers_of(const std::string& json_text) {
+    const Json config = text_document(parse_json(json_text, "config.json"), "config.json");
+    const Family* family = family_named(config.value("model_type", ""));
+    const auto found = config.find(family != nullptr ? family->further_layers_key : "");
+    const bool given = found != config.end() && found->is_number_unsigned();
+    return given ? std::min(found->get<std::int64_t>(), most_layers) : 0;
 }
 
 std::vector<std::int32_t> end_tokens_of(const std::string& json_text) {

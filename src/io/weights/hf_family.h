@@ -41,7 +41,8 @@ struct Dropout {
 /// intermediate_size.
 enum class ExpertLayers : std::uint8_t {
     every,
-    by_steps,  ///< all but mlp_only_layers, of every decoder_sparse_step-th
+    by_steps,      ///< all but mlp_only_layers, of every decoder_sparse_step-th
+    behind_first,  ///< all but the first first_k_dense_replace
 };
 
 /// Experts of a family (hf_experts.h).
@@ -49,6 +50,10 @@ struct ExpertFamily {
     /// Where config.json says nothing. Of no count: no experts; of no size: as intermediate_size.
     ExpertSpec missing = {};
     bool reads_normalised = true;  ///< key norm_topk_prob
+    bool reads_groups = false;     ///< keys n_group, topk_group and routed_scaling_factor
+    /// Columns of a shared expert, or experts of the others' size that it is; "" = none.
+    const char* shared_size_key = "";
+    const char* shared_count_key = "";
     ExpertLayers layers = ExpertLayers::every;
 
     bool exists() const { return missing.count > 0; }
@@ -64,7 +69,9 @@ struct Family {
     bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
     /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
     bool reads_out_bias = false;
-    bool reads_qkv_bias = false;  ///< key attention_bias decides on q, k, v (true where missing)
+    const char* qkv_bias_key = "";  ///< that decides on q, k, v alone; "" = none
+    bool qkv_bias = true;           ///< where config.json has no such key
+    bool reads_qk_norm = false;     ///< key use_qk_norm decides on norms of q and k
     bool reads_mlp_bias = false;
     /// embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling, 1 where
     /// missing.
@@ -95,6 +102,9 @@ struct Family {
     Dropout attention_dropout = {"attention_dropout", 0.0};
     Dropout residual_dropout = {};
     ExpertFamily experts = {};
+    /// Key of the number of layers behind the others, which predict further tokens and which
+    /// transformers leaves out; "" = none.
+    const char* further_layers_key = "";
     /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
     bool vllm_embeddings = false;
 };

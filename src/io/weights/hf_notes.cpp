@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "io/json_text.h"
+#include "io/weights/hf_config.h"
 #include "io/weights/hf_document.h"
 
 namespace loratrain {
@@ -65,6 +66,14 @@ std::string sizes_note(const TextModel& model) {
                model.family->name, ", and so it is here: ", join(missing, ", "));
 }
 
+std::string further_layers_note(const std::string& config_text, const TextModel& model) {
+    const std::int64_t layers = further_layers_of(config_text);
+    if (layers == 0) return "";
+    return cat("config.json has ", model.family->further_layers_key, " ", layers,
+               ": layers behind the last, which predict further tokens, are left out, as "
+               "transformers leaves them out");
+}
+
 std::vector<std::string> unused_caps(const TextModel& model) {
     std::vector<std::string> names;
     const auto add = [&](const char* key, bool used) {
@@ -95,6 +104,7 @@ std::vector<std::string> hf_config_notes(const std::string& config_text) {
     };
     add(sizes_note(model));
     add(dropout_note(model));
+    add(further_layers_note(config_text, model));
     std::vector<std::string> unused = unread_dropouts(model);
     for (std::string& cap : unused_caps(model)) unused.push_back(std::move(cap));
     if (!unused.empty()) {

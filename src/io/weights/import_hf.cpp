@@ -102,6 +102,7 @@ struct Import {
     std::vector<BaseTensor> linears;  ///< of a base that will be quantised
     std::optional<HfQuantizedLinears> quantized;
     std::optional<Quantization> quantization;
+    std::int64_t further_layers = 0;  ///< of the folder, which are left out
 };
 
 /// As PEFT names what it puts beside and around the linears of a model.
@@ -122,6 +123,8 @@ void check_names(const Import& import, const ModelSpec& spec, CappedProblems& pr
     std::sort(expected.begin(), expected.end());
     for (const auto& [name, file] : import.shards.tensors()) {
         const bool tied_head = spec.tie_word_embeddings && name == head_name;
+        const std::int64_t further = layer_in_name(name) - spec.layers;
+        if (further >= 0 && further < import.further_layers) continue;
         if (tied_head || is_stored_table_name(name)) continue;
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(import.shards.where(name),
@@ -149,9 +152,9 @@ void check_sources(const HfShards& shards, const std::vector<BaseTensor>& tensor
 }
 
 Import check_weights(const HfShards& shards, const ModelSpec& spec, const ImportOptions& options,
-                     const std::string& dir) {
+                     const std::string& dir, std::int64_t further_layers) {
     CappedProblems problems(dir);
-    Import import{shards, {}, {}, std::nullopt, std::nullopt};
+    Import import{shards, {}, {}, std::nullopt, std::nullopt, further_layers};
     const bool quantized = spec.quantization || options.quantize;
     for (const BaseTensor& tensor : base_tensors(spec)) {
         const bool codes = quantized && is_linear_weight(tensor.name);
@@ -294,7 +297,7 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     const ExpertSpec* experts = spec.experts();
     const HfShards shards(hf_dir, !spec.wrapper.empty(),
                           experts != nullptr ? experts->names : ExpertNames::usual);
-    const Import import = check_weights(shards, spec, options, hf_dir);
+    const Import import = check_weights(shards, spec, options, hf_dir, further_layers_of(config));
 
     const auto format_of = [&](const BaseTensor& tensor) {
         return stored_format(shards.entry(tensor.name).dtype, options.store_bf16);

@@ -23,8 +23,9 @@ PerLinear LayerTools::columns_of(const GroupSite& at, const TensorView& s) const
     return parts;
 }
 
-Scratch Branch::make_input() const {
-    Scratch h = tools_.workspace.input(x().rows, x().cols, tools_.view.replica.saved_columns);
+Scratch Branch::make_input(std::int64_t blocks) const {
+    Scratch h =
+        tools_.workspace.input(x().rows, x().cols, blocks * tools_.view.replica.saved_columns);
     make_input(h, {});
     return h;
 }

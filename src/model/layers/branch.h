@@ -33,8 +33,8 @@ class Branch {
     const TensorView& sum() const { return stream_.sum; }
     bool has_sum() const { return stream_.sum.data != nullptr; }
 
-    /// Makes h in scratch (Workspace::input), with R columns behind it.
-    Scratch make_input() const;
+    /// Makes h in scratch (Workspace::input), with `blocks` times R columns behind it.
+    Scratch make_input(std::int64_t blocks = 1) const;
     /// Applies a group's linears to h, which is in scratch: fills y with their outputs, side by
     /// side, and s with their S.
     void project(const GroupSite& at, const PerLinear& y, const TensorView& s) const;

@@ -1,5 +1,7 @@
 #include "model/layers/expert_sublayer.h"
 
+#include "model/layers/expert_routes.h"
+
 namespace loratrain {
 
 Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const {
@@ -18,38 +20,52 @@ ExpertRoutes ExpertSublayer::routes_of(const LayerSite& at) const {
     const ExpertSpec& experts = at.experts();
     const RoutesLayout layout = routes_layout(tools_.view, experts);
     char* start = static_cast<char*>(at.saved.experts.routes);
-    const auto floats = [&](std::uint64_t offset) {
-        return reinterpret_cast<float*>(start + offset);
-    };
+    ExpertRoutes routes =
+        routes_at(layout, start, {at.rows.tokens, experts.count, experts.per_token});
+    if (!joins_experts(tools_.view, experts)) return routes;
     const auto numbers = [&](std::uint64_t offset) {
         return reinterpret_cast<std::int32_t*>(start + offset);
     };
-    ExpertRoutes routes{at.rows.tokens,         experts.count,
-                        experts.per_token,      floats(layout.probabilities),
-                        floats(layout.weights), numbers(layout.chosen),
-                        numbers(layout.places), numbers(layout.rows),
-                        numbers(layout.offsets)};
-    if (!joins_experts(tools_.view, experts)) return routes;
     routes.tiles = numbers(layout.tiles);
     routes.counters = numbers(layout.counters);
     routes.entries = numbers(layout.entries);
     return routes;
 }
 
+Route ExpertSublayer::route_op(const LayerSite& at, const TensorView& logits) const {
+    const ExpertSpec& experts = at.experts();
+    const void* bias = at.weights.tensor(LayerTensor::router_bias).data();
+    return {logits,
+            routes_of(at),
+            experts.normalised,
+            experts.scores,
+            static_cast<const float*>(bias),
+            experts.groups,
+            experts.used_groups,
+            static_cast<float>(experts.scale)};
+}
+
 void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
     const std::int64_t copies = routes_of(at).copies();
     const Scratch product = branch.has_sum() ? lease(&ExpertScratch::product, copies) : Scratch{};
     {
-        const Scratch h = branch.make_input();
+        const bool shared = at.experts().has_shared();
+        const Scratch h =
+            branch.make_input(shared ? column_blocks(tools_.view, LinearGroup::shared_gate_up) : 1);
         make_gate_up(at, h, product);
+        if (shared) shared_.make_gate_up(at, h);
     }
     if (branch.has_sum()) combine(at, branch, product);
+    if (at.experts().has_shared()) shared_.add(at, branch);
 }
 
 void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
     const Scratch dh = tools_.workspace.inner(branch.x().rows, branch.x().cols);
-    const bool needs_input = lora_.is_on(lora_site(at), experts_gate_up);
-    const Scratch h = needs_input ? branch.make_input() : Scratch{};
+    const bool shared = at.experts().has_shared();
+    const bool needs_h =
+        lora_.is_on(lora_site(at), experts_gate_up) || (shared && shared_.needs_input(at));
+    const Scratch h = needs_h ? branch.make_input() : Scratch{};
+    if (shared) shared_.backward(at, branch, h, dh);
     backward_to_input(at, h, branch.gradient(), dh);
     branch.input_backward(dh);
 }
@@ -83,7 +99,7 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
         logits};
     router.transpose_b = true;
     tools_.backend.gemm(router);
-    tools_.backend.route({logits, routes, experts.normalised});
+    tools_.backend.route(route_op(at, logits));
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const ExpertLoras added =
         forward_lora(at, experts_gate_up, {h, true}, at.saved.experts.s_gate_up, gate_up);
@@ -166,11 +182,15 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     backward_gate_up(at, h, d_gate_up, rows);
     const Scratch d_logits = lease(&ExpertScratch::router, dy.rows);
-    tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised});
-    tools_.backend.gemm(
-        {d_logits,
-         matrix(at.weights.tensor(LayerTensor::router).data(), dy.dtype, experts.count, dy.cols),
-         dh});
+    const Route route = route_op(at, d_logits);
+    tools_.backend.route_backward(
+        {d_logits, d_weights, routes, route.normalised, route.scores, route.scale});
+    Gemm router{
+        d_logits,
+        matrix(at.weights.tensor(LayerTensor::router).data(), dy.dtype, experts.count, dy.cols),
+        dh};
+    router.beta = experts.has_shared() ? 1.0F : 0.0F;
+    tools_.backend.gemm(router);
     tools_.backend.combine_experts({dh, rows, dh, routes, false});
 }
 

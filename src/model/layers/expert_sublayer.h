@@ -2,6 +2,7 @@
 
 #include "model/layers/branch.h"
 #include "model/layers/expert_lora.h"
+#include "model/layers/shared_expert.h"
 
 namespace loratrain {
 
@@ -13,7 +14,7 @@ namespace loratrain {
 class ExpertSublayer final : public Sublayer {
   public:
     explicit ExpertSublayer(const LayerTools& tools)
-        : tools_(tools), lora_(tools.bank, tools.backend) {}
+        : tools_(tools), lora_(tools.bank, tools.backend), shared_(tools) {}
     void forward(const LayerSite& at, const Branch& branch) override;
     void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
 
@@ -36,6 +37,8 @@ class ExpertSublayer final : public Sublayer {
     /// LoRA.
     void backward_down(const LayerSite& at, const TensorView& dy, const TensorView& d_gate_up,
                        float* d_weights);
+    /// Weights of the experts that `logits` [T, E] choose.
+    Route route_op(const LayerSite& at, const TensorView& logits) const;
     /// backward_down without the gradients of LoRA; ds: of down.
     void backward_inner(const LayerSite& at, const TensorView& dy, const TensorView& product,
                         const TensorView& ds, const TensorView& d_gate_up, float* d_weights);
@@ -43,7 +46,8 @@ class ExpertSublayer final : public Sublayer {
     /// h [T, H].
     void backward_gate_up(const LayerSite& at, const TensorView& h, const TensorView& d_gate_up,
                           const TensorView& rows);
-    /// dh = gradient of h, of dy [T, H]. h has data if LoRA is on gate or up.
+    /// dh = gradient of h, of dy [T, H], on top of the shared expert's. h has data if LoRA is on
+    /// gate or up.
     void backward_to_input(const LayerSite& at, const TensorView& h, const TensorView& dy,
                            const TensorView& dh);
     /// ExpertLoraLinear's; nothing if LoRA is on none of the linears.
@@ -58,6 +62,7 @@ class ExpertSublayer final : public Sublayer {
 
     const LayerTools& tools_;
     ExpertLoraLinear lora_;
+    SharedExpert shared_;
 };
 
 }  // namespace loratrain

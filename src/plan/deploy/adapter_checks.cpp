@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -185,9 +187,14 @@ void AdapterChecks::form(const AdapterJob& adapter) {
 
 void AdapterChecks::named_targets(const AdapterJob& adapter) {
     if (adapter.targets == all_linears()) return;
+    std::set<std::string_view> known;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (!adapter.targets_linear(linear) || has_target(model_, linear)) continue;
+        if (has_target(model_, linear)) known.insert(module_name(linear));
+    }
+    for (int i = 0; i < linear_count; ++i) {
+        const auto linear = static_cast<Linear>(i);
+        if (!adapter.targets_linear(linear) || !known.insert(module_name(linear)).second) continue;
         problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
                       cat(module_name(linear), " is no linear of a ", model_.family, " model"),
                       cat("it has ", join(target_names(model_), ", ")));

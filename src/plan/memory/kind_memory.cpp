@@ -82,12 +82,33 @@ void add_saved(const ExpertSpec& experts, const ReplicaView& view, LayerActivati
         arrays.add(saved.s_gate_up, {2 * view.replica.saved_columns, 0, experts.per_token});
     }
     arrays.add_bytes(saved.routes, routes_layout(view, experts).bytes);
+    if (!experts.has_shared()) return;
+    const std::int64_t r = view.replica.saved_columns;
+    const LinearGroupShape gate_up = group_shape(view.lane_model, LinearGroup::shared_gate_up);
+    arrays.add(saved.shared.gate_up, {gate_up.out});
+    arrays.add(saved.shared.s_gate_up, {gate_up.count * r});
+    arrays.add(saved.shared.s_down, {r});
+    if (experts.shared_gate) {
+        arrays.add_bytes(saved.shared_routes, shared_routes_layout(view).bytes);
+    }
 }
 
 std::uint64_t held_beside_linears(const ExpertSpec& experts, const ReplicaView& view) {
     const std::int64_t hidden = view.lane_model.hidden_size;
     return experts_layout(view.plan, experts_gate_up_shape(experts, hidden)).bytes +
            experts_layout(view.plan, experts_down_shape(experts, hidden)).bytes;
+}
+
+void add_shared_scratch(const ExpertSpec& experts, const ReplicaView& view, ExpertScratch& scratch,
+                        ScratchSizes& sizes) {
+    const std::int64_t hidden = view.lane_model.hidden_size;
+    const std::int64_t t = view.replica.microbatch_tokens;
+    const std::int64_t r = view.replica.saved_columns;
+    sizes.add(scratch.shared_product, "products of a shared expert", t, experts.shared_size + r);
+    sizes.add(scratch.shared_inner, "inner gradients of a shared expert", t, experts.shared_size);
+    if (!experts.shared_gate) return;
+    sizes.add(scratch.shared_out, "outputs of a shared expert", t, hidden);
+    sizes.add(scratch.shared_d_out, "gradients of a shared expert", t, hidden + r);
 }
 
 void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch& all,
@@ -104,6 +125,7 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     }
     sizes.add(scratch.gradient, "gradients of experts", copies, 2 * experts.size);
     sizes.add(scratch.weights, "gradients of a router's weights", copies, 1, DType::f32);
+    if (experts.has_shared()) add_shared_scratch(experts, view, scratch, sizes);
     if (!view.plan.expert_lora) return;
     const std::int64_t r = view.replica.saved_columns;
     sizes.add(scratch.s_down, "LoRA columns of experts", copies, r);
@@ -119,7 +141,8 @@ std::uint64_t tensor_and_bias_bytes(const ReplicaView& view, const LayerSpec& la
     for (int i = 0; i < layer_tensor_count; ++i) {
         const auto tensor = static_cast<LayerTensor>(i);
         if (is_on_host(tensor)) continue;
-        bytes += aligned_array(layer_tensor_shape(layer, hidden, tensor).elements(), e);
+        bytes += aligned_array(layer_tensor_shape(layer, hidden, tensor).elements(),
+                               is_f32(tensor) ? size_of(DType::f32) : e);
     }
     for (int i = 0; i < linear_count; ++i) {
         const LayerLinear linear = linear_of(layer, hidden, static_cast<Linear>(i));

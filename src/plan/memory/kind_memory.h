@@ -50,6 +50,8 @@ struct ExpertActivations {
     TensorView gate_up;      ///< [T k, 2 F], in the order of experts
     TensorView s_gate_up;    ///< [T k, 2 R], only with Plan::expert_lora
     void* routes = nullptr;  ///< as routes_layout() says
+    DenseActivations shared;
+    void* shared_routes = nullptr;  ///< as shared_routes_layout() says; only with shared_gate
 };
 
 /// What a layer saves of a microbatch of T rows. Arrays that its kinds do not have stay empty.
@@ -121,14 +123,18 @@ struct ScratchMatrix {
 };
 
 struct ExpertScratch {
-    ScratchMatrix router;    ///< logits, or their gradient [T, E]
-    ScratchMatrix rows;      ///< in the order of experts [T k, H]
-    ScratchMatrix product;   ///< [T k, F]
-    ScratchMatrix inner;     ///< the same; only without joins_experts()
-    ScratchMatrix gradient;  ///< [T k, 2 F]
-    ScratchMatrix weights;   ///< gradient of the router's weights [T k, 1] fp32
-    ScratchMatrix s_down;    ///< [T k, R]; as ds only with Plan::expert_lora
-    ScratchMatrix ds;        ///< of gate and up, or of down in the first half [T k, 2 R]
+    ScratchMatrix router;          ///< logits, or their gradient [T, E]
+    ScratchMatrix rows;            ///< in the order of experts [T k, H]
+    ScratchMatrix product;         ///< [T k, F]
+    ScratchMatrix inner;           ///< the same; only without joins_experts()
+    ScratchMatrix gradient;        ///< [T k, 2 F]
+    ScratchMatrix weights;         ///< gradient of the router's weights [T k, 1] fp32
+    ScratchMatrix s_down;          ///< [T k, R]; as ds only with Plan::expert_lora
+    ScratchMatrix ds;              ///< of gate and up, or of down in the first half [T k, 2 R]
+    ScratchMatrix shared_product;  ///< [T, Fs + R] of the shared expert, as the others below
+    ScratchMatrix shared_inner;    ///< [T, Fs], its gradient
+    ScratchMatrix shared_out;      ///< [T, H], and
+    ScratchMatrix shared_d_out;    ///< its gradient [T, H + R]; both only with shared_gate
 };
 
 struct KindScratch {

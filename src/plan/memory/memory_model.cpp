@@ -137,21 +137,41 @@ bool joins_experts(const ReplicaView& view, const ExpertSpec& experts) {
            view.replica.saved_columns % multiple == 0;
 }
 
-RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
-    const std::int64_t rows = view.replica.microbatch_tokens;
+namespace {
+
+/// All but what joins_experts() has.
+RoutesLayout plain_routes(std::int64_t rows, std::int64_t count, std::int64_t per_token) {
     RoutesLayout layout;
     const auto take = [&](std::int64_t numbers) {
         const std::uint64_t start = layout.bytes;
         layout.bytes += aligned_array(numbers, sizeof(std::int32_t));
         return start;
     };
-    const std::int64_t copies = rows * experts.per_token;
-    layout.probabilities = take(rows * experts.count);
+    const std::int64_t copies = rows * per_token;
+    layout.probabilities = take(rows * count);
     layout.weights = take(copies);
     layout.chosen = take(copies);
     layout.places = take(copies);
     layout.rows = take(copies);
-    layout.offsets = take(experts.count + 1);
+    layout.offsets = take(count + 1);
+    return layout;
+}
+
+}  // namespace
+
+RoutesLayout shared_routes_layout(const ReplicaView& view) {
+    return plain_routes(view.replica.microbatch_tokens, 1, 1);
+}
+
+RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
+    const std::int64_t rows = view.replica.microbatch_tokens;
+    RoutesLayout layout = plain_routes(rows, experts.count, experts.per_token);
+    const auto take = [&](std::int64_t numbers) {
+        const std::uint64_t start = layout.bytes;
+        layout.bytes += aligned_array(numbers, sizeof(std::int32_t));
+        return start;
+    };
+    const std::int64_t copies = rows * experts.per_token;
     if (!joins_experts(view, experts)) return layout;
     layout.tiles =
         take(kernels::most_expert_tiles(copies, experts.count) * kernels::expert_tile_bytes / 4);

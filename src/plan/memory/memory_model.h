@@ -36,6 +36,8 @@ struct RoutesLayout {
     std::uint64_t bytes = 0;
 };
 RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts);
+/// Of the gate of a shared expert: each row goes to the one there is, by a weight of its own.
+RoutesLayout shared_routes_layout(const ReplicaView& view);
 
 /// x [T, H] between layers, with room for a message tail.
 std::uint64_t boundary_bytes(const ReplicaView& view);

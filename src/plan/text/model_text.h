@@ -28,8 +28,12 @@ inline constexpr std::array<Word<Activation>, 3> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
      {"xielu", Activation::xielu}}};
-inline constexpr std::array<Word<ExpertNames>, 2> expert_name_words{
-    {{"usual", ExpertNames::usual}, {"mixtral", ExpertNames::mixtral}}};
+inline constexpr std::array<Word<ExpertNames>, 3> expert_name_words{
+    {{"usual", ExpertNames::usual},
+     {"mixtral", ExpertNames::mixtral},
+     {"glm4_moe", ExpertNames::glm4_moe}}};
+inline constexpr std::array<Word<RouterScores>, 2> score_words{
+    {{"softmax", RouterScores::softmax}, {"sigmoid", RouterScores::sigmoid}}};
 /// Of Mixer and of Mlp, in their order.
 inline constexpr std::array mixer_names{"attention"};
 inline constexpr std::array mlp_names{"dense", "experts"};
@@ -86,6 +90,13 @@ void fields(Archive& archive, ExpertSpec& experts) {
     archive.unless("normalised", experts.normalised, false);
     archive.unless("activation", worded(experts.activation, activation_words), Activation::silu);
     archive.unless("names", worded(experts.names, expert_name_words), ExpertNames::usual);
+    archive.unless("scores", worded(experts.scores, score_words), RouterScores::softmax);
+    archive.unless("biased_choice", experts.biased_choice, false);
+    archive.unless("groups", experts.groups, 1);
+    archive.unless("used_groups", experts.used_groups, 1);
+    archive.unless("scale", experts.scale, 1.0);
+    archive.unless("shared_size", experts.shared_size, 0);
+    archive.unless("shared_gate", experts.shared_gate, false);
 }
 
 template <class Archive>

@@ -55,6 +55,12 @@ TEST(LayerTensors, ThoseThatALayerHas) {
     layer.mlp = ExpertSpec{.count = 6, .per_token = 2, .size = 16};
     EXPECT_EQ(has(LayerTensor::router), 6 * 32);
     EXPECT_EQ(has(LayerTensor::xielu_positive), 0);
+    EXPECT_EQ(has(LayerTensor::router_bias) + has(LayerTensor::shared_gate), 0);
+    std::get<ExpertSpec>(layer.mlp).biased_choice = true;
+    std::get<ExpertSpec>(layer.mlp).shared_gate = true;
+    EXPECT_EQ(has(LayerTensor::router_bias), 6);
+    EXPECT_EQ(has(LayerTensor::shared_gate), 32);
+    EXPECT_TRUE(is_f32(LayerTensor::router_bias) && !is_f32(LayerTensor::router));
     layer.norms.placement = NormPlacement::after;
     EXPECT_EQ(has(LayerTensor::norm_before_mlp), 0);
     EXPECT_EQ(has(LayerTensor::norm_after_mixer), 32);

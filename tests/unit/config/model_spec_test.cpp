@@ -119,6 +119,27 @@ TEST(ModelSpec, LinearsOfExpertsAreOneInEach) {
     EXPECT_EQ(linear_group(Linear::qkv), LinearGroup::qkv);
 }
 
+TEST(ModelSpec, LinearsOfASharedExpertAreBesideTheOthers) {
+    ModelSpec spec = small_spec();
+    const std::vector<std::string> names = linear_names(spec);
+    ExpertSpec experts{6, 2, 24};
+    experts.shared_size = 40;
+    std::vector<LayerSpec> layers(3, spec.layer(0));
+    layers[1].mlp = layers[2].mlp = experts;
+    spec.set_layers(layers);
+    EXPECT_EQ(linear_names(spec), names);
+    EXPECT_EQ(linear_shape(spec, Linear::shared_down).in, 40);
+    EXPECT_FALSE(target_of(spec, 0, Linear::shared_down).is_there);
+    EXPECT_FALSE(target_of(spec, 1, Linear::shared_down).is_in_experts());
+    EXPECT_TRUE(target_of(spec, 1, Linear::down).is_in_experts());
+    EXPECT_FALSE(target_of(spec, 0, Linear::down).is_in_experts());
+    EXPECT_TRUE(is_beside_experts(spec, Linear::down) &&
+                is_beside_experts(spec, Linear::shared_up));
+    EXPECT_FALSE(is_beside_experts(spec, Linear::q));
+    EXPECT_EQ(module_path(4, Linear::shared_up), "model.layers.4.mlp.shared_expert.up_proj");
+    EXPECT_EQ(target_name(spec, Linear::shared_up), "up_proj");
+}
+
 TEST(ModelSpec, NamesOfTheLinears) {
     EXPECT_EQ(std::string(module_name(Linear::q)), "q_proj");
     EXPECT_EQ(std::string(module_name(Linear::down)), "down_proj");

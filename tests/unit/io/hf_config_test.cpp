@@ -536,6 +536,79 @@ TEST(HfConfigTest, GoldenMixtral) {
     EXPECT_EQ(usual.attention().sliding_window, 0);
 }
 
+TEST(HfConfigTest, GoldenQwen2Moe) {
+    const ModelSpec spec = golden_model("qwen2_moe");
+    ExpertSpec experts{6, 2, 24, false};
+    experts.shared_size = 32;
+    experts.shared_gate = true;
+    EXPECT_EQ(*spec.experts(), experts);
+    EXPECT_EQ(spec.layer(1).experts(), nullptr);
+    EXPECT_EQ(spec.dense_layers()->size, 96);
+    EXPECT_TRUE(spec.attention().qkv_bias && !spec.attention().o_bias);
+    json config = json::parse(read_text(golden_path("qwen2_moe") + "/base/config.json"));
+    config["qkv_bias"] = false;
+    EXPECT_FALSE(parse(config).attention().qkv_bias);
+    for (const char* key :
+         {"qkv_bias", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+          "norm_topk_prob", "shared_expert_intermediate_size"}) {
+        config.erase(key);
+    }
+    ExpertSpec usual{60, 4, 1408, false};
+    usual.shared_size = 5632;
+    usual.shared_gate = true;
+    EXPECT_EQ(*parse(config).experts(), usual);
+    EXPECT_TRUE(parse(config).attention().qkv_bias);
+    EXPECT_TRUE(has(config_refusal(with(config, {{"use_sliding_window", true}})),
+                    "windows are not supported"));
+    EXPECT_TRUE(
+        has(config_refusal(with(config, {{"n_shared_experts", 1}})), "experts that all tokens"));
+}
+
+TEST(HfConfigTest, GoldenGlm4Moe) {
+    const ModelSpec spec = golden_model("glm4_moe");
+    ExpertSpec experts{8, 3, 16, true};
+    experts.names = ExpertNames::glm4_moe;
+    experts.scores = RouterScores::sigmoid;
+    experts.biased_choice = true;
+    experts.groups = 4;
+    experts.used_groups = 2;
+    experts.scale = 1.8;
+    experts.shared_size = 32;
+    EXPECT_EQ(*spec.experts(), experts);
+    EXPECT_EQ(spec.layer(0).experts(), nullptr);
+    EXPECT_NE(spec.layer(1).experts(), nullptr);
+    EXPECT_TRUE(spec.attention().qkv_bias && spec.attention().qk_norm);
+    EXPECT_EQ(spec.attention().rope->rotated, 0.5);
+    EXPECT_FALSE(spec.attention().rope->interleaved);
+    json config = json::parse(read_text(golden_path("glm4_moe") + "/base/config.json"));
+    const auto refusal = [&](const json& changes) { return config_refusal(with(config, changes)); };
+    EXPECT_TRUE(has(refusal({{"n_group", 3}}), "n_group is 3, must be at most 32 equal groups"));
+    EXPECT_TRUE(has(refusal({{"n_group", 8}}), "n_group is 8"));
+    EXPECT_TRUE(has(refusal({{"topk_group", 5}}), "topk_group is 5"));
+    EXPECT_TRUE(has(refusal({{"topk_group", 1}}), "topk_group is 1"));
+    EXPECT_TRUE(has(refusal({{"routed_scaling_factor", 0.0}}), "routed_scaling_factor is 0"));
+    EXPECT_EQ(parse(with(config, {{"first_k_dense_replace", 0}})).dense_layers(), nullptr);
+    for (const char* key : {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+                            "n_shared_experts", "n_group", "topk_group", "routed_scaling_factor",
+                            "norm_topk_prob", "use_qk_norm", "attention_bias", "rope_parameters"}) {
+        config.erase(key);
+    }
+    const ModelSpec usual = parse(config);
+    ExpertSpec expected{128, 8, 1408, true};
+    expected.names = ExpertNames::glm4_moe;
+    expected.scores = RouterScores::sigmoid;
+    expected.biased_choice = true;
+    expected.shared_size = 1408;
+    EXPECT_EQ(*usual.experts(), expected);
+    EXPECT_FALSE(usual.attention().qkv_bias || usual.attention().qk_norm);
+    EXPECT_EQ(usual.attention().rope->rotated, 0.5);
+    EXPECT_EQ(further_layers_of(config.dump()), 0);
+    config["num_nextn_predict_layers"] = 2;
+    EXPECT_EQ(further_layers_of(config.dump()), 2);
+    config["model_type"] = "llama";
+    EXPECT_EQ(further_layers_of(config.dump()), 0);
+}
+
 TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
     const auto refusal = [&](const json& changes) { return config_refusal(with(good, changes)); };
@@ -549,7 +622,7 @@ TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     EXPECT_TRUE(has(refusal({{"num_local_experts", 4096}}), "must be at most 1024"));
     EXPECT_TRUE(has(refusal({{"num_experts", 7}}), "num_experts is 7, but num_local_experts is 6"));
     EXPECT_TRUE(has(refusal({{"num_local_experts", 0}}), "num_local_experts is 0"));
-    EXPECT_TRUE(has(refusal({{"model_type", "qwen2_moe"}}), "qwen3_moe"));
+    EXPECT_TRUE(has(refusal({{"model_type", "olmoe"}}), "qwen3_moe"));
 }
 
 TEST(HfConfigTest, LaterFamiliesInTheOlderSpelling) {
@@ -731,7 +804,9 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"phi3", 32064, 3072, 8192, 32, 32, 32, 96, 32000},
                                {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
                                {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},
-                               {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1}}) {
+                               {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
+                               {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, -1},
+                               {"glm4_moe", 151552, 4096, 10944, 46, 96, 8, 42, -1}}) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
         EXPECT_EQ(model.hidden_size, known.hidden) << known.family;

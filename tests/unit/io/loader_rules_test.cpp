@@ -83,6 +83,8 @@ TEST_F(LoaderRulesTest, LoraBesideExperts) {
     }
     EXPECT_EQ(check(adapter, base, {{"target_parameters", weights}}), all);
     EXPECT_EQ(check("mixtral/adapters/f_experts/final", base_of("mixtral")), all);
+    EXPECT_TRUE(has(check("glm4_moe/adapters/f_experts/final", base_of("glm4_moe")),
+                    "model.layers.0.mlp.down_proj is not in target_parameters"));
 }
 
 TEST_F(LoaderRulesTest, PlainLoraLoadsEverywhere) {

@@ -112,6 +112,24 @@ TEST(StageMemory, LayersWithoutExperts) {
     }
 }
 
+TEST(StageMemory, SharedExperts) {
+    ExpertSpec experts{6, 2, 12, true};
+    experts.shared_size = 20;
+    experts.biased_choice = true;
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[1].targets[static_cast<std::size_t>(Linear::shared_up)] = false;
+    for (const bool gate : {false, true}) {
+        experts.shared_gate = gate;
+        ModelSpec model = small_model(4);
+        std::vector<LayerSpec> layers(4, model.layer(0));
+        for (std::size_t l = 1; l < 4; ++l) layers[l].mlp = experts;
+        model.set_layers(layers);
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
+        }
+    }
+}
+
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
