@@ -524,6 +524,27 @@ TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
             "use_rslora: PEFT loads gate_proj and up_proj of experts as one of twice r");
 }
 
+TEST(MakePlan, LoraBesideExperts) {
+    Case test = case_of_experts();
+    auto& experts = std::get<ExpertSpec>(test.model.descriptions.front().mlp);
+    experts.shared_size = 64;
+    test.job.adapters[1].targets = all_linears();
+    EXPECT_EQ(problems_of(test), "");
+    EXPECT_FALSE(test.plan().expert_lora);
+    AdapterJob& adapter = test.job.adapters[1];
+    EXPECT_GT(target_rank(adapter, test.model, 0, Linear::shared_up), 0);
+    EXPECT_EQ(target_rank(adapter, test.model, 0, Linear::up), 0);
+    adapter.use_rslora = true;
+    EXPECT_EQ(problems_of(test), "");
+    adapter.lora_dropout = 0.1;
+    EXPECT_TRUE(has(problems_of(test), "lora_dropout: LoRA in the MLPs of a "));
+    adapter.lora_dropout = 0.0;
+    adapter.targets.fill(false);
+    adapter.targets[static_cast<std::size_t>(Linear::gate_up)] = true;
+    EXPECT_TRUE(has(problems_of(test), "target_modules: gate_up_proj is no linear of a "));
+    EXPECT_TRUE(has(problems_of(test), "v_proj, o_proj, gate_proj, up_proj, down_proj"));
+}
+
 TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {
     Case test = uniform_case(1, 1, 8, 10, 8);
     test.model.attention().rope->type = RopeType::longrope;

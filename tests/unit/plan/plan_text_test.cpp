@@ -262,6 +262,15 @@ TEST(PlanText, KeepsExperts) {
     plan.replicas[0].tensor = 1;
     plan.model.descriptions.front().mlp = ExpertSpec{128, 8, 768, true};
     EXPECT_EQ(*plan_from_text(to_text(plan)).model.experts(), *plan.model.experts());
+    auto& experts = std::get<ExpertSpec>(plan.model.descriptions.front().mlp);
+    experts.names = ExpertNames::glm4_moe;
+    experts.scores = RouterScores::sigmoid;
+    experts.biased_choice = experts.shared_gate = true;
+    experts.groups = 8;
+    experts.used_groups = 3;
+    experts.scale = 2.5;
+    experts.shared_size = 1408;
+    EXPECT_EQ(*plan_from_text(to_text(plan)).model.experts(), experts);
     EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
     plan.expert_lora = true;
     EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
