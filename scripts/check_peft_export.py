@@ -60,7 +60,7 @@ def load(base: Path, adapter: Path, dtype: torch.dtype) -> PeftModel:
         raise CheckError(f"{adapter}: {missing[0]}")
     # Beside LoRA on lm_head PEFT would save the base's embeddings too. Of experts it makes other tensors.
     expected = set(get_peft_model_state_dict(model, save_embedding_layers=False))
-    expected, found = ({name for name in names if ".mlp.experts." not in name}
+    expected, found = ({name for name in names if ".experts." not in name}
                        for names in (expected, load_file(adapter / "adapter_model.safetensors")))
     if expected != found:
         example = sorted(expected ^ found)[0]

@@ -58,6 +58,12 @@ std::string name_of_files(ExpertNames names, const std::string& name);
 std::string peft_name_in_files(const ModelSpec& model, const std::string& name);
 std::string peft_name_of_files(const ModelSpec& model, const std::string& name);
 
+/// Tensors of all experts of a layer in transformers 5, as target_parameters of PEFT names them,
+/// and the key of rank_pattern and alpha_pattern for the first.
+inline constexpr const char* tensor_of_experts_gate_up = "mlp.experts.gate_up_proj";
+inline constexpr const char* tensor_of_experts_down = "mlp.experts.down_proj";
+inline constexpr const char* pattern_of_gate_up = ".*\\.gate_up_proj";
+
 /// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", and what tensors are called on
 /// an embedding (on_linear). Of an expert "...layers.3.mlp.experts.17.up_proj.lora_A.weight".
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor,

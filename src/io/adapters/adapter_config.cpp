@@ -229,6 +229,7 @@ AdapterConfig::AdapterConfig(const std::string& path, const ModelSpec& model)
     }
     ordered_ = parse_ordered_json(text);
     if (has_other_names(model)) take_own_names();
+    if (!peft_converts_targets(model)) leave_out_tensors_of_experts();
 }
 
 const Json& AdapterConfig::get(const char* key) const {
@@ -239,6 +240,24 @@ const Json& AdapterConfig::get(const char* key) const {
 
 bool AdapterConfig::has(const char* key) const {
     return !is_off(get(key));
+}
+
+void AdapterConfig::leave_out_tensors_of_experts() {
+    const Json& names = get("target_parameters");
+    const auto is_own = [](const Json& name) {
+        return name == tensor_of_experts_gate_up || name == tensor_of_experts_down;
+    };
+    const bool own = names.is_array() && !names.empty() &&
+                     std::all_of(names.begin(), names.end(), is_own) && has("target_modules");
+    if (!own) return;
+    names_tensors_of_experts_ = true;
+    document_.erase("target_parameters");
+    for (const char* key : {"rank_pattern", "alpha_pattern"}) {
+        const auto pattern = document_.find(key);
+        if (pattern == document_.end() || !pattern->is_object()) continue;
+        pattern->erase(pattern_of_gate_up);
+        ordered_[key].erase(pattern_of_gate_up);
+    }
 }
 
 void AdapterConfig::take_own_names() {

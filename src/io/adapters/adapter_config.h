@@ -52,12 +52,17 @@ class AdapterConfig {
     /// An adapter with the modules, ranks and alphas of the file; of several patterns the first
     /// that matches, in the file's order. None, and a problem, if they cannot be read.
     std::optional<AdapterJob> modules(Problems& problems) const;
+    /// target_parameters named the tensors of all experts beside target_modules, as exports have it
+    /// where peft_converts_targets() is false; it is left out then, with their patterns.
+    bool names_tensors_of_experts() const { return names_tensors_of_experts_; }
     /// Warns of rules in the file that match no module of the model (config/dead_rules.h): whoever
     /// wrote them meant another rank or scaling.
     void warn_of_dead_rules() const;
 
   private:
     void take_own_names();
+    /// What exports have for PEFT beside the names of linears in experts (peft_converts_targets).
+    void leave_out_tensors_of_experts();
     bool ties_its_head() const;
     /// Linears beside experts whose weights target_parameters names: "model.layers.0.mlp.up_proj"
     /// of "model.layers.0.mlp.up_proj.weight". None: it names something else too.
@@ -66,6 +71,7 @@ class AdapterConfig {
     std::string path_;
     const ModelSpec& model_;
     Json document_;
+    bool names_tensors_of_experts_ = false;
     OrderedJson ordered_;  ///< the document with keys in the file's order
 };
 

@@ -204,7 +204,8 @@ void compare_rank(const Export& of, const std::string& module, Linear linear, Lo
     // ensure_weight_tying takes the head out of target_modules and gives it LoRA all the same.
     const bool tied = linear == Linear::head && of.has("ensure_weight_tying");
     const bool by_weight = is_target_parameter(of, module, model);
-    const bool beside = is_beside_experts(model, linear) && expert_in_name(module) == no_expert;
+    const bool beside = peft_converts_targets(model) && is_beside_experts(model, linear) &&
+                        expert_in_name(module) == no_expert;
     if (beside && loader == Loader::peft && !by_weight) {
         faults.push_back(cat(module, " is not in target_parameters: PEFT takes ",
                              module_name(linear), " for that of experts, and would leave it out"));
@@ -331,7 +332,13 @@ bool is_on_all_of_experts(const Export& of) {
 }
 
 /// PEFT makes of them LoRA on transformers 5's two tensors, in which gate and up are one.
-void judge_experts(const Export& of, LoaderResult& result) {
+void judge_experts(const Export& of, const ModelSpec& model, LoaderResult& result) {
+    if (!peft_converts_targets(model) && !of.config.names_tensors_of_experts()) {
+        result.obstacles.push_back(cat("target_parameters does not name ",
+                                       tensor_of_experts_gate_up, " and ", tensor_of_experts_down,
+                                       ": PEFT does not find experts of ", model.family,
+                                       " by target_modules"));
+    }
     const bool gate = of.linears.contains(Linear::gate);
     if (!is_on_all_of_experts(of) && (gate || of.linears.contains(Linear::up))) {
         result.obstacles.emplace_back(
@@ -404,7 +411,7 @@ LoaderResult peft(const Export& of, const ModelSpec& model) {
     add_limited(result.obstacles, refused_configs(of));
     add_limited(result.obstacles, faults_of_tensors(of, Loader::peft, model));
     add_limited(result.obstacles, left_out(of));
-    if (has_lora_in_experts(of)) judge_experts(of, result);
+    if (has_lora_in_experts(of)) judge_experts(of, model, result);
     if (result.obstacles.empty()) result.unknown = of.unreadable;
     return result;
 }

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "io/tensor_names.h"
+#include "io/weights/hf_family.h"
 
 namespace loratrain {
 
@@ -51,17 +52,29 @@ std::set<std::string> with_outer(const AdapterJob& adapter, std::set<std::string
     return names;
 }
 
+/// In transformers 5 gate and up of experts are one tensor, with twice the rank and alpha.
+void add_tensors_of_experts(const AdapterJob& adapter, bool gate_up, PeftModules& result) {
+    result.target_parameters = Json::array({tensor_of_experts_down});
+    if (!gate_up) return;
+    result.target_parameters.push_back(tensor_of_experts_gate_up);
+    result.rank_pattern[pattern_of_gate_up] = 2 * adapter.r;
+    result.alpha_pattern[pattern_of_gate_up] = whole_or_real(2.0 * adapter.lora_alpha);
+}
+
 /// Of an adapter without patterns. PEFT has linears in experts by their names.
 void choose_beside_experts(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,
                            PeftModules& result) {
+    const bool converts = peft_converts_targets(model);
     std::set<std::string> names;
     std::set<std::string> weights;
+    std::set<Linear> in_each;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
         for (int i = 0; i < linear_count; ++i) {
             const auto linear = static_cast<Linear>(i);
             if (target_rank(adapter, model, layer, linear) == 0) continue;
             const bool in_experts = target_of(model, layer, linear).is_in_experts();
-            if (is_beside_experts(model, linear) && !in_experts) {
+            if (in_experts) in_each.insert(linear);
+            if (converts && is_beside_experts(model, linear) && !in_experts) {
                 weights.insert(weight_name(layer, linear));
             } else {
                 names.insert(module_name(linear));
@@ -70,6 +83,8 @@ void choose_beside_experts(const AdapterJob& adapter, const ModelSpec& model, st
     }
     result.target_modules = with_outer(adapter, names);
     if (!weights.empty()) result.target_parameters = weights;
+    if (converts || in_each.empty()) return;
+    add_tensors_of_experts(adapter, in_each.contains(Linear::gate), result);
 }
 
 void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layers,

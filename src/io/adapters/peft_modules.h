@@ -15,7 +15,9 @@ Json whole_or_real(double value);
 /// alike, else whole names or layers.
 struct PeftModules {
     Json target_modules;
-    Json target_parameters;  ///< weights of linears beside experts (is_beside_experts)
+    /// Weights of linears beside experts (is_beside_experts), or tensors of experts, by
+    /// peft_converts_targets().
+    Json target_parameters;
     Json layers_to_transform;
     Json rank_pattern;
     Json alpha_pattern;

@@ -234,6 +234,7 @@ const Family families[] = {
                              .shared_size = 5632,
                              .shared_gate = true},
                  .shared_size_key = "shared_expert_intermediate_size",
+                 .peft_converts = false,
                  .layers = ExpertLayers::by_steps}},
     {.name = "glm4_moe",
      .architecture = "Glm4MoeForCausalLM",
@@ -294,6 +295,11 @@ const Family* family_named(const std::string& name) {
         if (name == family.name) return &family;
     }
     return nullptr;
+}
+
+bool peft_converts_targets(const ModelSpec& model) {
+    const Family* family = family_named(model.family);
+    return family == nullptr || family->experts.peft_converts;
 }
 
 const Family* find_family(JsonReader& config) {

@@ -54,6 +54,9 @@ struct ExpertFamily {
     /// Columns of a shared expert, or experts of the others' size that it is; "" = none.
     const char* shared_size_key = "";
     const char* shared_count_key = "";
+    /// PEFT 0.21 takes gate_proj, up_proj and down_proj of target_modules for those of experts and
+    /// makes target_parameters of them. Else exports have both.
+    bool peft_converts = true;
     ExpertLayers layers = ExpertLayers::every;
 
     bool exists() const { return missing.count > 0; }
@@ -111,6 +114,8 @@ struct Family {
 
 /// The families that can be trained.
 std::span<const Family> model_families();
+/// ExpertFamily::peft_converts of the model's family.
+bool peft_converts_targets(const ModelSpec& model);
 /// That of model_type; null with a problem where it is none of them.
 const Family* find_family(JsonReader& config);
 /// Of the name; null where there is none.

@@ -83,6 +83,14 @@ TEST_F(LoaderRulesTest, LoraBesideExperts) {
     }
     EXPECT_EQ(check(adapter, base, {{"target_parameters", weights}}), all);
     EXPECT_EQ(check("mixtral/adapters/f_experts/final", base_of("mixtral")), all);
+    const std::string qwen2_moe = "qwen2_moe/adapters/f_experts/final";
+    EXPECT_TRUE(has(check(qwen2_moe, base_of("qwen2_moe")),
+                    "PEFT does not\ntarget_parameters does not name mlp.experts.gate_up_proj"));
+    EXPECT_EQ(check(qwen2_moe, base_of("qwen2_moe"),
+                    {{"target_parameters", {"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}},
+                     {"rank_pattern", {{".*\\.gate_up_proj", 8}}},
+                     {"alpha_pattern", {{".*\\.gate_up_proj", 16}}}}),
+              all);
     EXPECT_TRUE(has(check("glm4_moe/adapters/f_experts/final", base_of("glm4_moe")),
                     "model.layers.0.mlp.down_proj is not in target_parameters"));
 }

@@ -59,15 +59,47 @@ TEST(TensorNames, OfTextModelsInsideOfOthers) {
     const std::string text = "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight";
     const std::string wrapped =
         "base_model.model.model.language_model.layers.3.self_attn.q_proj.lora_A.weight";
-    EXPECT_EQ(peft_name_in_wrapper(text), wrapped);
-    EXPECT_EQ(peft_name_in_text_model(wrapped), text);
-    EXPECT_EQ(peft_name_in_text_model("base_model.model.language_model.model.layers.3.self_attn."
-                                      "q_proj.lora_A.weight"),
+    ModelSpec model;
+    EXPECT_FALSE(has_other_names(model));
+    EXPECT_EQ(peft_name_in_files(model, text), text);
+    model.wrapper = "gemma3";
+    EXPECT_TRUE(has_other_names(model));
+    EXPECT_EQ(peft_name_in_files(model, text), wrapped);
+    EXPECT_EQ(peft_name_of_files(model, wrapped), text);
+    EXPECT_EQ(peft_name_of_files(model,
+                                 "base_model.model.language_model.model.layers.3.self_attn."
+                                 "q_proj.lora_A.weight"),
               text);
-    EXPECT_EQ(peft_name_in_wrapper("base_model.model.lm_head.lora_B.weight"),
+    EXPECT_EQ(peft_name_in_files(model, "base_model.model.lm_head.lora_B.weight"),
               "base_model.model.lm_head.lora_B.weight");
-    EXPECT_EQ(peft_name_in_text_model("base_model.vera_A"), "base_model.vera_A");
-    EXPECT_EQ(module_path_in_wrapper("q_proj"), "q_proj");
+    EXPECT_EQ(peft_name_of_files(model, "base_model.vera_A"), "base_model.vera_A");
+    EXPECT_EQ(name_in_files(model, "q_proj"), "q_proj");
+}
+
+TEST(TensorNames, OfExpertsThatFilesCallOtherwise) {
+    ModelSpec model;
+    ExpertSpec experts{8, 2, 16};
+    experts.names = ExpertNames::mixtral;
+    model.descriptions.front().mlp = experts;
+    EXPECT_TRUE(has_other_names(model));
+    const auto both_ways = [&](const std::string& own, const std::string& in_files) {
+        EXPECT_EQ(name_in_files(model, own), in_files);
+        EXPECT_EQ(name_of_files(model, in_files), own);
+        EXPECT_EQ(peft_name_in_files(model, "base_model.model." + own),
+                  "base_model.model." + in_files);
+    };
+    both_ways("model.layers.3.mlp.experts.7.up_proj.weight",
+              "model.layers.3.block_sparse_moe.experts.7.w3.weight");
+    both_ways("model.layers.3.mlp.gate.weight", "model.layers.3.block_sparse_moe.gate.weight");
+    both_ways("model.layers.3.self_attn.q_proj", "model.layers.3.self_attn.q_proj");
+    both_ways("gate_proj", "w1");
+    EXPECT_EQ(name_of_files(model, "model.layers.3.mlp.experts.7.w2"),
+              "model.layers.3.mlp.experts.7.down_proj");
+    EXPECT_EQ(expert_in_name("model.layers.3.block_sparse_moe.experts.7.w2"), 7);
+    std::get<ExpertSpec>(model.descriptions.front().mlp).names = ExpertNames::glm4_moe;
+    both_ways("model.layers.3.mlp.shared_expert.up_proj.weight",
+              "model.layers.3.mlp.shared_experts.up_proj.weight");
+    both_ways("model.layers.3.mlp.experts.7.up_proj", "model.layers.3.mlp.experts.7.up_proj");
 }
 
 }  // namespace

@@ -39,7 +39,9 @@ void expect_first_step_gradients(const std::string& family, const std::string& l
             const std::string& name = golden.job.adapters[a].name;
             SafetensorsFile expected(golden_path(family) + "/adapters/" + name +
                                      "/grad_step1.safetensors");
-            expected.rename(peft_name_in_text_model);
+            expected.rename([&](const std::string& tensor) {
+                return peft_name_of_files(golden.weights->spec(), tensor);
+            });
             const auto gradients = golden.stage->bank().download(static_cast<AdapterId>(a),
                                                                  AdapterBank::Part::gradients);
             EXPECT_EQ(gradients.size(), expected.entries().size()) << name;

@@ -113,7 +113,7 @@ TEST(JoinProducts, ARunThatIsContinuedStaysAsItWas) {
     const Case test = tinyllama_case();
     Plan former = test.plan();
     for (const std::array<bool, linear_group_count> groups :
-         {std::array{false, false, false, false}, {true, false, false, false}}) {
+         {std::array<bool, linear_group_count>{}, {true, false, false, false}}) {
         former.replicas[0].joined = groups;
         const Plan plan = make_plan(test.job, test.model, test.datasets, test.cluster, &former);
         EXPECT_EQ(plan.replicas[0].joined, groups);
