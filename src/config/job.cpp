@@ -43,11 +43,16 @@ bool targets_experts(const AdapterJob& adapter, const ModelSpec& model) {
 }
 
 bool targets_mlps_of_experts(const AdapterJob& adapter, const ModelSpec& model) {
+    if (targets_experts(adapter, model)) return true;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (is_beside_experts(model, linear) && adapter.targets_linear(linear)) return true;
+        if (!is_beside_experts(model, linear)) continue;
+        for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+            const bool there = has_linear(model.layer(layer), linear);
+            if (there && adapter.targets_linear(layer, linear)) return true;
+        }
     }
-    return targets_experts(adapter, model);
+    return false;
 }
 
 std::vector<std::string> AdapterJob::directories() const {

@@ -51,7 +51,8 @@ std::string fused_names(Of m) {
 }
 
 std::string lora_in_experts(Of m) {
-    const bool beside = is_beside_experts(m, Linear::down);
+    const bool beside =
+        is_beside_experts(m, Linear::down) || is_beside_experts(m, Linear::shared_down);
     return cat("LoRA in the ", beside ? "MLPs" : "experts", " of a ", m.family, " model");
 }
 

@@ -186,6 +186,7 @@ void AdapterChecks::form(const AdapterJob& adapter) {
 }
 
 void AdapterChecks::named_targets(const AdapterJob& adapter) {
+    if (targets_mlps_of_experts(adapter, model_)) experts(adapter);
     if (adapter.targets == all_linears()) return;
     std::set<std::string_view> known;
     for (int i = 0; i < linear_count; ++i) {
@@ -199,7 +200,6 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
                       cat(module_name(linear), " is no linear of a ", model_.family, " model"),
                       cat("it has ", join(target_names(model_), ", ")));
     }
-    if (targets_mlps_of_experts(adapter, model_)) experts(adapter);
 }
 
 void AdapterChecks::experts(const AdapterJob& adapter) {

@@ -117,6 +117,7 @@ Job unusual_job() {
     adapter.lora_alpha = 0.1;
     adapter.lora_dropout = 1.0 / 3.0;
     adapter.targets = {true, false, true, false, false, true, false};
+    adapter.targets[static_cast<std::size_t>(Linear::shared_up)] = true;
     adapter.use_rslora = true;
     adapter.init_from = "/p/'quoted'";
     adapter.loss = {Loss::dpo, LossType::sigmoid, 0.3, 1.0 / 3.0};

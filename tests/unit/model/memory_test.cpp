@@ -117,7 +117,8 @@ TEST(StageMemory, SharedExperts) {
     experts.shared_size = 20;
     experts.biased_choice = true;
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
-    adapters[1].targets[static_cast<std::size_t>(Linear::shared_up)] = false;
+    adapters[1].targets = {true, false, false, false, true, true, true};
+    adapters[1].targets[static_cast<std::size_t>(Linear::shared_down)] = true;
     for (const bool gate : {false, true}) {
         experts.shared_gate = gate;
         ModelSpec model = small_model(4);

@@ -538,6 +538,11 @@ TEST(MakePlan, LoraBesideExperts) {
     EXPECT_EQ(problems_of(test), "");
     adapter.lora_dropout = 0.1;
     EXPECT_TRUE(has(problems_of(test), "lora_dropout: LoRA in the MLPs of a "));
+    ModuleKeys keys;
+    keys.target_regex = ".*self_attn.*";
+    adapter.modules = std::make_shared<const ModuleTable>(keys, adapter.targets);
+    EXPECT_EQ(problems_of(test), "") << "on attention alone";
+    adapter.modules.reset();
     adapter.lora_dropout = 0.0;
     adapter.targets.fill(false);
     adapter.targets[static_cast<std::size_t>(Linear::gate_up)] = true;
