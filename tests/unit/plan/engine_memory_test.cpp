@@ -155,7 +155,7 @@ TEST(EngineMemory, ProductsOfAllExpertsAtOnce) {
     EXPECT_TRUE(joins(quantized));
     Plan lora = joined;
     lora.expert_lora = true;
-    EXPECT_EQ(inner_of(lora), copies * 768 * 2);
+    EXPECT_EQ(inner_of(lora), 0U) << "LoRA is in the products";
 }
 
 TEST(EngineMemory, HopperKeepsTheGradientsOfAttentionsScores) {
