@@ -111,7 +111,7 @@ LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 std::string target_name(const ModelSpec& spec, Linear linear);
 /// Names of those that the layers have, each once.
 std::vector<std::string> linear_names(const ModelSpec& spec);
-/// And of those in experts.
+/// linear_names() and the linears in experts.
 std::vector<std::string> target_names(const ModelSpec& spec);
 bool has_bias(const ModelSpec& spec, Linear linear);
 

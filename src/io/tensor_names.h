@@ -54,7 +54,7 @@ std::string name_in_files(const ModelSpec& model, const std::string& name);
 /// And back, of any spelling; "" = no tensor of the text model.
 std::string name_of_files(const ModelSpec& model, const std::string& name);
 std::string name_of_files(ExpertNames names, const std::string& name);
-/// The same of an adapter's tensors, behind "base_model.model.".
+/// For the tensors of an adapter, behind "base_model.model.".
 std::string peft_name_in_files(const ModelSpec& model, const std::string& name);
 std::string peft_name_of_files(const ModelSpec& model, const std::string& name);
 

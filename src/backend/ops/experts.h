@@ -33,7 +33,7 @@ struct ExpertRoutes {
 
 /// Makes the routes of logits [T, E]:
 ///   p = scores of the logits, in fp32; key_e = p_e + bias_e
-///   chosen = the k experts with the largest keys of a row, of those in the used groups
+///   chosen = the k experts in the used groups with the largest keys of a row
 ///   weights = scale p of the chosen, with `normalised` divided by their sum (of sigmoid scores
 ///   plus least_score_sum), rounded to compute_dtype()
 /// The experts lie in `groups` equal groups, one behind another. The used_groups with the largest
