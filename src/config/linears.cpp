@@ -297,7 +297,7 @@ bool has_target(const ModelSpec& spec, Linear linear) {
 LayerLinear target_of(const ModelSpec& spec, std::int64_t layer, Linear linear) {
     if (linear == Linear::head) return {true, {spec.hidden_size, spec.vocab_size}};
     if (linear == Linear::embedding) return {true, {spec.vocab_size, spec.hidden_size}};
-    return linear_of(spec.layer(layer), spec.hidden_size, linear);
+    return linear_of(spec.layer(std::min(layer, spec.layers - 1)), spec.hidden_size, linear);
 }
 
 std::int64_t matmul_parameters(const LayerSpec& layer, std::int64_t hidden_size) {

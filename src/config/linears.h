@@ -122,7 +122,8 @@ bool is_in_experts(const ModelSpec& spec, Linear linear);
 bool is_beside_experts(const ModelSpec& spec, Linear linear);
 /// What LoRA may be on: has_linear() and is_in_experts().
 bool has_target(const ModelSpec& spec, Linear linear);
-/// What LoRA is on in a layer; of an outer linear whatever the layer.
+/// What LoRA is on in a layer; of an outer linear whatever the layer. A layer behind the last is
+/// like the last: rules of names are compared in more layers than a model has.
 LayerLinear target_of(const ModelSpec& spec, std::int64_t layer, Linear linear);
 
 /// Parameters in matrix products per token: all linears and the head, without the embedding; of

@@ -82,6 +82,10 @@ TEST(ModelSpec, EqualLayersShareADescription) {
     EXPECT_EQ(spec.descriptions.size(), 2U);
     EXPECT_EQ(spec.layer(1), full);
     EXPECT_EQ(spec.layer(3), slides);
+    for (const std::int64_t layer : {0, 3, 4, 255}) {
+        EXPECT_EQ(target_of(spec, layer, Linear::q).shape.out, linear_shape(spec, Linear::q).out)
+            << layer;
+    }
     std::vector<std::int64_t> numbers;
     for_layers(spec, 1, 3, [&](const LayerSpec& layer, std::int64_t number) {
         numbers.push_back(layer == slides ? number : -number);
