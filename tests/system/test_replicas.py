@@ -31,7 +31,8 @@ GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQU
           "gemma2": [UNLIKE], "gemma3_text": [LANES], "ministral3": [EQUAL], "gemma3": [EQUAL],
           "qwen2_5_vl": [UNLIKE], "qwen3_vl": [LANES],
           "glm4": [EQUAL], "phi3": [UNLIKE], "phi3_window": [EQUAL], "apertus": [LANES],
-          "qwen3_moe": [UNLIKE]}
+          "qwen3_moe": [UNLIKE], "qwen3_moe_dense": [EQUAL], "mixtral": [UNLIKE],
+          "qwen2_moe": [EQUAL], "glm4_moe": [UNLIKE]}
 NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}
 
 
