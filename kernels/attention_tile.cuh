@@ -93,6 +93,13 @@ struct Tile {
     static constexpr int chunks = dim / 8;
     static constexpr int rows_per_pass = attention_threads / chunks;
     static __host__ __device__ constexpr int bytes(int rows) { return rows * row_bytes; }
+    /// Where chunk `chunk` of a row lies, in a tile at `tile` or from its begin.
+    static __device__ __forceinline__ std::uint32_t at(std::uint32_t tile, int row, int chunk) {
+        return tile + row * row_bytes + ((chunk ^ (row & 7)) << 4);
+    }
+    static __device__ __forceinline__ std::uint32_t offset(int row, int chunk) {
+        return at(0, row, chunk);
+    }
 
     /// Copies rows [begin, begin + rows), by all threads of the block; zeros beyond the sample and
     /// beyond head_dim.
@@ -101,7 +108,7 @@ struct Tile {
                                                 int begin) {
         const int chunk = static_cast<int>(threadIdx.x) % chunks;
         const int row = static_cast<int>(threadIdx.x) / chunks;
-        const std::uint32_t target = tile + row * row_bytes + ((chunk ^ (row & 7)) << 4);
+        const std::uint32_t target = at(tile, row, chunk);
         const bool inside = chunk < source.chunks;
         const int limit = inside ? source.length - begin : 0;
         const Bf16* from =
@@ -156,7 +163,7 @@ struct Tile {
 #pragma unroll 4
         for (int row = lane / chunks; row < rows; row += pass) {
             if (begin + row >= target.length) return;
-            const std::uint32_t from = tile + row * row_bytes + ((chunk ^ (row & 7)) << 4);
+            const std::uint32_t from = at(tile, row, chunk);
             uint4 value;
             asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
                          : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)

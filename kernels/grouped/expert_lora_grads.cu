@@ -14,7 +14,7 @@ constexpr int grad_places = 64;
 constexpr int grad_columns = 128;
 constexpr int grad_panels = grad_columns / lora_columns;
 constexpr int grad_ranks = 32;
-constexpr int grad_panel_bytes = grad_places * lora_row_bytes;
+constexpr int grad_panel_bytes = grad_places * LoraTile::row_bytes;
 constexpr int grad_s_row_bytes = grad_ranks * 2;
 constexpr int grad_s_at = grad_panels * grad_panel_bytes;
 constexpr int grad_stage_bytes = grad_s_at + grad_places * grad_s_row_bytes;
@@ -125,7 +125,7 @@ class GradBlock {
         constexpr int at_once = lora_threads / pieces;
         const int piece = thread_ % pieces;
         const int column = first_column_ + piece * wide;
-        const std::uint32_t to = stage(step) + piece / lora_pieces * grad_panel_bytes;
+        const std::uint32_t to = stage(step) + piece / LoraTile::chunks * grad_panel_bytes;
         const Bf16* from = static_cast<const Bf16*>(p_.wide.x.data);
 #pragma unroll
         for (int i = 0; i < grad_places / at_once; ++i) {
@@ -134,7 +134,7 @@ class GradBlock {
             const bool inside = place < tables_.places[1] && column < p_.slices.cols;
             std::int64_t source = 0;
             if (inside) source = p_.wide.gathered ? p_.rows.routes.rows[place] : place;
-            copy_16_async(to + lora_piece(row, piece % lora_pieces),
+            copy_16_async(to + LoraTile::offset(row, piece % LoraTile::chunks),
                           inside ? from + source * p_.wide.x.ld + column : from, inside ? 16 : 0);
         }
     }
@@ -174,7 +174,8 @@ class GradBlock {
 #pragma unroll
         for (int k = 0; k < grad_places / 16; ++k) {
             std::uint32_t b[4];
-            load_fragments_transposed(b, x + lora_piece(k * 16 + lane() % 16, piece + lane() / 16));
+            load_fragments_transposed(
+                b, x + LoraTile::offset(k * 16 + lane() % 16, piece + lane() / 16));
 #pragma unroll
             for (int m = 0; m < grad_ranks / 16; ++m) {
                 std::uint32_t a[4];

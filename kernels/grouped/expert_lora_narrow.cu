@@ -12,8 +12,8 @@ namespace grouped {
 namespace {
 
 constexpr int narrow_stages = 3;
-constexpr int narrow_rows_bytes = expert_tile_rows * lora_row_bytes;
-constexpr int narrow_stage_bytes = narrow_rows_bytes + lora_columns * lora_row_bytes;
+constexpr int narrow_rows_bytes = expert_tile_rows * LoraTile::row_bytes;
+constexpr int narrow_stage_bytes = narrow_rows_bytes + lora_columns * LoraTile::row_bytes;
 constexpr int narrow_shared = narrow_stages * narrow_stage_bytes;
 static_assert(expert_tile_rows == lora_warps * 16);
 
@@ -63,7 +63,7 @@ class NarrowBlock {
     }
 
   private:
-    static constexpr int rows_at_once = lora_threads / lora_pieces;
+    static constexpr int rows_at_once = lora_threads / LoraTile::chunks;
     static constexpr int rows_of_thread = expert_tile_rows / rows_at_once;
 
     __device__ int lane() const { return thread_ % 32; }
@@ -73,7 +73,7 @@ class NarrowBlock {
     __device__ void find_sources() {
 #pragma unroll
         for (int i = 0; i < rows_of_thread; ++i) {
-            const int place = tile_.first + thread_ / lora_pieces + i * rows_at_once;
+            const int place = tile_.first + thread_ / LoraTile::chunks + i * rows_at_once;
             sources_[i] = -1;
             if (place < tile_.end) {
                 sources_[i] = p_.wide.gathered ? p_.rows.routes.rows[place] : place;
@@ -130,7 +130,7 @@ class NarrowBlock {
     }
 
     __device__ void copy_rows(int step) const {
-        const int piece = thread_ % lora_pieces;
+        const int piece = thread_ % LoraTile::chunks;
         const int column = step * lora_columns + piece * wide;
         const bool inside = column < p_.slices.cols;
         const std::uint32_t to = rows_of(step);
@@ -138,15 +138,15 @@ class NarrowBlock {
 #pragma unroll
         for (int i = 0; i < rows_of_thread; ++i) {
             const bool is_row = inside && sources_[i] >= 0;
-            copy_16_async(to + lora_piece(thread_ / lora_pieces + i * rows_at_once, piece),
-                          is_row ? from + sources_[i] * p_.wide.x.ld + column : from,
-                          is_row ? 16 : 0);
+            copy_16_async(
+                to + LoraTile::offset(thread_ / LoraTile::chunks + i * rows_at_once, piece),
+                is_row ? from + sources_[i] * p_.wide.x.ld + column : from, is_row ? 16 : 0);
         }
     }
 
     /// Of A rows are columns of s, of B wide columns.
     __device__ void copy_factors(int step, int first) const {
-        const int piece = thread_ % lora_pieces * wide;
+        const int piece = thread_ % LoraTile::chunks * wide;
         const std::int64_t outer = of_b ? p_.slices.cols : p_.s.cols;
         const std::int64_t inner = of_b ? p_.s.cols : p_.slices.cols;
         const Bf16* from = static_cast<const Bf16*>(factors_) + tile_.expert * outer * inner;
@@ -154,9 +154,9 @@ class NarrowBlock {
         const int column = (of_b ? first : step * lora_columns) + piece;
 #pragma unroll
         for (int i = 0; i < lora_columns / rows_at_once; ++i) {
-            const int line = thread_ / lora_pieces + i * rows_at_once;
+            const int line = thread_ / LoraTile::chunks + i * rows_at_once;
             const bool inside = first_line + line < outer && column < inner;
-            copy_16_async(factors_of(step) + lora_piece(line, piece / wide),
+            copy_16_async(factors_of(step) + LoraTile::offset(line, piece / wide),
                           inside ? from + (first_line + line) * inner + column : from,
                           inside ? 16 : 0);
         }
@@ -168,14 +168,14 @@ class NarrowBlock {
         const int begin = __reduce_min_sync(0xffffffffU, row.begin);
         const int end = __reduce_max_sync(0xffffffffU, row.end);
         unsigned used = 0;
-        for (int j = 0; j < lora_pieces; ++j) {
+        for (int j = 0; j < LoraTile::chunks; ++j) {
             const int column = first + j * 8;
             if (column < end && column + 8 > begin) used |= 1U << j;
         }
         return used;
     }
 
-    using Sums = float[lora_pieces][4];
+    using Sums = float[LoraTile::chunks][4];
 
     __device__ void add_step(Sums& sums, int step, unsigned used) const {
         const std::uint32_t rows = rows_of(step);
@@ -183,17 +183,19 @@ class NarrowBlock {
 #pragma unroll
         for (int k = 0; k < lora_columns / 16; ++k) {
             std::uint32_t a[4];
-            load_fragments(a, rows + lora_piece(warp() * 16 + lane() % 16, 2 * k + lane() / 16));
+            load_fragments(a,
+                           rows + LoraTile::offset(warp() * 16 + lane() % 16, 2 * k + lane() / 16));
 #pragma unroll
-            for (int j = 0; j < lora_pieces / 2; ++j) {
+            for (int j = 0; j < LoraTile::chunks / 2; ++j) {
                 if ((used >> (2 * j) & 3U) == 0) continue;
                 std::uint32_t b[4];
                 if constexpr (of_b) {
                     load_fragments_transposed(
-                        b, factors + lora_piece(k * 16 + lane() % 16, 2 * j + lane() / 16));
+                        b, factors + LoraTile::offset(k * 16 + lane() % 16, 2 * j + lane() / 16));
                 } else {
-                    load_fragments(b, factors + lora_piece(j * 16 + lane() / 16 * 8 + lane() % 8,
-                                                           2 * k + lane() / 8 % 2));
+                    load_fragments(b,
+                                   factors + LoraTile::offset(j * 16 + lane() / 16 * 8 + lane() % 8,
+                                                              2 * k + lane() / 8 % 2));
                 }
                 multiply_add(sums[2 * j], a[0], a[1], a[2], a[3], b[0], b[1]);
                 multiply_add(sums[2 * j + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
@@ -208,7 +210,7 @@ class NarrowBlock {
             const int token = tables_.rows[own].token;
             Bf16* to = static_cast<Bf16*>(p_.s.data) + (tile_.first + own) * p_.s.ld;
 #pragma unroll
-            for (int j = 0; j < lora_pieces; ++j) {
+            for (int j = 0; j < LoraTile::chunks; ++j) {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     const int own_column = j * 8 + lane() % 4 * 2 + i;

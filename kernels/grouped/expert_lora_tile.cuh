@@ -5,21 +5,14 @@
 #include "kernels/launch.cuh"
 #include "kernels/tensor_core.cuh"
 
-/// Pieces of LoRA's kernels in experts. Tiles of 64 columns in bf16 lie in shared memory in rows of
-/// 128 bytes, as ldmatrix reads them without two of 8 lanes in a bank: 16-byte pieces of a row
-/// xor-ed with the row's last bits.
+/// Pieces of LoRA's kernels in experts.
 
 namespace loratrain::kernels::grouped {
 
 constexpr int lora_threads = 256;
 constexpr int lora_warps = lora_threads / 32;
 constexpr int lora_columns = 64;
-constexpr int lora_row_bytes = lora_columns * 2;
-constexpr int lora_pieces = lora_columns / wide;
-
-__device__ __forceinline__ std::uint32_t lora_piece(int row, int piece) {
-    return row * lora_row_bytes + ((piece ^ (row & 7)) << 4);
-}
+using LoraTile = Tile<lora_columns>;
 
 /// What the narrow and the gradient kernel read.
 struct ExpertLoraArguments {

@@ -18,8 +18,9 @@ namespace {
 constexpr int tensor_threads = 256;
 constexpr int tensor_warps = tensor_threads / 32;
 constexpr int step_depth = 64;
-constexpr int row_bytes = step_depth * 2;
-constexpr int pieces_of_row = step_depth / wide;
+using Step = Tile<step_depth>;
+constexpr int row_bytes = Step::row_bytes;
+constexpr int pieces_of_row = Step::chunks;
 constexpr int rows_bytes = staged_rows * row_bytes;
 constexpr int weights_panel = step_depth * row_bytes;
 constexpr int weights_bytes = product_columns * row_bytes;
@@ -27,10 +28,6 @@ constexpr int stage_bytes = rows_bytes + weights_bytes;
 constexpr int tensor_shared = 2 * stage_bytes;
 constexpr int warp_columns = product_columns / tensor_warps;
 static_assert(staged_bytes <= tensor_shared && tensor_shared <= least_shared_bytes);
-
-__device__ __forceinline__ std::uint32_t piece_at(int row, int piece) {
-    return row * row_bytes + ((piece ^ (row & 7)) << 4);
-}
 
 /// Rows of one block's work: `first` < 0: there are none.
 struct TensorWork {
@@ -85,7 +82,7 @@ __device__ __forceinline__ void copy_rows(const ExpertProduct& p, const TensorWo
         const bool inside = work.first + row < work.end && depth < step.depth;
         std::int64_t source = 0;
         if (inside) source = step.is_gathered ? p.a_rows[work.first + row] : work.first + row;
-        copy_16_async(to + piece_at(row, piece), place(step.a, source, inside ? depth : 0),
+        copy_16_async(to + Step::offset(row, piece), place(step.a, source, inside ? depth : 0),
                       inside ? 16 : 0);
     }
 }
@@ -109,14 +106,14 @@ __device__ __forceinline__ void copy_weights(const ExpertProduct& p, const Tenso
                 work.column_tile * product_columns + panel * step_depth + piece * wide;
             inside = depth < step.depth && column < p.columns;
             if (inside) from += depth * p.inputs + column;
-            target = panel * weights_panel + piece_at(row, piece);
+            target = panel * weights_panel + Step::offset(row, piece);
         } else {
             const int row = at / pieces_of_row;
             const int depth = step.first + piece * wide;
             const int output = output_of<Finish>(p, work.column_tile, row);
             inside = depth < step.depth && output >= 0;
             if (inside) from += std::int64_t{output} * step.depth + depth;
-            target = piece_at(row, piece);
+            target = Step::offset(row, piece);
         }
         copy_16_async(to + target, from, inside ? 16 : 0);
     }
@@ -139,17 +136,18 @@ __device__ __forceinline__ void add_products(WarpSums& sums, std::uint32_t stage
             const int column = warp * warp_columns + j * 16;
             if constexpr (backward) {
                 load_fragments_transposed(
-                    b[j], weights + column / step_depth * weights_panel +
-                              piece_at(k * 16 + lane % 16, column % step_depth / 8 + lane / 16));
+                    b[j],
+                    weights + column / step_depth * weights_panel +
+                        Step::offset(k * 16 + lane % 16, column % step_depth / 8 + lane / 16));
             } else {
-                load_fragments(b[j], weights + piece_at(column + lane / 16 * 8 + lane % 8,
-                                                        2 * k + lane / 8 % 2));
+                load_fragments(b[j], weights + Step::offset(column + lane / 16 * 8 + lane % 8,
+                                                            2 * k + lane / 8 % 2));
             }
         }
 #pragma unroll
         for (int i = 0; i < row_fragments; ++i) {
             std::uint32_t a[4];
-            load_fragments(a, stage + piece_at(i * 16 + lane % 16, 2 * k + lane / 16));
+            load_fragments(a, stage + Step::offset(i * 16 + lane % 16, 2 * k + lane / 16));
 #pragma unroll
             for (int j = 0; j < column_fragments; ++j) {
                 multiply_add(sums[i][j], a[0], a[1], a[2], a[3], b[j / 2][j % 2 * 2],
