@@ -25,27 +25,21 @@ void run_in_parts(Backend& backend, const LoraGatedBackward& op) {
     backend.lora_backward_group(both);
 }
 
-void for_each_expert(Backend& backend, const ExpertRoutes& routes,
-                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& work) {
+void run_in_parts(Backend& backend, const ExpertProduct& op) {
+    const ExpertRoutes& routes = op.routes;
     std::array<std::int32_t, most_experts + 1> offsets;
     backend.download(offsets.data(), routes.offsets,
                      static_cast<std::size_t>(routes.experts + 1) * sizeof(std::int32_t));
+    const std::int64_t rows = op.w.rows / routes.experts;
     for (std::int64_t expert = 0; expert < routes.experts; ++expert) {
         const std::int64_t first = offsets[static_cast<std::size_t>(expert)];
         const std::int64_t count = offsets[static_cast<std::size_t>(expert) + 1] - first;
-        if (count > 0) work(expert, first, count);
+        if (count == 0) continue;
+        Gemm gemm{op.x.row_range(first, count), op.w.row_range(expert * rows, rows),
+                  op.y.row_range(first, count)};
+        gemm.transpose_b = !op.backward;
+        backend.gemm(gemm);
     }
-}
-
-void run_in_parts(Backend& backend, const ExpertProduct& op) {
-    const std::int64_t rows = op.w.rows / op.routes.experts;
-    for_each_expert(backend, op.routes,
-                    [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-                        Gemm gemm{op.x.row_range(first, count), op.w.row_range(e * rows, rows),
-                                  op.y.row_range(first, count)};
-                        gemm.transpose_b = !op.backward;
-                        backend.gemm(gemm);
-                    });
     for (const ExpertLora& added : op.added) backend.widen_experts(added);
 }
 

@@ -200,11 +200,6 @@ void run_in_parts(Backend& backend, const ExpertProduct& op);
 void run_in_parts(Backend& backend, const ExpertGateUp& op);
 void run_in_parts(Backend& backend, const ExpertDownBackward& op);
 
-/// Calls work(expert, first row, number of rows) for each expert that has rows. The host waits for
-/// the offsets.
-void for_each_expert(Backend& backend, const ExpertRoutes& routes,
-                     const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& work);
-
 /// While one lives, work of the host is named in a profiler's timeline (NVTX on CUDA, nothing
 /// elsewhere). `number` (layer, microbatch) distinguishes equal names.
 class ProfilerRange {
