@@ -78,7 +78,7 @@ def compiled(text: str) -> re.Pattern[str]:
 def score_run(run: Path, decode: Decode, pattern: re.Pattern[str]) -> None:
     files = sorted(run.glob("adapters/*/generations.jsonl"))
     if not files:
-        raise InputError(f"{run}: no adapter has written texts; they do when they end, with eval: {{generate: {{samples: 64}}}} "
+        raise InputError(f"{run}: no adapter has generations; they are made when an adapter ends, with eval: {{generate: {{samples: 64}}}} "
                          "in the job")
     for path in files:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

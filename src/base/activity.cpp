@@ -74,7 +74,7 @@ const char* words_of(Task task) {
         case Task::export_adapter:
             return "exporting adapter";
         case Task::generate:
-            return "writing texts with adapter";
+            return "generation with adapter";
         case Task::finish:
             return "finishing";
     }

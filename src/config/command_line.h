@@ -41,7 +41,7 @@ struct CommandLine {
     std::vector<int> ranks;
     std::optional<int> ranks_per_node;  ///< --ranks-per-node N, with --dry-run: on hosts of N
     std::string device;  ///< --device NAME, with --dry-run: plans for such devices; "" = those here
-    /// --stop-after N: exit 75 where the first packing block from step N on ends.
+    /// --stop-after N: exit 75 at the end of the packing block that has round N.
     std::optional<int> stop_after;
 
     // keys: loratrain --keys [NAME] [--markdown]

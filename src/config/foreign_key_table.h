@@ -146,7 +146,7 @@ inline constexpr ForeignKey foreign_keys[] = {
      "scripts/prepare_data.py writes tokens and labels before the run: --workers N"},
     {"dataset_text_field", "null",
      "scripts/prepare_data.py writes tokens and labels before the run: --text-field KEY"},
-    {"ddp_timeout", "", "run.peer_timeout: seconds without a sign of life that end the job"},
+    {"ddp_timeout", "", "run.peer_timeout: seconds without a heartbeat that end the job"},
     {"do_eval eval_on_start", "true null", foreign_evaluated},
     {"do_train", "true null", "a job trains; --dry-run only plans"},
     {"enable_jit_checkpoint", "true null", "a stop signal saves automatically"},

@@ -21,7 +21,7 @@ Options for training:
   --restart auto    continue from the newest checkpoint in run.dir (default)
   --restart never   start anew; what is there moves to <run.dir>/before-TIME
   --restart PATH    continue from this checkpoint
-  --stop-after N    checkpoint, exit 75 at the first block's end from step N on
+  --stop-after N    checkpoint, exit 75 at the end of round N's packing block
   --max-hours H     checkpoint, exit 75 before H hours are over (run.max_hours)
 
 Options for planning:

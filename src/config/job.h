@@ -131,7 +131,7 @@ struct RunJob {
     std::uint64_t seed = 42;
     BackendKind backend = BackendKind::automatic;
     double max_hours = 0;   ///< stop cleanly (exit 75) before this time is over; 0 = no limit
-    int peer_timeout = 30;  ///< seconds without a sign of life that end the job; 0 = no watchdog
+    int peer_timeout = 30;  ///< seconds without a heartbeat that end the job; 0 = no watchdog
 };
 
 /// Equal replicas of the model: an entry of parallel.deployment.

@@ -59,7 +59,7 @@ void keys(V& v, RunJob& run) {
           "stop cleanly (exit code 75) before this time is over; 0 = no limit",
           {.resume = Resume::allowed});
     v.key("peer_timeout", run.peer_timeout,
-          "the job ends after so many seconds without a sign of life of a rank; 0 = never",
+          "the job ends after so many seconds without a heartbeat of a rank; 0 = never",
           {.resume = Resume::allowed});
 }
 
@@ -206,7 +206,7 @@ void keys(V& v, DatasetJob& dataset) {
 
 template <class V>
 void keys(V& v, CheckpointJob& checkpoint) {
-    v.key("every_steps", checkpoint.every_steps, "steps between checkpoints; 0 = not by steps");
+    v.key("every_steps", checkpoint.every_steps, "rounds between checkpoints; 0 = not by rounds");
     v.key("every_minutes", checkpoint.every_minutes,
           "minutes between checkpoints; 0 = not by time");
     v.key("keep", checkpoint.keep, "number of newest checkpoints that are kept",
@@ -230,7 +230,7 @@ void keys(V& v, GenerateJob& generate) {
 template <class V>
 void keys(V& v, EvalJob& eval) {
     v.key("every_steps", eval.every_steps,
-          "steps between evaluations; 0 = only before the first and after the last step");
+          "rounds between evaluations; 0 = only before the first and after the last step");
     v.key("keep_best", eval.keep_best, "also export the state of lowest eval loss, as `best/`");
     v.key("early_stopping_patience", eval.early_stopping_patience,
           "evaluations without improvement after which an adapter ends; 0 = never");
@@ -260,7 +260,7 @@ void keys(V& v, ExportJob& exports) {
 
 template <class V>
 void keys(V& v, LoggingJob& logging) {
-    v.key("every_steps", logging.every_steps, "steps between progress lines",
+    v.key("every_steps", logging.every_steps, "rounds between progress lines",
           {.range = at_least(1)});
     v.key("live", logging.live, live_table_words,
           "`auto`: a terminal shows a table that is updated in place; `never`");

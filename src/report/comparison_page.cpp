@@ -88,6 +88,7 @@ std::string runs_table(const std::vector<RunRecord>& runs) {
 
 std::string adapters_table(const std::vector<RunRecord>& runs, const Places& places) {
     std::vector<std::vector<Cell>> rows;
+    std::vector<AdapterJob> compared;
     for (const auto& [name, all] : places) {
         for (const Place& place : all) {
             const RunRecord& run = runs[place.run];
@@ -97,6 +98,7 @@ std::string adapters_table(const std::vector<RunRecord>& runs, const Places& pla
             if (found == run.results.end()) continue;
             const MetricsSummary& summary = found->summary;
             const AdapterJob& job = run.job.adapter(place.adapter);
+            compared.push_back(job);
             std::vector<Cell>& row = rows.emplace_back(std::vector<Cell>{
                 text_cell(name), html::markup_cell(color_key(place.run) + html::escape(run.dir)),
                 text_cell(found->status)});
@@ -111,9 +113,8 @@ std::string adapters_table(const std::vector<RunRecord>& runs, const Places& pla
     std::vector<Cell> head{text_cell("adapter"), text_cell("run"), text_cell("status")};
     const std::vector<Cell> keys = report::key_heads();
     head.insert(head.end(), keys.begin(), keys.end());
-    for (const char* name : {"steps", "train loss", "eval loss", "exact match %"}) {
-        head.push_back(number_cell(name));
-    }
+    for (const char* name : {"steps", "train loss", "eval loss"}) head.push_back(number_cell(name));
+    head.push_back(number_cell(accuracy_name(compared) + " %"));
     return html::table(head, rows);
 }
 

@@ -66,8 +66,8 @@ std::string details_of(const std::string& adapter, const std::vector<OrderedJson
                         html::text_cell(shown_text(text, "generated")),
                         html::text_cell(shown_text(text, "reference"))});
     }
-    return "<details><summary>" + html::escape("Texts of " + adapter) + "</summary>\n" +
-           html::table({html::text_cell("prompt"), html::text_cell("written"),
+    return "<details><summary>" + html::escape("Generations of " + adapter) + "</summary>\n" +
+           html::table({html::text_cell("prompt"), html::text_cell("generated"),
                         html::text_cell("reference")},
                        rows) +
            "</details>\n";
@@ -86,14 +86,14 @@ std::string generations(const RunRecord& run) {
         details += details_of(name, texts);
     }
     if (totals.empty()) return "";
-    return "<h2>Texts written behind prompts</h2>\n" +
-           html::table({html::text_cell("adapter"), html::number_cell("texts"),
+    return "<h2>Generations</h2>\n" +
+           html::table({html::text_cell("adapter"), html::number_cell("generations"),
                         html::number_cell("right answers"), html::number_cell("equal tokens"),
-                        html::number_cell("ended by themselves")},
+                        html::number_cell("ended with a stop token")},
                        totals) +
-           "<p class=\"note\">Greedy, with the adapter at its end. Right answers: what follows a "
-           "pattern is that of the reference (scripts/exact_match.py, which also decodes the "
-           "texts). Equal tokens: the whole text is the reference.</p>\n" +
+           "<p class=\"note\">Greedy decoding, with the adapter's last state. Right answers: what "
+           "follows a pattern equals that of the reference (scripts/exact_match.py, which also "
+           "decodes). Equal tokens: the whole generation equals the reference.</p>\n" +
            details;
 }
 

@@ -173,15 +173,17 @@ std::string adapters(const RunRecord& run) {
     std::vector<Cell> head{text_cell("adapter"), text_cell("status"), text_cell("dataset")};
     const std::vector<Cell> keys = key_heads();
     head.insert(head.end(), keys.begin(), keys.end());
+    const std::string accuracy = accuracy_name(run.job.adapters);
     for (const char* name : {"steps", "train loss", "eval before", "eval loss", "best eval",
-                             "exact match", "tokens"}) {
+                             accuracy.c_str(), "tokens"}) {
         head.push_back(number_cell(name));
     }
     std::vector<std::vector<Cell>> rows;
     for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result));
     return "<h2>Adapters, by dataset and eval loss</h2>\n" + html::table(head, rows) +
-           "<p class=\"note\">Train loss: mean of the last 10 steps. Exact match: evaluated "
-           "samples of which every trained token is the model's first choice.</p>\n";
+           "<p class=\"note\">Train loss: mean of the last 10 steps. Exact match: the "
+           "share of evaluated samples whose trained tokens are all the model's first choice. "
+           "Reward accuracy: the share of pairs whose chosen sample has the higher reward.</p>\n";
 }
 
 }  // namespace loratrain::report

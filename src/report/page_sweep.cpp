@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "io/run_files/status_file.h"
 #include "report/chart_axis.h"
 #include "report/html.h"
 #include "report/page_parts.h"
@@ -28,8 +29,9 @@ std::string objective_text(const Job& job, double value) {
     return exact ? format_fixed(100.0 * value, 1) + "%" : format_fixed(value, 4);
 }
 
-const char* objective_name(const Job& job) {
-    return job.sweep->objective == SweepObjective::exact_match ? "exact match" : "eval loss";
+std::string objective_name(const Job& job) {
+    const bool exact = job.sweep->objective == SweepObjective::exact_match;
+    return exact ? accuracy_name(job.adapters) : "eval loss";
 }
 
 /// The class of a trial's marks: the winner, those near it, the others.
@@ -70,15 +72,19 @@ std::string board(const RunRecord& run, const SweptTrials& sweep) {
 /// The base and the reference, to see the best against.
 std::string beside(const RunRecord& run, const SweptTrials& sweep) {
     std::string text;
+    const AdapterResult& best = *sweep.trials.front();
     const auto add = [&](const std::string& name, const std::optional<double>& loss,
                          const std::optional<double>& exact) {
         text += cat(text.empty() ? "" : "; ", html::escape(name), ": eval loss ",
-                    loss ? format_fixed(*loss, 4) : "-", ", exact match ",
+                    loss ? format_fixed(*loss, 4) : "-", ", ",
+                    accuracy_name({run.job.adapter(best.adapter)}), " ",
                     exact ? format_fixed(100.0 * *exact, 1) + "%" : "-");
     };
-    const AdapterResult& best = *sweep.trials.front();
     for (const MetricsRow& row : run.metrics[index(best.adapter)]) {
-        if (row.step == 0) add("base", row.eval_loss, row.eval_exact_match);
+        if (row.step > 0) continue;
+        MetricsSummary base;
+        base.add(row);
+        add("base", base.first_eval_loss, base.last_exact_match);
     }
     for (const AdapterResult& result : run.results) {
         const AdapterJob& adapter = run.job.adapter(result.adapter);

@@ -41,7 +41,9 @@ std::string progress_line(const RunStatus& status, const Pulse& pulse) {
 /// Lays out a table whose columns keep their places while numbers change.
 class AdapterTable {
   public:
-    explicit AdapterTable(const std::vector<AdapterProgress>& adapters) {
+    AdapterTable(const std::vector<AdapterProgress>& adapters, const std::string& accuracy)
+        : accuracy_(accuracy) {
+        accuracy_width_ = std::max(accuracy_width_, accuracy.size() + 2);
         for (const AdapterProgress& a : adapters) {
             name_width_ = std::max(name_width_, a.name.size() + 2);
             status_width_ = std::max(status_width_, a.status.size() + 2);
@@ -50,8 +52,7 @@ class AdapterTable {
     }
 
     std::string header() const {
-        return row("adapter", "status", "priority", "step", "train loss", "eval loss",
-                   "exact match");
+        return row("adapter", "status", "priority", "step", "train loss", "eval loss", accuracy_);
     }
 
     std::string row(const AdapterProgress& a) const {
@@ -69,12 +70,14 @@ class AdapterTable {
              << std::setw(static_cast<int>(status_width_)) << state << std::right;
         if (priorities_) text << std::setw(8) << priority;
         text << std::setw(13) << step << std::setw(12) << loss << std::setw(12) << eval
-             << std::setw(13) << exact;
+             << std::setw(static_cast<int>(accuracy_width_)) << exact;
         return text.str();
     }
 
     std::size_t name_width_ = 9;
     std::size_t status_width_ = 9;
+    std::size_t accuracy_width_ = 13;
+    std::string accuracy_;
     bool priorities_ = false;
 };
 
@@ -88,8 +91,9 @@ std::string rest_line(std::span<const AdapterProgress> rest) {
     return cat("  ... ", rest.size(), " more: ", join(words, ", "));
 }
 
-std::vector<std::string> adapter_lines(std::vector<AdapterProgress> adapters, std::size_t most) {
-    const AdapterTable table(adapters);
+std::vector<std::string> adapter_lines(std::vector<AdapterProgress> adapters,
+                                       const std::string& accuracy, std::size_t most) {
+    const AdapterTable table(adapters, accuracy);
     std::vector<std::string> lines{table.header()};
     std::size_t shown = adapters.size();
     if (shown + 1 > most) {
@@ -132,13 +136,13 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
     switch (pulse.life) {
         case Life::alive:
             if (!(pulse.age > 0)) return cat("running (", process, ")");
-            return cat("running, last sign of life ", human_duration(pulse.age), " ago (", process,
+            return cat("running, last heartbeat ", human_duration(pulse.age), " ago (", process,
                        ")");
         case Life::silent:
-            return cat("no sign of life for ", human_duration(pulse.age), " (", process,
+            return cat("no heartbeat for ", human_duration(pulse.age), " (", process,
                        " is stuck or dead; the same command continues a dead run)");
         case Life::vanished:
-            return cat(run_word(status, pulse), ": ", process, " is gone, last sign of life ",
+            return cat(run_word(status, pulse), ": ", process, " is gone, last heartbeat ",
                        human_duration(pulse.age), " ago (the same command continues it)");
         case Life::ended:
             break;
@@ -160,8 +164,8 @@ std::vector<std::string> status_lines(const std::string& dir, const RunStatus& s
                                    progress_line(status, pulse), ""};
     std::vector<AdapterProgress> adapters = status.adapters;
     for (AdapterProgress& adapter : adapters) adapter.status = shown_status(adapter.status, pulse);
-    const auto table =
-        adapter_lines(std::move(adapters), most_lines - std::min(most_lines, lines.size()));
+    const auto table = adapter_lines(std::move(adapters), status.accuracy,
+                                     most_lines - std::min(most_lines, lines.size()));
     lines.insert(lines.end(), table.begin(), table.end());
     lines.resize(std::min(lines.size(), most_lines));
     return lines;

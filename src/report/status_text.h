@@ -27,7 +27,7 @@ Pulse pulse_of(const RunStatus& status, double now, const std::string& host,
                bool (*process_exists)(std::int64_t pid));
 bool process_exists(std::int64_t pid);
 
-/// One line: "running, last sign of life 2 s ago" (age 0: "running"), "no sign of life for
+/// One line: "running, last heartbeat 2 s ago" (age 0: "running"), "no heartbeat for
 /// 12 min 3 s (process 812 on node01 may be dead)", "done 2026-03-01 14:05:09".
 std::string pulse_text(const RunStatus& status, const Pulse& pulse);
 

@@ -52,7 +52,7 @@ std::string texts_notice(const std::string& adapter, const std::vector<Generated
         stopped += text.stopped ? 1 : 0;
         equal += text.tokens == text.prompt.reference ? 1 : 0;
     }
-    return cat("adapter ", adapter, ": ", texts.size(), " texts of ", tokens, " tokens in ",
+    return cat("adapter ", adapter, ": ", texts.size(), " generations of ", tokens, " tokens in ",
                format_fixed(seconds, 1), " s, ", stopped, " ended with a stop token, ", equal,
                equal == 1 ? " is its" : " are their", " reference token by token");
 }

@@ -34,8 +34,8 @@ void fields(Archive& archive, GeneratedText& text) {
 /// One line per text (io/run_files/metrics_file.h).
 std::string to_text(const std::vector<GeneratedText>& texts);
 
-/// "adapter a: 64 texts of 5120 tokens in 3.2 s, 40 ended with a stop token, 3 are their reference
-/// token by token"
+/// "adapter a: 64 generations of 5120 tokens in 3.2 s, 40 ended with a stop token, 3 are their
+/// reference token by token"
 std::string texts_notice(const std::string& adapter, const std::vector<GeneratedText>& texts,
                          double seconds);
 

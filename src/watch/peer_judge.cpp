@@ -107,7 +107,7 @@ std::optional<PeerFault> PeerJudge::fault_of(const Peer& peer) const {
         return PeerFault{peer.rank, cat(how, ", last seen in ", last)};
     }
     if (limits_.silence > 0 && peer.silent >= limits_.silence) {
-        return PeerFault{peer.rank, cat("no sign of life for ", seconds_text(peer.silent),
+        return PeerFault{peer.rank, cat("no heartbeat for ", seconds_text(peer.silent),
                                         ", last seen in ", last)};
     }
     const double limit = std::max(limits_.device, longest_pauses * peer.longest);

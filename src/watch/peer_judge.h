@@ -10,7 +10,7 @@
 
 namespace loratrain {
 
-/// A sign of life of a rank.
+/// A heartbeat of a rank.
 struct Beat {
     activity::State state;
     std::uint64_t progress = 0;  ///< activity::progress()
@@ -36,7 +36,7 @@ struct PeerLimits {
 /// A rank that is at fault, and why.
 struct PeerFault {
     int rank = 0;
-    std::string reason;  ///< "no sign of life for 30 s, last seen in backward of microbatch 3"
+    std::string reason;  ///< "no heartbeat for 30 s, last seen in backward of microbatch 3"
 };
 
 /// Decides from the beats of ranks whether the job must be ended; the judging rank's own beats may

@@ -44,7 +44,7 @@ class ExactMatch(unittest.TestCase):
         self.assertIn("1 of 2 right", self.score("--pattern", "<b>(.*)</b>").stdout)
 
     def test_refusals(self):
-        for arguments, what in (((), "no adapter has written texts"), (("--pattern", "("), "--pattern '('"),
+        for arguments, what in (((), "no adapter has generations"), (("--pattern", "("), "--pattern '('"),
                                 (("--pattern", "####"), "has no group")):
             result = self.score(*arguments)
             self.assertEqual(result.returncode, 2)

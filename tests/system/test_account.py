@@ -8,7 +8,7 @@ import unittest
 from harness import STOPPED, JobTest, children, direct, run, send, start, write_samples
 
 PHASES = ("start", "planning", "forward", "backward", "optimizer", "communication", "waiting",
-          "evaluation", "texts", "checkpoint", "export", "other")
+          "evaluation", "generation", "checkpoint", "export", "other")
 
 
 class Account(JobTest):

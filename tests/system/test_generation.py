@@ -85,7 +85,7 @@ class Generation(JobTest):
             self.assertEqual([text["generated"] for text in texts],
                              [text["generated"][:1] for text in TEXTS["llama"][name]["texts"]])
         self.assertEqual(len(read_texts(self.dir / "run", "short")), 5)
-        self.assertIn("adapter short: 5 texts of 5 tokens", process.stdout + process.stderr)
+        self.assertIn("adapter short: 5 generations of 5 tokens", process.stdout + process.stderr)
 
     def test_ends_that_the_others_train_on_behind(self):
         """The first end tells how long texts take; after that they are written once, at the checkpoint that
@@ -101,7 +101,7 @@ class Generation(JobTest):
             output = self.succeed(run([self.write_job(job)], 2)).stdout
             self.assertIn("of 3 streams" if run_dir == "with" else "of 1 stream ", output)
         log = (self.dir / "with/loratrain.log").read_text()
-        self.assertEqual(re.findall(r"adapter (\w+): 5 texts of", log), names)
+        self.assertEqual(re.findall(r"adapter (\w+): 5 generations of", log), names)
         self.assert_same_bits("with", "without", names)
         for name in names:
             self.assertEqual(len(read_texts(self.dir / "with", name)), 5)

@@ -21,7 +21,7 @@ NAMES = ("node1", "node2")
 LOCAL_SLURM = SOURCE / "scripts/local_slurm.sh"
 SLURM = ("munged", "slurmctld", "slurmd", "sbatch")
 SOON = 60
-SILENT = (r"error: rank [23] on host node2: no sign of life for \d+ s, last seen in .*; all ranks on "
+SILENT = (r"error: rank [23] on host node2: no heartbeat for \d+ s, last seen in .*; all ranks on "
           "node2 are silent: that host, or the network between it and node1")
 RATE = r"([\d.]+ [GM]B/s, )?\d+ us"
 ADAPTERS = {"one": {"lora_dropout": 0.1}, "two": {"r": 2}}

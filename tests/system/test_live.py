@@ -305,7 +305,7 @@ class Follow(LiveTest):
         self.assertIn("/run: stopped ", lines[0])
         self.assertRegex(lines[4], r"^  one +INTERRUPTED +\d+/1000000 ")
         self.assertEqual(lines[6:], [""])
-        self.assertIn(b"/run: running, last sign of life ", shown.data)
+        self.assertIn(b"/run: running, last heartbeat ", shown.data)
 
     def test_into_a_pipe(self):
         self.running()

@@ -298,7 +298,7 @@ class OtherStates(Watching):
             time.sleep(0.1)
         status = self.status()
         self.assertGreater(status["round"], 0)
-        self.assertIn("running, last sign of life", direct("status", self.run_dir).stdout)
+        self.assertIn("running, last heartbeat", direct("status", self.run_dir).stdout)
         self.page()
         os.kill(status["pid"], signal.SIGKILL)
         process.wait(timeout=60)
@@ -312,7 +312,7 @@ class OtherStates(Watching):
         status["host"] = "elsewhere"
         status["updated"] -= 723
         (self.run_dir / "status.json").write_text(json.dumps(status))
-        self.assertRegex(direct("status", self.run_dir).stdout, "no sign of life for 12 min")
+        self.assertRegex(direct("status", self.run_dir).stdout, "no heartbeat for 12 min")
 
     def check_interrupted_word(self, status):
         """That of status and report stands in the comparison and in results.csv too."""

@@ -193,7 +193,7 @@ class StruckAtTheStart(Struck):
         self.assertNotEqual(code, 0, text)
         errors = re.findall("error: .*", text)
         self.assertEqual(len(errors), 1, text)
-        self.assertRegex(errors[0], "rank [01] on host .*(has come no further in|no sign of life for)")
+        self.assertRegex(errors[0], "rank [01] on host .*(has come no further in|no heartbeat for)")
         self.strikes.append(f"SIGSTOP to rank {victim} after {delay:.2f} s: exit {code} in {seconds:.1f} s")
 
     def test_stopped(self):

@@ -106,7 +106,7 @@ class WatchdogTest(JobTest):
         rank, host, reason, action = MESSAGE.match(errors[0]).groups()
         self.assertEqual(int(rank), victim)
         self.assertEqual(host, socket.gethostname())
-        self.assertRegex(reason, r"^no sign of life for \d+ s$")
+        self.assertRegex(reason, r"^no heartbeat for \d+ s$")
         self.assertRegex(action, ACTIONS)
 
 
@@ -191,7 +191,7 @@ class HealthyRun(WatchdogTest):
     def test_prints_nothing_of_it(self):
         process = self.succeed(run([self.job("run", 5)], 3))
         self.assertEqual(process.stderr, "")
-        self.assertNotRegex(process.stdout, "last seen in|no sign of life|no progress for")
+        self.assertNotRegex(process.stdout, "last seen in|no heartbeat|no progress for")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ bool create(const std::string& path, const std::string& contents) {
     return true;
 }
 
-/// Watches until there is a sign of life or a change (true), or the patience ends (false). Only the
+/// Watches until there is a heartbeat or a change (true), or the patience ends (false). Only the
 /// time between looks counts: the holder may have been suspended together with this process.
 bool changes(const std::string& path, const Sight& first, const HeartbeatOptions& options) {
     const double pause = std::min(longest_look, options.beat / looks_per_beat);
@@ -247,7 +247,7 @@ void HeartbeatLock::acquire(const std::string& what) {
         if (!lives) {
             log::info(cat(what, " is held by ", holder.empty() ? "another process" : holder,
                           ", and its file system has no locks: waiting up to ",
-                          format_fixed(options_.patience, 0), " s for a sign of life"));
+                          format_fixed(options_.patience, 0), " s for a heartbeat"));
             const bool changed = changes(path_, *seen, options_);
             if (changed && !look_at(path_)) continue;
             if (changed) throw in_use(path_, what, holder);
@@ -327,7 +327,7 @@ FileLock::FileLock(const std::string& path, const std::string& what) {
     heartbeat_ = std::make_unique<HeartbeatLock>(path + ".held", what);
     left_behind_ = heartbeat_->left_behind();
     substitute_ = cat("the file system of ", path, " has no locks (flock: ", reason, "); ",
-                      heartbeat_->path(), " with signs of life is used instead");
+                      heartbeat_->path(), " with heartbeats is used instead");
 }
 
 FileLock::~FileLock() {

@@ -16,8 +16,8 @@ std::string this_process_text();
 
 /// Seconds, and what happens when another process has taken the lock away.
 struct HeartbeatOptions {
-    double beat = 10.0;      ///< between two signs of life
-    double patience = 60.0;  ///< after so long without a sign of life, the holder counts as dead
+    double beat = 10.0;      ///< between two heartbeats
+    double patience = 60.0;  ///< after so long without a heartbeat, the holder counts as dead
     double settle = 1.0;     ///< after a takeover, before the lock is looked at again
     /// Called once, on the lock's thread; by default ends the process with an error.
     std::function<void(const std::string& message)> lost;

@@ -72,6 +72,7 @@ void MetricsSummary::add(const MetricsRow& row) {
         keep_smallest(best_eval_loss, *row.eval_loss);
     }
     if (row.eval_exact_match) last_exact_match = row.eval_exact_match;
+    if (row.eval_rewards_accuracies) last_exact_match = row.eval_rewards_accuracies;
 }
 
 }  // namespace loratrain

@@ -45,8 +45,8 @@ struct MetricsSummary {
     std::optional<double> best_loss;  ///< smallest finite loss
     std::optional<double> first_eval_loss;
     std::optional<double> last_eval_loss;
-    std::optional<double> best_eval_loss;  ///< smallest finite loss
-    std::optional<double> last_exact_match;
+    std::optional<double> best_eval_loss;    ///< smallest finite loss
+    std::optional<double> last_exact_match;  ///< for losses of pairs: the reward accuracy
     double tokens = 0.0;
     double seconds = 0.0;  ///< of training until the end of the last step
 

@@ -42,8 +42,8 @@ std::optional<double> train_loss(const MetricsSummary& summary);
 /// A header and a line per result, in the order given (RFC 4180; lines end with \n). Unknown values
 /// are empty; train_loss is train_loss(). Columns: name, status, dataset, r, lora_alpha,
 /// learning_rate, steps, train_loss, best_train_loss, eval_loss_first, eval_loss, eval_loss_best,
-/// exact_match, tokens, seconds, path; for a job with a sweep also rank, objective, rung, batch,
-/// dropout, targets, seed, reason.
+/// exact_match (MetricsSummary::last_exact_match), tokens, seconds, path; for a job with a sweep
+/// also rank, objective, rung, batch, dropout, targets, seed, reason.
 std::string results_csv(const Job& job, const std::vector<AdapterResult>& results);
 
 /// The trials in the text of a results.csv, by adapter name; empty if the text is no such file.

@@ -7,8 +7,8 @@ namespace loratrain {
 namespace {
 
 constexpr std::array<const char*, run_phase_count> phase_words{
-    "start",   "planning",   "forward", "backward",   "optimizer", "communication",
-    "waiting", "evaluation", "texts",   "checkpoint", "export",    "other"};
+    "start",   "planning",   "forward",    "backward",   "optimizer", "communication",
+    "waiting", "evaluation", "generation", "checkpoint", "export",    "other"};
 
 double ratio(double value, double by) {
     return by > 0.0 ? value / by : 0.0;

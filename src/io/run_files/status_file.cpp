@@ -1,5 +1,6 @@
 #include "io/run_files/status_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -56,6 +57,7 @@ std::string to_json(const RunStatus& status) {
     json["ranks"] = status.ranks;
     json["updated"] = status.updated;
     json["updated_text"] = time_text(status.updated);
+    json["accuracy"] = status.accuracy;
     OrderedJson& adapters = json["adapters"] = OrderedJson::object();
     for (const AdapterProgress& adapter : status.adapters) {
         adapters[adapter.name] = {{"status", adapter.status},
@@ -85,6 +87,9 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
         status.pid = whole_number(json, "pid");
         status.ranks = whole_number(json, "ranks", 1);
         status.updated = json.at("updated").get<double>();
+        if (json.contains("accuracy")) {  // absent from files of earlier versions
+            status.accuracy = json.at("accuracy").get<std::string>();
+        }
         for (const auto& [name, adapter] : json.at("adapters").items()) {
             if (!is_adapter_name(name)) {
                 throw InputError(where, cat("'", name, "' cannot be the name of an adapter"),
@@ -101,6 +106,14 @@ RunStatus run_status_from_json(const std::string& text, const std::string& where
 
 std::string status_of_ended(const std::string& status) {
     return status == "RUNNING" ? "INTERRUPTED" : status;
+}
+
+std::string accuracy_name(const std::vector<AdapterJob>& adapters) {
+    const auto of_pairs =
+        std::count_if(adapters.begin(), adapters.end(),
+                      [](const AdapterJob& adapter) { return adapter.loss.is_of_pairs(); });
+    if (of_pairs == 0) return "exact match";
+    return of_pairs == std::ssize(adapters) ? "reward accuracy" : "accuracy";
 }
 
 std::string time_text(double unix_seconds) {

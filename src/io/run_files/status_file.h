@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "config/job.h"
+
 namespace loratrain {
 
 /// <run.dir>/status.json, the state of a run that rank 0 writes every few seconds.
@@ -17,7 +19,7 @@ struct AdapterProgress {
     std::int32_t total_steps = 0;
     std::optional<double> loss;  ///< of the last step
     std::optional<double> eval_loss;
-    std::optional<double> eval_exact_match;
+    std::optional<double> eval_exact_match;  ///< for losses of pairs: the reward accuracy
     int priority = 0;
 };
 
@@ -33,13 +35,18 @@ struct RunStatus {
     std::string host;
     std::int64_t pid = 0;
     int ranks = 1;
-    double updated = 0.0;  ///< seconds since 1970
+    double updated = 0.0;                  ///< seconds since 1970
+    std::string accuracy = "exact match";  ///< accuracy_name() of the job
     std::vector<AdapterProgress> adapters;
 };
 
 /// An adapter's status as shown after its run has ended: INTERRUPTED for RUNNING, others as they
 /// are.
 std::string status_of_ended(const std::string& status);
+
+/// The heading of the share of right answers in evaluations: "exact match"; "reward accuracy" if
+/// all adapters have losses of pairs; "accuracy" if some have.
+std::string accuracy_name(const std::vector<AdapterJob>& adapters);
 
 inline constexpr const char* status_file_name = "status.json";
 

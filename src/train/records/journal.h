@@ -55,7 +55,7 @@ class Journal {
     void checkpointed() { records_.write_results(); }
     void trials_ended() { records_.write_results(); }
 
-    /// Checks `sampler` with every sign of life. It must outlive the journal.
+    /// Checks `sampler` with every heartbeat. It must outlive the journal.
     void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
     /// On a worker (train/workers/): from now on, everything but the files of its own adapters goes
     /// to the dispatcher. The ends of adapters are the exception: they are reported by other code,
@@ -71,7 +71,7 @@ class Journal {
 
     /// Writes lines of metrics that were held back.
     void flush();
-    /// Gives a sign of life (RunRecords::beat).
+    /// Gives a heartbeat (RunRecords::beat).
     void beat();
     void end(const std::string& how, const std::string& reason) {
         records_.end(clock_.elapsed(), how, reason);

@@ -78,7 +78,7 @@ std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
               << std::setw(15) << status << std::right << std::setw(6) << steps << std::setw(12)
               << loss << std::setw(20) << eval << std::setw(20) << exact << '\n';
     };
-    row("adapter", "status", "steps", "train loss", "eval loss", "exact match");
+    row("adapter", "status", "steps", "train loss", "eval loss", accuracy_name(job.adapters));
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const AdapterState& a = state.adapters[i];
         row(job.adapters[i].name, status_of_ended(status_name(a.status)), std::to_string(a.steps),

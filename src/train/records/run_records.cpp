@@ -110,6 +110,7 @@ RunStatus RunRecords::status(double elapsed_seconds, const std::string& how,
     status.pid = ::getpid();
     status.ranks = ranks_;
     status.updated = unix_time();
+    status.accuracy = accuracy_name(job_.adapters);
     for (const AdapterId adapter : adapters_.all()) {
         const AdapterState& a = adapters_[adapter].state;
         const AdapterJob& job = job_.adapter(adapter);

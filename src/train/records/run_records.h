@@ -46,7 +46,7 @@ class RunRecords {
     void trained(std::int64_t tokens, std::int32_t round);
     /// Sum of the tokens given to trained().
     std::int64_t tokens() const { return tokens_; }
-    /// Writes a sign of life if the last one is old enough. Call often, also while nothing else
+    /// Writes a heartbeat if the last one is old enough. Call often, also while nothing else
     /// happens for long. Does nothing after end().
     void beat(double elapsed_seconds);
     /// Writes results.csv. Does nothing before start(), when the rows in the file are not known.

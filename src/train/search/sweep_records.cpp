@@ -11,6 +11,7 @@
 #include "config/job_yaml.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
+#include "io/run_files/status_file.h"
 #include "plan/rungs.h"
 #include "train/checkpoint/checkpoint_folder.h"
 
@@ -29,13 +30,13 @@ const TrialStanding* winner(const std::vector<TrialStanding>& trials) {
     return trials.empty() || !std::isfinite(trials.front().value) ? nullptr : &trials.front();
 }
 
-std::string evaluation_text(double loss, double exact_match) {
-    return cat("eval loss ", loss < 0 ? "-" : format_fixed(loss, 4), ", exact match ",
-               exact_match < 0 ? "-" : format_fixed(100.0 * exact_match, 1) + "%");
+std::string evaluation_text(const AdapterJob& adapter, double loss, double accuracy) {
+    return cat("eval loss ", loss < 0 ? "-" : format_fixed(loss, 4), ", ", accuracy_name({adapter}),
+               " ", accuracy < 0 ? "-" : format_fixed(100.0 * accuracy, 1) + "%");
 }
 
-std::string last_evaluation(const AdapterState& state) {
-    return evaluation_text(state.last_eval_loss, state.last_exact_match);
+std::string last_evaluation(const AdapterJob& adapter, const AdapterState& state) {
+    return evaluation_text(adapter, state.last_eval_loss, state.last_exact_match);
 }
 
 /// Where the next trial is as good: that the order of trials decided.
@@ -54,21 +55,25 @@ std::string board_of(const Job& job, const AdapterTable& adapters, DatasetId dat
     std::string text =
         cat("sweep on ", job.dataset(dataset).name, ", ", trials.size(), " trials\n");
     const AdapterState& first = adapters[trials.front().trial].state;
-    text += cat("  base: ", evaluation_text(first.first_eval_loss, first.first_exact_match), "\n");
+    text += cat("  base: ",
+                evaluation_text(job.adapter(trials.front().trial), first.first_eval_loss,
+                                first.first_exact_match),
+                "\n");
     for (const AdapterId a : adapters.all()) {
         if (job.adapter(a).name != job.sweep->reference || job.adapter(a).dataset != dataset)
             continue;
-        text += cat("  reference ", job.adapter(a).name, ": ", last_evaluation(adapters[a].state),
-                    "\n");
+        text += cat("  reference ", job.adapter(a).name, ": ",
+                    last_evaluation(job.adapter(a), adapters[a].state), "\n");
     }
     const auto shown = std::min(trials.size(), static_cast<std::size_t>(job.sweep->top_k));
     for (std::size_t i = 0; i < shown; ++i) {
+        const AdapterJob& adapter = job.adapter(trials[i].trial);
         const AdapterState& state = adapters[trials[i].trial].state;
         if (!std::isfinite(trials[i].value)) break;
         const bool complete = trials[i].stage == TrialStage::complete;
-        text += cat("  ", i + 1, ". ", job.adapter(trials[i].trial).name, ": ",
-                    last_evaluation(state), complete ? "" : cat(", after ", state.steps, " steps"),
-                    tie_of_next(trials, i), "\n");
+        text += cat("  ", i + 1, ". ", adapter.name, ": ", last_evaluation(adapter, state),
+                    complete ? "" : cat(", after ", state.steps, " steps"), tie_of_next(trials, i),
+                    "\n");
     }
     return text;
 }

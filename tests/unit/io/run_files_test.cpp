@@ -105,6 +105,25 @@ TEST(MetricsFile, Summary) {
     EXPECT_EQ(s.seconds, 4.5);
 }
 
+TEST(MetricsFile, OfLossesOfPairsTheAccuracyIsThatOfRewards) {
+    const MetricsSummary s = summary_of({
+        R"({"step": 0, "eval_loss": 0.7, "eval_rewards/accuracies": 0.0})",
+        R"({"step": 4, "eval_loss": 0.3, "eval_rewards/accuracies": 0.75})",
+    });
+    EXPECT_EQ(s.last_exact_match, 0.75);
+}
+
+TEST(Accuracy, IsNamedAfterTheLosses) {
+    std::vector<AdapterJob> adapters(2);
+    EXPECT_EQ(accuracy_name(adapters), "exact match");
+    adapters[0].loss.loss = Loss::dpo;
+    EXPECT_EQ(accuracy_name(adapters), "accuracy");
+    adapters[1].loss.loss = Loss::orpo;
+    EXPECT_EQ(accuracy_name(adapters), "reward accuracy");
+    adapters[1].loss.loss = Loss::kto;
+    EXPECT_EQ(accuracy_name(adapters), "accuracy");
+}
+
 AdapterResult result(int adapter, std::optional<double> loss, std::optional<double> eval) {
     AdapterResult made{static_cast<AdapterId>(adapter), "DONE", {}};
     if (loss) made.summary.losses.add(*loss);

@@ -38,7 +38,7 @@ TEST(AccountText, HasThePhasesThatTookTime) {
                          "  backward    5.00   4.00   6.00   50.0%\n"
                          "  total      10.00                100.0%\n"))
         << text;
-    EXPECT_FALSE(contains(text, "texts"));
+    EXPECT_FALSE(contains(text, "generation"));
     EXPECT_FALSE(contains(text, "all starts"));
 }
 

@@ -70,11 +70,18 @@ TEST(ShownStatus, NobodyRunsInARunThatHasEnded) {
     EXPECT_NE(text.find("math     INTERRUPTED"), std::string::npos) << text;
 }
 
+TEST(StatusLines, TheColumnOfAccuracyHasTheNameThatTheRunGaveIt) {
+    RunStatus status = running();
+    status.accuracy = "reward accuracy";
+    const std::string text = status_text("d", status, {Life::alive, 0.0});
+    EXPECT_NE(text.find("   eval loss  reward accuracy\n"), std::string::npos) << text;
+    EXPECT_EQ(text.find("exact match"), std::string::npos) << text;
+}
+
 TEST(Pulse, Words) {
     RunStatus status = running();
     const std::string silent = pulse_text(status, {Life::silent, 723.0});
-    EXPECT_NE(silent.find("no sign of life for 12 min 3 s (process 812 on node01"),
-              std::string::npos)
+    EXPECT_NE(silent.find("no heartbeat for 12 min 3 s (process 812 on node01"), std::string::npos)
         << silent;
     EXPECT_NE(pulse_text(status, {Life::vanished, 5.0}).find("interrupted: process "),
               std::string::npos);
@@ -87,7 +94,7 @@ TEST(Pulse, Words) {
 
 TEST(StatusText, TableAndTimeLeft) {
     const std::string text = status_text("runs/a", running(), {Life::alive, 2.0});
-    EXPECT_TRUE(text.starts_with("runs/a: running, last sign of life 2 s ago")) << text;
+    EXPECT_TRUE(text.starts_with("runs/a: running, last heartbeat 2 s ago")) << text;
     EXPECT_NE(text.find("round 5/20"), std::string::npos) << text;
     EXPECT_NE(text.find("1234 tokens/s, about 1 h 1 min left"), std::string::npos) << text;
     EXPECT_NE(text.find("5/20      1.5000      2.5000        25.0%"), std::string::npos) << text;

@@ -106,5 +106,13 @@ TEST_F(Progressing, OneSlowStepDoesNotMoveTheEnd) {
     EXPECT_TRUE(has(slow, "33 tokens/s  1 min ")) << slow;
 }
 
+TEST_F(Progressing, TheClosingTableNamesTheAccuracyOfTheLosses) {
+    RunState state;
+    state.adapters.resize(1);
+    EXPECT_TRUE(has(ProgressLog::closing_table(job_, state), "  exact match\n"));
+    job_.adapters[0].loss.loss = Loss::dpo;
+    EXPECT_TRUE(has(ProgressLog::closing_table(job_, state), "  reward accuracy\n"));
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -57,7 +57,7 @@ TEST_F(PeerJudgeTest, SilenceIsFoundWithinTheLimitAndNamesTheLastAction) {
     const auto fault = pass(4.0, others);
     ASSERT_TRUE(fault);
     EXPECT_EQ(fault->rank, 1);
-    EXPECT_EQ(fault->reason, "no sign of life for 30 s, last seen in backward of microbatch 3");
+    EXPECT_EQ(fault->reason, "no heartbeat for 30 s, last seen in backward of microbatch 3");
 }
 
 TEST_F(PeerJudgeTest, TellsWhoElseIsSilent) {
@@ -77,7 +77,7 @@ TEST_F(PeerJudgeTest, ARankNeverHeardOfIsSilentToo) {
     });
     ASSERT_TRUE(fault);
     EXPECT_EQ(fault->rank, 2);
-    EXPECT_EQ(fault->reason, "no sign of life for 30 s, last seen in setting up");
+    EXPECT_EQ(fault->reason, "no heartbeat for 30 s, last seen in setting up");
 }
 
 TEST_F(PeerJudgeTest, ABrokenConnectionIsFoundAfterAMoment) {
