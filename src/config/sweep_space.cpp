@@ -298,6 +298,13 @@ void check_sweep(const Job& job, const Place& place, ProblemLog& log) {
                 cat("give datasets.", dataset, " an eval_path or an eval_split"));
     }
     if (!job.sweep) return;
+    const bool any_kto = std::any_of(
+        job.adapters.begin(), job.adapters.end(),
+        [](const AdapterJob& adapter) { return adapter.trial && adapter.loss.loss == Loss::kto; });
+    if (any_kto && job.sweep->objective == SweepObjective::exact_match) {
+        log.add(place, "sweep.objective: exact_match cannot rank trials of kto, which have none",
+                "rank them by eval_loss");
+    }
     const std::string& reference = job.sweep->reference;
     if (any && !reference.empty() &&
         std::find(names.begin(), names.end(), reference) == names.end()) {

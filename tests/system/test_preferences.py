@@ -1,5 +1,6 @@
 """Losses of pairs: against TRL's formulas in float64, beside plain adapters, stopped and continued."""
 
+import csv
 import json
 import math
 import unittest
@@ -71,10 +72,16 @@ class Preferences(JobTest):
         for dataset in job["datasets"].values():
             dataset["eval_split"] = 3
         job["eval"] = {"every_steps": 2}
-        self.succeed(run([self.write_job(job)], 2))
+        output = self.succeed(run([self.write_job(job)], 2)).stdout
+        self.assertRegex(output, r"\n  adapter +status +steps +train loss +eval loss +accuracy\n")
+        self.assertRegex(output, r"\n  kto +DONE .* -\n", "examples of kto are not counted as right or wrong")
+        with open(self.dir / "eval/results.csv", newline="") as file:
+            accuracies = {row["name"]: row["exact_match"] for row in csv.DictReader(file)}
+        self.assertEqual(accuracies["kto"], "")
         for name, evaluations in (("dpo_sigmoid", 3), ("dpo_hinge", 4), ("dpo_ipo", 3), ("orpo", 3)):
             lines = [line for line in read_metrics(self.dir / "eval", name) if "eval_loss" in line]
             self.assertEqual(len(lines), evaluations)
+            self.assertAlmostEqual(float(accuracies[name]), lines[-1]["eval_rewards/accuracies"], delta=1e-12)
             for line in lines:
                 margin = line["eval_rewards/chosen"] - line["eval_rewards/rejected"]
                 self.assertAlmostEqual(line["eval_rewards/margins"], margin, delta=1e-12)

@@ -45,7 +45,7 @@ struct AdapterState {
     double last_loss = 0.0;
     double first_eval_loss = -1.0;  ///< -1 = not evaluated
     double last_eval_loss = -1.0;
-    double first_exact_match = -1.0;  ///< for losses of pairs: the reward accuracy
+    double first_exact_match = -1.0;  ///< pairs: the reward accuracy; kto: -1
     double last_exact_match = -1.0;
     double best_eval_loss = -1.0;  ///< among evaluations during training; -1 = none
     std::int32_t best_step = 0;    ///< step of best_eval_loss

@@ -16,6 +16,13 @@
 
 namespace loratrain {
 
+namespace {
+
+/// Of kto, whose samples may be undesirable. AdapterState shows it as not evaluated.
+constexpr double no_accuracy = -1.0;
+
+}  // namespace
+
 // ---- before the first step
 
 void EvaluationService::evaluate_newcomers() {
@@ -146,8 +153,11 @@ void EvaluationService::take_in() {
 
 /// `is_shared`: it was made for another adapter, of which the log has it.
 void EvaluationService::take_in(const EvalResult& result, bool is_shared) {
-    const bool of_pairs = worker_.job(result.adapter).loss.is_of_pairs();
-    const double right = of_pairs ? means_of(result.rewards).accuracies : result.exact_match();
+    const LossJob& loss = worker_.job(result.adapter).loss;
+    double right = result.exact_match();
+    if (loss.has_rewards()) {
+        right = loss.is_of_pairs() ? means_of(result.rewards).accuracies : no_accuracy;
+    }
     take_evaluation(result.loss(), right, worker_.adapters[result.adapter].state);
     worker_.journal.evaluated(result, is_shared);
     if (is_shared || result.step > 0) return;

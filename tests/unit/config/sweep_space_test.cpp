@@ -185,6 +185,16 @@ TEST_F(Sweep, TrialsNeedDataToBeRankedBy) {
                 at(4), "sweep: dataset 'math' has no data to rank its trials by", "eval_path");
 }
 
+TEST_F(Sweep, KtoHasNoExactMatchToBeRankedBy) {
+    const std::string kto = "  space: {loss: kto, r: [8, 16]}\n";
+    expect_only(bad(kto + "  objective: exact_match\n"), at(8),
+                "sweep.objective: exact_match cannot rank trials of kto, which have none",
+                "eval_loss");
+    EXPECT_EQ(sweep(kto + "  objective: eval_loss\n").adapters.size(), 3U);
+    EXPECT_EQ(sweep("  space: {loss: dpo, r: [8]}\n  objective: exact_match\n").adapters.size(),
+              2U);
+}
+
 TEST_F(Sweep, InboxAddsASpaceToASweepOnly) {
     const Job job = sweep("  space: {r: [8, 16]}\n");
     const JobAdditions more = read_inbox("sweep: {space: {r: [32, 64]}}", "more.yaml", job);
