@@ -159,9 +159,11 @@ TEST_F(GrowRun, ProblemsChangeNothing) {
     EXPECT_TRUE(has(problems("datasets: {c: {path: b.jsonl, eval_split: 1}}\n"
                              "adapters: [{name: two, dataset: c}]\n"),
                     "new.yaml: datasets.c.eval_split: leaves nothing to train on"));
-    EXPECT_TRUE(has(problems("datasets: {c: {path: long.jsonl}}\n"
-                             "adapters: [{name: two, dataset: c, r: 17}]\n"),
-                    "more tokens than parallel.microbatch_tokens 8; the longest is 0 with 9"));
+    EXPECT_TRUE(
+        has(problems("datasets: {c: {path: long.jsonl}}\n"
+                     "adapters: [{name: two, dataset: c, r: 17}]\n"),
+            "more tokens than parallel.microbatch_tokens 8; the longest is number 0 (from 0), "
+            "with 9 tokens"));
     EXPECT_TRUE(has(problems("adapters: [{name: two, r: 17}]\n"), "rank 17 is larger than"));
     EXPECT_TRUE(has(problems("adapters: {"), "not valid YAML"));
     EXPECT_EQ(accepted_, 0);

@@ -121,7 +121,8 @@ void AdapterChecks::lengths(const std::string& key, const std::vector<SampleInfo
     problems_.add(
         where(key),
         cat(too_long, " ", too_long == 1 ? one : several, " more tokens than ", limit, " ", most,
-            "; the longest is ", longest - groups.begin(), " with ", *longest),
+            "; the longest is number ", longest - groups.begin(), " (from 0), with ", *longest,
+            " tokens"),
         hint + (data_kind(group_samples) == DataKind::labelled ? ", a smaller kl_batch_size" : "") +
             ", or a smaller max_seq_len with over_length: truncate");
 }

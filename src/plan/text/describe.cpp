@@ -378,9 +378,9 @@ std::string microbatch_summary(const Plan& plan, const JointWindow& round) {
     if (!groups.empty()) lora += cat("; one product of ", join(groups, ", of "));
     return cat("microbatch  at most ", join(most, ", "), " tokens, ", join(in_flight, ", "),
                " in flight; LoRA by ", lora, "\nfirst round ", join(counts, " + "),
-               " microbatches, ", tokens, " tokens",
-               padding > 0 ? cat(", ", padding, " of padding") : "", "; they would take ", room,
-               ", empty room costs no time\n");
+               counts == std::vector<std::string>{"1"} ? " microbatch, " : " microbatches, ",
+               tokens, " tokens", padding > 0 ? cat(", ", padding, " of padding") : "",
+               "; room for ", room, " (unused room costs no time)\n");
 }
 
 }  // namespace

@@ -115,9 +115,10 @@ TEST(ExtendPlan, EveryProblemAtOnce) {
         << found;
     EXPECT_TRUE(has(found, "new.yaml: adapters.wider.r: rank 17 is larger than the 16 columns"))
         << found;
-    EXPECT_TRUE(has(found,
-                    "new.yaml: datasets.long.path: 1 sample has more tokens than"
-                    " parallel.microbatch_tokens 64; the longest is 0 with 65"))
+    EXPECT_TRUE(
+        has(found,
+            "new.yaml: datasets.long.path: 1 sample has more tokens than"
+            " parallel.microbatch_tokens 64; the longest is number 0 (from 0), with 65 tokens"))
         << found;
     EXPECT_TRUE(has(found, "start a run with microbatch_tokens: 65 or more")) << found;
 }

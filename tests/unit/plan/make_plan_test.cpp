@@ -588,8 +588,8 @@ TEST(MakePlan, RefusesSamplesThatDoNotFit) {
     test.datasets[0].train[5].tokens = 41;
     EXPECT_TRUE(has(problems_of(test),
                     "tune.yaml: datasets.data.path: 2 samples have more tokens"
-                    " than parallel.microbatch_tokens 40; the longest is 3 with"
-                    " 50 (use microbatch_tokens: 50 or auto"));
+                    " than parallel.microbatch_tokens 40; the longest is number 3 (from 0), with"
+                    " 50 tokens (use microbatch_tokens: 50 or auto"));
     test.datasets[0].train = equal_samples(8, 40);
     EXPECT_EQ(problems_of(test), "");
 }
@@ -607,9 +607,10 @@ TEST(MakePlan, PairsAreGroupsOfTwo) {
     EXPECT_EQ(window.batches[0].denominator, 3);
     EXPECT_EQ(window.batches[0].chosen_targets, 3 * 8);
     test.job.parallel.microbatch_tokens = 17;
-    EXPECT_TRUE(has(problems_of(test),
-                    "5 pairs have more tokens than parallel.microbatch_tokens 17; the longest is 0 "
-                    "with 18"));
+    EXPECT_TRUE(
+        has(problems_of(test),
+            "5 pairs have more tokens than parallel.microbatch_tokens 17; the longest is number 0 "
+            "(from 0), with 18 tokens"));
 }
 
 TEST(MakePlan, BatchesThatAreComparedStayWhole) {
@@ -661,7 +662,8 @@ TEST(MakePlan, ExamplesAndTheirKlSamplesAreGroups) {
     test.job.parallel.microbatch_tokens = 53;
     EXPECT_TRUE(has(problems_of(test),
                     "4 groups of kl_batch_size 3 examples and as many mismatched ones have more "
-                    "tokens than parallel.microbatch_tokens 53; the longest is 0 with 54"));
+                    "tokens than parallel.microbatch_tokens 53; the longest is number 0 (from 0), "
+                    "with 54 tokens"));
     test.job.parallel.microbatch_tokens.reset();
     test.job.adapters[0].global_batch_size = 4;
     EXPECT_TRUE(has(problems_of(test), "global_batch_size: is 4, no multiple of datasets."));
