@@ -138,10 +138,12 @@ TEST(Replicas, SaysWhatIsWrong) {
     const std::string found = problems_of(test);
     EXPECT_NE(found.find("takes 4 ranks, but 6 were started"), std::string::npos) << found;
     EXPECT_NE(found.find("add {tp: 1, pp: 1, count: 2}"), std::string::npos) << found;
-    EXPECT_NE(found.find("12 samples have more tokens than the largest replica takes, 20; the "
-                         "longest is 3 with 40 (give a replica of parallel.deployment "
-                         "microbatch_tokens: 40"),
-              std::string::npos)
+    EXPECT_NE(
+        found.find(
+            "12 samples have more tokens than the largest replica takes, 20; the "
+            "longest is number 3 (from 0), with 40 tokens (give a replica of parallel.deployment "
+            "microbatch_tokens: 40"),
+        std::string::npos)
         << found;
 }
 
