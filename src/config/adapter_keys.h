@@ -55,11 +55,15 @@ void keys(V& v, LossJob& loss) {
     const bool sft = loss.loss == Loss::sft;
     const bool kto = loss.loss == Loss::kto;
     const bool cit = loss.is_contrastive();
+    const bool rollouts = loss.is_of_rollouts();
+    const bool constant = rollouts && loss.aggregation == LossAggregation::constant;
     v.key(
         "loss", loss.loss, loss_words,
         "what is minimised: `sft`: cross-entropy; `dpo`, `cpo`, `simpo`, `orpo`: preferences, from "
         "pairs of a chosen and a rejected sample; `kto`: preferences, from samples with a label; "
-        "`cit`: a contrast, from pairs of an instruction and its paraphrase",
+        "`cit`: a contrast, from pairs of an instruction and its paraphrase; "
+        "`importance_sampling`, "
+        "`ppo`, `cispo`, `dro`, `grpo`: rewards, from rollouts with advantages",
         {.written = !sft});
     v.key("loss_type", loss.type, loss_type_words,
           "variant of the loss: `sigmoid`, `hinge` or `ipo` for `dpo` and `cpo`; `nll` or `dft` "
@@ -68,8 +72,13 @@ void keys(V& v, LossJob& loss) {
            .written = !sft || loss.is_dft(),
            .of = "dpo, cpo or sft",
            .used = loss.has_types() || sft});
-    v.key("beta", loss.beta, "scale of rewards; for `orpo` the weight of the odds ratio",
-          {.range = above(0.0), .of = "dpo, cpo, simpo, orpo or kto", .used = loss.has_rewards()});
+    v.key("beta", loss.beta,
+          "scale of rewards; for `orpo` the weight of the odds ratio, for `dro` of the squared "
+          "log-ratio, for other losses of rollouts of the KL to the reference",
+          {.range = at_least(0.0),  // above 0 for rewards: check_beta()
+           .usual = "0.1; of rollouts 0, `dro` 0.05",
+           .of = "dpo, cpo, simpo, orpo, kto or of rollouts",
+           .used = loss.has_beta()});
     v.key(
         "label_smoothing", loss.label_smoothing,
         "assumed share of pairs with a wrong label, for `simpo` and for loss_type `sigmoid`; with "
@@ -91,6 +100,30 @@ void keys(V& v, LossJob& loss) {
           {.range = above(0.0), .of = "cit", .used = cit});
     v.key("lambda", loss.lambda, "largest weight of the contrastive loss of `cit`",
           {.of = "cit", .used = cit});
+    v.key("clip_low", loss.clip_low,
+          "lower bound of a token's ratio p / p of the sampler: 1 - epsilon of TRL",
+          {.range = from_to(0.0, 1.0),
+           .written = loss.has_clip(),
+           .of = "ppo, cispo or grpo",
+           .used = loss.has_clip()});
+    v.key("clip_high", loss.clip_high,
+          "upper bound of the ratio: 1 + epsilon_high of TRL, for `cispo` its epsilon_high",
+          {.range = at_least(1.0),
+           .written = loss.has_clip(),
+           .of = "ppo, cispo or grpo",
+           .used = loss.has_clip()});
+    v.key(
+        "loss_aggregation", loss.aggregation, loss_aggregation_words,
+        "mean of the losses of rollouts: `token`: over all tokens (DAPO); `sequence`: over samples "
+        "of the means over their tokens (GRPO); `constant`: sum / (samples x "
+        "max_completion_length) (Dr. GRPO)",
+        {.written = rollouts, .of = rollout_words, .used = rollouts});
+    v.key("max_completion_length", loss.max_completion_length,
+          "tokens by which `loss_aggregation: constant` divides the sum of a sample",
+          {.range = at_least(1),
+           .usual = "required for constant",
+           .of = "rollouts with loss_aggregation: constant",
+           .used = constant});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
           "label smoothing of `sft`: share of the target that is spread over all tokens",
           {.range = from_to_below(0.0, 1.0),
@@ -199,9 +232,12 @@ void keys(V& v, AdapterJob& job) {
     form_keys(v, job);
     keys(v, job.loss);
     v.own("ref_adapter", job, reference_key,
-          "reference of `dpo` and `kto`: PEFT directory of an adapter with the same r, alpha and "
+          "reference of `dpo`, `kto` and, with beta > 0, of rollouts: PEFT directory of an adapter "
+          "with the same r, alpha and "
           "targets, or `init_from`: this adapter's own start",
-          {.usual = "none: the base alone", .of = "dpo or kto", .used = job.loss.has_reference()});
+          {.usual = "none: the base alone",
+           .of = "dpo, kto, or of rollouts with beta > 0",
+           .used = job.loss.has_reference()});
     v.key("neftune_noise_alpha", job.neftune_noise_alpha,
           "NEFTune: strength of the noise on embeddings during training",
           {.written = job.neftune_noise_alpha != 0.0});

@@ -271,10 +271,29 @@ class LossCheck : public KeyTexts {
     const LossJob& loss_;
 };
 
+/// Rewards need a scale; the KL of rollouts may be left out.
+void check_beta(SectionReader& section, const LossJob& loss) {
+    if (!loss.has_rewards() || loss.beta_or_usual() > 0.0) return;
+    const YamlNode* node = section.find("beta");
+    section.problem(node == nullptr ? section.place() : node->place, "beta", "0 is out of range",
+                    "give a number, " + above(0.0).words());
+}
+
+void check_aggregation(SectionReader& section, const LossJob& loss) {
+    const bool constant = loss.is_of_rollouts() && loss.aggregation == LossAggregation::constant;
+    if (!constant || loss.max_completion_length) return;
+    const YamlNode* node = section.find("loss_aggregation");
+    section.problem(node == nullptr ? section.place() : node->place, "loss_aggregation",
+                    "constant needs a max_completion_length, by which it divides",
+                    "give the largest number of tokens that was sampled for a rollout");
+}
+
 void check_loss(SectionReader& section, AdapterJob& job) {
     LossCheck check(section, job.loss);
     keys(check, job);
     if (job.loss.has_types() || job.loss.loss == Loss::sft) check_loss_type(section, job.loss);
+    check_beta(section, job.loss);
+    check_aggregation(section, job.loss);
 }
 
 /// The keys of an adapter, or those that `defaults` has for every one.

@@ -460,10 +460,10 @@ struct Job {
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
     /// Whether the steps of an adapter have details besides their loss: rewards, a contrastive
-    /// loss, or losses per file.
+    /// loss, ratios of rollouts, or losses per file.
     bool has_step_details(AdapterId id) const {
         const LossJob& loss = adapter(id).loss;
-        return loss.has_rewards() || loss.is_contrastive() ||
+        return loss.has_rewards() || loss.is_contrastive() || loss.is_of_rollouts() ||
                dataset(adapter(id).dataset).has_several_files();
     }
 };

@@ -123,7 +123,7 @@ inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},
     {"never", Redeploy::never},
 }};
-inline constexpr std::array<Word<Loss>, 7> loss_words{{
+inline constexpr std::array<Word<Loss>, 12> loss_words{{
     {"sft", Loss::sft},
     {"dpo", Loss::dpo},
     {"cpo", Loss::cpo},
@@ -131,6 +131,18 @@ inline constexpr std::array<Word<Loss>, 7> loss_words{{
     {"orpo", Loss::orpo},
     {"kto", Loss::kto},
     {"cit", Loss::cit},
+    {"importance_sampling", Loss::importance_sampling},
+    {"ppo", Loss::ppo},
+    {"cispo", Loss::cispo},
+    {"dro", Loss::dro},
+    {"grpo", Loss::grpo},
+}};
+/// The losses of rollouts, as messages name them.
+inline constexpr const char* rollout_words = "importance_sampling, ppo, cispo, dro or grpo";
+inline constexpr std::array<Word<LossAggregation>, 3> loss_aggregation_words{{
+    {"token", LossAggregation::token},
+    {"sequence", LossAggregation::sequence},
+    {"constant", LossAggregation::constant},
 }};
 inline constexpr std::array<Word<LossType>, 5> loss_type_words{{
     {"sigmoid", LossType::sigmoid},

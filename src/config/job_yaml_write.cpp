@@ -52,6 +52,7 @@ void KeyWriter::section(const char* name, std::vector<AdapterJob>& adapters, con
     put_maps(name, false, adapters, [&](AdapterJob& adapter) {
         LossJob& loss = adapter.loss;
         if (loss.has_cpo_alpha()) loss.cpo_alpha = loss.nll_weight();
+        if (loss.has_beta()) loss.beta = loss.beta_or_usual();
         keys(*this, adapter);
     });
 }

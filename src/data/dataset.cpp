@@ -136,7 +136,9 @@ class Survey {
         checksum_.update(&tokens, sizeof(tokens));
         checksum_.update(sample.input_ids.data(), tokens * sizeof(std::int32_t));
         checksum_.update(sample.labels.data(), tokens * sizeof(std::int32_t));
-        checksum_.update(sample.weights.data(), sample.weights.size() * sizeof(float));
+        for (const auto* list : {&sample.weights, &sample.advantages, &sample.logprobs}) {
+            checksum_.update(list->data(), list->size() * sizeof(float));
+        }
         if (sample.label) checksum_.update(&*sample.label, sizeof(bool));
     }
 
@@ -256,6 +258,7 @@ void check_outcome(const std::vector<std::string>& paths,
 
 const char* kind_of(const TokenFile& file) {
     if (file.is_labelled()) return "examples with labels";
+    if (file.is_rollouts()) return "rollouts";
     return file.group_samples() > 1 ? "pairs" : "single samples";
 }
 
@@ -400,7 +403,9 @@ TokenSample Dataset::read(std::int64_t index) const {
     if (static_cast<std::int64_t>(sample.input_ids.size()) > max_tokens_) {
         sample.input_ids.resize(static_cast<std::size_t>(max_tokens_));
         sample.labels.resize(static_cast<std::size_t>(max_tokens_));
-        if (!sample.weights.empty()) sample.weights.resize(static_cast<std::size_t>(max_tokens_));
+        for (auto* list : {&sample.weights, &sample.advantages, &sample.logprobs}) {
+            if (!list->empty()) list->resize(static_cast<std::size_t>(max_tokens_));
+        }
     }
     return sample;
 }

@@ -54,6 +54,8 @@ class Dataset {
     std::int64_t group_samples() const {
         return kl_groups_.empty() ? file_->group_samples() : 2 * group_units_;
     }
+    /// TokenFile::is_rollouts().
+    bool is_rollouts() const { return file_->is_rollouts(); }
     const LengthReport& report() const { return report_; }
     /// Path and TokenFile::tokenizer() of each file that knows its tokenizer.
     const std::vector<std::pair<std::string, std::string>>& tokenizers() const {
@@ -65,8 +67,8 @@ class Dataset {
     std::vector<std::vector<std::int64_t>> positions_of_files() const;
     /// For each file, the number of its samples.
     std::vector<std::int64_t> samples_of_files() const;
-    /// Checksum over all ids, labels and weights, and over the places of the samples if the dataset
-    /// was split; for provenance and for going on.
+    /// Checksum over all ids, labels and numbers of tokens, and over the places of the samples if
+    /// the dataset was split; for provenance and for going on.
     const std::string& checksum() const { return checksum_; }
     /// Sample `index`, truncated if over_length says so.
     TokenSample read(std::int64_t index) const;

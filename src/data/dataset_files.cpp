@@ -97,6 +97,7 @@ DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJ
     info.train = train.infos();
     info.train_weights = train.weights();
     info.group_samples = static_cast<std::int32_t>(train.group_samples());
+    info.rollouts = train.is_rollouts();
     for (std::size_t f = 0; f < job.files.size(); ++f) {
         info.files.push_back(
             file_share(train.samples_of_files()[f], job.files[f].weight, info.group_samples));

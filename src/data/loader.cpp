@@ -130,7 +130,9 @@ class Reader {
         LORATRAIN_CHECK(tokens <= reference.tokens, "sample ", reference.index, " has ", tokens,
                         " tokens, planned were ", reference.tokens);
         const auto pads = static_cast<std::size_t>(reference.tokens - tokens);
-        append_weights(sample, pads, batch);
+        append_values(sample.weights, 1.0F, reference.tokens, batch, batch.weights);
+        append_values(sample.advantages, 0.0F, reference.tokens, batch, batch.advantages);
+        append_values(sample.logprobs, 0.0F, reference.tokens, batch, batch.logprobs);
         batch.token_ids.insert(batch.token_ids.end(), sample.input_ids.begin(),
                                sample.input_ids.end());
         batch.token_ids.insert(batch.token_ids.end(), pads, pad_token);
@@ -138,15 +140,13 @@ class Reader {
         batch.targets.insert(batch.targets.end(), pads + 1, no_target);
     }
 
-    /// As its targets, which come behind.
-    static void append_weights(const TokenSample& sample, std::size_t pads, PackedBatch& batch) {
-        if (sample.weights.empty() && batch.weights.empty()) return;
-        batch.weights.resize(batch.targets.size(), 1.0F);
-        if (!sample.weights.empty()) {
-            batch.weights.insert(batch.weights.end(), sample.weights.begin() + 1,
-                                 sample.weights.end());
-        }
-        batch.weights.resize(batch.targets.size() + sample.labels.size() + pads, 1.0F);
+    /// As its targets, which come behind and have `rows` rows; `usual` where a sample has none.
+    static void append_values(const std::vector<float>& values, float usual, std::int32_t rows,
+                              const PackedBatch& batch, std::vector<float>& all) {
+        if (values.empty() && all.empty()) return;
+        all.resize(batch.targets.size(), usual);
+        if (!values.empty()) all.insert(all.end(), values.begin() + 1, values.end());
+        all.resize(batch.targets.size() + static_cast<std::size_t>(rows), usual);
     }
 
     const DatasetFiles& files_;

@@ -23,6 +23,8 @@ struct PackedBatch {
     /// loader reads no tokens.
     std::vector<std::int32_t> targets;
     std::vector<float> weights;            ///< [T], of the targets; empty = 1 each
+    std::vector<float> advantages;         ///< [T], of the targets of rollouts; empty = none here
+    std::vector<float> logprobs;           ///< likewise
     std::vector<std::int32_t> positions;   ///< [T]
     std::vector<std::int32_t> sample_ids;  ///< [T], index in the dataset
     std::vector<std::int32_t> offsets;     ///< [samples + 1]

@@ -155,6 +155,7 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
     label_scales_.clear();
     label_weights_.clear();
     ends_.clear();
+    bin_count_ = by == LabelBins::targets ? 0 : samples();
     if (of.targets.empty()) return;
     const std::int64_t chunk_rows = logits_chunk(view_).rows;
     std::int32_t sample = 0;
@@ -179,7 +180,11 @@ void MicrobatchTables::set_labels(const Microbatch& microbatch, const Microbatch
             add_label(chunks_.back(), whole_.segments[s]);
             label_rows_.push_back(static_cast<std::int32_t>(row - chunks_.back().first_row));
             label_targets_.push_back(target);
-            label_bins_.push_back(by == LabelBins::samples ? sample : adapter);
+            if (by == LabelBins::targets) {
+                label_bins_.push_back(static_cast<std::int32_t>(bin_count_++));
+            } else {
+                label_bins_.push_back(by == LabelBins::samples ? sample : adapter);
+            }
             label_scales_.push_back(scales_of_samples[static_cast<std::size_t>(sample)]);
             if (of.weights.empty()) continue;
             label_weights_.push_back(of.weights[static_cast<std::size_t>(row)]);
@@ -205,9 +210,9 @@ void MicrobatchTables::set_ends(std::vector<std::int32_t> rows_of_ends) {
     upload(tables_[Table::rows] + label_rows_.size(), ends_);
 }
 
-void MicrobatchTables::scale_labels(std::span<const float> scales_of_samples) {
+void MicrobatchTables::scale_labels(std::span<const float> scales_of_bins) {
     for (std::size_t i = 0; i < label_bins_.size(); ++i) {
-        label_scales_[i] = scales_of_samples[static_cast<std::size_t>(label_bins_[i])];
+        label_scales_[i] = scales_of_bins[static_cast<std::size_t>(label_bins_[i])];
         if (!label_weights_.empty()) label_scales_[i] *= label_weights_[i];
     }
     upload(tables_[scales], label_scales_);

@@ -19,12 +19,16 @@ struct MicrobatchRows {
     std::span<const std::int32_t> sample_ids;  ///< [T]
     std::span<const std::int32_t> offsets;     ///< [samples + 1]
     std::span<const float> weights = {};  ///< [T] weights of the targets, last stage; empty: 1 each
+    /// [T] of the targets of rollouts, last stage (RolloutRows); empty if there are none.
+    std::span<const float> advantages = {};
+    std::span<const float> logprobs = {};
 };
 
 /// Bins in which the losses of rows are summed.
 enum class LabelBins : std::uint8_t {
     adapters,  ///< by number of the adapter
     samples,   ///< by place of the sample in the microbatch
+    targets,   ///< each row with a target is a bin
 };
 
 /// Index tables of one microbatch in backend memory, with the parts that the host needs. They live
@@ -47,11 +51,13 @@ class MicrobatchTables {
     /// Sets the rows without a target whose hidden states an objective compares. After
     /// set_labels(), which clears them.
     void set_ends(std::vector<std::int32_t> rows);
-    /// Replaces the scales of labels that are summed by samples.
+    /// Replaces the scales of labels, one for each bin, that are summed by samples or targets.
     void scale_labels(std::span<const float> scales);
 
     std::int64_t tokens() const { return whole_.tokens; }
     std::int64_t samples() const { return whole_.packed.samples; }
+    /// Number of bins of labels that are summed by samples or targets.
+    std::int64_t label_bins() const { return bin_count_; }
     const std::int32_t* token_ids() const { return tables_[0]; }
 
     /// All rows, also those that another stage computes in a shared layer.
@@ -100,6 +106,7 @@ class MicrobatchTables {
     std::vector<std::int32_t> label_rows_;
     std::vector<std::int32_t> label_targets_;
     std::vector<std::int32_t> label_bins_;
+    std::int64_t bin_count_ = 0;
     std::vector<float> label_scales_;
     std::vector<float> label_weights_;  ///< empty: 1 each
     std::vector<std::int32_t> ends_;

@@ -99,7 +99,7 @@ void Stage::forward(std::int32_t slot_index, const Microbatch& microbatch,
     forward_layers(slot_index, terms.evaluation ? Pass::forward : Pass::backward);
     if (!loss_) return;
     const std::int64_t t = tables.tokens();
-    loss_->run(microbatch, terms, tables, slot.boundary(stage_.layer_count, t),
+    loss_->run(microbatch, rows, terms, tables, slot.boundary(stage_.layer_count, t),
                slot.loss_gradient(t));
 }
 

@@ -11,7 +11,7 @@ struct StageSums {
     double* total = nullptr;
     double* loss = nullptr;        ///< losses of the running batch
     double* wrong = nullptr;       ///< tokens whose argmax is not the target
-    double* sample_nll = nullptr;  ///< per sample of a microbatch, in an evaluation or a first pass
+    double* sample_nll = nullptr;  ///< per sample or target of a microbatch (LabelBins)
     double* sample_wrong = nullptr;
 };
 

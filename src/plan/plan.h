@@ -52,6 +52,7 @@ struct DatasetInfo {
     /// Neighbours in both lists that belong together (AdapterPlan::group_samples): 2 for pairs, 2k
     /// for k examples with labels and their k KL samples (at least 4, data/kl_groups.h), else 1.
     std::int32_t group_samples = 1;
+    bool rollouts = false;  ///< samples to train on have advantages (TokenFile::is_rollouts)
     /// Per sample: sum of its targets' weights. Empty: every target weighs 1.
     std::vector<double> train_weights = {};
     std::vector<double> eval_weights = {};

@@ -35,10 +35,20 @@ inline bool is_chosen(const LossJob& loss, std::int64_t sample) {
 
 /// Denominator of a batch's summed losses (BatchPlan::denominator), from its counts. Cross-entropy:
 /// the weights of target tokens; losses of pairs: pairs; losses of examples with KL samples
-/// (SampleInfo): examples.
+/// (SampleInfo): examples; losses of rollouts: as LossAggregation says.
 inline double loss_denominator(const LossJob& loss, const BatchPlan& batch) {
-    const std::int32_t of_two = batch.samples / 2;
-    return loss.has_rewards() ? static_cast<double>(of_two) : batch.target_weight;
+    const auto samples = static_cast<double>(batch.samples);
+    if (loss.has_rewards()) return static_cast<double>(batch.samples / 2);
+    if (!loss.is_of_rollouts()) return batch.target_weight;
+    switch (loss.aggregation) {
+        case LossAggregation::sequence:
+            return samples;
+        case LossAggregation::constant:
+            return samples * static_cast<double>(loss.max_completion_length.value_or(1));
+        case LossAggregation::token:
+            break;
+    }
+    return batch.target_weight;
 }
 
 /// A sample's part of BatchPlan::target_weight. `weights`: DatasetInfo::train_weights or

@@ -19,6 +19,12 @@ void fields(Archive& archive, ReferWindow& refer) {
 }
 
 template <class Archive>
+void fields(Archive& archive, ReferenceValues& of) {
+    archive("values", of.values);
+    archive("ends", of.ends);
+}
+
+template <class Archive>
 void fields(Archive& archive, KnownReferences& known) {
     archive("adapter", known.adapter);
     archive("losses", known.losses);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "comm/command_channel.h"
+#include "model/objective/reference_losses.h"
 #include "plan/plan.h"
 #include "train/adapter_parts.h"
 #include "train/orders/inbox.h"
@@ -30,7 +31,7 @@ struct ReferWindow {
 /// Take reference losses that an earlier start of the run has computed.
 struct KnownReferences {
     AdapterId adapter{};
-    std::vector<double> losses;
+    ReferenceValues losses;
 };
 
 /// Send rank 0 the parameters of an adapter that no later window trains, and go on.

@@ -47,13 +47,11 @@ void Executor::train(const JointWindow& window, const PipelineRunner::Hooks& hoo
 
 void Executor::refer(const JointWindow& window, const Meanwhile& meanwhile) {
     const BatchPlan& batch = window.common().batches.front();
-    std::vector<std::pair<std::int32_t, double>> mine;
+    std::vector<std::pair<std::int32_t, std::vector<double>>> mine;
     PipelineRunner::Hooks hooks{{}, meanwhile, {}};
     hooks.has_window = has_posted_;
-    hooks.on_reference = [&](std::span<const SampleRef> samples, std::span<const double> losses) {
-        for (std::size_t s = 0; s < samples.size(); ++s) {
-            mine.emplace_back(samples[s].index, losses[s]);
-        }
+    hooks.on_reference = [&](const SampleRef& sample, std::span<const double> values) {
+        mine.emplace_back(sample.index, std::vector(values.begin(), values.end()));
     };
     const std::string& ref_adapter = parts_.job.adapter(batch.adapter).ref_adapter;
     hooks.base_alone = ref_adapter.empty();
@@ -67,17 +65,19 @@ void Executor::refer(const JointWindow& window, const Meanwhile& meanwhile) {
     parts_.run.loader().start(own, Loader::Evaluates::all_samples);
     parts_.run.runner().run(own, parts_.run.loader(), hooks);
     if (!ref_adapter.empty()) bank.upload(batch.adapter, AdapterBank::Part::parameters, trained);
-    std::vector<double> all(static_cast<std::size_t>(batch.samples));
+    std::vector<std::vector<double>> of_samples(static_cast<std::size_t>(batch.samples));
     for (const ReplicaPlan& replica : parts_.plan.replicas) {
         const int last_rank = replica.stages.back().rank;
-        for (const auto& [sample, loss] : broadcast(parts_.mpi, mine, last_rank)) {
-            all.at(static_cast<std::size_t>(sample)) = loss;
+        for (auto& [sample, values] : broadcast(parts_.mpi, mine, last_rank)) {
+            of_samples.at(static_cast<std::size_t>(sample)) = std::move(values);
         }
     }
+    ReferenceValues all;
+    for (const std::vector<double>& values : of_samples) all.add(values);
     set_references(batch.adapter, all);
 }
 
-void Executor::set_references(AdapterId adapter, const std::vector<double>& losses) {
+void Executor::set_references(AdapterId adapter, const ReferenceValues& losses) {
     parts_.run.stage().references().set(reference_of(parts_.job.adapter(adapter)), losses);
 }
 

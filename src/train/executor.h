@@ -62,7 +62,7 @@ class Executor {
     /// Computes the reference losses of a resident adapter's dataset (services/references.h). Then
     /// all ranks have them in Stage::references(), and the adapter is as before.
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
-    void set_references(AdapterId adapter, const std::vector<double>& losses);
+    void set_references(AdapterId adapter, const ReferenceValues& losses);
     std::vector<float> own_parameters(AdapterId adapter);
     void admit(const std::vector<AdapterId>& adapters);
     void release(AdapterId adapter);

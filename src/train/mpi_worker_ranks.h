@@ -43,7 +43,7 @@ class MpiWorkerRanks : public WorkerRanks {
                                   const AdapterParts::ByRank& all) const override {
         return executor_.join(adapter, all);
     }
-    std::vector<double> references(const ReferenceId& reference) const override {
+    ReferenceValues references(const ReferenceId& reference) const override {
         return executor_.references().of(reference);
     }
     std::string plan_with_addition() const override { return executor_.plan_with_addition(); }

@@ -215,6 +215,7 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     LossTerms terms;
     terms.evaluation = microbatch.evaluation;
     terms.base_alone = hooks_.base_alone;
+    terms.by_target = refers_by_target(microbatch);
     for (const Segment& segment : microbatch.segments) {
         const std::int32_t batch = under_way_.batch_of(microbatch, segment);
         terms.denominators.push_back(under_way_.batch(batch).denominator);
@@ -225,6 +226,8 @@ void PipelineRunner::forward(const Action& action, Loader& loader) {
     if (first()) rows.token_ids = packed.token_ids;
     if (last()) rows.targets = packed.targets;
     if (last()) rows.weights = packed.weights;
+    if (last()) rows.advantages = packed.advantages;
+    if (last()) rows.logprobs = packed.logprobs;
     rows.positions = packed.positions;
     rows.sample_ids = packed.sample_ids;
     rows.offsets = packed.offsets;
@@ -344,8 +347,33 @@ void PipelineRunner::send_norms(const Action& action) {
                              Channel::norms);
 }
 
+bool PipelineRunner::refers_by_target(const Microbatch& microbatch) const {
+    return hooks_.on_reference &&
+           job_.adapter(microbatch.segments.front().adapter).loss.is_of_rollouts();
+}
+
+void PipelineRunner::collect_references(const Microbatch& microbatch) {
+    const bool by_target = refers_by_target(microbatch);
+    std::vector<std::pair<SampleRef, std::size_t>> samples;
+    std::size_t count = 0;
+    for (const Segment& segment : microbatch.segments) {
+        for (const SampleRef& sample : segment.samples) {
+            samples.emplace_back(sample, by_target ? static_cast<std::size_t>(sample.targets) : 1);
+            count += samples.back().second;
+        }
+    }
+    reads_.read({{stage_.sums().sample_nll, count * sizeof(double)}},
+                [this, samples](const double* values) {
+                    for (const auto& [sample, own] : samples) {
+                        hooks_.on_reference(sample, std::span(values, own));
+                        values += own;
+                    }
+                });
+}
+
 void PipelineRunner::collect_evaluation(MicrobatchId id) {
     const Microbatch& microbatch = under_way_.microbatch(id);
+    if (hooks_.on_reference) return collect_references(microbatch);
     std::vector<BatchPlan> batches;
     for (const Segment& segment : microbatch.segments) {
         batches.push_back(under_way_.batch(under_way_.batch_of(microbatch, segment)));
@@ -365,11 +393,6 @@ void PipelineRunner::add_evaluation(MicrobatchId id, const Microbatch& microbatc
     for (std::size_t s = 0; s < batches.size(); ++s) {
         const Segment& segment = microbatch.segments[s];
         const std::span<const double> own(nll + sample, segment.samples.size());
-        if (hooks_.on_reference) {
-            hooks_.on_reference(segment.samples, own);
-            sample += own.size();
-            continue;
-        }
         EvalResult& result = evaluations_[segment.adapter];
         result.adapter = segment.adapter;
         result.replica = own_replica();

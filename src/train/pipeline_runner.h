@@ -52,9 +52,9 @@ class PipelineRunner {
         std::function<void(const EvalResult&)> on_evaluation = {};
         /// The optimizer step is queued on the backend; no later batch of the adapter is.
         std::function<void(const BatchPlan&)> on_step = {};
-        /// In a stream of evaluations, on the last stage, instead of on_evaluation: samples and
-        /// their z (ReferenceLosses).
-        std::function<void(std::span<const SampleRef>, std::span<const double>)> on_reference = {};
+        /// In a stream of evaluations, on the last stage, instead of on_evaluation: a sample and
+        /// its ReferenceValues.
+        std::function<void(const SampleRef&, std::span<const double>)> on_reference = {};
         /// Rank 0: true if a rank has received the window that begins. Empty on other ranks.
         std::function<bool(int rank)> has_window = {};
         bool base_alone = false;  ///< evaluate the base model without adapters
@@ -114,6 +114,9 @@ class PipelineRunner {
     void receive_norms(const Action& action);
     void send_norms(const Action& action);
     void collect_evaluation(MicrobatchId id);
+    void collect_references(const Microbatch& microbatch);
+    /// References of rollouts are of targets.
+    bool refers_by_target(const Microbatch& microbatch) const;
     void add_evaluation(MicrobatchId id, const Microbatch& microbatch,
                         std::span<const BatchPlan> batches, const double* nll, const double* wrong);
     void report_step(MicrobatchId id);

@@ -54,7 +54,7 @@ class WorkerRanks {
     virtual std::vector<NamedTensor> join(AdapterId adapter,
                                           const AdapterParts::ByRank& all) const = 0;
     /// Reference losses, known on all ranks (services/references.h).
-    virtual std::vector<double> references(const ReferenceId& reference) const = 0;
+    virtual ReferenceValues references(const ReferenceId& reference) const = 0;
     /// After CheckAdditions: the plan with the first kept file, as bytes.
     virtual std::string plan_with_addition() const = 0;
 };

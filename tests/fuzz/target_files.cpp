@@ -136,6 +136,10 @@ void read_dataset(const std::string& path, Draw& draw) {
         if (static_cast<std::size_t>(dataset.infos()[i].tokens) != sample.input_ids.size()) {
             throw Error("a sample has another length than was said");
         }
+        const std::size_t tokens = dataset.is_rollouts() ? sample.input_ids.size() : 0;
+        if (sample.advantages.size() != tokens || sample.logprobs.size() != tokens) {
+            throw Error("a rollout has not a number for each token");
+        }
     }
 }
 
@@ -155,7 +159,9 @@ class TokenLinesTarget final : public Target {
         "{\"chosen_input_ids\": [1, 2], \"chosen_labels\": [-100, 2], \"rejected_input_ids\": [1, "
         "3, 4], "
         "\"rejected_labels\": [-100, 3, 4]}\n",
-        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"cc\"}\n"};
+        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"cc\"}\n",
+        "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3], \"advantages\": [0, -1.5, 2], "
+        "\"logprobs\": [0, -0.5, -2]}\n"};
     std::string path_;
 };
 

@@ -354,8 +354,9 @@ def train(facts):
     return record
 
 
-os.makedirs(OUT, exist_ok=True)
-report = {"dtype": "float64", "steps": STEPS, "warmup_steps": WARMUP,
-          "adapters": {facts["name"]: train(facts) for facts in ADAPTERS}}
-with open(f"{OUT}/golden.json", "w") as out:
-    json.dump(report, out, indent=1)
+if __name__ == "__main__":
+    os.makedirs(OUT, exist_ok=True)
+    report = {"dtype": "float64", "steps": STEPS, "warmup_steps": WARMUP,
+              "adapters": {facts["name"]: train(facts) for facts in ADAPTERS}}
+    with open(f"{OUT}/golden.json", "w") as out:
+        json.dump(report, out, indent=1)

@@ -402,7 +402,7 @@ class JobTest(unittest.TestCase):
         """Or the quickstart's base, "demo": four ranks share two of its six layers."""
         if family == "demo":
             return SOURCE / "inputs/demo_base"
-        return GOLDEN / ("llama" if family == "preferences" else family) / "base"
+        return GOLDEN / ("llama" if family in ("preferences", "rollouts") else family) / "base"
 
     def succeed(self, process, code=0):
         self.assertEqual(process.returncode, code, process.stdout + process.stderr)

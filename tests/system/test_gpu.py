@@ -78,12 +78,18 @@ class Gpu(JobTest):
     def test_fp32_golden(self):
         self.check_precision("fp32")
 
-    def test_preferences_golden(self):
+    def check_losses(self, family):
         for ranks in range(1, min(RANKS, 2) + 1):
             with self.subTest(ranks=ranks):
-                run_dir = f"preferences-{ranks}"
-                self.succeed(run([self.gpu_job("preferences", run_dir, "fp32")], ranks))
-                self.check_golden("preferences", run_dir, LIMITS["fp32"])
+                run_dir = f"{family}-{ranks}"
+                self.succeed(run([self.gpu_job(family, run_dir, "fp32")], ranks))
+                self.check_golden(family, run_dir, LIMITS["fp32"])
+
+    def test_preferences_golden(self):
+        self.check_losses("preferences")
+
+    def test_rollouts_golden(self):
+        self.check_losses("rollouts")
 
     def test_bf16_golden(self):
         self.check_precision("bf16")

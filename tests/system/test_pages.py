@@ -38,6 +38,7 @@ SAMPLES = {
     "pairs": PAIR,
     "paraphrases": PAIR,
     "labels": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "label": True},
+    "rollouts": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "advantages": [0, 1, -1], "logprobs": [0, -1, -2]},
     "text": {"prompt": "1 + 1 =", "completion": " 2"},
     "": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]},
 }

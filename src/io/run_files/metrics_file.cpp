@@ -43,6 +43,9 @@ std::optional<MetricsRow> metrics_row(std::string_view line) {
     row.eval_exact_match = number_at(json, "eval_exact_match");
     row.rewards_accuracies = number_at(json, "rewards/accuracies");
     row.rewards_margins = number_at(json, "rewards/margins");
+    row.ratio = number_at(json, "ratio/mean");
+    row.clip_ratio = number_at(json, "clip_ratio/region_mean");
+    row.kl = number_at(json, "kl");
     row.eval_rewards_accuracies = number_at(json, "eval_rewards/accuracies");
     row.eval_rewards_margins = number_at(json, "eval_rewards/margins");
     return row;

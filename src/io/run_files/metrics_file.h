@@ -27,6 +27,9 @@ struct MetricsRow {
     std::optional<double> eval_exact_match;
     std::optional<double> rewards_accuracies;
     std::optional<double> rewards_margins;
+    std::optional<double> ratio;  ///< of rollouts, mean
+    std::optional<double> clip_ratio;
+    std::optional<double> kl;
     std::optional<double> eval_rewards_accuracies;
     std::optional<double> eval_rewards_margins;
 };

@@ -24,9 +24,10 @@ class JoinedTokens final : public TokenFile {
     explicit JoinedTokens(std::vector<std::unique_ptr<TokenFile>> files)
         : files_(std::move(files)) {
         for (const auto& file : files_) {
-            LORATRAIN_CHECK(
-                file->group_samples() == group_samples() && file->is_labelled() == is_labelled(),
-                "files of different kinds");
+            LORATRAIN_CHECK(file->group_samples() == group_samples() &&
+                                file->is_labelled() == is_labelled() &&
+                                file->is_rollouts() == is_rollouts(),
+                            "files of different kinds");
             firsts_.push_back(size_);
             size_ += file->size();
         }
@@ -35,6 +36,7 @@ class JoinedTokens final : public TokenFile {
     std::int64_t size() const override { return size_; }
     std::int64_t group_samples() const override { return files_.front()->group_samples(); }
     bool is_labelled() const override { return files_.front()->is_labelled(); }
+    bool is_rollouts() const override { return files_.front()->is_rollouts(); }
     std::int64_t length(std::int64_t sample) const override {
         const auto [file, own] = place(sample);
         return file->length(own);

@@ -21,6 +21,10 @@ struct TokenSample {
     std::vector<std::int32_t> input_ids;
     std::vector<std::int32_t> labels;
     std::vector<float> weights = {};  ///< > 0 for every target; empty = 1 each
+    /// Of rollouts, one for each of input_ids; else empty. Those of labels[t] are advantages[t],
+    /// and logprobs[t], its log-probability for the sampler.
+    std::vector<float> advantages = {};
+    std::vector<float> logprobs = {};
     std::optional<bool> label = {};  ///< of `kto`: true = desirable; none if the file has no labels
 };
 
@@ -34,6 +38,8 @@ class TokenFile {
     virtual std::int64_t group_samples() const { return 1; }
     /// True if samples have a TokenSample::label; all samples or none have.
     virtual bool is_labelled() const { return false; }
+    /// True if samples are rollouts, with advantages and logprobs; all samples or none are.
+    virtual bool is_rollouts() const { return false; }
     virtual std::int64_t length(std::int64_t sample) const = 0;
     virtual TokenSample read(std::int64_t sample) const = 0;
     /// The tokenizer that made the tokens, as prepare_data.py notes it in .h5: "xxh64:DIGEST" of
@@ -62,22 +68,24 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 ///                     "rejected_labels"}, with bytes {"prompt", "chosen", "rejected"}: two
 ///                     samples, the chosen one first
 ///   .jsonl, labelled  a line as above with "label", true or false
+///   .jsonl, rollouts  {"input_ids", "labels", "advantages", "logprobs"}
 ///   .h5, .hdf5        datasets tokens, labels (int32, flat), offsets (int64 [samples + 1]), and
-///                     optionally weights (float)
+///                     optionally weights, or advantages and logprobs (float)
 /// There are as many weights as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes
-/// no_target. A blank last line is accepted.
+/// no_target. Advantages and logprobs are as many and finite, logprobs at most 0 (to rounding). A
+/// blank last line is accepted.
 ///
 /// Throws InputError with all problems of the file, with file:line (at most 20, then a count): not
-/// JSON, wrong types, ids, labels and weights of different lengths, an empty file or sample,
-/// negative ids, bad weights, unknown keys, and keys whose values training would not honour
-/// (token_rules.h).
+/// JSON, wrong types, ids, labels and other lists of different lengths, an empty file or sample,
+/// negative ids, bad weights, advantages or logprobs, unknown keys, and keys whose values training
+/// would not honour (token_rules.h).
 ///
 /// `visit` (may be empty) sees all samples during the scan, which spares a second pass.
 std::unique_ptr<TokenFile> open_token_file(const std::string& path, bool bytes,
                                            const SampleVisitor& visit = {});
 
-/// Several files of one kind (equal group_samples() and is_labelled()) as one: the samples of each
-/// follow those of the file before it. A single file is returned as it is.
+/// Several files of one kind (equal group_samples(), is_labelled() and is_rollouts()) as one: the
+/// samples of each follow those of the file before it. A single file is returned as it is.
 std::unique_ptr<TokenFile> join_token_files(std::vector<std::unique_ptr<TokenFile>> files);
 
 }  // namespace loratrain

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -17,7 +18,7 @@ constexpr const char* format_name = "loratrain-tokens-1";
 constexpr std::int64_t scan_tokens = 1 << 20;
 constexpr const char* layout_hint =
     "a token file has int32 tokens, int32 labels of the same length and int64 offsets [samples + "
-    "1], and may have float weights of the same length";
+    "1], and may have float weights, or float advantages and logprobs, of the same length";
 
 bool is_signed_integer(hid_t dataset, std::size_t bytes) {
     const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
@@ -48,6 +49,7 @@ class TokenHdf5 final : public TokenFile {
         if (H5Lexists(file_.get(), "weights", H5P_DEFAULT) > 0) {
             weights_ = open_list("weights", 0, problems);
         }
+        open_rollouts(problems);
         const Hdf5Handle offsets = open_list("offsets", 8, problems);
         problems.throw_if_any();
         read_offsets(offsets.get(), problems);
@@ -58,6 +60,7 @@ class TokenHdf5 final : public TokenFile {
 
     std::int64_t size() const override { return static_cast<std::int64_t>(offsets_.size()) - 1; }
     std::string tokenizer() const override { return tokenizer_; }
+    bool is_rollouts() const override { return static_cast<bool>(rollouts_[0]); }
     std::int64_t length(std::int64_t sample) const override {
         return offset(sample + 1) - offset(sample);
     }
@@ -78,12 +81,27 @@ class TokenHdf5 final : public TokenFile {
     /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.
     void check_names(CappedProblems& problems) const {
         for (const std::string& name : root_names(file_.get())) {
-            if (name == "tokens" || name == "labels" || name == "offsets" || name == "weights") {
-                continue;
-            }
+            constexpr const char* known[] = {"tokens",  "labels",        "offsets",
+                                             "weights", rollout_keys[0], rollout_keys[1]};
+            const auto is_name = [&](const char* other) { return name == other; };
+            if (std::any_of(std::begin(known), std::end(known), is_name)) continue;
             problems.add(cat(path_, ":", name), "is not known in a token file",
                          marks_documents(name) ? one_document_hint : layout_hint);
         }
+    }
+
+    /// Both or none.
+    void open_rollouts(CappedProblems& problems) {
+        const auto exists = [&](const char* key) {
+            return H5Lexists(file_.get(), key, H5P_DEFAULT) > 0;
+        };
+        if (!exists(rollout_keys[0]) && !exists(rollout_keys[1])) return;
+        for (std::size_t i = 0; i < std::size(rollout_keys); ++i) {
+            rollouts_[i] = open_list(rollout_keys[i], 0, problems);
+        }
+        if (!weights_) return;
+        problems.add(path_ + ":weights", "are beside advantages, whose losses do not use them",
+                     "a token's advantage is its weight: leave the weights out");
     }
 
     /// Of integers of so many bytes; 0: of floats.
@@ -120,6 +138,12 @@ class TokenHdf5 final : public TokenFile {
         if (weights != tokens) {
             problems.add(path_ + ":weights", cat(tokens, " tokens but ", weights, " weights"),
                          layout_hint);
+        }
+        for (std::size_t i = 0; i < std::size(rollout_keys) && is_rollouts(); ++i) {
+            const std::int64_t values = dataset_shape(rollouts_[i].get())[0];
+            if (values == tokens) continue;
+            problems.add(cat(path_, ":", rollout_keys[i]),
+                         cat(tokens, " tokens but ", values, " ", rollout_keys[i]), layout_hint);
         }
         offsets_.resize(static_cast<std::size_t>(dataset_shape(dataset)[0]));
         if (offsets_.size() < 2) {
@@ -167,6 +191,14 @@ class TokenHdf5 final : public TokenFile {
             read_hdf5_slab(weights_.get(), H5T_NATIVE_FLOAT, first, count, sample.weights.data(),
                            path_ + ":weights");
         }
+        if (!is_rollouts()) return sample;
+        sample.advantages.resize(static_cast<std::size_t>(count));
+        sample.logprobs.resize(static_cast<std::size_t>(count));
+        float* const lists[] = {sample.advantages.data(), sample.logprobs.data()};
+        for (std::size_t i = 0; i < std::size(lists); ++i) {
+            read_hdf5_slab(rollouts_[i].get(), H5T_NATIVE_FLOAT, first, count, lists[i],
+                           cat(path_, ":", rollout_keys[i]));
+        }
         return sample;
     }
 
@@ -189,6 +221,11 @@ class TokenHdf5 final : public TokenFile {
         };
         TokenSample sample{cut(block.input_ids), cut(block.labels)};
         if (weights_) sample.weights = cut(block.weights);
+        if (is_rollouts()) {
+            sample.advantages = cut(block.advantages);
+            sample.logprobs = cut(block.logprobs);
+        }
+        const LineProblem rollout = rollout_problem(sample);
         const std::optional<std::size_t> bad = first_bad_weight(sample.weights);
         const auto negative = std::find_if(sample.input_ids.begin(), sample.input_ids.end(),
                                            [](std::int32_t id) { return id < 0; });
@@ -199,10 +236,26 @@ class TokenHdf5 final : public TokenFile {
                 layout_hint);
         } else if (bad) {
             problems.add(where(i), cat("weight ", *bad, " is ", sample.weights[*bad]), weight_hint);
+        } else if (!rollout.what.empty()) {
+            problems.add(where(i), rollout.what, rollout.hint);
         } else if (visit) {
             settle_weights(sample);
             visit(where(i), sample);
         }
+    }
+
+    /// Of the first bad advantage or logprob; empty if all are good.
+    static LineProblem rollout_problem(const TokenSample& sample) {
+        const std::vector<float>* const lists[] = {&sample.advantages, &sample.logprobs};
+        for (std::size_t i = 0; i < std::size(lists); ++i) {
+            for (std::size_t t = 0; t < lists[i]->size(); ++t) {
+                const double value = double{(*lists[i])[t]};
+                const std::string fault = rollout_fault(rollout_keys[i], value);
+                if (fault.empty()) continue;
+                return {cat(rollout_keys[i], " ", t, " is ", value, ": ", fault), rollout_hint};
+            }
+        }
+        return {};
     }
 
     std::string path_;
@@ -211,6 +264,7 @@ class TokenHdf5 final : public TokenFile {
     Hdf5Handle tokens_;
     Hdf5Handle labels_;
     Hdf5Handle weights_;
+    Hdf5Handle rollouts_[2];  ///< by rollout_keys
     std::vector<std::int64_t> offsets_;
 };
 

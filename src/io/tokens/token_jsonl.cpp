@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,40 @@ void read_weights(const Json& line, TokenSample& sample) {
     settle_weights(sample);
 }
 
+/// `advantages` and `logprobs` where there are any.
+void read_rollout(const Json& line, TokenSample& sample) {
+    if (!line.contains(rollout_keys[0]) && !line.contains(rollout_keys[1])) return;
+    std::vector<float>* const lists[] = {&sample.advantages, &sample.logprobs};
+    for (std::size_t i = 0; i < std::size(lists); ++i) {
+        const std::string key = rollout_keys[i];
+        const auto found = line.find(key);
+        if (found == line.end()) {
+            throw LineProblem{cat("has '", rollout_keys[1 - i], "' but no '", key, "'"),
+                              "a rollout has both, one number for each of input_ids"};
+        }
+        if (!found->is_array()) {
+            throw LineProblem{
+                cat("'", key, "' is ", json_kind(*found), ", must be a list of numbers"),
+                "give one for each of input_ids"};
+        }
+        for (const Json& value : *found) {
+            const std::string fault =
+                value.is_number() ? rollout_fault(key, value.get<double>()) : "no number";
+            if (!fault.empty()) {
+                throw LineProblem{
+                    cat("'", key, "'[", lists[i]->size(), "] is ", json_text(value), ": ", fault),
+                    rollout_hint};
+            }
+            lists[i]->push_back(value.get<float>());
+        }
+        if (lists[i]->size() != sample.input_ids.size()) {
+            throw LineProblem{
+                cat(sample.input_ids.size(), " input_ids but ", lists[i]->size(), " ", key),
+                "give one for each of input_ids"};
+        }
+    }
+}
+
 /// input_ids and labels, whose keys begin with `prefix`.
 TokenSample read_labelled(const Json& line, const std::string& prefix) {
     TokenSample sample{read_ids(line, prefix + "input_ids", 0),
@@ -108,10 +143,12 @@ void require_keys(const Json& line, std::initializer_list<const char*> keys,
     }
 }
 
-void refuse_weights(const Json& line, const char* what) {
-    if (!line.contains("weights")) return;
-    throw LineProblem{cat("has 'weights', but is ", what),
-                      "weights are of single samples of tokens: input_ids, labels, weights"};
+void refuse_token_lists(const Json& line, const char* what) {
+    for (const char* key : {"weights", rollout_keys[0], rollout_keys[1]}) {
+        if (!line.contains(key)) continue;
+        throw LineProblem{cat("has '", key, "', but is ", what),
+                          cat(key, " are of single samples of tokens: input_ids, labels, ", key)};
+    }
 }
 
 constexpr const char* pair_prefixes[] = {"chosen_", "rejected_"};
@@ -128,14 +165,14 @@ std::vector<std::string> pair_keys() {
 
 std::vector<std::string> token_keys(bool labelled) {
     std::vector<std::string> keys = spare_keys();
-    keys.insert(keys.begin(), {"input_ids", "labels", "weights"});
+    keys.insert(keys.begin(), {"input_ids", "labels", "weights", rollout_keys[0], rollout_keys[1]});
     if (labelled) keys.emplace_back("label");
     return keys;
 }
 
 Samples read_token_line(const Json& line) {
     if (is_pair(line)) {
-        refuse_weights(line, "a pair");
+        refuse_token_lists(line, "a pair");
         require_keys(line,
                      {"chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels"},
                      line.contains("prompt") ? std::string("text must become tokens first: ") +
@@ -167,6 +204,11 @@ Samples read_token_line(const Json& line) {
     }
     check_spare_keys(line, sample);
     read_weights(line, sample);
+    read_rollout(line, sample);
+    if (!sample.advantages.empty() && (sample.label || line.contains("weights"))) {
+        throw LineProblem{cat("has advantages and ", sample.label ? "a label" : "weights"),
+                          "losses of rollouts do not use it: a token's advantage is its weight"};
+    }
     if (sample.label && !sample.weights.empty()) {
         throw LineProblem{"has weights and a label",
                           "loss kto does not use weights: leave out the weights or the label"};
@@ -181,7 +223,7 @@ std::string read_text_field(const Json& line, const char* key) {
 }
 
 Samples read_text_line(const Json& line) {
-    refuse_weights(line, "text");
+    refuse_token_lists(line, "text");
     if (is_pair(line)) {
         require_keys(line, {"prompt", "chosen", "rejected"},
                      line.contains("chosen_input_ids") ? "it holds tokens: remove tokenizer: bytes"
@@ -263,6 +305,7 @@ class TokenJsonl final : public TokenFile {
         return static_cast<std::int64_t>(samples_of_line_);
     }
     bool is_labelled() const override { return labelled_; }
+    bool is_rollouts() const override { return rollouts_; }
     std::int64_t length(std::int64_t sample) const override { return line(sample).tokens; }
     std::string where(std::int64_t sample) const override {
         return cat(file_.path(), ":", sample / group_samples() + 1);
@@ -341,9 +384,16 @@ class TokenJsonl final : public TokenFile {
     /// All lines are like the first.
     void check_kind(const Samples& samples) {
         const bool labelled = samples.front().label.has_value();
+        const bool rollout = !samples.front().advantages.empty();
         if (lines_.empty()) {
             samples_of_line_ = samples.size();
             labelled_ = labelled;
+            rollouts_ = rollout;
+        }
+        if (rollout != rollouts_ && samples.size() == samples_of_line_) {
+            throw LineProblem{rollout ? "has advantages, the lines before have none"
+                                      : "has no advantages, the lines before have some",
+                              "make a file of each kind, and a dataset of each file"};
         }
         if (labelled != labelled_ && samples.size() == samples_of_line_) {
             throw LineProblem{labelled ? "has a label, the lines before have none"
@@ -360,6 +410,7 @@ class TokenJsonl final : public TokenFile {
     bool bytes_;
     std::size_t samples_of_line_ = 1;
     bool labelled_ = false;
+    bool rollouts_ = false;
     std::int64_t line_number_ = 0;
     std::vector<Line> lines_;
 };

@@ -1,8 +1,10 @@
 #include "io/tokens/token_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -46,11 +48,16 @@ struct OtherName {
 
 // Of keys whose letters are not near.
 constexpr OtherName other_names[] = {
-    {"label_ids", "labels"},     {"targets", "labels"},        {"target_ids", "labels"},
-    {"weight", "weights"},       {"token_weights", "weights"}, {"label_weights", "weights"},
-    {"loss_weights", "weights"}, {"tokens", "input_ids"},      {"ids", "input_ids"},
-    {"instruction", "prompt"},   {"question", "prompt"},       {"response", "completion"},
-    {"output", "completion"},    {"answer", "completion"},     {"content", "text"}};
+    {"label_ids", "labels"},           {"targets", "labels"},
+    {"target_ids", "labels"},          {"weight", "weights"},
+    {"token_weights", "weights"},      {"label_weights", "weights"},
+    {"loss_weights", "weights"},       {"advantage", "advantages"},
+    {"old_logprobs", "logprobs"},      {"old_per_token_logps", "logprobs"},
+    {"sampling_logprobs", "logprobs"}, {"logps", "logprobs"},
+    {"tokens", "input_ids"},           {"ids", "input_ids"},
+    {"instruction", "prompt"},         {"question", "prompt"},
+    {"response", "completion"},        {"output", "completion"},
+    {"answer", "completion"},          {"content", "text"}};
 
 std::string meant_by(const std::string& key, const std::vector<std::string>& known) {
     const auto* found = std::find_if(std::begin(other_names), std::end(other_names),
@@ -185,6 +192,12 @@ std::optional<std::size_t> first_bad_weight(std::span<const float> values) {
                                       [](float value) { return is_weight(double{value}); });
     if (bad == values.end()) return std::nullopt;
     return static_cast<std::size_t>(bad - values.begin());
+}
+
+std::string rollout_fault(const std::string& key, double value) {
+    constexpr double rounding = 1e-5;
+    if (!(std::fabs(value) <= double{std::numeric_limits<float>::max()})) return "not finite";
+    return key == "logprobs" && value > rounding ? "positive" : "";
 }
 
 void settle_weights(TokenSample& sample) {

@@ -22,6 +22,15 @@ bool is_weight(double value);
 /// Index of the first value that is no weight.
 std::optional<std::size_t> first_bad_weight(std::span<const float> values);
 
+/// The two lists of numbers of a rollout.
+inline constexpr const char* rollout_keys[] = {"advantages", "logprobs"};
+inline constexpr const char* rollout_hint =
+    "an advantage is a finite number; a logprob is the sampler's log-probability of the token, "
+    "finite and at most 0";
+/// What is wrong with a number of the list `key`; "" = nothing. A logprob may exceed 0 by what a
+/// sampler rounds in fp32.
+std::string rollout_fault(const std::string& key, double value);
+
 /// Turns weights as given, one for each label, into TokenSample::weights: a label of weight 0
 /// becomes no_target, and weights that are all 1 are dropped.
 void settle_weights(TokenSample& sample);

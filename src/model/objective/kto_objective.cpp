@@ -43,8 +43,8 @@ ExampleLoss example_loss(const ObjectiveSamples& of, std::size_t s, double kl) {
     const bool undesirable = of.samples[s].undesirable;
     const double weight = undesirable ? loss.undesirable_weight : loss.desirable_weight;
     const double sign = undesirable ? -1.0 : 1.0;
-    const double x = loss.beta * sign * (gain(of, s) - kl);
-    return {weight * sigmoid(-x), weight * loss.beta * sign * sigmoid(x) * sigmoid(-x)};
+    const double x = loss.beta_or_usual() * sign * (gain(of, s) - kl);
+    return {weight * sigmoid(-x), weight * loss.beta_or_usual() * sign * sigmoid(x) * sigmoid(-x)};
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ RewardSums KtoObjective::rewards(const ObjectiveSamples& of) const {
     RewardSums sums;
     const auto add = [&](std::size_t s, double) {
         const bool undesirable = of.samples[s].undesirable;
-        (undesirable ? sums.rejected : sums.chosen) += of.loss.beta * gain(of, s);
+        (undesirable ? sums.rejected : sums.chosen) += of.loss.beta_or_usual() * gain(of, s);
         (undesirable ? sums.logps_rejected : sums.logps_chosen) -= of.nll[s];
         (undesirable ? sums.rejected_samples : sums.chosen_samples) += 1.0;
     };

@@ -17,9 +17,9 @@ namespace loratrain {
 /// - Evaluation: one pass, for the sums per sample.
 /// - No adapter needs a first pass: one pass, for the sums per adapter and the gradient. It makes
 ///   sums per sample instead if an objective compares hidden states.
-/// - Otherwise: a first pass for the sums per sample, which the host reads (it waits for the
-///   backend), then a second pass for the gradient. All adapters of the microbatch get their losses
-///   from the sums per sample.
+/// - Otherwise: a first pass for the sums per sample, or for -log p of each target if an objective
+///   scales rows, which the host reads (it waits for the backend); then a second pass for the
+///   gradient. All adapters of the microbatch get their losses from the first pass.
 ///
 /// If losses are reported by file, the single pass also makes sums per sample, and losses come from
 /// them. The gradient that comparing hidden states adds (Objective::hidden_loss) comes last.
@@ -36,8 +36,8 @@ class LossPasses {
     /// Runs the passes on x [T, H], the output of the last layer. Adds to the sums per adapter; an
     /// evaluation overwrites the sums per sample instead. dx [T, H] becomes the gradient with
     /// respect to x; an evaluation does not use it.
-    void run(const Microbatch& microbatch, const LossTerms& terms, MicrobatchTables& tables,
-             const TensorView& x, const TensorView& dx);
+    void run(const Microbatch& microbatch, const MicrobatchRows& rows, const LossTerms& terms,
+             MicrobatchTables& tables, const TensorView& x, const TensorView& dx);
 
     /// Converts an evaluation's sums per sample `nll` to losses: fills losses[s] of the segment's
     /// samples and returns their rewards.
@@ -52,7 +52,28 @@ class LossPasses {
     StepSums take_sums(AdapterId adapter, std::int32_t step);
 
   private:
+    /// What a first pass has found.
+    struct FirstPass {
+        std::vector<double> nll = {};  ///< z per sample
+        /// Of all rows with a target (RolloutRows), if an objective scales rows; else empty.
+        bool by_target = false;
+        std::vector<double> target_nll = {};
+        std::vector<float> advantages = {};
+        std::vector<float> logprobs = {};
+    };
+    /// A segment's place in a microbatch, in samples and in rows with a target.
+    struct Place {
+        std::size_t segment = 0;
+        std::size_t first = 0;
+        std::size_t count = 0;
+        std::size_t first_target = 0;
+        std::size_t targets = 0;
+    };
+    template <class Use>
+    static void for_each_segment(const Microbatch& microbatch, const Use& use);
+
     bool needs_first_pass(const Microbatch& microbatch) const;
+    bool scales_rows(const Microbatch& microbatch) const;
     bool compares_hidden(const Microbatch& microbatch) const;
     bool reports_files(const Microbatch& microbatch) const;
     /// Whether losses come from sums per sample, even if no scale needs them.
@@ -69,16 +90,23 @@ class LossPasses {
     /// Reference losses of the segment's samples, which are those to evaluate on (`evaluation`) or
     /// to train on; empty if the objective has no reference.
     std::vector<double> references(const Segment& segment, bool evaluation) const;
-    /// Scales per sample of the microbatch. `nll` is per sample too, or empty.
+    /// The segment's samples in training, and what the first pass has found of them.
+    ObjectiveSamples samples_of(const Microbatch& microbatch, const LossTerms& terms,
+                                const Place& place, const FirstPass& found,
+                                std::span<const double> reference) const;
+    /// Scales per sample of the microbatch, or per target. `found` may be empty if no objective
+    /// needs it.
     std::vector<float> scales(const Microbatch& microbatch, const LossTerms& terms,
-                              std::span<const double> nll) const;
+                              const FirstPass& found) const;
+    /// Reads the sums of a first pass.
+    FirstPass found(const Microbatch& microbatch, const MicrobatchRows& rows,
+                    const MicrobatchTables& tables);
     void first_pass(const MicrobatchTables& tables, const TensorView& x);
     void sums_per_sample(const MicrobatchTables& tables, const TensorView& x, const TensorView& dx);
-    std::vector<double> download_nll(const MicrobatchTables& tables);
     void add_to_step(const ObjectiveSamples& samples, const Segment& segment,
                      std::span<const double> losses);
-    void add_losses(const Microbatch& microbatch, const LossTerms& terms,
-                    std::span<const double> nll, std::span<const HiddenLoss> compared);
+    void add_losses(const Microbatch& microbatch, const LossTerms& terms, const FirstPass& found,
+                    std::span<const HiddenLoss> compared);
 
     const Job& job_;
     const Plan& plan_;

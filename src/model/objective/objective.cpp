@@ -4,26 +4,32 @@
 #include <cmath>
 
 #include "model/objective/objectives.h"
+#include "model/objective/rollout_objective.h"
 
 namespace loratrain {
 
 RewardSums::Values RewardSums::values() const {
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
-            chosen_samples, rejected_samples, kl,         kl_groups,    compared};
+            chosen_samples, rejected_samples, kl,         kl_groups,    compared,
+            ratios,         largest_ratio,    clipped,    tokens};
 }
 
 RewardSums RewardSums::of(const Values& values) {
     const auto& [chosen, rejected, accuracies, logps_chosen, logps_rejected, chosen_samples,
-                 rejected_samples, kl, kl_groups, compared] = values;
+                 rejected_samples, kl, kl_groups, compared, ratios, largest_ratio, clipped,
+                 tokens] = values;
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
-            chosen_samples, rejected_samples, kl,         kl_groups,    compared};
+            chosen_samples, rejected_samples, kl,         kl_groups,    compared,
+            ratios,         largest_ratio,    clipped,    tokens};
 }
 
 void RewardSums::add(const RewardSums& other) {
+    const double largest = std::max(largest_ratio, other.largest_ratio);
     Values sums = values();
     const Values more = other.values();
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
     *this = of(sums);
+    largest_ratio = largest;
 }
 
 RewardMeans means_of(const RewardSums& sums) {
@@ -36,7 +42,10 @@ RewardMeans means_of(const RewardSums& sums) {
             mean(sums.logps_chosen, sums.chosen_samples),
             mean(sums.logps_rejected, sums.rejected_samples),
             mean(sums.kl, sums.kl_groups),
-            sums.compared};
+            sums.compared,
+            mean(sums.ratios, sums.tokens),
+            sums.largest_ratio,
+            mean(sums.clipped, sums.tokens)};
 }
 
 void CrossEntropyObjective::scales(const ObjectiveSamples& /*of*/, double denominator,
@@ -56,6 +65,7 @@ const Objective& objective_of(const AdapterJob& adapter) {
     static const OrpoObjective orpo;
     static const KtoObjective kto;
     static const CitObjective cit;
+    static const RolloutObjective rollouts;
     switch (adapter.loss.loss) {
         case Loss::sft:
             return cross_entropy;
@@ -70,6 +80,12 @@ const Objective& objective_of(const AdapterJob& adapter) {
             return kto;
         case Loss::cit:
             return cit;
+        case Loss::importance_sampling:
+        case Loss::ppo:
+        case Loss::cispo:
+        case Loss::dro:
+        case Loss::grpo:
+            return rollouts;
     }
     return cross_entropy;
 }

@@ -10,6 +10,15 @@
 
 namespace loratrain {
 
+/// The rows with a target of samples of rollouts, one sample after another; sample s has
+/// SampleRef::targets of them.
+struct RolloutRows {
+    std::span<const double> nll;        ///< -log p(target)
+    std::span<const double> reference;  ///< the same under the reference; empty without one
+    std::span<const float> advantages;
+    std::span<const float> logprobs;  ///< log p(target) of the sampler
+};
+
 /// Samples of one adapter and step as an objective sees them: whole groups (AdapterPlan), in the
 /// order of the batch.
 struct ObjectiveSamples {
@@ -28,6 +37,8 @@ struct ObjectiveSamples {
     /// sample's last label, which ends the answer. Empty unless the objective compares hidden
     /// states.
     std::span<const float> hidden = {};
+    /// Empty unless the objective scales rows (Objective::scales_rows).
+    RolloutRows rows = {};
 };
 
 /// Part of a batch's loss that comes from comparing hidden states.
@@ -41,7 +52,9 @@ struct HiddenLoss {
 /// - rewards of chosen (desirable) and of rejected samples, and the log-probabilities of both;
 /// - `accuracies`: pairs whose chosen sample has the larger reward;
 /// - `kl`: KL of groups with KL samples;
-/// - `compared`: HiddenLoss::compared of a batch.
+/// - `compared`: HiddenLoss::compared of a batch;
+/// - of rollouts `ratios`: p(target) / p of the sampler, and the largest; `clipped`: tokens whose
+///   ratio the loss clips; `kl`: k3 to the reference. The number of tokens is `tokens`.
 struct RewardSums {
     double chosen = 0.0;
     double rejected = 0.0;
@@ -53,15 +66,19 @@ struct RewardSums {
     double kl = 0.0;
     double kl_groups = 0.0;
     double compared = 0.0;
+    double ratios = 0.0;
+    double largest_ratio = 0.0;
+    double clipped = 0.0;
+    double tokens = 0.0;
 
     /// All values in the order of the members, for reading and writing.
-    using Values = std::array<double, 10>;
+    using Values = std::array<double, 14>;
     Values values() const;
     static RewardSums of(const Values& values);
     void add(const RewardSums& other);
 };
 
-/// Means of RewardSums per chosen or rejected sample, pair and group; NaN if there are none.
+/// Means of RewardSums per chosen or rejected sample, pair, group or token; NaN if there are none.
 struct RewardMeans {
     double chosen = 0.0;
     double rejected = 0.0;
@@ -70,6 +87,9 @@ struct RewardMeans {
     double logps_rejected = 0.0;
     double kl = 0.0;
     double compared = 0.0;  ///< per batch
+    double ratio = 0.0;
+    double largest_ratio = 0.0;
+    double clipped = 0.0;
 
     double margin() const { return chosen - rejected; }
 };
@@ -85,6 +105,9 @@ RewardMeans means_of(const RewardSums& sums);
 /// gradient. An objective that compares hidden states has each batch in one microbatch
 /// (LossJob::is_contrastive) and adds hidden_loss() to the loss.
 ///
+/// An objective may scale the rows of a sample unlike each other (scales_rows()); then row_scales()
+/// takes the place of scales(), and losses() and rewards() read ObjectiveSamples::rows.
+///
 /// Objectives have no state. They compute on the host and are called once per segment.
 class Objective {
   public:
@@ -98,6 +121,11 @@ class Objective {
     /// then 0.
     virtual void scales(const ObjectiveSamples& of, double denominator,
                         std::span<float> scales) const = 0;
+
+    virtual bool scales_rows() const { return false; }
+    /// Sets the scale of each row of ObjectiveSamples::rows; `denominator` as in scales().
+    virtual void row_scales(const ObjectiveSamples& /*of*/, double /*denominator*/,
+                            std::span<float> /*scales*/) const {}
 
     /// Sets losses[s] = loss_s, from z, which must be set. A group's loss may stand at any of its
     /// samples.
@@ -125,6 +153,8 @@ struct LossTerms {
     bool evaluation = false;
     /// Only with `evaluation`: runs the base model without adapters.
     bool base_alone = false;
+    /// Only with `evaluation`: sums are per row with a target instead of per sample.
+    bool by_target = false;
     /// Per segment: BatchPlan::pairs_per_chosen_target() of its batch. Only losses of pairs read
     /// it.
     std::vector<double> pairs_per_chosen_target = {};

@@ -22,10 +22,10 @@ struct MarginLoss {
 };
 
 MarginLoss sigmoid_loss(const LossJob& loss, double h) {
-    const double reward = loss.beta * h;
+    const double reward = loss.beta_or_usual() * h;
     const double wrong = loss.label_smoothing;
     return {-(1.0 - wrong) * log_sigmoid(reward) - wrong * log_sigmoid(-reward),
-            loss.beta * (wrong * sigmoid(reward) - (1.0 - wrong) * sigmoid(-reward))};
+            loss.beta_or_usual() * (wrong * sigmoid(reward) - (1.0 - wrong) * sigmoid(-reward))};
 }
 
 MarginLoss margin_loss(const LossJob& loss, double h) {
@@ -33,9 +33,10 @@ MarginLoss margin_loss(const LossJob& loss, double h) {
         case LossType::sigmoid:
             return sigmoid_loss(loss, h);
         case LossType::hinge:
-            return {std::max(0.0, 1.0 - loss.beta * h), loss.beta * h < 1.0 ? -loss.beta : 0.0};
+            return {std::max(0.0, 1.0 - loss.beta_or_usual() * h),
+                    loss.beta_or_usual() * h < 1.0 ? -loss.beta_or_usual() : 0.0};
         case LossType::ipo: {
-            const double excess = h - 1.0 / (2.0 * loss.beta);
+            const double excess = h - 1.0 / (2.0 * loss.beta_or_usual());
             return {excess * excess, 2.0 * excess};
         }
         case LossType::nll:
@@ -87,7 +88,7 @@ PairObjective::PairLoss DpoObjective::pair_loss(const ObjectiveSamples& of,
         margin_loss(of.loss, gains.chosen / counts.chosen - gains.rejected / counts.rejected);
     return {value,
             {slope / counts.chosen, -slope / counts.rejected},
-            {of.loss.beta * gains.chosen, of.loss.beta * gains.rejected},
+            {of.loss.beta_or_usual() * gains.chosen, of.loss.beta_or_usual() * gains.rejected},
             {-of.nll[first], -of.nll[first + 1]}};
 }
 
@@ -98,12 +99,12 @@ PairObjective::PairLoss CpoObjective::pair_loss(const ObjectiveSamples& of,
     const Both counts{means ? targets_of(of, first) : 1.0, means ? targets_of(of, first + 1) : 1.0};
     const Both logps{-of.nll[first] / counts.chosen, -of.nll[first + 1] / counts.rejected};
     const double h = logps.chosen - logps.rejected;
-    const auto [value, slope] = simpo
-                                    ? sigmoid_loss(of.loss, h - of.loss.simpo_gamma / of.loss.beta)
-                                    : margin_loss(of.loss, h);
+    const auto [value, slope] =
+        simpo ? sigmoid_loss(of.loss, h - of.loss.simpo_gamma / of.loss.beta_or_usual())
+              : margin_loss(of.loss, h);
     return {value,
             {slope / counts.chosen, -slope / counts.rejected},
-            {of.loss.beta * logps.chosen, of.loss.beta * logps.rejected},
+            {of.loss.beta_or_usual() * logps.chosen, of.loss.beta_or_usual() * logps.rejected},
             logps};
 }
 
@@ -117,10 +118,10 @@ PairObjective::PairLoss OrpoObjective::pair_loss(const ObjectiveSamples& of,
                     std::max(least, -std::expm1(logps.rejected))};
     const double log_odds =
         logps.chosen - logps.rejected - (std::log(rest.chosen) - std::log(rest.rejected));
-    const double slope = -of.loss.beta * sigmoid(-log_odds);
-    return {-of.loss.beta * log_sigmoid(log_odds),
+    const double slope = -of.loss.beta_or_usual() * sigmoid(-log_odds);
+    return {-of.loss.beta_or_usual() * log_sigmoid(log_odds),
             {slope / rest.chosen / counts.chosen, -slope / rest.rejected / counts.rejected},
-            {of.loss.beta * logps.chosen, of.loss.beta * logps.rejected},
+            {of.loss.beta_or_usual() * logps.chosen, of.loss.beta_or_usual() * logps.rejected},
             logps};
 }
 

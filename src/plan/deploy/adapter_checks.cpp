@@ -38,7 +38,10 @@ struct KindWords {
     const char* losses;
     const char* data;
 };
-KindWords kind_words(DataKind kind) {
+KindWords kind_words(DataKind kind, bool rollouts) {
+    if (rollouts) {
+        return {"rollouts, with advantages and logprobs", rollout_words, "a dataset of rollouts"};
+    }
     switch (kind) {
         case DataKind::pairs:
             return {"pairs of chosen and rejected samples", "dpo, cpo, simpo, orpo or cit",
@@ -263,13 +266,14 @@ void AdapterChecks::targets(const AdapterJob& adapter) {
 void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& info) {
     const DataKind held = data_kind(info.group_samples);
     const DataKind taken = kind_for(adapter.loss);
-    if (held != taken) {
-        problems_.add(
-            where(cat("adapters.", adapter.name, ".loss")),
-            cat(word_of(loss_words, adapter.loss.loss), " trains on ", kind_words(taken).name,
-                ", dataset ", job_.dataset(adapter.dataset).name, " holds ", kind_words(held).name),
-            cat("give it loss: ", kind_words(held).losses, ", or ", kind_words(taken).data,
-                " (jobs/data.md)"));
+    const bool rollouts = adapter.loss.is_of_rollouts();
+    if (held != taken || info.rollouts != rollouts) {
+        const KindWords wanted = kind_words(taken, rollouts);
+        const KindWords found = kind_words(held, info.rollouts);
+        problems_.add(where(cat("adapters.", adapter.name, ".loss")),
+                      cat(word_of(loss_words, adapter.loss.loss), " trains on ", wanted.name,
+                          ", dataset ", job_.dataset(adapter.dataset).name, " holds ", found.name),
+                      cat("give it loss: ", found.losses, ", or ", wanted.data, " (jobs/data.md)"));
         return;
     }
     if (adapter.loss.is_contrastive() && adapter.global_batch_size < 2) {

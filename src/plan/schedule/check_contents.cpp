@@ -324,7 +324,9 @@ class ContentCheck {
             findings_.add(batch_name(batch), " has ", batch.chosen_targets,
                           " chosen targets, its microbatches ", held.chosen_targets);
         }
-        if (batch.denominator != loss_denominator(job_.adapter(batch.adapter).loss, batch)) {
+        const LossJob& loss = job_.adapter(batch.adapter).loss;
+        const double expected = loss_denominator(batch.evaluation ? loss.evaluated() : loss, batch);
+        if (batch.denominator != expected) {
             findings_.add(batch_name(batch), " is divided by ", batch.denominator);
         }
         const auto files = samples_of_files(plan_.adapters[index(batch.adapter)], batch.evaluation);

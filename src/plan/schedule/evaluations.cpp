@@ -82,7 +82,7 @@ BatchPlan evaluation_batch(const Job& job, std::span<const DatasetInfo> datasets
     batch.step = due.step;
     batch.round = due.round;
     batch.samples = static_cast<std::int32_t>(samples.size());
-    const LossJob& loss = job.adapter(due.adapter).loss;
+    const LossJob loss = job.adapter(due.adapter).loss.evaluated();
     FileDenominators files(datasets[index(job.adapter(due.adapter).dataset)].eval_files);
     for (std::size_t s = 0; s < samples.size(); ++s) {
         const bool chosen = is_chosen(loss, static_cast<std::int64_t>(s));

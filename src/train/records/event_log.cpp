@@ -34,6 +34,9 @@ std::vector<Scalar> scalars_of(const MetricsRow& row) {
     add("eval/exact_match", row.eval_exact_match);
     add("train/rewards/accuracies", row.rewards_accuracies);
     add("train/rewards/margins", row.rewards_margins);
+    add("train/ratio/mean", row.ratio);
+    add("train/clip_ratio/region_mean", row.clip_ratio);
+    add("train/kl", row.kl);
     add("eval/rewards/accuracies", row.eval_rewards_accuracies);
     add("eval/rewards/margins", row.eval_rewards_margins);
     return scalars;

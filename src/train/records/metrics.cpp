@@ -47,6 +47,16 @@ std::string reward_fields(const std::string& prefix, const LossJob& loss,
     return fields;
 }
 
+std::string rollout_fields(const LossJob& loss, const RewardMeans& means) {
+    std::string fields = cat(", \"ratio/mean\": ", json_number(means.ratio),
+                             ", \"ratio/max\": ", json_number(means.largest_ratio));
+    if (loss.has_clip()) {
+        fields += cat(", \"clip_ratio/region_mean\": ", json_number(means.clipped));
+    }
+    if (loss.has_reference()) fields += cat(", \"kl\": ", json_number(means.kl));
+    return fields;
+}
+
 /// A line of metrics.jsonl.
 struct FileLine {
     MetricsRow row;
@@ -187,6 +197,7 @@ void MetricsLog::record_details(AdapterId adapter, std::int32_t step, const Rewa
                                 const FileLosses& files) {
     const LossJob& loss = job_.adapter(adapter).loss;
     std::string fields = loss.has_rewards() ? reward_fields("", loss, means) : "";
+    if (loss.is_of_rollouts()) fields += rollout_fields(loss, means);
     if (loss.is_contrastive()) {
         fields += cat(", \"contrastive_loss\": ", json_number(means.compared));
     }

@@ -238,21 +238,9 @@ void EvaluationService::add_deciding(const Progress& planned,
     }
 }
 
-namespace {
-
-/// Evaluations of losses without rewards are plain cross-entropy, whatever the other keys say.
-LossJob evaluated_loss(const LossJob& loss) {
-    if (loss.has_rewards()) return loss;
-    LossJob plain;
-    plain.loss = loss.loss;
-    return plain;
-}
-
-}  // namespace
-
 std::optional<StartKey> start_key(const AdapterJob& adapter) {
     if (!adapter.init_from.empty() || has_residual_start(adapter.form)) return {};
-    StartKey key{reference_of(adapter), evaluated_loss(adapter.loss), ""};
+    StartKey key{reference_of(adapter), adapter.loss.evaluated(), ""};
     if (adapter.form.keeps_norms) {
         if (adapter.modules) return {};
         key.form = cat("DoRA on ", targets_text(adapter));

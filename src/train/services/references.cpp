@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "base/activity.h"
 #include "base/error.h"
@@ -28,7 +29,7 @@ void References::refer_newcomers() {
                                      id.ref_adapter.empty() ? "the base model" : id.ref_adapter);
         const DatasetInfo& info = worker_.parts.datasets[index(id.dataset)];
         if (const auto known = keeps ? kept.read(info.train.size() + info.eval.size())
-                                     : std::optional<std::vector<double>>{}) {
+                                     : std::optional<ReferenceValues>{}) {
             worker_.ranks.order(KnownReferences{a, *known});
             worker_.ranks.perform_ordered();
             log::info(what + " read");
@@ -69,23 +70,34 @@ KeptReferences::KeptReferences(const Job& job, const RunIdentity& identity, cons
     path_ = job.run.dir + "/references/" + checksum.hex() + ".txt";
 }
 
-std::optional<std::vector<double>> KeptReferences::read(std::size_t samples) const {
+std::optional<ReferenceValues> KeptReferences::read(std::size_t samples) const {
     if (!std::filesystem::exists(path_)) return std::nullopt;
     std::istringstream lines(read_text(path_));
-    std::vector<double> losses;
+    ReferenceValues losses;
     try {
-        // Streams do not read "nan" as a number.
-        for (std::string line; lines >> line;) losses.push_back(std::stod(line));
+        for (std::string line; std::getline(lines, line);) {
+            std::istringstream words(line);
+            std::vector<double> values;
+            // Streams do not read "nan" as a number.
+            for (std::string word; words >> word;) values.push_back(std::stod(word));
+            losses.add(values);
+        }
     } catch (const std::logic_error&) {
         return std::nullopt;
     }
-    if (losses.size() != samples) return std::nullopt;
+    if (losses.ends.size() != samples) return std::nullopt;
     return losses;
 }
 
-void KeptReferences::write(const std::vector<double>& losses) const {
+void KeptReferences::write(const ReferenceValues& losses) const {
     std::string text;
-    for (const double loss : losses) text += format_exact(loss) + "\n";
+    for (std::size_t sample = 0; sample < losses.ends.size(); ++sample) {
+        const char* before = "";
+        for (const double value : losses.of(sample)) {
+            text += std::exchange(before, " ") + format_exact(value);
+        }
+        text += "\n";
+    }
     std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
     write_text_atomic(path_, text);
 }

@@ -34,16 +34,16 @@ class References {
 };
 
 /// Reference losses in the run directory, <run.dir>/references/<checksum>.txt, for a run that
-/// continues: one text line per sample. The checksum covers all that the values depend on: base
-/// weights and their precision, data, how samples are cut and grouped, and the files of
-/// `ref_adapter`. Rank 0 only.
+/// continues: one text line per sample, with its values. The checksum covers all that the values
+/// depend on: base weights and their precision, data, how samples are cut and grouped, and the
+/// files of `ref_adapter`. Rank 0 only.
 class KeptReferences {
   public:
     KeptReferences(const Job& job, const RunIdentity& identity, const ReferenceId& id);
 
     /// All, to the bit; none where there is no file or it has not so many values.
-    std::optional<std::vector<double>> read(std::size_t samples) const;
-    void write(const std::vector<double>& losses) const;
+    std::optional<ReferenceValues> read(std::size_t samples) const;
+    void write(const ReferenceValues& losses) const;
     const std::string& path() const { return path_; }
 
   private:

@@ -295,7 +295,7 @@ TEST_F(JobProblems, References) {
     };
     EXPECT_EQ(found("ref_adapter: x"),
               "1 adapters.a.ref_adapter: has no meaning with loss: sft; leave it out; it is of "
-              "loss: dpo or kto");
+              "loss: dpo, kto, or of rollouts with beta > 0");
     EXPECT_EQ(found("loss: simpo, ref_adapter: init_from").substr(0, 60),
               "1 adapters.a.ref_adapter: has no meaning with loss: simpo; l");
     EXPECT_EQ(found("loss: kto, init_lora_weights: pissa, ref_adapter: x"),
@@ -548,8 +548,8 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     const std::string head = "model: {weights: w}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n";
     expect_only(problems(head + "adapters: [{name: a, beta: 0.2}]\n"), at(4),
                 "adapters.a.beta: has no meaning with loss: sft", "it is of loss: dpo, cpo");
-    expect_only(problems(head + "adapters: [{name: a, loss: ppo}]\n"), at(4),
-                "adapters.a.loss: 'ppo' is not known here", "sft, dpo, cpo, simpo");
+    expect_only(problems(head + "adapters: [{name: a, loss: rm}]\n"), at(4),
+                "adapters.a.loss: 'rm' is not known here", "sft, dpo, cpo, simpo");
     expect_only(problems(head + "adapters: [{name: a, loss: dpo, label_smoothing: 0.5}]\n"), at(4),
                 "adapters.a.label_smoothing: 0.5 is out of range", "less than 0.5");
     expect_only(problems(head + "adapters: [{name: a, loss: dpo, beta: 0}]\n"), at(4),
@@ -572,6 +572,24 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     refused("loss: cpo, lambda: 1", "lambda", "cpo, loss_type: sigmoid");
     refused("temperature: 0.1", "temperature", "sft");
     refused("loss: cit, beta: 0.1", "beta", "cit");
+    refused("loss: dro, clip_low: 0.5", "clip_low", "dro");
+    refused("loss: orpo, clip_high: 2", "clip_high", "orpo");
+    refused("loss_aggregation: sequence", "loss_aggregation", "sft");
+    refused("loss: ppo, max_completion_length: 9", "max_completion_length", "ppo");
+    refused("loss: grpo, ref_adapter: init_from", "ref_adapter", "grpo");
+    expect_only(
+        problems(head + "adapters: [{name: a, loss: grpo, loss_aggregation: constant}]\n"), at(4),
+        "adapters.a.loss_aggregation: constant needs a max_completion_length, by which it divides",
+        "give the largest number of tokens");
+    expect_only(problems(head + "adapters: [{name: a, loss: cispo, clip_low: 1.2}]\n"), at(4),
+                "adapters.a.clip_low: 1.2 is out of range", "at least 0 and at most 1");
+    expect_only(problems(head + "defaults: {beta: 0}\nadapters: [{name: a, loss: dpo}]\n"), at(5),
+                "adapters.a.beta: 0 is out of range", above0);
+    const Job rollouts = read(head +
+                              "defaults: {loss: grpo, beta: 0}\nadapters: [{name: a},\n"
+                              "  {name: b, loss: dro}, {name: c, loss: ppo, beta: 0.1}]\n");
+    EXPECT_FALSE(rollouts.adapters[0].loss.has_reference());
+    EXPECT_TRUE(rollouts.adapters[2].loss.has_reference());
     refused("loss: cit, label_smoothing_factor: 0.1", "label_smoothing_factor", "cit");
     const Job job = read(head +
                          "defaults: {beta: 0.2}\nadapters: [{name: a, label_smoothing: 0},\n"

@@ -166,12 +166,15 @@ TEST_F(JobWrite, LossesComeBack) {
          {"sft", "sft, label_smoothing_factor: 0.1, z_loss: 1.0e-4", "sft, loss_type: dft",
           "cpo, loss_type: hinge, cpo_alpha: 0.5", "simpo, simpo_gamma: 1.5, beta: 2.0",
           "orpo, beta: 0.3", "kto, undesirable_weight: 1.3", "dpo, label_smoothing: 0.2",
-          "cit, temperature: 0.07, lambda: 2.5"}) {
+          "cit, temperature: 0.07, lambda: 2.5", "importance_sampling, loss_aggregation: sequence",
+          "grpo, clip_high: 1.28, loss_aggregation: constant, max_completion_length: 99",
+          "cispo, clip_low: 0, beta: 0.04", "dro", "ppo, clip_low: 0.7"}) {
         Job job = read(minimal_job + "defaults: {loss: " + loss + "}\n");
         const std::string text = to_yaml(job);
         EXPECT_EQ(to_yaml(read(text)), text);
         LossJob& written = job.adapters[0].loss;
         if (written.has_cpo_alpha()) written.cpo_alpha = written.nll_weight();
+        if (written.has_beta()) written.beta = written.beta_or_usual();
         EXPECT_TRUE(read(text).adapters[0].loss == written) << loss;
     }
 }

@@ -99,6 +99,21 @@ TEST_F(LoaderTest, WeightsAreThoseOfTheTargets) {
     EXPECT_TRUE(loader.next().weights.empty());
 }
 
+TEST_F(LoaderTest, AdvantagesAreThoseOfTheTargets) {
+    put(dir_.file("b.jsonl"),
+        "{\"input_ids\":[6,7,8],\"advantages\":[9,0.5,-2],\"logprobs\":[-9,-1,-0.25]}\n"
+        "{\"input_ids\":[8],\"advantages\":[1],\"logprobs\":[0]}\n");
+    files_.train[1] = open("b.jsonl");
+    window_.microbatches[0].segments[1].samples = {{0, 4}, {1, 1}};
+    Loader loader(files_, datasets_, true);
+    loader.start(window_);
+    const PackedBatch batch = loader.next();
+    EXPECT_EQ(batch.targets, (Ids{5, -100, -100, 3, -100, 7, 8, -100, -100, -100}));
+    EXPECT_EQ(batch.advantages, (std::vector<float>{0, 0, 0, 0, 0, 0.5F, -2, 0, 0, 0}));
+    EXPECT_EQ(batch.logprobs, (std::vector<float>{0, 0, 0, 0, 0, -1, -0.25F, 0, 0, 0}));
+    EXPECT_TRUE(batch.weights.empty());
+}
+
 TEST_F(LoaderTest, PadsShorterSamples) {
     window_.microbatches[0].segments[0].samples = {{1, 4}, {0, 3}};
     Loader loader(files_, datasets_, true);

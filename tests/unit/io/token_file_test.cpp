@@ -669,6 +669,77 @@ TEST_F(TokenFileTest, SamplesWithALabel) {
                     "data.jsonl:2: has a label, the lines before have none"));
 }
 
+TEST_F(TokenFileTest, Rollouts) {
+    const std::string good =
+        R"({"input_ids":[1,2,3],"labels":[-100,2,3],"advantages":[0,-1.5,2],"logprobs":[0,-0.5,-2]})";
+    const auto file = open_lines(good + "\n");
+    EXPECT_TRUE(file->is_rollouts());
+    EXPECT_EQ(file->read(0).advantages, (Floats{0.0F, -1.5F, 2.0F}));
+    EXPECT_EQ(file->read(0).logprobs, (Floats{0.0F, -0.5F, -2.0F}));
+    EXPECT_FALSE(open_lines("{\"input_ids\":[1]}")->is_rollouts());
+    const auto bad = [&](const std::string& keys) {
+        return refusal(good + "\n{\"input_ids\":[1,2]," + keys + "}\n");
+    };
+    EXPECT_TRUE(
+        has(bad(R"("advantages":[1,1])"), "data.jsonl:2: has 'advantages' but no 'logprobs'"));
+    EXPECT_TRUE(
+        has(bad(R"("logprobs":[-1,-1])"), "data.jsonl:2: has 'logprobs' but no 'advantages'"));
+    EXPECT_TRUE(
+        has(bad(R"("advantages":[1],"logprobs":[-1,-1])"), ":2: 2 input_ids but 1 advantages"));
+    EXPECT_TRUE(
+        has(bad(R"("advantages":[1,1],"logprobs":[-1,-1,0])"), ":2: 2 input_ids but 3 logprobs"));
+    EXPECT_TRUE(
+        has(bad(R"("advantages":[1,1],"logprobs":[-1,0.5])"), "'logprobs'[1] is 0.5: positive"));
+    EXPECT_TRUE(has(bad(R"("advantages":[1,1e39],"logprobs":[-1,0])"),
+                    "'advantages'[1] is 1e+39: not finite"));
+    EXPECT_TRUE(has(bad(R"("advantages":[null,1],"logprobs":[-1,0])"),
+                    "'advantages'[0] is null: no number"));
+    EXPECT_TRUE(has(bad(R"("advantages":3,"logprobs":[-1,0])"), "'advantages' is a number"));
+    EXPECT_TRUE(has(bad(R"("advantages":[1,1],"logprobs":[-1,0],"weights":[1,1])"),
+                    "has advantages and weights"));
+    EXPECT_TRUE(has(bad(R"("labels":[1,2],"advantages":[1,1],"logprobs":[-1,0],"label":true)"),
+                    "has advantages and a label"));
+    EXPECT_TRUE(has(bad(R"("labels":[1,2])"), "has no advantages, the lines before have some"));
+    EXPECT_TRUE(
+        has(refusal("{\"input_ids\":[1]}\n" + good), "has advantages, the lines before have none"));
+    EXPECT_TRUE(
+        has(refusal(R"({"text":"a","advantages":[1]})", true), "has 'advantages', but is text"));
+    EXPECT_TRUE(
+        has(bad(R"("advantages":[1,1],"sampling_logprobs":[-1,0])"), "did you mean 'logprobs'?"));
+    // All bad lines at once; what fp32 rounds is no fault.
+    const std::string both =
+        bad("\"advantages\":[1],\"logprobs\":[0,0]}\n"
+            "{\"input_ids\":[1],\"advantages\":[1],\"logprobs\":[9]");
+    EXPECT_TRUE(has(both, "data.jsonl:2: ") && has(both, "data.jsonl:3: "));
+    open_lines(R"({"input_ids":[1],"advantages":[1],"logprobs":[1e-7]})");
+}
+
+TEST_F(TokenFileTest, Hdf5Rollouts) {
+    const auto put_rollouts = [&](const std::vector<double>& advantages,
+                                  const std::vector<double>& logprobs) {
+        put_hdf5({1, 2, 3}, {-100, 2, 3}, {0, 2, 3});
+        const Hdf5Handle file(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        put_list(file.get(), "advantages", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, advantages.size(),
+                 advantages.data());
+        if (logprobs.empty()) return;
+        put_list(file.get(), "logprobs", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, logprobs.size(),
+                 logprobs.data());
+    };
+    put_rollouts({3.0, -0.5, 0.25}, {0.0, -1.0, -2.0});
+    auto file = open_token_file(h5(), false);
+    EXPECT_TRUE(file->is_rollouts());
+    EXPECT_EQ(file->read(0).advantages, (Floats{3.0F, -0.5F}));
+    EXPECT_EQ(file->read(1).logprobs, Floats{-2.0F});
+    file.reset();
+    put_rollouts({3.0, -0.5, 0.25}, {});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:logprobs: dataset is missing"));
+    put_rollouts({3.0, -0.5}, {0.0, -1.0, -2.0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:advantages: 3 tokens but 2 advantages"));
+    put_rollouts({3.0, std::nan(""), 0.25}, {0.0, -1.0, 2.0});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 0: advantages 1 is nan: not finite"));
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: logprobs 0 is 2: positive"));
+}
+
 TEST_F(TokenFileTest, RefusesBadPairs) {
     const std::string pair =
         R"({"chosen_input_ids":[1],"chosen_labels":[1],"rejected_input_ids":[2],)"

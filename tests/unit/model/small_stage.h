@@ -166,7 +166,7 @@ struct WholeStage {
     void forward_in_slot(std::int32_t slot) {
         stage->forward(slot, microbatch,
                        {packed.token_ids, packed.targets, packed.positions, packed.sample_ids,
-                        packed.offsets, packed.weights},
+                        packed.offsets, packed.weights, packed.advantages, packed.logprobs},
                        terms);
     }
     void backward() { stage->backward(0, {}, {}); }

@@ -679,6 +679,15 @@ TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
             "adapters.a1.loss: dpo trains on pairs of chosen and rejected samples, dataset"));
     test.datasets[0].group_samples = 2;
     EXPECT_TRUE(has(problems_of(test), "adapters.a0.loss: sft trains on single samples"));
+    test.datasets[0].group_samples = 1;
+    test.datasets[0].rollouts = true;
+    test.job.adapters[1].loss.loss = Loss::grpo;
+    EXPECT_TRUE(has(problems_of(test),
+                    "adapters.a0.loss: sft trains on single samples, dataset data holds rollouts, "
+                    "with advantages and logprobs"));
+    EXPECT_FALSE(has(problems_of(test), "adapters.a1.loss"));
+    test.datasets[0].rollouts = false;
+    EXPECT_TRUE(has(problems_of(test), "adapters.a1.loss: grpo trains on rollouts"));
 }
 
 TEST(MakePlan, RefusesDataThatCannotBeTrained) {

@@ -41,12 +41,14 @@ TEST(WorkerCommand, WindowsTravel) {
 
 TEST(WorkerCommand, ReferencesTravel) {
     const KnownReferences known =
-        travelled(KnownReferences{AdapterId{2}, {0.1 + 0.2, std::nan(""), -1e-300}});
+        travelled(KnownReferences{AdapterId{2}, {{0.1 + 0.2, std::nan(""), -1e-300}, {1, 3}}});
     EXPECT_EQ(known.adapter, AdapterId{2});
-    ASSERT_EQ(known.losses.size(), 3U);
-    EXPECT_EQ(known.losses[0], 0.1 + 0.2);
-    EXPECT_TRUE(std::isnan(known.losses[1]));
-    EXPECT_EQ(known.losses[2], -1e-300);
+    ASSERT_EQ(known.losses.ends.size(), 2U);
+    ASSERT_EQ(known.losses.of(0).size(), 1U);
+    EXPECT_EQ(known.losses.of(0)[0], 0.1 + 0.2);
+    ASSERT_EQ(known.losses.of(1).size(), 2U);
+    EXPECT_TRUE(std::isnan(known.losses.of(1)[0]));
+    EXPECT_EQ(known.losses.of(1)[1], -1e-300);
 }
 
 TEST(WorkerCommand, AdaptersTravel) {

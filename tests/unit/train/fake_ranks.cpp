@@ -288,7 +288,7 @@ std::vector<NamedTensor> FakeRanks::join(AdapterId adapter, const AdapterParts::
                        [&](std::int32_t rank) { return std::span<const float>(all.at(rank)); });
 }
 
-std::vector<double> FakeRanks::references(const ReferenceId& /*reference*/) const {
+ReferenceValues FakeRanks::references(const ReferenceId& /*reference*/) const {
     return {};
 }
 

@@ -85,7 +85,7 @@ class FakeRanks : public WorkerRanks {
     AdapterBank::Counters copied_counters(AdapterId adapter) const override;
     std::vector<NamedTensor> join(AdapterId adapter,
                                   const AdapterParts::ByRank& all) const override;
-    std::vector<double> references(const ReferenceId& reference) const override;
+    ReferenceValues references(const ReferenceId& reference) const override;
     std::string plan_with_addition() const override { return "plan"; }
 
   private:

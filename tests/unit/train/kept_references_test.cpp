@@ -27,13 +27,14 @@ class KeptReferencesTest : public ::testing::Test {
 };
 
 TEST_F(KeptReferencesTest, ComeBackToTheBit) {
-    const std::vector<double> losses{0.1 + 0.2, 1e-300, std::nan(""), 123456.789};
+    const ReferenceValues losses{{0.1 + 0.2, 1e-300, std::nan(""), 123456.789}, {1, 3, 3, 4}};
     EXPECT_FALSE(of(0).read(4));
     of(0).write(losses);
     const auto read = of(0).read(4);
     ASSERT_TRUE(read);
-    for (const std::size_t i : {0, 1, 3}) EXPECT_EQ((*read)[i], losses[i]);
-    EXPECT_TRUE(std::isnan((*read)[2]));
+    EXPECT_EQ(read->ends, losses.ends);
+    for (const std::size_t i : {0, 1, 3}) EXPECT_EQ(read->values[i], losses.values[i]);
+    EXPECT_TRUE(std::isnan(read->values[2]));
     EXPECT_FALSE(of(0).read(5));
     EXPECT_FALSE(of(1).read(4));
 }
@@ -68,7 +69,7 @@ TEST_F(KeptReferencesTest, AreOfWhatTheirAdapterHolds) {
 }
 
 TEST_F(KeptReferencesTest, DamagedFilesAreNotRead) {
-    of(0).write({1.0, 2.0});
+    of(0).write({{1.0, 2.0}, {1, 2}});
     write_text_atomic(of(0).path(), "1.0\nx\n");
     EXPECT_FALSE(of(0).read(2));
 }

@@ -108,6 +108,28 @@ TEST_F(Metrics, OfExamplesWithLabelsKl) {
     EXPECT_FALSE(lines()[0].contains("rewards/accuracies"));
 }
 
+TEST_F(Metrics, OfRolloutsRatios) {
+    LossJob& loss = folder_.job.adapters[0].loss;
+    loss.loss = Loss::grpo;
+    RewardMeans means;
+    means.ratio = 1.25;
+    means.largest_ratio = 3.5;
+    means.clipped = 0.125;
+    means.kl = 0.5;
+    log_.record_details(AdapterId{0}, 1, means);
+    record(1, 0.5);
+    loss.beta = 0.1;
+    log_.record_details(AdapterId{0}, 2, means);
+    record(2, 0.5);
+    log_.flush();
+    ASSERT_EQ(lines().size(), 2U);
+    EXPECT_EQ(lines()[0]["ratio/mean"], 1.25);
+    EXPECT_EQ(lines()[0]["ratio/max"], 3.5);
+    EXPECT_EQ(lines()[0]["clip_ratio/region_mean"], 0.125);
+    EXPECT_FALSE(lines()[0].contains("kl"));
+    EXPECT_EQ(lines()[1]["kl"], 0.5);
+}
+
 TEST_F(Metrics, EvaluationJoinsItsStep) {
     log_.record_evaluation(AdapterId{0}, 0, 3.0, 0.25);
     log_.flush();
