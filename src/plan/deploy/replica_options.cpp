@@ -1,6 +1,7 @@
 #include "plan/deploy/replica_options.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <map>
@@ -179,21 +180,51 @@ class OptionList {
     }
 
     void add(std::int32_t tensor, std::int32_t stages, const CostModel& costs) {
-        const Plan plan = plan_of(tensor, stages, costs);
+        Plan plan = plan_of(tensor, stages, costs);
         const ReplicaView view = view_of(plan, plan.replicas.front());
         const std::vector<MicrobatchChoice> sizes = sizes_of_microbatches(view);
+        add_sizes(view, costs, sizes);
+        const bool is_only = tensor * stages == cluster_.ranks;
+        const bool holds = std::ranges::any_of(
+            sizes, [&](const auto& size) { return size.tokens >= work_.longest_sample; });
+        if (!is_only || holds || !admit_fewer(plan)) return;
+        add_sizes(view, costs, sizes_of_microbatches(view));
+    }
+
+    /// Half as many adapters at once, and so on, until the longest sample fits beside them; false
+    /// where it does beside none.
+    bool admit_fewer(Plan& plan) const {
+        const ReplicaView view = view_of(plan, plan.replicas.front());
+        const auto fits = [&] {
+            return std::ranges::any_of(
+                std::array{Recompute::none, Recompute::layer}, [&](Recompute recompute) {
+                    return may_use(job_, recompute) &&
+                           fits_memory(job_, view, work_.longest_sample, recompute);
+                });
+        };
+        while (plan.first_admitted.size() > 1) {
+            plan.first_admitted.resize(plan.first_admitted.size() / 2);
+            if (fits()) return true;
+        }
+        return false;
+    }
+
+    void add_sizes(const ReplicaView& view, const CostModel& costs,
+                   const std::vector<MicrobatchChoice>& sizes) {
+        const ReplicaPlan& replica = view.replica;
         const bool recomputes = !sizes.empty() && sizes.front().recompute == Recompute::layer;
         for (const MicrobatchChoice& size : sizes) {
             PackRules& rules = rules_.emplace_back();
             rules.capacity = size.tokens;
-            rules.stages = view.replica.stages;
-            rules.tensor = tensor;
+            rules.stages = replica.stages;
+            rules.tensor = replica.tensor;
             rules.span = AttentionSpan(plan_.model);
             rules.costs = costs;
             rules.recompute = size.recompute;
+            at_once_.push_back(static_cast<double>(view.plan.first_admitted.size()));
             ReplicaJob& entry = found_.replicas.emplace_back();
-            entry.tensor = tensor;
-            entry.stages = stages;
+            entry.tensor = replica.tensor;
+            entry.stages = static_cast<std::int32_t>(replica.stages.size());
             if (size.tokens < work_.longest_sample) entry.microbatch_tokens = size.tokens;
             if (job_.parallel.recompute != Recompute::automatic || !recomputes) continue;
             entry.recompute = size.recompute;  // what is dealt to a replica depends on it
@@ -287,6 +318,17 @@ class OptionList {
         for (std::size_t i = 0; i < rules_.size(); ++i) add_seconds(i, buckets);
     }
 
+    /// An adapter that trains alone waits for its step before its next round begins, and adapters
+    /// that train one by one all do. Beside others a pipeline stays full from round to round.
+    void set_filling(std::size_t i, ReplicaOption& option) const {
+        const double often = at_once_[i] > 1.0
+                                 ? 1.0 / static_cast<double>(found_.task.rounds.size())
+                                 : found_.task.adapters;
+        const double once = filling_seconds(rules_[i]);
+        option.filling = often * once;
+        option.ahead = std::max(0.0, once - option.filling);
+    }
+
     /// As if all other replicas were on other hosts. On one host sums take next to nothing.
     double exchange_of(const PackRules& rules) const {
         const auto stages = static_cast<std::int32_t>(rules.stages.size());
@@ -307,7 +349,7 @@ class OptionList {
         const PackRules& rules = rules_[i];
         ReplicaOption& option = found_.task.options.emplace_back();
         option.ranks = found_.replicas[i].tensor * found_.replicas[i].stages;
-        option.filling = filling_seconds(rules);
+        set_filling(i, option);
         option.exchange = exchange_of(rules);
         PackRules least = rules;
         least.costs = growing_alone(rules.costs);
@@ -328,6 +370,7 @@ class OptionList {
     const Cluster& cluster_;
     Workload work_;
     std::vector<PackRules> rules_;  ///< per option
+    std::vector<double> at_once_;   ///< per option: adapters
     DeploymentOptions found_;
 };
 

@@ -16,8 +16,11 @@ struct ReplicaOption {
     /// Of a sample of each length bucket on the slowest stage; as many as the buckets that it
     /// holds, the shortest ones.
     std::vector<double> seconds;
-    double filling =
-        0.0;  ///< seconds of a round in which its last stage waits for the first sample
+    /// Seconds of a round in which its last stage waits for the first sample: once for all rounds
+    /// that are looked at, or where adapters train one by one once for each.
+    double filling = 0.0;
+    /// By so much more dispatch takes it to end later, as if it were filled in every round.
+    double ahead = 0.0;
     /// Beside other replicas, seconds of a round in which its ranks sum gradients with theirs.
     double exchange = 0.0;
     /// Per bucket of `seconds`, the mean over stages of what one computes of a sample at least:
@@ -50,10 +53,11 @@ struct DeploymentOptions {
 /// can share a stage (tensor_shard.h), over hosts where these have fewer ranks, and stages up to
 /// the layers. Each with layers split by cost (choose_split()), the microbatch that fits beside the
 /// adapters admitted first (fit_memory.h; where the longest samples need recomputation also the one
-/// that fits without; what does not take a single token is left out), the mean seconds of a sample
-/// of each length bucket, and the seconds to fill it (dispatch.h), all with built-in costs. Buckets
-/// are those of the first rounds (length_buckets.h), split where a replica's samples end, and the
-/// last one ends with the longest sample, evaluation included.
+/// that fits without; what does not take a single token is left out; of a replica on all ranks that
+/// does not hold the longest sample also what fits beside half as many adapters, and so on), the
+/// mean seconds of a sample of each length bucket, and the seconds to fill it (dispatch.h), all
+/// with built-in costs. Buckets are those of the first rounds (length_buckets.h), split where a
+/// replica's samples end, and the last one ends with the longest sample, evaluation included.
 DeploymentOptions replica_options(const Job& job, const Plan& plan,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster);
 

@@ -1,6 +1,7 @@
 #include "plan/deployments/find_deployments.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
@@ -59,6 +60,39 @@ bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetI
     }
     return true;
 }
+
+/// Kinds of deployments one of which is tried wherever there are some: those that are even, and
+/// those of one option, whose replicas wait for each other least.
+class MustTry {
+  public:
+    MustTry(const DeploymentTask& task, const std::vector<OptionCounts>& solved) : task_(task) {
+        for (const OptionCounts& counts : solved) {
+            for (std::size_t k = 0; k < open_.size(); ++k) open_[k] |= is_of(k, counts);
+        }
+    }
+
+    /// Whether the open kinds still get their turn if one of `turns` goes to this one.
+    bool leaves_room_for(const OptionCounts& counts, std::size_t turns) const {
+        std::size_t needed = 0;
+        for (std::size_t k = 0; k < open_.size(); ++k) {
+            if (open_[k] && is_of(k, counts)) return true;
+            needed += open_[k] ? 1 : 0;
+        }
+        return turns > needed;
+    }
+
+    void note(const OptionCounts& counts) {
+        for (std::size_t k = 0; k < open_.size(); ++k) open_[k] = open_[k] && !is_of(k, counts);
+    }
+
+  private:
+    bool is_of(std::size_t kind, const OptionCounts& counts) const {
+        return kind == 0 ? is_even(task_, counts) : is_alike(counts.replicas);
+    }
+
+    const DeploymentTask& task_;
+    std::array<bool, 2> open_{};
+};
 
 struct TriedDeployment {
     DeploymentPrediction entry;
@@ -189,16 +223,15 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
         found.fastest.push_back(std::move(tried.entry));
         return true;
     };
-    const bool some_even = std::ranges::any_of(
-        found.search.solved, [&](const auto& counts) { return is_even(options.task, counts); });
-    bool has_even = !some_even || worth.most == 1;  // what comes last is an even one
+    MustTry must_try(options.task, found.search.solved);
     for (const OptionCounts& counts : found.search.solved) {
         const std::size_t taken = found.fastest.size() + found.ruled_out;
         if (taken >= worth.most) break;
-        const bool even = is_even(options.task, counts);
-        if (taken + 1 == worth.most && !has_even && !even) continue;
+        const bool has_turn =
+            worth.most == 1 || must_try.leaves_room_for(counts, worth.most - taken);
+        if (!has_turn) continue;
         const double most = most_tokens_per_second(options.task, counts.replicas);
-        if (try_one(deployment_of(counts, options.replicas), most) && even) has_even = true;
+        if (try_one(deployment_of(counts, options.replicas), most)) must_try.note(counts);
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);
     if (!sharing.empty() && worth.most > 0) try_one(sharing, SpeedLimits{}.most);

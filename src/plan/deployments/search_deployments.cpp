@@ -184,7 +184,7 @@ class MultisetSearch {
         if (!task_.samples.empty() && cheapest.back() == infinite) return;
         const double bound = (sum_of(task_.samples, cheapest) + filling) / task_.ranks;
         least_ = std::min(least_, bound);
-        if (std::count(counts_.begin(), counts_.end(), 0) + 1 == std::ssize(counts_)) {
+        if (is_alike(counts_)) {
             alone_.push_back({counts_, bound, 0.0});
             return;
         }
@@ -310,8 +310,6 @@ struct BusyReplica {
 };
 
 double seconds_of(const std::vector<std::int32_t>& round, std::vector<BusyReplica> replicas) {
-    double last = 0.0;
-    for (const BusyReplica& replica : replicas) last = std::max(last, replica.end);
     for (std::size_t j = round.size(); j-- > 0;) {
         for (std::int32_t sample = 0; sample < round[j]; ++sample) {
             BusyReplica* first = nullptr;
@@ -324,8 +322,11 @@ double seconds_of(const std::vector<std::int32_t>& round, std::vector<BusyReplic
             }
             LORATRAIN_CHECK(first != nullptr, "no replica holds bucket ", j);
             first->end = end;
-            last = std::max(last, end);
         }
+    }
+    double last = 0.0;
+    for (const BusyReplica& replica : replicas) {
+        last = std::max(last, replica.end - replica.option->ahead);
     }
     return last;
 }
@@ -440,11 +441,15 @@ bool is_even(const DeploymentTask& task, const OptionCounts& counts) {
     return true;
 }
 
+bool is_alike(const std::vector<std::int32_t>& replicas) {
+    return std::ranges::count(replicas, 0) + 1 == std::ssize(replicas);
+}
+
 double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas) {
     std::vector<BusyReplica> busy;
     for (std::size_t i = 0; i < replicas.size(); ++i) {
         busy.insert(busy.end(), static_cast<std::size_t>(replicas[i]),
-                    {&task.options[i], task.options[i].filling});
+                    {&task.options[i], task.options[i].filling + task.options[i].ahead});
     }
     double sum = 0.0;
     for (const std::vector<std::int32_t>& round : task.rounds) sum += seconds_of(round, busy);

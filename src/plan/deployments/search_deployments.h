@@ -31,6 +31,9 @@ struct DeploymentSearch {
 /// round takes with these is known best.
 bool is_even(const DeploymentTask& task, const OptionCounts& counts);
 
+/// Whether all replicas are of one option: none waits for another, whatever filling is taken for.
+bool is_alike(const std::vector<std::int32_t>& replicas);
+
 /// Deployments that are looked at one by one; replicas of 2^k ranks make up 64 in 1828 ways.
 inline constexpr double most_combinations = 2e5;
 
@@ -84,7 +87,8 @@ double with_exchange(const DeploymentTask& task, const std::vector<std::int32_t>
 double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
 
 /// Mean of the rounds (1 or more) where, as dispatch.h has it, whole samples go, the longest first,
-/// to the replica that ends first. Not below least_round_seconds of their mean.
+/// to the replica that ends first if each is filled in every round (ReplicaOption::ahead). Not
+/// below least_round_seconds of their mean.
 double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
 
 }  // namespace loratrain

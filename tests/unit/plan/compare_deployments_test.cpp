@@ -49,6 +49,42 @@ TEST(ReplicaOptions, AreAllCutsOfTheModel) {
     EXPECT_GT(options.task.options[3].filling, options.task.options[1].filling);
 }
 
+/// Of several adapters a pipeline is filled once; one that trains alone waits for its step.
+TEST(ReplicaOptions, PipelinesOfSeveralAdaptersAreFilledOnce) {
+    Case test = skewed_case(4);
+    test.job.parallel.microbatch_tokens = 200;
+    const DeploymentTask several = options_of(test).task;
+    test.job.adapters.resize(1);
+    const DeploymentTask alone = options_of(test).task;
+    ASSERT_GT(several.rounds.size(), 1U);
+    for (const std::size_t pipeline : {1U, 2U, 3U, 5U}) {
+        const double once = alone.options[pipeline].filling;
+        EXPECT_GT(once, 0.0);
+        EXPECT_EQ(alone.options[pipeline].ahead, 0.0);
+        EXPECT_NEAR(several.options[pipeline].filling + several.options[pipeline].ahead, once,
+                    1e-9 * once);
+        EXPECT_NEAR(several.options[pipeline].filling, once / several.rounds.size(), 1e-9 * once);
+    }
+}
+
+/// Of a replica on all ranks: another one may not hold the longest sample at all.
+TEST(ReplicaOptions, HoldTheLongestSampleBesideFewerAdaptersAtOnce) {
+    Case test = tight_case(1);
+    const auto options = [&] {
+        const Plan base = plan_before_deployment(test.job, test.model, test.datasets, test.cluster);
+        return replica_options(test.job, base, test.datasets, test.cluster);
+    };
+    const DeploymentOptions found = options();
+    ASSERT_EQ(found.replicas.size(), 2U);
+    EXPECT_TRUE(found.replicas[0].microbatch_tokens);
+    EXPECT_FALSE(found.replicas[1].microbatch_tokens);
+    EXPECT_LT(found.task.options[0].seconds.size(), found.task.samples.size());
+    EXPECT_EQ(found.task.options[1].seconds.size(), found.task.samples.size());
+    test.job.schedule.max_adapters = 1;
+    ASSERT_EQ(options().replicas.size(), 1U);
+    EXPECT_FALSE(options().replicas[0].microbatch_tokens);
+}
+
 /// Lanes sum over the link between hosts where one host does not hold them.
 TEST(ReplicaOptions, CostMoreWhereTheirLanesAreOnTwoHosts) {
     Case test = skewed_case(4);

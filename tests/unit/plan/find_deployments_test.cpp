@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "unit/plan/deployment_cases.h"
 
@@ -76,6 +78,18 @@ TEST(FindDeployments, NoneIsFasterThanItsBound) {
             find_deployments(test.job, test.model, test.datasets, test.cluster, worth);
         EXPECT_TRUE(none.fastest.empty());
         EXPECT_GE(none.ruled_out, all.fastest.size());
+    }
+}
+
+/// What uneven ones take is estimated worst: some other one is predicted beside them.
+TEST(FindDeployments, OneOfReplicasThatAreAlikeIsPredicted) {
+    for (const Case& test : {tight_case(4), skewed_case(6), tight_case(6), skewed_case(8)}) {
+        const WorthPredicting worth{4, 2};
+        const FoundDeployments found =
+            find_deployments(test.job, test.model, test.datasets, test.cluster, worth);
+        ASSERT_TRUE(std::ranges::any_of(found.search.solved, is_alike, &OptionCounts::replicas));
+        EXPECT_TRUE(std::ranges::any_of(
+            found.fastest, [](const auto& entry) { return entry.deployment.size() == 1; }));
     }
 }
 

@@ -114,7 +114,7 @@ DeploymentTask random_task(std::uint64_t seed) {
 
 /// Two replicas that sum gradients for longer than they gain make way for one on all ranks.
 TEST(SearchDeployments, CountsSumsOverReplicas) {
-    DeploymentTask task{2, {8}, {{1, {1.0}, 0.0, 0.0}, {2, {0.6}, 0.0, 0.0}}, {{8}}};
+    DeploymentTask task{2, {8}, {{1, {1.0}}, {2, {0.6}}}, {{8}}};
     EXPECT_EQ(search_deployments(task).solved.front().replicas, (Counts{2, 0}));
     EXPECT_EQ(with_exchange(task, {2, 0}, 4.0), 4.0);
     task.options[0].exchange = 3.0;
@@ -124,6 +124,17 @@ TEST(SearchDeployments, CountsSumsOverReplicas) {
     task.adapters = 3.0;
     EXPECT_EQ(with_exchange(task, {2, 0}, 4.0), 4.0 + 1.0);
     EXPECT_EQ(with_exchange(task, {2, 0}, 1.5), 3.0 + 0.5);
+}
+
+/// Two pipelines that are dealt less as if they were filled every round: with one kind alone nobody
+/// waits for that, beside replicas that do more all others do.
+TEST(SearchDeployments, CountsWhatIsDealtForFillingsThatDoNotCome) {
+    DeploymentTask task{4, {12}, {{2, {0.5}, 0.0, 4.0}, {1, {1.0}, 0.0, 0.0}}, {{12}}};
+    EXPECT_EQ(dispatched_seconds(task, {2, 0}), 3.0);
+    EXPECT_EQ(dispatched_seconds(task, {0, 4}), 3.0);
+    EXPECT_EQ(dispatched_seconds(task, {1, 2}), 5.0);
+    task.options[0].ahead = 0.0;
+    EXPECT_EQ(dispatched_seconds(task, {1, 2}), 3.0);
 }
 
 TEST(SearchDeployments, FindsThatOfThePapersExample) {
