@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
+#include "plan/deploy/layout_player.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/deployments/compare_deployments.h"
 #include "plan/place.h"
@@ -57,12 +58,13 @@ std::string output_directory(const CommandLine& command_line, const Job& job) {
 }
 
 /// What workers are predicted to take of what each is to train.
-void print_workers(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
+void print_workers(const PlannedPreview& preview) {
     const ReplicaJob& replica = preview.workers.replica;
-    const WorkerQueues queues = queues_of(preview, infos);
+    const WorkerQueues& queues = preview.queues;
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
-                           replica.stages, ", predicted ", human_duration(queues.seconds),
-                           " of training; what is above is of one of them\n");
+                           replica.stages, ", predicted ", human_duration(preview.seconds),
+                           " of training, ", format_fixed(preview.tokens_per_second(), 0),
+                           " tokens/s; what is above is of one of them\n");
     const bool packed = !queues.packed_jobs.empty();
     const auto& parts = packed ? queues.packed_jobs : queues.queues;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -164,12 +166,12 @@ std::string seen_text(const PlannedPreview& preview) {
 }
 
 /// `cluster`: all ranks, also of workers.
-void print_answer(const PlannedPreview& preview, const JobInputs& inputs, const Cluster& cluster,
+void print_answer(const PlannedPreview& preview, const Cluster& cluster,
                   std::optional<JobChange> change) {
     const std::string seen = seen_text(preview);
-    std::string text = describe(DryRunAnswer{cluster, preview.plan(), way_text(preview),
-                                             preview.seconds(inputs.infos), std::move(change),
-                                             costs_text(preview), seen});
+    std::string text =
+        describe(DryRunAnswer{cluster, preview.plan(), way_text(preview), preview.seconds,
+                              std::move(change), costs_text(preview), seen});
     text.pop_back();  // the log ends the line
     log::block(text);
 }
@@ -182,12 +184,12 @@ PlannedPreview answered_preview(const CommandLine& command_line, const MpiSessio
         preview = planned_preview(command_line, mpi, job, inputs, cluster);
     } catch (const InputError&) {
         const auto found = find_change(command_line, mpi, job, inputs, cluster, nullptr);
-        if (found) print_answer(found->preview, inputs, cluster, found->change);
+        if (found) print_answer(found->preview, cluster, found->change);
         throw;
     }
     print_warnings(*preview, inputs);
     const auto found = find_change(command_line, mpi, job, inputs, cluster, &*preview);
-    print_answer(*preview, inputs, cluster, found ? std::optional(found->change) : std::nullopt);
+    print_answer(*preview, cluster, found ? std::optional(found->change) : std::nullopt);
     return std::move(*preview);
 }
 
@@ -200,7 +202,7 @@ void print_details(const PlannedPreview& preview, const JobInputs& inputs) {
                describe_links(preview.job, plan, preview.cluster));
     log::block(cat("planned in  ", format_fixed(preview.planned_in, 2), " s, predicted in ",
                    format_fixed(preview.predicted_in, 2), " s of processor time\n"));
-    if (preview.job.parallel.by_workers()) print_workers(preview, inputs.infos);
+    if (preview.job.parallel.by_workers()) print_workers(preview);
 }
 
 void plan_and_predict(const CommandLine& command_line, const MpiSession& mpi, const Job& job,
@@ -238,7 +240,7 @@ RankChoice rank_choice(const CommandLine& command_line, const MpiSession& mpi, c
         const bool workers = preview.job.parallel.by_workers();
         choice.deployment =
             workers ? std::vector{preview.workers.replica} : deployment_of(preview.plan(), 0);
-        choice.seconds = preview.seconds(inputs.infos);
+        choice.seconds = preview.seconds;
         choice.tokens = preview.prediction.tokens;
     } catch (const InputError& error) {
         choice.obstacle = error.problems().front().what;

@@ -140,8 +140,8 @@ std::optional<ProposedChange> find_change(const CommandLine& command_line, const
     change.yaml = ChosenYaml(job, keys, found->preview, own).run();
     bool gains = true;
     if (own != nullptr) {
-        const double now = own->seconds(inputs.infos);
-        const double then = found->preview.seconds(inputs.infos);
+        const double now = own->seconds;
+        const double then = found->preview.seconds;
         change.times_as_fast = now / then;
         gains = now >= (1.0 + usual_gain) * then && now - then >= worth_saving;
     }

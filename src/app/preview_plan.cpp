@@ -5,11 +5,26 @@
 #include "base/system.h"
 #include "measure/measured_costs.h"
 #include "measure/profile_tasks.h"
+#include "plan/deploy/layout_player.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/deployments/usual_way.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {
+
+namespace {
+
+void predict_workers(const Job& job, const std::vector<DatasetInfo>& infos,
+                     PlannedPreview& preview) {
+    const Plan& plan = preview.plan();
+    std::vector<std::int32_t> steps;
+    for (const AdapterPlan& adapter : plan.adapters) steps.push_back(adapter.total_steps);
+    preview.queues =
+        queue_for_workers(job, plan, infos, steps, preview.workers.replica.count, preview.prepared);
+    preview.seconds = workers_seconds(job, plan, infos, preview.queues, preview.prepared);
+}
+
+}  // namespace
 
 PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession& mpi, Job job,
                                const JobInputs& inputs, Cluster cluster) {
@@ -24,7 +39,7 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
         if (!job.parallel.by_workers()) result.found = std::move(way.found);
     }
     if (job.parallel.by_workers()) {
-        result.workers = shape_of_workers(job, cluster);
+        result.workers = shape_of_workers(job, model, inputs.infos, cluster);
         cluster.ranks = result.workers.replica.tensor * result.workers.replica.stages;
         job = job_of_worker(std::move(job), result.workers);
     }
@@ -50,24 +65,13 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
     result.prepared = prepared_shapes(job, result.plan(), inputs.infos);
     result.prediction =
         predict(job, result.plan(), inputs.infos, rounds_predicted, result.prepared);
+    result.seconds = result.prediction.seconds;
+    if (job.parallel.by_workers()) predict_workers(job, inputs.infos, result);
     result.planned_in = planned_at - start;
     result.predicted_in = processor_seconds() - planned_at;
     result.job = std::move(job);
     result.cluster = std::move(cluster);
     return result;
-}
-
-WorkerQueues queues_of(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos) {
-    std::vector<std::int32_t> steps;
-    for (const AdapterPlan& adapter : preview.plan().adapters) {
-        steps.push_back(adapter.total_steps);
-    }
-    return queue_for_workers(preview.job, preview.plan(), infos, steps,
-                             preview.workers.replica.count, preview.prepared);
-}
-
-double PlannedPreview::seconds(const std::vector<DatasetInfo>& infos) const {
-    return job.parallel.by_workers() ? queues_of(*this, infos).seconds : prediction.seconds;
 }
 
 }  // namespace loratrain

@@ -2,15 +2,9 @@
 
 #include "comm/mpi_session.h"
 #include "config/job.h"
-#include "plan/plan.h"
+#include "plan/deployments/worker_shape.h"
 
 namespace loratrain {
-
-/// Shape of a run's workers; all are alike.
-struct WorkerShape {
-    ReplicaJob replica;  ///< of each worker, with their number
-    Recompute recompute = Recompute::automatic;
-};
 
 /// The ranks of a run as workers: groups of equally many consecutive ranks. Each group trains
 /// adapters of its own (parallel.assignment). Construction and destruction are collective over all
@@ -36,16 +30,7 @@ class WorkerGroup {
     MpiSession leaders_;
 };
 
-/// Shape of the job's workers on all ranks: by parallel.deployment or pipeline_stages, else one
-/// rank each; with `assignment: auto` the fastest by simulation (plan/sweep/deploy_sweep.h) with
-/// built-in costs, with and without recomputation. (A plan that holds all adapters at once would
-/// recompute, and be slower.) InputError if ranks are left over or nothing fits. Collective.
+/// Shape of the job's workers on all ranks (plan/deployments/worker_shape.h). Collective.
 WorkerShape shape_of_workers(const MpiSession& world, const Job& job);
-
-/// The same on one rank, for a cluster that need not be there.
-WorkerShape shape_of_workers(const Job& job, const Cluster& cluster);
-
-/// The job of one worker: one replica of this shape. Only worker 0 writes a trace.
-Job job_of_worker(Job job, const WorkerShape& shape, int worker = 0);
 
 }  // namespace loratrain

@@ -6,21 +6,20 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/cost/device.h"
-#include "plan/sweep/deploy_sweep.h"
+#include "plan/deployments/worker_shape.h"
 
 namespace loratrain {
 
 namespace {
-
-/// Of the time of one pipeline, at most, that another way has to take.
-constexpr double enough = 1.0 / (1.0 + usual_gain);
 
 /// A way of training, and what it takes of one pipeline's time.
 struct Share {
     UsualWay::Kind kind = UsualWay::Kind::pipeline;
     std::vector<ReplicaJob> deployment;
     double of_pipeline = 1.0;
-    std::string speed;  ///< "9409 tokens/s beside 8843"
+    std::string speed;               ///< "9409 tokens/s beside 8843"
+    double least_gain = usual_gain;  ///< over what it is beside
+    std::optional<PlannedJob> planned = {};
 };
 
 std::string speed_text(const Prediction& prediction) {
@@ -45,18 +44,15 @@ class WaySearch {
         WorthPredicting worth;
         worth.fastest_alone = true;
         if (!pipeline.prediction) return without_pipeline(worth);
-        const std::optional<Share> workers = workers_beside_pipeline();
-        const double of_workers = workers ? workers->of_pipeline / enough : 1.0;
-        worth.least_speed = pipeline.prediction->tokens_per_second() / std::min(enough, of_workers);
+        worth.least_speed = (1.0 + lanes_gain) * pipeline.prediction->tokens_per_second();
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
-        std::vector<Share> others;
-        if (auto replicas = replicas_beside(*pipeline.prediction)) {
-            others.push_back(std::move(*replicas));
+        std::vector<Share> others = replicas_beside(*pipeline.prediction);
+        const double fastest = others.empty() ? 1.0 : others.front().of_pipeline;
+        if (auto workers = workers_beside(*pipeline.prediction, fastest)) {
+            others.push_back(std::move(*workers));
         }
-        if (workers) others.push_back(*workers);
+        way_.planned = pipeline.planned;
         take(others);
-        if (way_.kind == UsualWay::Kind::pipeline) way_.planned = pipeline.planned;
-        if (way_.kind == UsualWay::Kind::replicas) way_.planned = way_.found->fastest[0].planned;
         return std::move(way_);
     }
 
@@ -73,14 +69,21 @@ class WaySearch {
         return std::move(way_);
     }
 
-    std::optional<Share> replicas_beside(const Prediction& pipeline) const {
-        if (way_.found->fastest.empty()) return std::nullopt;
-        const DeploymentPrediction& fastest = way_.found->fastest.front();
-        if (same_cuts(fastest.deployment, {{1, cluster_.ranks, 1}})) return std::nullopt;
-        return Share{
-            UsualWay::Kind::replicas, fastest.deployment,
-            fastest.prediction->seconds / pipeline.seconds,
-            cat(speed_text(*fastest.prediction), " tokens/s beside ", speed_text(pipeline))};
+    static bool is_one_replica(const std::vector<ReplicaJob>& deployment) {
+        return deployment.size() == 1 && deployment.front().count == 1;
+    }
+
+    /// The fastest first. A pipeline of all ranks may be among them, in sizes of its own.
+    std::vector<Share> replicas_beside(const Prediction& pipeline) const {
+        std::vector<Share> shares;
+        for (const DeploymentPrediction& found : way_.found->fastest) {
+            shares.push_back(
+                {UsualWay::Kind::replicas, found.deployment,
+                 found.prediction->seconds / pipeline.seconds,
+                 cat(speed_text(*found.prediction), " tokens/s beside ", speed_text(pipeline)),
+                 is_one_replica(found.deployment) ? lanes_gain : usual_gain, found.planned});
+        }
+        return shares;
     }
 
     bool may_have_workers() const {
@@ -88,38 +91,38 @@ class WaySearch {
                !job_.schedule.max_adapters;
     }
 
-    std::optional<Share> workers_beside_pipeline() const {
+    /// `fastest`: what another way takes of the pipeline's time.
+    std::optional<Share> workers_beside(const Prediction& pipeline, double fastest) const {
         if (!may_have_workers()) return std::nullopt;
-        const TrialClasses trials = expected_trials(job_, model_, datasets_);
-        const SweepTask task{job_, model_, datasets_, cluster_, trials};
-        SweepShapes shapes(task);
-        if (shapes.replicas(1, 1).empty()) return std::nullopt;
-        const AssignLimits quickly{0, 0, 0};
-        SweepDeployment deployment;
+        std::optional<WorkersPrediction> workers;
         try {
-            deployment = deploy_sweep(task, shapes, quickly);
+            workers =
+                fastest_workers(job_, model_, datasets_, cluster_, fastest * pipeline.seconds);
         } catch (const InputError&) {
             return std::nullopt;
         }
-        const auto pipeline = std::find_if(
-            deployment.options.begin(), deployment.options.end(), [&](const SweepOption& option) {
-                return option.shape.stages == cluster_.ranks && option.shape.tensor == 1;
-            });
-        const SweepPlan& plan = deployment.plan;
-        if (plan.shape.replicas == 1 || pipeline == deployment.options.end()) return std::nullopt;
-        return Share{
-            UsualWay::Kind::workers,
-            {{plan.shape.tensor, plan.shape.stages, plan.shape.replicas,
-              plan.shape.microbatch_tokens}},
-            plan.seconds / pipeline->seconds,
-            cat(human_duration(plan.seconds), " beside ", human_duration(pipeline->seconds))};
+        if (!workers) return std::nullopt;
+        ReplicaJob replica = workers->shape.replica;
+        replica.recompute = workers->shape.recompute;
+        const double speed = static_cast<double>(pipeline.tokens) / workers->seconds;
+        return Share{UsualWay::Kind::workers,
+                     {replica},
+                     workers->seconds / pipeline.seconds,
+                     cat(format_fixed(speed, 0), " tokens/s beside ", speed_text(pipeline))};
     }
 
+    /// The fastest deployment that gains enough, or workers that gain as much again. `others`:
+    /// deployments, the fastest first, then workers.
     void take(const std::vector<Share>& others) {
         const Share* taken = nullptr;
         for (const Share& other : others) {
-            const double least = taken != nullptr ? taken->of_pipeline : 1.0;
-            if (other.of_pipeline <= enough * least) taken = &other;
+            const double most = 1.0 / (1.0 + other.least_gain);
+            if (other.of_pipeline > most) continue;
+            const bool workers = other.kind == UsualWay::Kind::workers;
+            const double beside = taken == nullptr ? 1.0 : taken->of_pipeline;
+            if (taken == nullptr || other.of_pipeline <= (workers ? most : 1.0) * beside) {
+                taken = &other;
+            }
         }
         if (taken == nullptr) {
             way_.text = "one pipeline: no other way gains 3% by simulation";
@@ -127,6 +130,7 @@ class WaySearch {
         }
         way_.kind = taken->kind;
         way_.deployment = taken->deployment;
+        way_.planned = taken->planned;
         way_.text = way_.kind == UsualWay::Kind::workers
                         ? cat(taken->deployment.front().count,
                               " workers, parallel.assignment: ", "each, of ",

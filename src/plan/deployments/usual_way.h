@@ -10,8 +10,11 @@
 
 namespace loratrain {
 
-/// By how much less time another way than one pipeline has to take.
+/// By how much less time another way than one pipeline has to take: several replicas sum gradients
+/// and wait for each other, and workers end at different times, which simulation knows less well.
 inline constexpr double usual_gain = 0.03;
+/// What one replica of all ranks has to gain, with lanes: it differs from a pipeline as layouts do.
+inline constexpr double lanes_gain = 0.001;
 
 /// How a new run trains whose job leaves it open.
 struct UsualWay {
@@ -33,12 +36,12 @@ bool has_choice(const Job& job, const Cluster& cluster);
 bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster);
 
 /// One pipeline of all ranks, unless the fastest deployment that is found (find_deployments.h), or
-/// workers as deploy_sweep.h cuts them, end the job by usual_gain earlier, by built-in costs; of
-/// the two the deployment, unless workers gain as much again. Workers are compared with one
-/// pipeline by their own simulation, where a rank holds the base, the job has two adapters or more
-/// and no max_adapters, and its assignment is open. Where one pipeline does not fit, the
-/// deployment. Where there is no choice one pipeline, or of too many ranks replicas that are still
-/// to be found.
+/// workers (fastest_workers()), end the job by usual_gain earlier (one replica of all ranks:
+/// lanes_gain), by built-in costs; of the two the deployment, unless workers gain usual_gain again.
+/// All are predicted by the same simulation. There are workers where a rank holds the base, the job
+/// has two adapters or more and no max_adapters, and its assignment is open. Where one pipeline
+/// does not fit, the deployment. Where there is no choice one pipeline, or of too many ranks
+/// replicas that are still to be found.
 UsualWay usual_way(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                    const Cluster& cluster);
 

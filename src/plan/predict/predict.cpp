@@ -16,13 +16,14 @@ constexpr int most_windows = 8;
 constexpr std::int32_t enough_samples = 4096;  // of a window
 constexpr std::int32_t fewest_rounds = 4;
 
-std::int64_t tokens_of_job(const Job& job, const Plan& plan,
-                           std::span<const DatasetInfo> datasets) {
+/// Of the steps that are left.
+std::int64_t tokens_of_job(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                           const Progress& progress) {
     double sum = 0.0;
     for (std::size_t a = 0; a < plan.adapters.size(); ++a) {
         const std::int64_t epoch = datasets[index(job.adapters[a].dataset)].train_tokens();
-        sum += static_cast<double>(epoch) * plan.adapters[a].total_steps /
-               plan.adapters[a].steps_per_epoch;
+        const std::int32_t left = plan.adapters[a].total_steps - progress.steps[a];
+        sum += static_cast<double>(epoch) * left / plan.adapters[a].steps_per_epoch;
     }
     return static_cast<std::int64_t>(sum);
 }
@@ -73,8 +74,16 @@ class Predictor {
         }
     }
 
+    /// From now on without the others.
+    void keep(std::span<const AdapterId> adapters) {
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            progress_.steps[a] = plan_.adapters[a].total_steps;
+        }
+        for (const AdapterId adapter : adapters) progress_.steps[index(adapter)] = 0;
+    }
+
     std::optional<Prediction> run(std::int32_t rounds, const SpeedLimits& limits = {}) {
-        result_.tokens = tokens_of_job(job_, plan_, datasets_);
+        result_.tokens = tokens_of_job(job_, plan_, datasets_, progress_);
         int windows = 0;
         while (windows < most_windows && play(rounds)) {
             ++windows;
@@ -227,6 +236,14 @@ double Prediction::mean_idle_share() const {
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds, const MetShapes& met) {
     return *Predictor(job, plan, datasets, met).run(rounds);
+}
+
+Prediction predict_some(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                        std::int32_t rounds, std::span<const AdapterId> adapters,
+                        const MetShapes& met) {
+    Predictor predictor(job, plan, datasets, met);
+    predictor.keep(adapters);
+    return *predictor.run(rounds);
 }
 
 std::optional<Prediction> predict_within(const Job& job, const Plan& plan,

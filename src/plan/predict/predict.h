@@ -40,6 +40,11 @@ struct Prediction {
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds, const MetShapes& met = {});
 
+/// predict() of some of the adapters, as if the others had ended.
+Prediction predict_some(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                        std::int32_t rounds, std::span<const AdapterId> adapters,
+                        const MetShapes& met = {});
+
 /// Speeds of a whole job, tokens a second.
 struct SpeedLimits {
     double least = 0.0;  ///< below which a prediction is of no interest

@@ -122,7 +122,8 @@ class SweepDeployer {
         }
         plan.ar = ratio_bound(plan.seconds, plan.shape.ranks(), idle);
         for (const Candidate& other : candidates_) {
-            result.options.push_back({shape_of(other), other.assignment.makespan()});
+            result.options.push_back(
+                {shape_of(other), other.assignment.makespan(), other.replica.recompute});
         }
         std::stable_sort(result.options.begin(), result.options.end(),
                          [](const auto& a, const auto& b) { return a.seconds < b.seconds; });

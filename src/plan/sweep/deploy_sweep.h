@@ -36,6 +36,7 @@ struct SweepPlan {
 struct SweepOption {
     SweepShape shape;
     double seconds = 0.0;
+    Recompute recompute = Recompute::none;
 };
 
 struct SweepDeployment {

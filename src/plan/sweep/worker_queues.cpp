@@ -6,7 +6,6 @@
 
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
-#include "plan/sweep/assign_trials.h"
 #include "plan/sweep/job_planner.h"
 
 namespace loratrain {
@@ -62,6 +61,7 @@ WorkerQueues in_packed_jobs(SweepReplica replica, const TrialClasses& trials, in
         plan_jobs(std::span(&replica, 1), {}, trials.counts(), values, workers * replica.ranks());
     WorkerQueues result{std::vector<std::vector<AdapterId>>(static_cast<std::size_t>(workers)),
                         {},
+                        {},
                         schedule.seconds};
     std::vector<std::size_t> next(trials.size(), 0);
     for (const ScheduledJob& job : schedule.jobs) {
@@ -102,7 +102,7 @@ double first_use_seconds(const Job& job, const Plan& plan, std::span<const Datas
 WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
                                std::span<const DatasetInfo> datasets,
                                std::span<const std::int32_t> steps_left, int workers,
-                               const MetShapes& met) {
+                               const MetShapes& met, const AssignLimits& limits) {
     WorkerQueues result;
     result.queues.resize(static_cast<std::size_t>(workers));
     const TrialClasses trials =
@@ -113,7 +113,8 @@ WorkerQueues queue_for_workers(const Job& job, const Plan& plan,
         return in_packed_jobs(replica, trials, workers);
     }
     const std::vector<std::int32_t> counts = trials.counts();
-    const TrialAssignment assignment = assign_trials(replica, {}, counts, workers);
+    const TrialAssignment assignment = assign_trials(replica, {}, counts, workers, limits);
+    result.queue_seconds = assignment.seconds;
     std::vector<std::size_t> next(trials.size(), 0);
     std::vector<double> evaluations(steps_left.size(), 0.0);
     std::size_t longest = 0;
