@@ -10,7 +10,7 @@ ways: nothing is said of how ranks are used. The older program's pipelines and r
 sizes: microbatch_tokens: auto beside recompute: none and sizes of 2816 to 8192, in one pipeline and in the
       usual deployment.
 Prints a line for each case, and appends lines for results/*.jsonl to FILE, without commit and date. Exit
-code 1 where a choice is slower."""
+code 1 where a choice is slower; one pipeline may be by the 3% that other ways have to gain."""
 from __future__ import annotations
 
 import argparse
@@ -28,6 +28,8 @@ import paper_tables  # noqa: E402
 LONGEST = 4096
 SIZES = range(2816, 8193, 768)
 ROUNDING = 0.999  # speeds are printed in whole tokens
+PREFERRED = 1.03  # one pipeline, where nothing else gains that (usual_way.h)
+EVALUATED = "gsm8k_eval"
 GRID = {"r": [8, 16, 32, 64], "learning_rate": [1e-4, 2e-4], "global_batch_size": [1, 2, 4]}
 
 
@@ -51,6 +53,7 @@ class Case:
                "datasets": {self.data: {"path": f"{self.data}.jsonl", "max_seq_len": LONGEST}},
                "defaults": {"num_train_epochs": 1}}
         if not self.adapters:
+            job["datasets"][self.data]["eval_path"] = f"{EVALUATED}.jsonl"
             return job | {"sweep": {"method": "grid", "space": GRID}}
         job["defaults"] |= {"r": 16, "global_batch_size": self.batch}
         names = [{"name": f"a{i}", "dataset": self.data} for i in range(self.adapters)]
@@ -79,7 +82,7 @@ SIZED = [Case(model, device, ranks, 4, batch)
 
 
 def write_data(folder: Path) -> None:
-    for name in {case.data for case in WAYS + SIZED}:
+    for name in {EVALUATED} | {case.data for case in WAYS + SIZED}:
         lines = ['{"input_ids": [' + "1," * (length - 1) + "1]}\n" for length in paper_tables.lengths_of(name)]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 
@@ -136,7 +139,8 @@ def compare_ways(arguments, folder: Path, case: Case) -> tuple[bool, dict]:
     before = of_older(arguments, folder, case, older)
     figures = {"before": f"{before:,}", "this": f"{newer.speed:,}", "chosen before": older.way,
                "chosen": newer.way, "planning before, CPU s": older.seconds, "planning, CPU s": newer.seconds}
-    return newer.speed >= ROUNDING * before, figures
+    least = before / PREFERRED if newer.way == "one pipeline" else before
+    return newer.speed >= ROUNDING * least, figures
 
 
 def compare_sizes(arguments, folder: Path, case: Case) -> tuple[bool, dict]:

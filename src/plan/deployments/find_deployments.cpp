@@ -61,6 +61,13 @@ bool still_fits(const Job& job, const ModelSpec& model, std::span<const DatasetI
     return true;
 }
 
+/// As without a deployment.
+bool is_one_pipeline(const Entries& deployment, const Cluster& cluster) {
+    const ReplicaJob& first = deployment.front();
+    return deployment.size() == 1 && first.stages == cluster.ranks &&
+           first.recompute == Recompute::automatic && !first.microbatch_tokens;
+}
+
 /// Kinds of deployments one of which is tried wherever there are some: those that are even, and
 /// those of one option, whose replicas wait for each other least.
 class MustTry {
@@ -230,8 +237,10 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
         const bool has_turn =
             worth.most == 1 || must_try.leaves_room_for(counts, worth.most - taken);
         if (!has_turn) continue;
+        const Entries deployment = deployment_of(counts, options.replicas);
+        const bool known = !worth.one_pipeline && is_one_pipeline(deployment, cluster);
         const double most = most_tokens_per_second(options.task, counts.replicas);
-        if (try_one(deployment_of(counts, options.replicas), most)) must_try.note(counts);
+        if (known || try_one(deployment, most)) must_try.note(counts);
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);
     if (!sharing.empty() && worth.most > 0) try_one(sharing, SpeedLimits{}.most);

@@ -35,6 +35,7 @@ struct WorthPredicting {
     std::size_t most = 4;        ///< deployments
     double least_speed = 0.0;    ///< tokens a second that one must be able to reach
     bool fastest_alone = false;  ///< and those of the others before
+    bool one_pipeline = true;    ///< of all ranks, with no sizes of its own, too
 };
 
 /// The deployments of `cluster.ranks` ranks that end a round first (replica_options.h,

@@ -44,6 +44,7 @@ class WaySearch {
         WorthPredicting worth;
         worth.fastest_alone = true;
         if (!pipeline.prediction) return without_pipeline(worth);
+        worth.one_pipeline = false;
         worth.least_speed = (1.0 + lanes_gain) * pipeline.prediction->tokens_per_second();
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         std::vector<Share> others = replicas_beside(*pipeline.prediction);
