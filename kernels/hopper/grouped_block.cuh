@@ -112,7 +112,8 @@ class GroupedBlock {
 
     static __device__ __forceinline__ void make_barriers(std::uint32_t shared) {
         for (int i = 0; i < Shape::stages; ++i) {
-            make_barrier(shared + Shape::filled_at + i * 8, gathered ? 2 : 1);
+            // Each lane arrives behind its copies of gathered rows.
+            make_barrier(shared + Shape::filled_at + i * 8, gathered ? 33 : 1);
             make_barrier(shared + Shape::free_at + i * 8, Shape::groups * 4);
         }
         for (int i = 0; i < Shape::groups; ++i) {
@@ -256,6 +257,22 @@ class GroupedBlock {
                                       : work.added().begin + (step - steps_) * Shape::depth;
     }
 
+    /// Run by one thread: copies the rows and weights of a step as boxes.
+    __device__ __forceinline__ void copy_boxes_of(const TileWork& work, int step, int stage) const {
+        const bool both = work.has_group(1);
+        arrive_before_copies(filled(stage),
+                             Shape::weights_bytes + (both ? 2 : 1) * Shape::half_bytes);
+        const std::uint32_t to = rows_of(stage);
+        const CUtensorMap* rows = !adds || step < steps_ ? &product_.rows : &product_.s;
+        const int depth = depth_of(work, step);
+        copy_box(to, rows, depth, work.first, 0, filled(stage));
+        if (both) {
+            copy_box(to + Shape::half_bytes, rows, depth, work.first + staged_rows, 0,
+                     filled(stage));
+        }
+        copy_weights(work, step, stage);
+    }
+
     __device__ __forceinline__ void copy_boxes(int column_tiles) const {
         const int tiles = *p_.tile_count * column_tiles;
         GroupedWalk walk;
@@ -264,22 +281,11 @@ class GroupedBlock {
         while (work.first >= 0) {
             const TileWork next = work_of(tile, tiles, column_tiles);
             if (tile < tiles) tile = draw(tiles);
-            const bool both = work.has_group(1);
             const int steps = steps_of(work);
             for (int step = 0; step < steps; ++step, walk.next()) {
                 wait_for(free(walk.stage), walk.parity ^ 1U);
                 if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
-                arrive_before_copies(filled(walk.stage),
-                                     Shape::weights_bytes + (both ? 2 : 1) * Shape::half_bytes);
-                const std::uint32_t to = rows_of(walk.stage);
-                const CUtensorMap* rows = !adds || step < steps_ ? &product_.rows : &product_.s;
-                const int depth = depth_of(work, step);
-                copy_box(to, rows, depth, work.first, 0, filled(walk.stage));
-                if (both) {
-                    copy_box(to + Shape::half_bytes, rows, depth, work.first + staged_rows, 0,
-                             filled(walk.stage));
-                }
-                copy_weights(work, step, walk.stage);
+                copy_boxes_of(work, step, walk.stage);
             }
             work = next;
         }
@@ -294,7 +300,7 @@ class GroupedBlock {
     static constexpr int rows_of_lane = expert_tile_rows / rows_at_once;
     static constexpr int indices_of_lane = expert_tile_rows / 32;
 
-    /// The rows of `a` for rows `lane` + 32 i of a tile; -1 = none.
+    /// The rows of `a` for rows `lane` + 32 i of a tile; 0 behind the last.
     struct Indices {
         std::int32_t of[indices_of_lane];
     };
@@ -303,20 +309,19 @@ class GroupedBlock {
 #pragma unroll
         for (int i = 0; i < indices_of_lane; ++i) {
             const int row = work.first + lane() + i * 32;
-            indices.of[i] = row < work.end ? p_.a_rows[row] : -1;
+            indices.of[i] = row < work.end ? p_.a_rows[row] : 0;
         }
         return indices;
     }
 
     __device__ __forceinline__ void copy_gathered(int column_tiles) const {
         const int tiles = *p_.tile_count * column_tiles;
-        const int column = lane() % pieces * wide;
+        const int piece = lane() % pieces;
         const int first_row = lane() / pieces;
-        const std::uint32_t even = panel_offset(first_row, lane() % pieces);
-        const std::uint32_t odd = panel_offset(first_row + rows_at_once, lane() % pieces);
-        const Bf16* first = static_cast<const Bf16*>(p_.a.data) + column;
+        const std::uint32_t even = panel_offset(first_row, piece);
+        const std::uint32_t odd = panel_offset(first_row + rows_at_once, piece);
+        const auto row_pieces = static_cast<std::uint32_t>(p_.a.ld / wide);
         GroupedWalk walk;
-        int before = -1;  ///< stage whose copies are under way
         TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
         int tile = lane() == 0 ? draw(tiles) : 0;
         Indices indices = indices_of(work);
@@ -324,16 +329,18 @@ class GroupedBlock {
             tile = __shfl_sync(0xffffffffU, tile, 0);
             const TileWork next = work_of(tile, tiles, column_tiles);
             if (lane() == 0 && tile < tiles) tile = draw(tiles);
-            std::int32_t sources[rows_of_lane];
+            std::uint32_t sources[rows_of_lane];  ///< in pieces of 16 bytes
 #pragma unroll
             for (int i = 0; i < rows_of_lane; ++i) {
                 const int row = i * rows_at_once;
-                sources[i] = __shfl_sync(0xffffffffU, indices.of[row / 32], row % 32 + first_row);
+                sources[i] = row_pieces * __shfl_sync(0xffffffffU, indices.of[row / 32],
+                                                      row % 32 + first_row) +
+                             piece;
             }
+            const int count = work.end - work.first;
             if constexpr (Finish::finish == ExpertFinish::gate_backward) prefetch(work);
-            const int own_rows = work.has_group(1) ? rows_of_lane : rows_of_lane / 2;
-            // `from`: rows 0 at the step's first column; `inside`: the lane's columns exist.
-            const auto copy_step = [&](int step, const Bf16* from, std::int64_t ld, bool inside) {
+            for (int step = 0; step < steps_; ++step, walk.next()) {
+                if (step == steps_ / 2) indices = indices_of(next);
                 wait_for(free(walk.stage), walk.parity ^ 1U);
                 if (lane() == 0) {
                     if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
@@ -341,54 +348,44 @@ class GroupedBlock {
                     copy_weights(work, step, walk.stage);
                 }
                 __syncwarp();
-#pragma unroll
-                for (int i = 0; i < rows_of_lane; ++i) {
-                    if (i >= own_rows) break;
-                    const bool is_row = inside && sources[i] >= 0;
-                    copy_16_async(rows_of(walk.stage) + (i % 2 == 0 ? even : odd) +
-                                      i / 2 * 2 * rows_at_once * panel_row_bytes,
-                                  is_row ? from + sources[i] * ld : first, is_row ? 16 : 0);
-                }
-                commit_copies();
-                if (before >= 0) finish_stage<1>(before);
-                before = walk.stage;
-                walk.next();
-            };
-            for (int step = 0; step < steps_; ++step) {
-                if (step == steps_ / 2) indices = indices_of(next);
-                copy_step(step, first + step * Shape::depth, p_.a.ld,
-                          step * Shape::depth + column < p_.depth);
+                const int column = step * Shape::depth;
+                copy_rows(sources, static_cast<const Bf16*>(p_.a.data) + column, walk.stage, even,
+                          odd, count, column + piece * wide < p_.depth ? 16 : 0);
+                arrive_behind_pieces(filled(walk.stage));
             }
             if constexpr (adds) {
-#pragma unroll
-                for (int i = 0; i < rows_of_lane; ++i) {
-                    const int row = work.first + i * rows_at_once + first_row;
-                    sources[i] = row < work.end ? row : -1;
-                }
-                const Bf16* s = static_cast<const Bf16*>(p_.added.s.data) + column;
-                for (int step = steps_; step < steps_of(work); ++step) {
-                    const int of_s = depth_of(work, step);
-                    copy_step(step, s + of_s, p_.added.s.ld, of_s + column < p_.added.s.cols);
+                for (int step = steps_; step < steps_of(work); ++step, walk.next()) {
+                    wait_for(free(walk.stage), walk.parity ^ 1U);
+                    if (lane() == 0) copy_boxes_of(work, step, walk.stage);
+                    __syncwarp();
+                    arrive(filled(walk.stage));
                 }
             }
             work = next;
         }
-        if (before >= 0) finish_stage<0>(before);
         wait_for(free(walk.stage), walk.parity ^ 1U);
         if (lane() == 0) {
             write_work(shared_ + Shape::works_at + walk.stage * 16, work);
             arrive(filled(walk.stage));
-            arrive(filled(walk.stage));
         }
+        __syncwarp();
+        arrive(filled(walk.stage));
     }
 
-    /// Waits for the rows of a stage; those of `later` further steps may be under way.
-    template <int later>
-    __device__ __forceinline__ void finish_stage(int stage) const {
-        wait_for_pieces<later>();
-        show_to_products();
-        __syncwarp();
-        if (lane() == 0) arrive(filled(stage));
+    /// The lane's pieces of `count` rows of a stage, and of some behind them, whose sums nobody
+    /// stores: a condition for each row would take longer. `from`: row 0 at the step's first
+    /// column.
+    __device__ __forceinline__ void copy_rows(const std::uint32_t (&sources)[rows_of_lane],
+                                              const Bf16* from, int stage, std::uint32_t even,
+                                              std::uint32_t odd, int count, int bytes) const {
+        const std::uint32_t to = rows_of(stage);
+#pragma unroll
+        for (int i = 0; i < rows_of_lane; ++i) {
+            if (i % 8 == 0 && i * rows_at_once >= count) break;
+            copy_16_async(
+                to + (i % 2 == 0 ? even : odd) + i / 2 * 2 * rows_at_once * panel_row_bytes,
+                from + std::uint64_t{sources[i]} * wide, bytes);
+        }
     }
 
     /// Brings what is read after the products to the L2 while they run.
@@ -413,6 +410,7 @@ class GroupedBlock {
         use_products(sums);
         for (int step = 0; step < steps; ++step) {
             wait_for(filled(walk.stage), walk.parity);
+            if constexpr (gathered) show_to_products();
             begin_products();
             const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);
             if constexpr (backward) {

@@ -239,6 +239,12 @@ __device__ __forceinline__ void make_barrier(std::uint32_t barrier, int count) {
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
+/// Arrives when this thread's copies of pieces (copy_16_async) have arrived. Whoever waits for the
+/// barrier calls show_to_products() before products read them.
+__device__ __forceinline__ void arrive_behind_pieces(std::uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier)
+                 : "memory");
+}
 /// Returns when the barrier was completed 1, 3, 5... times (`parity` 0), 2, 4... times (1).
 __device__ __forceinline__ void wait_for(std::uint32_t barrier, std::uint32_t parity) {
     asm volatile(
