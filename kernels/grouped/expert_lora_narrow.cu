@@ -57,7 +57,7 @@ class NarrowBlock {
         for (int first = all.begin / wide * wide; first < all.end; first += lora_columns) {
             find_columns(first);
             __syncthreads();
-            multiply(first);
+            multiply(first, min((all.end - first + 15) / 16 * 16, lora_columns));
             __syncthreads();
         }
     }
@@ -69,15 +69,16 @@ class NarrowBlock {
     __device__ int lane() const { return thread_ % 32; }
     __device__ int warp() const { return thread_ / 32; }
 
-    /// The rows that this thread copies; -1: none.
+    /// Where the rows that this thread copies begin, in pieces of 16 bytes. Behind the tile's last
+    /// row that row is copied again; nobody stores its sums.
     __device__ void find_sources() {
+        const auto row_pieces = static_cast<std::uint32_t>(p_.wide.x.ld / wide);
 #pragma unroll
         for (int i = 0; i < rows_of_thread; ++i) {
-            const int place = tile_.first + thread_ / LoraTile::chunks + i * rows_at_once;
-            sources_[i] = -1;
-            if (place < tile_.end) {
-                sources_[i] = p_.wide.gathered ? p_.rows.routes.rows[place] : place;
-            }
+            const int place =
+                min(tile_.first + thread_ / LoraTile::chunks + i * rows_at_once, tile_.end - 1);
+            const int row = p_.wide.gathered ? p_.rows.routes.rows[place] : place;
+            sources_[i] = row_pieces * row + thread_ % LoraTile::chunks;
         }
     }
 
@@ -121,44 +122,50 @@ class NarrowBlock {
         return rows_of(step) + narrow_rows_bytes;
     }
 
-    __device__ void copy(int step, int first) const {
+    /// Columns of s from `first` on, `count` of them, which is a multiple of 16.
+    __device__ void copy(int step, int first, int count) const {
         if (step < steps_) {
             copy_rows(step);
-            copy_factors(step, first);
+            copy_factors(step, first, count);
         }
         commit_pieces();
     }
 
     __device__ void copy_rows(int step) const {
         const int piece = thread_ % LoraTile::chunks;
-        const int column = step * lora_columns + piece * wide;
-        const bool inside = column < p_.slices.cols;
-        const std::uint32_t to = rows_of(step);
-        const Bf16* from = static_cast<const Bf16*>(p_.wide.x.data);
+        const int column = step * lora_columns;
+        const int bytes = column + piece * wide < p_.slices.cols ? 16 : 0;
+        const std::uint32_t to =
+            rows_of(step) + LoraTile::offset(thread_ / LoraTile::chunks, piece);
+        const Bf16* from = static_cast<const Bf16*>(p_.wide.x.data) + column;
 #pragma unroll
         for (int i = 0; i < rows_of_thread; ++i) {
-            const bool is_row = inside && sources_[i] >= 0;
-            copy_16_async(
-                to + LoraTile::offset(thread_ / LoraTile::chunks + i * rows_at_once, piece),
-                is_row ? from + sources_[i] * p_.wide.x.ld + column : from, is_row ? 16 : 0);
+            if (i * rows_at_once >= tile_.end - tile_.first) break;
+            copy_16_async(to + i * rows_at_once * LoraTile::row_bytes,
+                          from + std::uint64_t{sources_[i]} * wide, bytes);
         }
     }
 
     /// Of A rows are columns of s, of B wide columns.
-    __device__ void copy_factors(int step, int first) const {
+    __device__ void copy_factors(int step, int first, int count) const {
         const int piece = thread_ % LoraTile::chunks * wide;
         const std::int64_t outer = of_b ? p_.slices.cols : p_.s.cols;
         const std::int64_t inner = of_b ? p_.s.cols : p_.slices.cols;
-        const Bf16* from = static_cast<const Bf16*>(factors_) + tile_.expert * outer * inner;
         const int first_line = of_b ? step * lora_columns : first;
         const int column = (of_b ? first : step * lora_columns) + piece;
+        const int lines = of_b ? lora_columns : count;
+        if (of_b && piece >= count) return;
+        const int line = thread_ / LoraTile::chunks;
+        const Bf16* from = static_cast<const Bf16*>(factors_) +
+                           (tile_.expert * outer + first_line + line) * inner + column;
+        const std::uint32_t to = factors_of(step) + LoraTile::offset(line, piece / wide);
+        const int inside = column < inner ? static_cast<int>(outer) - first_line : 0;
 #pragma unroll
-        for (int i = 0; i < lora_columns / rows_at_once; ++i) {
-            const int line = thread_ / LoraTile::chunks + i * rows_at_once;
-            const bool inside = first_line + line < outer && column < inner;
-            copy_16_async(factors_of(step) + LoraTile::offset(line, piece / wide),
-                          inside ? from + (first_line + line) * inner + column : from,
-                          inside ? 16 : 0);
+        for (int i = 0; i < lora_columns; i += rows_at_once) {
+            if (line + i >= lines) break;
+            const bool is_line = line + i < inside;
+            copy_16_async(to + i * LoraTile::row_bytes, is_line ? from + i * inner : factors_,
+                          is_line ? 16 : 0);
         }
     }
 
@@ -223,15 +230,15 @@ class NarrowBlock {
         }
     }
 
-    __device__ void multiply(int first) const {
+    __device__ void multiply(int first, int count) const {
         const unsigned used = used_columns(first);
         Sums sums = {};
-        copy(0, first);
-        copy(1, first);
+        copy(0, first, count);
+        copy(1, first, count);
         for (int step = 0; step < steps_; ++step) {
             wait_for_pieces<1>();
             __syncthreads();
-            copy(step + 2, first);
+            copy(step + 2, first, count);
             add_step(sums, step, used);
         }
         wait_for_pieces<0>();
@@ -245,7 +252,7 @@ class NarrowBlock {
     ExpertTile tile_;
     int thread_;
     int steps_;
-    std::int64_t sources_[rows_of_thread];
+    std::uint32_t sources_[rows_of_thread];
 };
 
 template <bool of_b>

@@ -48,7 +48,20 @@ __device__ __forceinline__ const ExpertLoraSlice* slice_of(const ExpertLoraSlice
 /// Rows of B: 8 columns of s from c on, of column n of the result.
 __device__ __forceinline__ void read_b(const PackParams& p, int expert, int c, int n,
                                        float (&v)[wide]) {
-    const ExpertLoraSlice* slice = nullptr;
+    const ExpertLoraSlice* slice = slice_of(p.slices, c);
+    if (slice != nullptr && c + wide <= slice->column + slice->rank) {
+        const int own = n - slice->first;
+        const bool inside = own >= 0 && own < p.slices.cols;
+        const float* from = slice->factor +
+                            (expert * p.slices.cols + (inside ? own : 0)) * slice->rank + c -
+                            slice->column;
+        if (reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
+            if (inside) return load<wide>(from, v);
+#pragma unroll
+            for (float& value : v) value = 0.0F;
+            return;
+        }
+    }
 #pragma unroll
     for (int i = 0; i < wide; ++i) {
         if (slice == nullptr || c + i >= slice->column + slice->rank) {
