@@ -157,7 +157,8 @@ cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
     const std::int64_t size = op.gate_up.cols / 2;
     if (!is_valid(op.dy, rows.routes.tokens, op.dy.cols) || size % wide != 0 ||
         !is_valid(op.gate_up, copies(rows), 2 * size) ||
-        !is_valid(op.d_gate_up, copies(rows), 2 * size)) {
+        !is_valid(op.d_gate_up, copies(rows), 2 * size) ||
+        (op.product.data != nullptr && !is_valid(op.product, copies(rows), size))) {
         return cudaErrorInvalidValue;
     }
     ExpertProduct p;
@@ -171,6 +172,7 @@ cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
     p.function = op.function;
     p.columns = static_cast<std::int32_t>(size);
     p.y = op.d_gate_up;
+    p.product = op.product;
     p.gate_up = op.gate_up;
     p.weights = rows.routes.weights;
     p.entries = rows.tables.entries;

@@ -88,15 +88,17 @@ cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Ma
 
 /// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with
 /// inner_p = dy_t W_e + added in bf16:
+///   product_p = f(gate_p) up_p, unless `product` has no data
 ///   d_weights of p = inner_p . (f(gate_p) up_p)
 ///   d_gate_up_p = w_p [inner_p up_p f'(gate_p), inner_p f(gate_p)]
-/// dy: [T, H]; w: [E, H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k];
+/// dy: [T, H]; w: [E, H, F]; gate_up, d_gate_up: [T k, 2 F]; product: [T k, F]; d_weights: [T, k];
 /// parts: [T k, ceil(F / expert_part_columns)].
 struct ExpertDownBackward {
     Matrix dy;
     const void* w = nullptr;
     Matrix gate_up;
     Matrix d_gate_up;
+    Matrix product;
     float* parts = nullptr;  ///< scratch
     float* d_weights = nullptr;
     Gate function = Gate::silu;

@@ -158,6 +158,9 @@ struct GateGradients {
         Bf16* to = place(p.y, rows.first + row, column);
         store_at_once(to, packed(g));
         store_at_once(to + p.columns, packed(d));
+        if (p.product.data != nullptr) {
+            store_at_once(place(p.product, rows.first + row, column), packed(u));
+        }
         return sum;
     }
 };

@@ -10,7 +10,7 @@ namespace loratrain::kernels {
 enum class ExpertFinish : std::uint8_t {
     store,          ///< stores them
     gate,           ///< stores them as gates and ups, and the product
-    gate_backward,  ///< they are inner of ExpertDownBackward; stores d_gate_up and parts
+    gate_backward,  ///< they are inner of ExpertDownBackward; stores d_gate_up, product and parts
 };
 
 /// A product of all experts: sums_p = a_p W_eᵀ, or with `backward` a_p W_e.
@@ -28,7 +28,7 @@ struct ExpertProduct {
     std::int32_t depth = 0;    ///< length of the sums
     std::int32_t columns = 0;  ///< number of sums of a row; for `gate` of gates alone
     Matrix y;                  ///< sums, gate_up or d_gate_up
-    Matrix product;            ///< for `gate`
+    Matrix product;            ///< for `gate` and `gate_backward`; may have no data
     Matrix gate_up;            ///< for `gate_backward`
     const float* weights = nullptr;
     const std::int32_t* entries = nullptr;

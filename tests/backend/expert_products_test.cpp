@@ -242,17 +242,32 @@ void ExpertProductsTest::check_down_backward(bool with_lora) {
         const DeviceMatrix device_gate_up(backend(), gate_up);
         const DeviceMatrix d_gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
         const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
-        const DeviceMatrix scratch[] = {{backend(), HostMatrix(copies, of.size)},
-                                        {backend(), HostMatrix(copies, of.size)}};
+        const DeviceMatrix made_product(backend(), HostMatrix(copies, of.size), 8);
+        const DeviceMatrix made_inner(backend(), HostMatrix(copies, of.size));
         const DeviceVector<float> found_d(
             backend(), std::vector<float>(static_cast<std::size_t>(copies), 3.0F));
         std::vector<ExpertLora> added;
-        if (with_lora) added.push_back(lora.op(0, scratch[1].view(), made.device.routes));
-        backend().expert_down_backward({device_dy.view(), device_w.view(), device_gate_up.view(),
-                                        d_gate_up.view(), found_d.data(), rows.view(),
-                                        scratch[0].view(), scratch[1].view(), made.device.routes,
-                                        Activation::silu, added});
+        if (with_lora) added.push_back(lora.op(0, made_inner.view(), made.device.routes));
+        ExpertDownBackward op{device_dy.view(),
+                              device_w.view(),
+                              device_gate_up.view(),
+                              d_gate_up.view(),
+                              found_d.data(),
+                              rows.view(),
+                              made_product.view(),
+                              made_inner.view(),
+                              made.device.routes,
+                              Activation::silu,
+                              added};
+        backend().expert_down_backward(op);
         expect_close(d_gate_up, reference::gated_gradient(gate_up, inner), "d_gate_up");
+        expect_close(made_product, product, "product");
+        op.product.data = nullptr;
+        if (backend().takes_at_once(op)) {
+            const HostMatrix before = d_gate_up.download();
+            backend().expert_down_backward(op);
+            EXPECT_EQ(d_gate_up.download().values, before.values);
+        }
         expect_weights_near(found_d.download(), d_weights, dtype() == DType::f32 ? 1e-5 : 1e-2);
         expect_close(device_gate_up, gate_up, "gate_up is only read");
     }

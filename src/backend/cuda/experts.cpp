@@ -156,7 +156,8 @@ void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
 }
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
-    return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up}) && can_add(op.added);
+    return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up}) && can_add(op.added) &&
+           (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
@@ -168,6 +169,7 @@ void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     params.w = op.w.data;
     params.gate_up = matrix_of(op.gate_up);
     params.d_gate_up = matrix_of(op.d_gate_up);
+    if (op.product.data != nullptr) params.product = matrix_of(op.product);
     const auto parts =
         static_cast<std::size_t>(kernels::expert_all_parts_bytes(op.gate_up.rows, op.w.cols));
     params.added = add_factors(op.added, op.w.cols, parts);

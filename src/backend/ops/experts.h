@@ -110,10 +110,12 @@ struct ExpertGateUp {
 /// Gradients of y_t = sum over the experts e of row t of w_te (f(g) u) W_eᵀ. For each place p, with
 /// row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
 ///   inner_p = dy_t W_e + added
-///   d_weights[t, j] = inner_p . (f(g) u)
+///   product_p = f(g) u
+///   d_weights[t, j] = inner_p . product_p
 ///   d_gate_up_p = w_te [inner_p u f'(g), inner_p f(g)]
-/// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]. Scratch if the
-/// backend has no fused kernel: rows [T k, H], product and inner [T k, F]; `added` goes to inner.
+/// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]; product: [T k, F],
+/// without data not stored by a fused kernel. Scratch if the backend has none (takes_at_once()):
+/// rows [T k, H], inner [T k, F]; `added` goes to inner.
 struct ExpertDownBackward {
     TensorView dy;
     TensorView w;

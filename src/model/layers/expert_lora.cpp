@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/memory/frozen_layouts.h"
+
 namespace loratrain {
 
 namespace {
@@ -18,21 +20,33 @@ ExpertRowsView output_of(const ExpertRowsView& all, ExpertLinears linears, std::
 void ExpertLoraLinear::make_ops(const Site& site, ExpertLinears linears, const ExpertRowsView& wide,
                                 const TensorView& narrow, bool of_b) {
     ops_.clear();
-    const auto adapters = site.rows.adapters.size();
-    std::vector<std::int32_t> columns(site.rows.columns.begin(), site.rows.columns.end());
-    for (std::int32_t& column : columns) column *= static_cast<std::int32_t>(linears.size());
-    for (std::size_t i = 0; i < linears.size(); ++i) {
-        std::vector<LoraSlot>& slots = slots_.at(i);
-        slots.clear();
-        for (std::size_t s = 0; s < adapters; ++s) {
-            slots.push_back(bank_.slot(site.rows.adapters[s], site.layer, linears[i]));
-            slots.back().column = columns[s];
-            columns[s] += slots.back().rank;
+    for (std::vector<LoraSlot>& slots : slots_) slots.clear();
+    std::int32_t column = 0;
+    for (const AdapterId adapter : site.rows.adapters) {
+        for (std::size_t i = 0; i < linears.size(); ++i) {
+            LoraSlot slot = bank_.slot(adapter, site.layer, linears[i]);
+            slot.column = column;
+            column += slot.rank;
+            slots_.at(i).push_back(slot);
         }
+    }
+    const TensorView used = used_columns(site, linears, narrow);
+    for (std::size_t i = 0; i < linears.size(); ++i) {
         const ExpertRowsView of = of_b ? output_of(wide, linears, i) : wide;
         ops_.push_back(
-            {of.data, narrow, slots, site.rows.lora_rows(), site.routes, of_b, of.gathered});
+            {of.data, used, slots_.at(i), site.rows.lora_rows(), site.routes, of_b, of.gathered});
     }
+}
+
+TensorView ExpertLoraLinear::used_columns(const Site& site, ExpertLinears linears,
+                                          const TensorView& s) const {
+    std::int32_t columns = 0;
+    for (const AdapterId adapter : site.rows.adapters) {
+        for (const Linear linear : linears) {
+            columns += bank_.slot(adapter, site.layer, linear).rank;
+        }
+    }
+    return s.col_range(0, std::min(s.cols, std::int64_t{padded_columns(columns)}));
 }
 
 bool ExpertLoraLinear::is_on(const Site& site, ExpertLinears linears) const {

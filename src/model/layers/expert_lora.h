@@ -23,7 +23,8 @@ struct ExpertRowsView {
 };
 
 /// LoRA of a microbatch's adapters on the linears in the experts of a layer: of each expert its own
-/// A and B. S and dS [T k, R n] have for each adapter the columns of the n linears side by side.
+/// A and B. S and dS [T k, R n] have for each adapter the columns of the n linears side by side,
+/// and those of the adapters of the rows one behind another from column 0 on.
 class ExpertLoraLinear {
   public:
     ExpertLoraLinear(const AdapterBank& bank, Backend& backend) : bank_(bank), backend_(backend) {}
@@ -36,6 +37,9 @@ class ExpertLoraLinear {
     };
     /// Some adapter of the rows is on one of the linears.
     bool is_on(const Site& site, ExpertLinears linears) const;
+
+    /// The columns of s, or of ds, that the rows' adapters have.
+    TensorView used_columns(const Site& site, ExpertLinears linears, const TensorView& s) const;
 
     /// s = scale x Aᵀ. Returns what the product that makes y adds: s Bᵀ; valid until the next call.
     ExpertLoras forward(const Site& site, ExpertLinears linears, const ExpertRowsView& x,

@@ -9,11 +9,10 @@ Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t 
     return tools_.workspace.lease(matrix, rows, 0, matrix.columns);
 }
 
-Scratch ExpertSublayer::lease_s(ScratchMatrix ExpertScratch::*which, const LayerSite& at,
-                                ExpertLinears linears) const {
+Scratch ExpertSublayer::lease_ds(const LayerSite& at, ExpertLinears linears) const {
     if (!lora_.is_on(lora_site(at), linears)) return {};
-    return tools_.workspace.lease(tools_.workspace.kinds().experts.*which, routes_of(at).copies(),
-                                  0, std::ssize(linears) * tools_.view.replica.saved_columns);
+    return tools_.workspace.lease(tools_.workspace.kinds().experts.ds, routes_of(at).copies(), 0,
+                                  std::ssize(linears) * tools_.view.replica.saved_columns);
 }
 
 ExpertRoutes ExpertSublayer::routes_of(const LayerSite& at) const {
@@ -47,7 +46,8 @@ Route ExpertSublayer::route_op(const LayerSite& at, const TensorView& logits) co
 
 void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
     const std::int64_t copies = routes_of(at).copies();
-    const Scratch product = branch.has_sum() ? lease(&ExpertScratch::product, copies) : Scratch{};
+    const bool needs_product = branch.has_sum() || lora_.is_on(lora_site(at), experts_down);
+    const Scratch product = needs_product ? lease(&ExpertScratch::product, copies) : Scratch{};
     {
         const bool shared = at.experts().has_shared();
         const Scratch h =
@@ -55,7 +55,7 @@ void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
         make_gate_up(at, h, product);
         if (shared) shared_.make_gate_up(at, h);
     }
-    if (branch.has_sum()) combine(at, branch, product);
+    combine(at, branch, product);
     if (at.experts().has_shared()) shared_.add(at, branch);
 }
 
@@ -108,18 +108,12 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
         {h, w, gate_up, product, rows, routes, experts.activation, added});
 }
 
-void ExpertSublayer::make_product(const LayerSite& at, const TensorView& product) {
-    const std::int64_t f = at.experts().size;
-    const TensorView& gate_up = at.saved.experts.gate_up;
-    tools_.backend.swiglu(
-        {gate_up.col_range(0, f), gate_up.col_range(f, f), product, {}, at.experts().activation});
-}
-
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
     const ExpertRoutes routes = routes_of(at);
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
-    const Scratch s = lease_s(&ExpertScratch::s_down, at, experts_down);
-    const ExpertLoras added = forward_lora(at, experts_down, {product}, s, rows);
+    const ExpertLoras added =
+        forward_lora(at, experts_down, {product}, at.saved.experts.s_down, rows);
+    if (!branch.has_sum()) return;
     {
         const Scratch w = weights_of(at.weights.experts.down);
         tools_.backend.multiply_experts({product, w, rows, routes, false, added});
@@ -131,15 +125,14 @@ void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,
                                    const TensorView& d_gate_up, float* d_weights) {
     const ExpertRoutes routes = routes_of(at);
     const Scratch product = lease(&ExpertScratch::product, routes.copies());
-    const Scratch ds = lease_s(&ExpertScratch::ds, at, experts_down);
+    const Scratch ds = lease_ds(at, experts_down);
     backward_inner(at, dy, product, ds, d_gate_up, d_weights);
     if (ds->data == nullptr) return;
-    const Scratch s = lease_s(&ExpertScratch::s_down, at, experts_down);
-    make_product(at, product);
-    lora_.forward(lora_site(at), experts_down, {product}, s, {});
-    tools_.backend.weigh_rows({s, routes});
-    tools_.backend.weigh_rows({ds, routes});
-    lora_.add_gradients(lora_site(at), experts_down, {product}, ds, {dy, true}, s);
+    const ExpertLoraLinear::Site site = lora_site(at);
+    const TensorView& s = at.saved.experts.s_down;
+    tools_.backend.weigh_rows({lora_.used_columns(site, experts_down, s), routes});
+    tools_.backend.weigh_rows({lora_.used_columns(site, experts_down, ds), routes});
+    lora_.add_gradients(site, experts_down, {product}, ds, {dy, true}, s);
 }
 
 void ExpertSublayer::backward_inner(const LayerSite& at, const TensorView& dy,
@@ -149,18 +142,21 @@ void ExpertSublayer::backward_inner(const LayerSite& at, const TensorView& dy,
     const TensorView& gate_up = at.saved.experts.gate_up;
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const Scratch inner = lease(&ExpertScratch::inner, routes.copies());
-    // Products of all experts at once need no inner: without data, in the same shape.
+    // Products of all experts at once need no inner: without data, in the same shape. They make
+    // product only for the gradients of LoRA.
     TensorView inner_view = product;
     inner_view.data = inner->data;
+    TensorView made = product;
+    if (inner->data == nullptr && ds.data == nullptr) made.data = nullptr;
     const ExpertLoras added = backward_lora(at, experts_down, {dy, true}, ds, inner_view);
     const Scratch w = weights_of(at.weights.experts.down);
-    tools_.backend.expert_down_backward({dy, w, gate_up, d_gate_up, d_weights, rows, product, inner,
+    tools_.backend.expert_down_backward({dy, w, gate_up, d_gate_up, d_weights, rows, made, inner,
                                          routes, at.experts().activation, added});
 }
 
 void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
                                       const TensorView& d_gate_up, const TensorView& rows) {
-    const Scratch ds = lease_s(&ExpertScratch::ds, at, experts_gate_up);
+    const Scratch ds = lease_ds(at, experts_gate_up);
     const ExpertLoras added = backward_lora(at, experts_gate_up, {d_gate_up}, ds, rows);
     {
         const Scratch w = weights_of(at.weights.experts.gate_up);

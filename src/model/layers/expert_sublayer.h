@@ -20,9 +20,8 @@ class ExpertSublayer final : public Sublayer {
 
   private:
     Scratch lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const;
-    /// S or dS of the linears; without data if LoRA is on none of them.
-    Scratch lease_s(ScratchMatrix ExpertScratch::*which, const LayerSite& at,
-                    ExpertLinears linears) const;
+    /// dS of the linears; without data if LoRA is on none of them.
+    Scratch lease_ds(const LayerSite& at, ExpertLinears linears) const;
     /// In what is saved of the layer.
     ExpertRoutes routes_of(const LayerSite& at) const;
     ExpertLoraLinear::Site lora_site(const LayerSite& at) const {
@@ -31,7 +30,7 @@ class ExpertSublayer final : public Sublayer {
     /// The routes and gate_up that are saved of h [T, H]; what they make through the activation,
     /// where `product` has data.
     void make_gate_up(const LayerSite& at, const TensorView& h, const TensorView& product);
-    /// The branch's sum, behind make_gate_up.
+    /// Behind make_gate_up: S of down's LoRA, and the branch's sum if it has one.
     void combine(const LayerSite& at, const Branch& branch, const TensorView& product);
     /// From dy [T, H] to the gradients of gate_up and of the router's weights, and those of down's
     /// LoRA.
@@ -39,7 +38,8 @@ class ExpertSublayer final : public Sublayer {
                        float* d_weights);
     /// Weights of the experts that `logits` [T, E] choose.
     Route route_op(const LayerSite& at, const TensorView& logits) const;
-    /// backward_down without the gradients of LoRA; ds: of down.
+    /// backward_down without the gradients of LoRA; ds: of down. product, if LoRA is on down: what
+    /// gate and up made, through the activation.
     void backward_inner(const LayerSite& at, const TensorView& dy, const TensorView& product,
                         const TensorView& ds, const TensorView& d_gate_up, float* d_weights);
     /// rows = the gradient of gate and up's input at each place; the gradients of their LoRA, from
@@ -57,8 +57,6 @@ class ExpertSublayer final : public Sublayer {
                               const TensorView& ds, const TensorView& dx);
     /// [E N, K], in compute type.
     Scratch weights_of(const FrozenMatrix& matrix) const;
-    /// What gate and up made, through the activation.
-    void make_product(const LayerSite& at, const TensorView& product);
 
     const LayerTools& tools_;
     ExpertLoraLinear lora_;

@@ -79,8 +79,8 @@ constexpr double forward_of_attention = 1.0 / 3.5;
 constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
 constexpr double bytes_per_stepped_parameter = 32.0;
 /// Of memory_peak, in passes over the rows of experts: fitted to steps of qwen3-30b-a3b with four
-/// adapters of r = 16 on an H200, in microbatches of 8192 tokens: 29.2k tokens/s with LoRA on
-/// attention, 22.2k with LoRA in experts too.
+/// adapters of r = 16 on an H200, in microbatches of 8192 tokens: 28.8k tokens/s with LoRA on
+/// attention, 23.6k with LoRA in experts too.
 constexpr double expert_rows_share = 0.28;
 constexpr double widening_share = 0.75;  // of memory_peak: an H200 widened nf4 at 3.6 TB/s
 
@@ -232,8 +232,9 @@ void add_experts(const Job& job, const ModelSpec& model, std::string_view device
         if (experts == nullptr) return;
         // gate_up, its product and their gradients; outputs and gradients of inputs
         std::int64_t of_row = 10 * experts->size + 4 * model.hidden_size;
-        // S, dS and the gradients of A and B read inputs and gradients of outputs
-        if (lora) of_row += 8 * experts->size + 5 * model.hidden_size;
+        // S, dS and the gradients of A and B read inputs and gradients of outputs; a product is
+        // kept
+        if (lora) of_row += 7 * experts->size + 4 * model.hidden_size;
         numbers += number * experts->per_token * of_row;
     });
     const double bytes = static_cast<double>(numbers) * static_cast<double>(size_of(DType::bf16)) /

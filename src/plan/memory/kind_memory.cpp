@@ -80,6 +80,7 @@ void add_saved(const ExpertSpec& experts, const ReplicaView& view, LayerActivati
     arrays.add(saved.gate_up, {2 * experts.size, 0, experts.per_token});
     if (view.plan.expert_lora) {
         arrays.add(saved.s_gate_up, {2 * view.replica.saved_columns, 0, experts.per_token});
+        arrays.add(saved.s_down, {view.replica.saved_columns, 0, experts.per_token});
     }
     arrays.add_bytes(saved.routes, routes_layout(view, experts).bytes);
     if (!experts.has_shared()) return;
@@ -128,7 +129,6 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     if (experts.has_shared()) add_shared_scratch(experts, view, scratch, sizes);
     if (!view.plan.expert_lora) return;
     const std::int64_t r = view.replica.saved_columns;
-    sizes.add(scratch.s_down, "LoRA columns of experts", copies, r);
     sizes.add(scratch.ds, "LoRA gradients of experts", copies, 2 * r);
 }
 

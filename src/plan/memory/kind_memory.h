@@ -49,6 +49,7 @@ struct DenseActivations {
 struct ExpertActivations {
     TensorView gate_up;      ///< [T k, 2 F], in the order of experts
     TensorView s_gate_up;    ///< [T k, 2 R], only with Plan::expert_lora
+    TensorView s_down;       ///< [T k, R], likewise
     void* routes = nullptr;  ///< as routes_layout() says
     DenseActivations shared;
     void* shared_routes = nullptr;  ///< as shared_routes_layout() says; only with shared_gate
@@ -129,8 +130,8 @@ struct ExpertScratch {
     ScratchMatrix inner;           ///< the same; only without joins_experts()
     ScratchMatrix gradient;        ///< [T k, 2 F]
     ScratchMatrix weights;         ///< gradient of the router's weights [T k, 1] fp32
-    ScratchMatrix s_down;          ///< [T k, R]; as ds only with Plan::expert_lora
-    ScratchMatrix ds;              ///< of gate and up, or of down in the first half [T k, 2 R]
+    ScratchMatrix ds;              ///< of gate and up, or of down in the first half [T k, 2 R];
+                                   ///< only with Plan::expert_lora
     ScratchMatrix shared_product;  ///< [T, Fs + R] of the shared expert, as the others below
     ScratchMatrix shared_inner;    ///< [T, Fs], its gradient
     ScratchMatrix shared_out;      ///< [T, H], and
