@@ -109,7 +109,8 @@ class WaySearch {
         return Share{UsualWay::Kind::workers,
                      {replica},
                      workers->seconds / pipeline.seconds,
-                     cat(format_fixed(speed, 0), " tokens/s beside ", speed_text(pipeline))};
+                     cat(format_fixed(speed, 0), " tokens/s beside ", speed_text(pipeline)),
+                     workers_gain};
     }
 
     /// The fastest deployment that gains enough, or workers that gain as much again. `others`:
