@@ -18,7 +18,7 @@ struct Share {
     std::vector<ReplicaJob> deployment;
     double of_pipeline = 1.0;
     std::string speed;               ///< "9409 tokens/s beside 8843"
-    double least_gain = usual_gain;  ///< over what it is beside
+    double least_gain = usual_gain;  ///< over the pipeline
     std::optional<PlannedJob> planned = {};
 };
 
@@ -45,7 +45,7 @@ class WaySearch {
         worth.fastest_alone = true;
         if (!pipeline.prediction) return without_pipeline(worth);
         worth.one_pipeline = false;
-        worth.least_speed = (1.0 + lanes_gain) * pipeline.prediction->tokens_per_second();
+        worth.least_speed = (1.0 + other_gain) * pipeline.prediction->tokens_per_second();
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         std::vector<Share> others = replicas_beside(*pipeline.prediction);
         const double fastest = others.empty() ? 1.0 : others.front().of_pipeline;
@@ -82,7 +82,7 @@ class WaySearch {
                 {UsualWay::Kind::replicas, found.deployment,
                  found.prediction->seconds / pipeline.seconds,
                  cat(speed_text(*found.prediction), " tokens/s beside ", speed_text(pipeline)),
-                 is_one_replica(found.deployment) ? lanes_gain : usual_gain, found.planned});
+                 is_one_replica(found.deployment) ? other_gain : usual_gain, found.planned});
         }
         return shares;
     }
@@ -110,21 +110,15 @@ class WaySearch {
                      {replica},
                      workers->seconds / pipeline.seconds,
                      cat(format_fixed(speed, 0), " tokens/s beside ", speed_text(pipeline)),
-                     workers_gain};
+                     other_gain};
     }
 
-    /// The fastest deployment that gains enough, or workers that gain as much again. `others`:
-    /// deployments, the fastest first, then workers.
+    /// The fastest of those that gain enough.
     void take(const std::vector<Share>& others) {
         const Share* taken = nullptr;
         for (const Share& other : others) {
-            const double most = 1.0 / (1.0 + other.least_gain);
-            if (other.of_pipeline > most) continue;
-            const bool workers = other.kind == UsualWay::Kind::workers;
-            const double beside = taken == nullptr ? 1.0 : taken->of_pipeline;
-            if (taken == nullptr || other.of_pipeline <= (workers ? most : 1.0) * beside) {
-                taken = &other;
-            }
+            if ((1.0 + other.least_gain) * other.of_pipeline > 1.0) continue;
+            if (taken == nullptr || other.of_pipeline < taken->of_pipeline) taken = &other;
         }
         if (taken == nullptr) {
             way_.text = "one pipeline: no other way gains 3% by simulation";

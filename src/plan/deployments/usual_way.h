@@ -13,12 +13,9 @@ namespace loratrain {
 /// By how much less time several replicas have to take than one pipeline: they sum gradients and
 /// wait for each other, which simulation knows least well.
 inline constexpr double usual_gain = 0.03;
-/// By how much workers have to, than a pipeline or replicas: nothing passes between them, but they
-/// end at different times.
-inline constexpr double workers_gain = 0.01;
-/// By how much one replica of all ranks has to: with lanes or in other sizes it is simulated as a
-/// pipeline is.
-inline constexpr double lanes_gain = 0.001;
+/// By how much one replica of all ranks has to, with lanes or in other sizes, and workers, between
+/// which nothing passes: both are simulated as the pipeline is.
+inline constexpr double other_gain = 0.001;
 
 /// How a new run trains whose job leaves it open.
 struct UsualWay {
@@ -39,13 +36,12 @@ bool has_choice(const Job& job, const Cluster& cluster);
 /// say how else.
 bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& cluster);
 
-/// One pipeline of all ranks, unless the fastest deployment that is found (find_deployments.h), or
-/// workers (fastest_workers()), end the job by so much earlier, by built-in costs; of the two the
-/// deployment, unless workers gain workers_gain again.
-/// All are predicted by the same simulation. There are workers where a rank holds the base, the job
-/// has two adapters or more and no max_adapters, and its assignment is open. Where one pipeline
-/// does not fit, the deployment. Where there is no choice one pipeline, or of too many ranks
-/// replicas that are still to be found.
+/// One pipeline of all ranks, unless a deployment that is found (find_deployments.h), or workers
+/// (fastest_workers()), end the job by usual_gain or other_gain earlier, by built-in costs; then
+/// the fastest of these. All are predicted by the same simulation. There are workers where a rank
+/// holds the base, the job has two adapters or more and no max_adapters, and its assignment is
+/// open. Where one pipeline does not fit, the deployment. Where there is no choice one pipeline, or
+/// of too many ranks replicas that are still to be found.
 UsualWay usual_way(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                    const Cluster& cluster);
 
