@@ -163,8 +163,8 @@ SECTIONS = {"ways": ("How ranks are used where the job says nothing, tokens/s by
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=SECTIONS)
-    parser.add_argument("--program", type=Path, required=True)
-    parser.add_argument("--older", type=Path)
+    parser.add_argument("--program", type=lambda text: Path(text).resolve(), required=True)
+    parser.add_argument("--older", type=lambda text: Path(text).resolve())
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
