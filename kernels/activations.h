@@ -8,7 +8,7 @@ namespace loratrain::kernels {
 /// of one type. Formulas: src/backend/ops/elementwise.h.
 
 /// Function of the gate (src/base/operators.h, Activation).
-enum class Gate : std::uint8_t { silu, gelu_tanh };
+enum class Gate : std::uint8_t { silu, gelu_tanh, sigmoid };
 
 /// h = f(gate) * up, f = `function`. `codes`: of h, as quantize_rows() makes them; null = none.
 cudaError_t swiglu(cudaStream_t stream, const Matrix& gate, const Matrix& up, const Matrix& h,

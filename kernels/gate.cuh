@@ -36,6 +36,19 @@ struct GeluTanh {
     }
 };
 
+/// Of an attention's output gate.
+struct Sigmoid {
+    template <class T>
+    static __device__ __forceinline__ float value(float x) {
+        return sigmoid<T>(x);
+    }
+    template <class T>
+    static __device__ __forceinline__ float gradient(float x, float factor, float& value) {
+        value = sigmoid<T>(x);
+        return factor * value * (1.0F - value);
+    }
+};
+
 template <class T, class Function, int N>
 __device__ __forceinline__ void product(float (&g)[N], const float (&u)[N]) {
 #pragma unroll
@@ -54,10 +67,15 @@ __device__ __forceinline__ void gradients(float (&g)[N], float (&u)[N], float (&
     }
 }
 
-/// Calls launch(Silu{}) or launch of the other function, as `Gate` says.
+/// Calls launch(Silu{}) or launch of the other function of an MLP, as `Gate` says.
 template <class Launch>
 cudaError_t with_function(Gate function, const Launch& launch) {
     return function == Gate::silu ? launch(Silu{}) : launch(GeluTanh{});
+}
+/// Of any function.
+template <class Launch>
+cudaError_t with_any_function(Gate function, const Launch& launch) {
+    return function == Gate::sigmoid ? launch(Sigmoid{}) : with_function(function, launch);
 }
 
 }  // namespace loratrain::kernels

@@ -180,7 +180,7 @@ cudaError_t swiglu(cudaStream_t stream, const Matrix& gate, const Matrix& up, co
         return cudaGetLastError();
     }
     const cudaError_t error = with_type(h.type, [&](auto element) {
-        return with_function(function, [&](auto of) {
+        return with_any_function(function, [&](auto of) {
             using T = decltype(element);
             using Function = decltype(of);
             return all_wide({&gate, &up, &h})
@@ -198,7 +198,7 @@ cudaError_t swiglu_backward(cudaStream_t stream, const SwiGluBackwardParams& p) 
     }
     const Matrix& h = p.h.data == nullptr ? p.dh : p.h;
     const cudaError_t error = with_type(p.gate.type, [&](auto element) {
-        return with_function(p.function, [&](auto of) {
+        return with_any_function(p.function, [&](auto of) {
             using T = decltype(element);
             using Function = decltype(of);
             return all_wide({&p.gate, &p.up, &p.dh, &p.dgate, &p.dup, &h})

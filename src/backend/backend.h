@@ -9,6 +9,7 @@
 
 #include "backend/buffer.h"
 #include "backend/ops/attention.h"
+#include "backend/ops/delta_net.h"
 #include "backend/ops/dora.h"
 #include "backend/ops/elementwise.h"
 #include "backend/ops/experts.h"
@@ -52,76 +53,86 @@ class HostCopies;
 /// The operators: X(name, parameter, part of a profile), one line each. The parameter's struct, in
 /// the header named above it, says what the operator computes, with shapes and formula. `Backend`,
 /// the two backends, `TimedBackend` and the rows of a profile (op_timer.h) are made from this list.
-#define LORATRAIN_OPERATORS(X)                                    \
-    /* ops/gemm.h */                                              \
-    X(gemm, const Gemm&, gemm)                                    \
-    X(gemm_fp8, const GemmFp8&, gemm)                             \
-    X(quantize_rows, const QuantizeRows&, quantization)           \
-    X(transpose_codes, const TransposeCodes&, quantization)       \
-    X(dequantize, const Dequantize&, quantization)                \
-    /* ops/attention.h */                                         \
-    X(rope, const Rope&, elementwise)                             \
-    X(attention, const Attention&, attention)                     \
-    X(attention_backward, const AttentionBackward&, attention)    \
-    X(cached_attention, const CachedAttention&, attention)        \
-    /* ops/lora.h */                                              \
-    X(lora_pack, std::span<const LoraPack>, lora)                 \
-    X(lora_shrink, const LoraShrink&, lora)                       \
-    X(lora_expand, const LoraExpand&, lora)                       \
-    X(lora_backward, const LoraBackward&, lora)                   \
-    X(lora_backward_group, std::span<const LoraBackward>, lora)   \
-    X(lora_grad_a, const LoraGradA&, lora)                        \
-    X(lora_expand_backward, const LoraExpandBackward&, lora)      \
-    X(lora_gated_forward, const LoraGatedForward&, elementwise)   \
-    X(lora_gated_backward, const LoraGatedBackward&, elementwise) \
-    X(lora_gather_a, const LoraIds&, lora)                        \
-    X(lora_scatter_a, const LoraIds&, lora)                       \
-    /* ops/dora.h */                                              \
-    X(dora_norms, const DoraNorms&, lora)                         \
-    X(dora_scale, const DoraScale&, lora)                         \
-    X(dora_grad_magnitude, const DoraGradMagnitude&, lora)        \
-    /* ops/vera.h */                                              \
-    X(vera_product, const VeraProduct&, lora)                     \
-    X(vera_gradients, const VeraGradients&, lora)                 \
-    /* ops/elementwise.h */                                       \
-    X(rms_norm, const RmsNorm&, elementwise)                      \
-    X(rms_norm_backward, const RmsNormBackward&, elementwise)     \
-    X(swiglu, const SwiGlu&, elementwise)                         \
-    X(swiglu_backward, const SwiGluBackward&, elementwise)        \
-    X(xielu, const Xielu&, elementwise)                           \
-    X(xielu_backward, const XieluBackward&, elementwise)          \
-    /* ops/experts.h */                                           \
-    X(route, const Route&, elementwise)                           \
-    X(route_backward, const RouteBackward&, elementwise)          \
-    X(multiply_experts, const ExpertProduct&, gemm)               \
-    X(expert_gate_up, const ExpertGateUp&, gemm)                  \
-    X(expert_down_backward, const ExpertDownBackward&, gemm)      \
-    X(combine_experts, const CombineExperts&, elementwise)        \
-    X(weigh_experts, const WeighExperts&, elementwise)            \
-    X(weigh_rows, const WeighRows&, elementwise)                  \
-    X(narrow_experts, ExpertLoras, lora)                          \
-    X(widen_experts, const ExpertLora&, lora)                     \
-    X(add_expert_grads, ExpertLoras, lora)                        \
-    /* ops/rows.h */                                              \
-    X(copy, const Copy&, elementwise)                             \
-    X(add_bias, const AddBias&, elementwise)                      \
-    X(add, const Add&, elementwise)                               \
-    X(gather_rows, const GatherRows&, elementwise)                \
-    X(scatter_rows, const ScatterRows&, elementwise)              \
-    /* ops/random.h */                                            \
-    X(fill_random, const FillRandom&, other)                      \
-    X(draw_uniform, const DrawUniform&, other)                    \
-    X(drop_rows, const DropRows&, lora)                           \
-    X(add_noise, const AddNoise&, elementwise)                    \
-    /* ops/loss.h */                                              \
-    X(soft_cap, const SoftCap&, loss)                             \
-    X(cross_entropy, const CrossEntropy&, loss)                   \
-    X(shard_statistics, const ShardedCrossEntropy&, loss)         \
-    X(sharded_cross_entropy, const ShardedCrossEntropy&, loss)    \
-    /* ops/optimizer.h */                                         \
-    X(sum_squares, const SumSquares&, optimizer)                  \
-    X(adamw, const AdamW&, optimizer)                             \
-    X(adamw_8bit, const AdamW8bit&, optimizer)                    \
+#define LORATRAIN_OPERATORS(X)                                      \
+    /* ops/gemm.h */                                                \
+    X(gemm, const Gemm&, gemm)                                      \
+    X(gemm_fp8, const GemmFp8&, gemm)                               \
+    X(quantize_rows, const QuantizeRows&, quantization)             \
+    X(transpose_codes, const TransposeCodes&, quantization)         \
+    X(dequantize, const Dequantize&, quantization)                  \
+    /* ops/attention.h */                                           \
+    X(rope, const Rope&, elementwise)                               \
+    X(attention, const Attention&, attention)                       \
+    X(attention_backward, const AttentionBackward&, attention)      \
+    X(cached_attention, const CachedAttention&, attention)          \
+    /* ops/delta_net.h */                                           \
+    X(causal_conv, const CausalConv&, elementwise)                  \
+    X(causal_conv_backward, const CausalConvBackward&, elementwise) \
+    X(delta_gates, const DeltaGates&, elementwise)                  \
+    X(delta_gates_backward, const DeltaGatesBackward&, elementwise) \
+    X(delta_rule, const DeltaRule&, attention)                      \
+    X(delta_rule_backward, const DeltaRuleBackward&, attention)     \
+    X(gated_norm, const GatedNorm&, elementwise)                    \
+    X(gated_norm_backward, const GatedNormBackward&, elementwise)   \
+    /* ops/lora.h */                                                \
+    X(lora_pack, std::span<const LoraPack>, lora)                   \
+    X(lora_shrink, const LoraShrink&, lora)                         \
+    X(lora_expand, const LoraExpand&, lora)                         \
+    X(lora_backward, const LoraBackward&, lora)                     \
+    X(lora_backward_group, std::span<const LoraBackward>, lora)     \
+    X(lora_grad_a, const LoraGradA&, lora)                          \
+    X(lora_expand_backward, const LoraExpandBackward&, lora)        \
+    X(lora_gated_forward, const LoraGatedForward&, elementwise)     \
+    X(lora_gated_backward, const LoraGatedBackward&, elementwise)   \
+    X(lora_gather_a, const LoraIds&, lora)                          \
+    X(lora_scatter_a, const LoraIds&, lora)                         \
+    /* ops/dora.h */                                                \
+    X(dora_norms, const DoraNorms&, lora)                           \
+    X(dora_scale, const DoraScale&, lora)                           \
+    X(dora_grad_magnitude, const DoraGradMagnitude&, lora)          \
+    /* ops/vera.h */                                                \
+    X(vera_product, const VeraProduct&, lora)                       \
+    X(vera_gradients, const VeraGradients&, lora)                   \
+    /* ops/elementwise.h */                                         \
+    X(rms_norm, const RmsNorm&, elementwise)                        \
+    X(rms_norm_backward, const RmsNormBackward&, elementwise)       \
+    X(swiglu, const SwiGlu&, elementwise)                           \
+    X(swiglu_backward, const SwiGluBackward&, elementwise)          \
+    X(xielu, const Xielu&, elementwise)                             \
+    X(xielu_backward, const XieluBackward&, elementwise)            \
+    /* ops/experts.h */                                             \
+    X(route, const Route&, elementwise)                             \
+    X(route_backward, const RouteBackward&, elementwise)            \
+    X(multiply_experts, const ExpertProduct&, gemm)                 \
+    X(expert_gate_up, const ExpertGateUp&, gemm)                    \
+    X(expert_down_backward, const ExpertDownBackward&, gemm)        \
+    X(combine_experts, const CombineExperts&, elementwise)          \
+    X(weigh_experts, const WeighExperts&, elementwise)              \
+    X(weigh_rows, const WeighRows&, elementwise)                    \
+    X(narrow_experts, ExpertLoras, lora)                            \
+    X(widen_experts, const ExpertLora&, lora)                       \
+    X(add_expert_grads, ExpertLoras, lora)                          \
+    /* ops/rows.h */                                                \
+    X(copy, const Copy&, elementwise)                               \
+    X(copy_heads, const CopyHeads&, elementwise)                    \
+    X(add_bias, const AddBias&, elementwise)                        \
+    X(add, const Add&, elementwise)                                 \
+    X(gather_rows, const GatherRows&, elementwise)                  \
+    X(scatter_rows, const ScatterRows&, elementwise)                \
+    /* ops/random.h */                                              \
+    X(fill_random, const FillRandom&, other)                        \
+    X(draw_uniform, const DrawUniform&, other)                      \
+    X(drop_rows, const DropRows&, lora)                             \
+    X(add_noise, const AddNoise&, elementwise)                      \
+    /* ops/loss.h */                                                \
+    X(soft_cap, const SoftCap&, loss)                               \
+    X(cross_entropy, const CrossEntropy&, loss)                     \
+    X(shard_statistics, const ShardedCrossEntropy&, loss)           \
+    X(sharded_cross_entropy, const ShardedCrossEntropy&, loss)      \
+    /* ops/optimizer.h */                                           \
+    X(sum_squares, const SumSquares&, optimizer)                    \
+    X(adamw, const AdamW&, optimizer)                               \
+    X(adamw_8bit, const AdamW8bit&, optimizer)                      \
     X(move_doubles, const MoveDoubles&, other)
 
 /// Declares an operator in the class of a backend.

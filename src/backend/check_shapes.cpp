@@ -24,6 +24,82 @@ void check_shapes(const Copy& op) {
     check_target("copy", op.target, op.source.rows, op.source.cols);
 }
 
+void check_shapes(const CopyHeads& op) {
+    const auto holds = [&](const TensorView& view, std::int64_t stride) {
+        return op.heads == 0 ||
+               (stride >= op.width && (op.heads - 1) * stride + op.width <= view.cols);
+    };
+    LORATRAIN_CHECK(op.target.rows == op.source.rows && op.target.dtype == op.source.dtype &&
+                        holds(op.target, op.target_stride) && holds(op.source, op.source_stride),
+                    "copies of ", op.heads, " heads of ", op.width, " from [", op.source.rows, ", ",
+                    op.source.cols, "] to [", op.target.rows, ", ", op.target.cols, "]");
+}
+
+void check_shapes(const CausalConv& op) {
+    check_same("causal_conv", op.y, op.x);
+    LORATRAIN_CHECK(op.width >= 1 && op.width <= most_conv_width, "causal_conv of width ", op.width,
+                    ", not 1 to ", most_conv_width);
+}
+
+void check_shapes(const CausalConvBackward& op) {
+    CausalConv of = op.forward;
+    of.y = op.dx;
+    check_shapes(of);
+    check_same("causal_conv_backward", op.dy, op.dx);
+}
+
+void check_shapes(const DeltaGates& op) {
+    check_same("delta_gates", op.b, op.a);
+    check_same("delta_gates", op.g, op.a);
+    check_same("delta_gates", op.beta, op.a);
+}
+
+void check_shapes(const DeltaGatesBackward& op) {
+    const TensorView& a = op.forward.a;
+    for (const TensorView& view : {op.forward.b, op.d_g, op.d_beta, op.da, op.db}) {
+        check_same("delta_gates_backward", view, a);
+    }
+}
+
+void check_shapes(const DeltaRule& op) {
+    const bool heads = op.key_heads > 0 && op.value_heads > 0 &&
+                       op.value_heads % op.key_heads == 0 && op.q.cols % op.key_heads == 0 &&
+                       op.v.cols % op.value_heads == 0;
+    LORATRAIN_CHECK(heads, "delta_rule of ", op.q.cols, " and ", op.v.cols, " columns with ",
+                    op.key_heads, " key and ", op.value_heads, " value heads");
+    check_same("delta_rule", op.k, op.q);
+    check_same("delta_rule", op.o, op.v);
+    for (const TensorView& view : {op.g, op.beta}) {
+        check_target("delta_rule", view, op.q.rows, op.value_heads);
+    }
+}
+
+void check_shapes(const DeltaRuleBackward& op) {
+    DeltaRule of = op.forward;
+    of.o = op.d_o;
+    check_shapes(of);
+    check_same("delta_rule_backward", op.dq, of.q);
+    check_same("delta_rule_backward", op.dk, of.k);
+    check_same("delta_rule_backward", op.dv, of.v);
+    check_same("delta_rule_backward", op.d_g, of.g);
+    check_same("delta_rule_backward", op.d_beta, of.g);
+}
+
+void check_shapes(const GatedNorm& op) {
+    check_same("gated_norm", op.z, op.o);
+    check_same("gated_norm", op.y, op.o);
+    LORATRAIN_CHECK(op.heads > 0 && op.o.cols % op.heads == 0, "gated_norm of ", op.o.cols,
+                    " columns in ", op.heads, " heads");
+}
+
+void check_shapes(const GatedNormBackward& op) {
+    GatedNorm of = op.forward;
+    of.y = op.dy;
+    check_shapes(of);
+    check_same("gated_norm_backward", op.d_o, of.o);
+    check_same("gated_norm_backward", op.d_z, of.o);
+}
+
 void check_shapes(const Add& op) {
     check_target("add", op.y, op.x.rows, op.x.cols);
 }

@@ -5,15 +5,16 @@
 namespace loratrain {
 
 /// What configurations, plans and backends agree on about operators: activations of an MLP, limits
-/// of experts, and what lanes exchange about a row of logits.
+/// of experts, chunks of delta nets, and what lanes exchange about a row of logits.
 
 /// Activation of an MLP's gate (names of HF hidden_act).
 ///   silu: x / (1 + e^-x)
 ///   gelu_tanh ("gelu_pytorch_tanh"): x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))
 ///     (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"; Shazeer 2020 as GeGLU)
+///   sigmoid: 1 / (1 + e^-x); of an attention's output gate, not of MLPs
 ///   xielu: for an MLP without a gate; applied to up, with two weights per layer
 ///     (backend/ops/elementwise.h, Xielu)
-enum class Activation : std::uint8_t { silu, gelu_tanh, xielu };
+enum class Activation : std::uint8_t { silu, gelu_tanh, xielu, sigmoid };
 
 /// What a router makes of its logits l over the experts: softmax(l), or 1 / (1 + e^-l) of each.
 enum class RouterScores : std::uint8_t { softmax, sigmoid };
@@ -25,6 +26,16 @@ inline constexpr float least_score_sum = 1e-20F;
 inline constexpr std::int64_t most_experts = 1024;
 inline constexpr std::int64_t most_experts_per_token = 32;
 inline constexpr std::int64_t most_expert_groups = 32;
+
+/// Gated delta nets: the widest convolution, rows of a chunk, and what is added to squares before a
+/// root makes lengths of them.
+inline constexpr std::int64_t most_conv_width = 8;
+inline constexpr std::int64_t delta_chunk = 64;
+inline constexpr float delta_length_eps = 1e-6F;
+/// The most states of `tokens` rows that are kept (DeltaRule).
+constexpr std::int64_t delta_states(std::int64_t tokens) {
+    return tokens > 0 ? (tokens - 1) / delta_chunk : 0;
+}
 
 /// What one lane knows of a row of logits from its own columns.
 struct ShardStatistics {

@@ -29,6 +29,28 @@ TEST_P(RowsTest, CopyConvertsBetweenTypesAndStrides) {
     backend().copy({empty.view(), empty.view()});
 }
 
+TEST_P(RowsTest, CopyHeadsLeavesWhatIsBetween) {
+    for (const std::int64_t width : {3, 64}) {
+        const HostMatrix x = random(9, 5 * 2 * width, 1);
+        const HostMatrix before = random(9, 5 * width + 7, 2);
+        const DeviceMatrix apart(backend(), x, 8);
+        const DeviceMatrix close(backend(), before, 3);
+        backend().copy_heads(
+            {close.view(), apart.view().col_range(width, 9 * width), 5, width, width, 2 * width});
+        HostMatrix expected = before;
+        HostMatrix back = x;
+        for (std::int64_t t = 0; t < 9; ++t) {
+            for (std::int64_t i = 0; i < 5 * width; ++i) {
+                expected(t, i) = x(t, i / width * 2 * width + width + i % width);
+                back(t, i / width * 2 * width + i % width) = expected(t, i);
+            }
+        }
+        EXPECT_EQ(close.download().values, expected.values);
+        backend().copy_heads({apart.view(), close.view(), 5, width, 2 * width, width});
+        EXPECT_EQ(apart.download().values, back.values);
+    }
+}
+
 TEST_P(RowsTest, AddBias) {
     for (const std::int64_t cols : {33, 64}) {
         const HostMatrix y = random(21, cols, 2);

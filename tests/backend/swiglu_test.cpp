@@ -55,24 +55,25 @@ TEST_P(SwiGluTest, BackwardAgreesWithLoops) {
     expect_close(dh, reference::swiglu(gate_values, up_values), "h over dh");
 }
 
-TEST_P(SwiGluTest, GatesOfGeluAgreeWithLoops) {
-    constexpr auto gelu = Activation::gelu_tanh;
-    for (const std::int64_t cols : {130, 2048}) {
+TEST_P(SwiGluTest, OtherGatesAgreeWithLoops) {
+    for (const std::int64_t i : {0, 1, 2, 3}) {
+        const Activation other = i < 2 ? Activation::gelu_tanh : Activation::sigmoid;
+        const std::int64_t cols = i % 2 == 0 ? 130 : 2048;
         const HostMatrix gate_values = gate(33, cols);
         const HostMatrix up_values = random(33, cols, 2);
         const HostMatrix dh_values = random(33, cols, 3);
-        const auto expected = reference::swiglu_backward(gate_values, up_values, dh_values, gelu);
+        const auto expected = reference::swiglu_backward(gate_values, up_values, dh_values, other);
         const DeviceMatrix gate(backend(), gate_values);
         const DeviceMatrix up(backend(), up_values);
         const DeviceMatrix dh(backend(), dh_values);
         const DeviceMatrix h(backend(), HostMatrix(33, cols));
-        backend().swiglu({gate.view(), up.view(), h.view(), {}, gelu});
-        expect_close(h, reference::swiglu(gate_values, up_values, gelu), "gelu");
+        backend().swiglu({gate.view(), up.view(), h.view(), {}, other});
+        expect_close(h, reference::swiglu(gate_values, up_values, other), "another gate");
         backend().swiglu_backward(
-            {gate.view(), up.view(), dh.view(), gate.view(), up.view(), dh.view(), {}, gelu});
-        expect_close(gate, expected.dgate, "dgate of gelu");
-        expect_close(up, expected.dup, "dup of gelu");
-        expect_close(dh, reference::swiglu(gate_values, up_values, gelu), "h over dh of gelu");
+            {gate.view(), up.view(), dh.view(), gate.view(), up.view(), dh.view(), {}, other});
+        expect_close(gate, expected.dgate, "its dgate");
+        expect_close(up, expected.dup, "its dup");
+        expect_close(dh, reference::swiglu(gate_values, up_values, other), "its h over dh");
     }
 }
 

@@ -21,13 +21,22 @@ inline double gelu_tanh_slope(double x) {
     return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
+inline double gate_of(Activation activation, double x) {
+    if (activation == Activation::sigmoid) return sigmoid(x);
+    return activation == Activation::silu ? x * sigmoid(x) : gelu_tanh(x);
+}
+
+inline double slope_of(Activation activation, double x) {
+    const double s = sigmoid(x);
+    if (activation == Activation::sigmoid) return s * (1.0 - s);
+    return activation == Activation::silu ? s * (1.0 + x * (1.0 - s)) : gelu_tanh_slope(x);
+}
+
 inline HostMatrix swiglu(const HostMatrix& gate, const HostMatrix& up,
                          Activation activation = Activation::silu) {
     HostMatrix h(gate.rows, gate.cols);
     for (std::size_t i = 0; i < h.values.size(); ++i) {
-        const double g = gate.values[i];
-        const bool silu = activation == Activation::silu;
-        h.values[i] = (silu ? g * sigmoid(g) : gelu_tanh(g)) * up.values[i];
+        h.values[i] = gate_of(activation, gate.values[i]) * up.values[i];
     }
     return h;
 }
@@ -43,11 +52,8 @@ inline SwiGluGradients swiglu_backward(const HostMatrix& gate, const HostMatrix&
     SwiGluGradients out{HostMatrix(gate.rows, gate.cols), HostMatrix(gate.rows, gate.cols)};
     for (std::size_t i = 0; i < dh.values.size(); ++i) {
         const double g = gate.values[i];
-        const double s = sigmoid(g);
-        const bool silu = activation == Activation::silu;
-        const double slope = silu ? s * (1.0 + g * (1.0 - s)) : gelu_tanh_slope(g);
-        out.dgate.values[i] = dh.values[i] * up.values[i] * slope;
-        out.dup.values[i] = dh.values[i] * (silu ? g * s : gelu_tanh(g));
+        out.dgate.values[i] = dh.values[i] * up.values[i] * slope_of(activation, g);
+        out.dup.values[i] = dh.values[i] * gate_of(activation, g);
     }
     return out;
 }

@@ -58,6 +58,17 @@ void CpuBackend::copy(const Copy& op) {
     });
 }
 
+void CpuBackend::copy_heads(const CopyHeads& op) {
+    check_shapes(op);
+    const auto bytes = static_cast<std::size_t>(op.width) * op.target.element_size();
+    for (std::int64_t row = 0; row < op.target.rows; ++row) {
+        for (std::int64_t head = 0; head < op.heads; ++head) {
+            std::memcpy(op.target.offset(row, head * op.target_stride),
+                        op.source.offset(row, head * op.source_stride), bytes);
+        }
+    }
+}
+
 void CpuBackend::add_bias(const AddBias& op) {
     const TensorView& y = op.y;
     require_f32({&y});

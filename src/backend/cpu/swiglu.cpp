@@ -30,10 +30,19 @@ struct GeluTanh {
     }
 };
 
+struct Sigmoid {
+    static float value(float x) { return sigmoid_inline(x); }
+    static float gradient(float x, float factor, float& value) {
+        value = sigmoid_inline(x);
+        return factor * value * (1.0F - value);
+    }
+};
+
 /// body(Silu{}) or as the activation is.
 template <class Body>
 void with_activation(Activation activation, const Body& body) {
     if (activation == Activation::silu) return body(Silu{});
+    if (activation == Activation::sigmoid) return body(Sigmoid{});
     body(GeluTanh{});
 }
 

@@ -16,7 +16,14 @@ void check_groups(std::int64_t cols, std::int64_t groups) {
 }  // namespace
 
 kernels::Gate gate_of(Activation activation) {
-    return activation == Activation::silu ? kernels::Gate::silu : kernels::Gate::gelu_tanh;
+    switch (activation) {
+        case Activation::silu:
+            return kernels::Gate::silu;
+        case Activation::sigmoid:
+            return kernels::Gate::sigmoid;
+        default:
+            return kernels::Gate::gelu_tanh;
+    }
 }
 
 kernels::SwiGluBackwardParams swiglu_backward_params(const SwiGluBackward& op) {

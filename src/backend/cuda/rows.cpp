@@ -13,6 +13,14 @@ void CudaBackend::copy(const Copy& op) {
     CUDA_CHECK(kernels::copy(stream_, matrix_of(op.target), matrix_of(op.source)));
 }
 
+void CudaBackend::copy_heads(const CopyHeads& op) {
+    check_shapes(op);
+    for (std::int64_t head = 0; head < op.heads; ++head) {
+        copy({op.target.col_range(head * op.target_stride, op.width),
+              op.source.col_range(head * op.source_stride, op.width)});
+    }
+}
+
 void CudaBackend::add_bias(const AddBias& op) {
     require_compute({&op.y});
     CUDA_CHECK(kernels::add_bias(stream_, matrix_of(op.y), op.bias));

@@ -24,6 +24,17 @@ struct Copy {
     TensorView source;
 };
 
+/// target[t, h target_stride + j] = source[t, h source_stride + j] for h < heads, j < width: heads
+/// out of, or into, columns where something else lies between them. Views of one dtype, apart.
+struct CopyHeads {
+    TensorView target;
+    TensorView source;
+    std::int64_t heads = 0;
+    std::int64_t width = 0;
+    std::int64_t target_stride = 0;
+    std::int64_t source_stride = 0;
+};
+
 /// y[t, :] += bias.
 struct AddBias {
     TensorView y;
@@ -54,6 +65,7 @@ struct ScatterRows {
 
 /// Throws Error unless the views of an operator fit together.
 void check_shapes(const Copy& op);
+void check_shapes(const CopyHeads& op);
 void check_shapes(const Add& op);
 void check_shapes(const GatherRows& op);
 void check_shapes(const ScatterRows& op);
