@@ -49,7 +49,7 @@ def load(base: Path, adapter: Path, dtype: torch.dtype) -> PeftModel:
     """Base and adapter as any user of PEFT loads them; every tensor of the adapter file must find its
     place and the other way round."""
     config = AutoConfig.from_pretrained(base)
-    has_pictures = type(config) not in AutoModelForCausalLM._model_mapping
+    has_pictures = type(config) in AutoModelForImageTextToText._model_mapping
     auto = AutoModelForImageTextToText if has_pictures else AutoModelForCausalLM
     model = auto.from_pretrained(base, dtype=dtype)
     with warnings.catch_warnings(record=True) as caught:

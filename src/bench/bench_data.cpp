@@ -61,11 +61,15 @@ std::string random_samples(const std::vector<int>& lengths, std::uint64_t vocab)
     return text.str();
 }
 
+ModelSpec with_layers(ModelSpec model, std::int64_t count) {
+    std::vector<LayerSpec> layers;
+    for (std::int64_t l = 0; l < count; ++l) layers.push_back(model.layer(l % model.layers));
+    model.set_layers(layers);
+    return model;
+}
+
 ModelSpec bench_sizes(const CommandLine::Bench& bench) {
-    if (auto preset = model_preset(bench.model)) {
-        preset->layers = bench.layers;
-        return *preset;
-    }
+    if (const auto preset = model_preset(bench.model)) return with_layers(*preset, bench.layers);
     ModelSpec model;
     model.family = "llama";
     model.vocab_size = bench.vocab;

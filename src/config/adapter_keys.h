@@ -153,13 +153,13 @@ void form_keys(V& v, AdapterJob& job) {
           {.written = vera});
     v.key("lora_dropout", job.lora_dropout, "dropout rate of the inputs of A",
           {.range = from_to_below(0.0, 1.0), .in_names = "do"});
-    v.own(
-        "target_modules", job, modules_key,
-        "`all-linear`; or a list, as in `[q_proj, v_proj]`, of q_proj, k_proj, v_proj, o_proj, "
-        "gate_proj, up_proj, down_proj (qkv_proj, gate_up_proj in models that fuse them), lm_head, "
-        "embed_tokens; or a regular expression for whole names such as "
-        "model.layers.0.self_attn.q_proj",
-        {.usual = all_linear_word, .in_names = ""});
+    v.own("target_modules", job, modules_key,
+          "`all-linear`; or a list, as in `[q_proj, v_proj]`, of q_proj, k_proj, v_proj, o_proj, "
+          "gate_proj, up_proj, down_proj (qkv_proj, gate_up_proj in models that fuse them), "
+          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj (of gated delta nets), lm_head, "
+          "embed_tokens; or a regular expression for whole names such as "
+          "model.layers.0.self_attn.q_proj",
+          {.usual = all_linear_word, .in_names = ""});
     v.mention("exclude_modules",
               "modules without LoRA: a list of names or ends of names, or a regular expression",
               {.usual = "none"});

@@ -76,6 +76,8 @@ inline constexpr std::array<Word<LinearGroup>, linear_group_count> linear_group_
     {"down", LinearGroup::down},
     {"shared_gate_up", LinearGroup::shared_gate_up},
     {"shared_down", LinearGroup::shared_down},
+    {"delta_in", LinearGroup::delta_in},
+    {"delta_out", LinearGroup::delta_out},
 }};
 
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{

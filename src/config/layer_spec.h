@@ -59,14 +59,18 @@ struct AttentionSpec {
     bool qk_norm_whole = false;  ///< with qk_norm: over all heads together instead (olmo2)
     /// One linear makes q, k and v, in this order (phi3): LoRA on it has one A for all of them.
     bool fused_qkv = false;
+    /// What attention makes is multiplied by sigmoid(gate) before o (Qwen3-Next). The linear q
+    /// makes, head by head, the query and the gate behind it.
+    bool output_gate = false;
 
     std::int64_t q_size() const { return heads * head_dim; }
+    std::int64_t q_outputs() const { return output_gate ? 2 * q_size() : q_size(); }
     std::int64_t kv_size() const { return kv_heads * head_dim; }
     std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
     /// q, k and v go side by side, as their linears make them, to where rope rotates them: one
     /// product can make all three.
-    bool has_joinable_outputs() const { return !qk_norm; }
+    bool has_joinable_outputs() const { return !qk_norm && !output_gate; }
     /// a. What rope's attention_factor makes q and k longer by is in it as well.
     double scale() const;
     friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
@@ -74,6 +78,33 @@ struct AttentionSpec {
 
 /// Columns of a head that are rotated.
 std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope);
+
+/// Which linears make q, k, v, z, b and a of a gated delta net.
+enum class DeltaLinears : std::uint8_t {
+    by_kind,      ///< [q k v], z, b, a (qwen3_5)
+    by_key_head,  ///< [q k v z] and [b a], of one key head after another (qwen3_next)
+};
+
+/// A gated delta net (Yang et al. 2025, "Gated Delta Networks: Improving Mamba2 with Delta Rule"):
+///   mixer(h) = out(norm(delta rule(conv(q), conv(k), conv(v))) silu(z))
+/// with formulas in backend/ops/delta_net.h. q and k have key_heads of key_dim columns, v and z
+/// value_heads of value_dim, and b and a a number for each value head.
+struct DeltaNetSpec {
+    std::int64_t key_heads = 0;
+    std::int64_t value_heads = 0;  ///< a multiple of key_heads
+    std::int64_t key_dim = 0;
+    std::int64_t value_dim = 0;
+    std::int64_t conv_width = 4;
+    DeltaLinears linears = DeltaLinears::by_kind;
+
+    std::int64_t key_size() const { return key_heads * key_dim; }
+    std::int64_t value_size() const { return value_heads * value_dim; }
+    /// Columns of q, k and v, which are convolved.
+    std::int64_t conv_size() const { return 2 * key_size() + value_size(); }
+    std::int64_t state_size() const { return value_heads * key_dim * value_dim; }
+    bool are_by_kind() const { return linears == DeltaLinears::by_kind; }
+    friend bool operator==(const DeltaNetSpec&, const DeltaNetSpec&) = default;
+};
 
 /// down(activation(gate x) * up x), or of Activation::xielu, which has no gate,
 /// down(activation(up x)).
@@ -133,7 +164,7 @@ struct Norms {
     friend bool operator==(const Norms&, const Norms&) = default;
 };
 
-using Mixer = std::variant<AttentionSpec>;
+using Mixer = std::variant<AttentionSpec, DeltaNetSpec>;
 using Mlp = std::variant<DenseSpec, ExpertSpec>;
 
 struct LayerSpec {
@@ -141,8 +172,12 @@ struct LayerSpec {
     Mlp mlp;
     Norms norms;
 
+    /// Of a layer that has it.
     AttentionSpec& attention() { return std::get<AttentionSpec>(mixer); }
     const AttentionSpec& attention() const { return std::get<AttentionSpec>(mixer); }
+    /// Null: it has another mixer.
+    const AttentionSpec* if_attention() const { return std::get_if<AttentionSpec>(&mixer); }
+    const DeltaNetSpec* delta_net() const { return std::get_if<DeltaNetSpec>(&mixer); }
     DenseSpec& dense() { return std::get<DenseSpec>(mlp); }
     const DenseSpec& dense() const { return std::get<DenseSpec>(mlp); }
     /// Null: it has another MLP.

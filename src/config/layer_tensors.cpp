@@ -45,6 +45,12 @@ RowShape xielu_number(Layer layer, Hidden /*hidden*/) {
                               [](const DenseSpec& m) { return RowShape{!m.has_gate()}; });
 }
 
+/// One for each value head.
+RowShape delta_numbers(Layer layer, Hidden /*hidden*/) {
+    return of_kind<DeltaNetSpec>(layer.mixer,
+                                 [](const DeltaNetSpec& d) { return RowShape{d.value_heads}; });
+}
+
 /// In the order in which files have them.
 constexpr TensorRow rows[] = {
     {LayerTensor::norm_before_mixer, LinearGroup::qkv,
@@ -64,6 +70,22 @@ constexpr TensorRow rows[] = {
          return of_kind<AttentionSpec>(l.mixer, [](const AttentionSpec& a) {
              return RowShape{a.qk_norm ? a.k_norm_size() : 0};
          });
+     }},
+    {LayerTensor::delta_conv, LinearGroup::gate_up,
+     [](Layer) { return "linear_attn.conv1d.weight"; },
+     [](Layer l, Hidden) {
+         return of_kind<DeltaNetSpec>(l.mixer, [](const DeltaNetSpec& d) {
+             return RowShape{d.conv_width, d.conv_size()};
+         });
+     }},
+    {LayerTensor::delta_a_log, LinearGroup::gate_up, [](Layer) { return "linear_attn.A_log"; },
+     delta_numbers, false, true},
+    {LayerTensor::delta_dt_bias, LinearGroup::gate_up, [](Layer) { return "linear_attn.dt_bias"; },
+     delta_numbers, false, true},
+    {LayerTensor::delta_norm, LinearGroup::gate_up, [](Layer) { return "linear_attn.norm.weight"; },
+     [](Layer l, Hidden) {
+         return of_kind<DeltaNetSpec>(l.mixer,
+                                      [](const DeltaNetSpec& d) { return RowShape{d.value_dim}; });
      }},
     {LayerTensor::norm_after_mixer, LinearGroup::gate_up,
      [](Layer l) {

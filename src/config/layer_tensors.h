@@ -8,14 +8,18 @@
 
 namespace loratrain {
 
-/// The frozen tensors of a layer beside its linears and their biases: norms, a router, weights of
-/// an activation. config/layer_tensors.cpp has one row for each, which files, memory and loading
-/// take them from.
+/// The frozen tensors of a layer beside its linears and their biases: norms, a router, a
+/// convolution, weights of an activation. config/layer_tensors.cpp has one row for each, which
+/// files, memory and loading take them from.
 
 enum class LayerTensor : std::uint8_t {
     norm_before_mixer,
     q_norm,
     k_norm,
+    delta_conv,
+    delta_a_log,
+    delta_dt_bias,
+    delta_norm,
     norm_after_mixer,
     norm_before_mlp,
     router,
@@ -25,7 +29,7 @@ enum class LayerTensor : std::uint8_t {
     xielu_negative,
     norm_after_mlp,
 };
-inline constexpr int layer_tensor_count = 11;
+inline constexpr int layer_tensor_count = 15;
 
 /// [columns], or with rows [rows, columns]. Without columns the layer does not have the tensor.
 struct LayerTensorShape {

@@ -39,7 +39,7 @@ struct LinearTable<AttentionSpec> {
     static constexpr const char* block = "self_attn";
     static constexpr LinearRow<AttentionSpec> rows[] = {
         {Linear::q, "q_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
-         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.q_size()); }},
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.q_outputs()); }},
         {Linear::k, "k_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
          [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
         {Linear::v, "v_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
@@ -50,6 +50,30 @@ struct LinearTable<AttentionSpec> {
          }},
         {Linear::o, "o_proj", LinearGroup::o, LaneCut::columns, &AttentionSpec::o_bias,
          [](Of a, std::int64_t h) { return only_if(true, a.q_size(), h); }}};
+};
+
+/// Lanes cannot share delta nets (config/model_limits.cpp): how they would cut them says nothing.
+template <>
+struct LinearTable<DeltaNetSpec> {
+    using Of = const DeltaNetSpec&;
+    static constexpr const char* block = "linear_attn";
+    static constexpr LinearRow<DeltaNetSpec> rows[] = {
+        {Linear::delta_qkv, "in_proj_qkv", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.conv_size()); }},
+        {Linear::delta_z, "in_proj_z", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.value_size()); }},
+        {Linear::delta_b, "in_proj_b", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.value_heads); }},
+        {Linear::delta_a, "in_proj_a", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.value_heads); }},
+        {Linear::delta_qkvz, "in_proj_qkvz", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) {
+             return only_if(!d.are_by_kind(), h, d.conv_size() + d.value_size());
+         }},
+        {Linear::delta_ba, "in_proj_ba", LinearGroup::delta_in, LaneCut::rows, nullptr,
+         [](Of d, std::int64_t h) { return only_if(!d.are_by_kind(), h, 2 * d.value_heads); }},
+        {Linear::delta_out, "out_proj", LinearGroup::delta_out, LaneCut::columns, nullptr,
+         [](Of d, std::int64_t h) { return only_if(true, d.value_size(), h); }}};
 };
 
 template <>
@@ -112,6 +136,7 @@ constexpr auto traits_of_linears = [] {
         }
     };
     take(LinearTable<AttentionSpec>{});
+    take(LinearTable<DeltaNetSpec>{});
     take(LinearTable<DenseSpec>{});
     take(LinearTable<ExpertSpec>{});
     traits[index_of(Linear::head)].name = "lm_head";
@@ -141,7 +166,8 @@ LayerLinear linear_in(const Kind& kind, std::int64_t hidden_size, Linear linear)
 
 bool is_in_mixer(Linear linear) {
     const LinearGroup group = linear_group(linear);
-    return group == LinearGroup::qkv || group == LinearGroup::o;
+    return group == LinearGroup::qkv || group == LinearGroup::o || group == LinearGroup::delta_in ||
+           group == LinearGroup::delta_out;
 }
 
 /// Where the first layer has it that has it in experts, or outside of them.

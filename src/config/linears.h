@@ -33,10 +33,17 @@ enum class Linear : std::uint8_t {
     shared_gate,
     shared_up,
     shared_down,
+    delta_qkv,
+    delta_z,
+    delta_b,
+    delta_a,
+    delta_qkvz,
+    delta_ba,
+    delta_out,
     head,
     embedding
 };
-inline constexpr int linear_count = 12;  ///< of layers
+inline constexpr int linear_count = 19;  ///< of layers
 /// One flag for each.
 constexpr std::array<bool, linear_count> all_linears() {
     std::array<bool, linear_count> all{};
@@ -49,9 +56,18 @@ constexpr bool is_outer(Linear linear) {
 }
 
 /// Linears of a layer that read the same input.
-enum class LinearGroup : std::uint8_t { qkv, o, gate_up, down, shared_gate_up, shared_down };
-inline constexpr int linear_group_count = 6;
-inline constexpr std::size_t most_group_linears = 3;  ///< of one group
+enum class LinearGroup : std::uint8_t {
+    qkv,
+    o,
+    gate_up,
+    down,
+    shared_gate_up,
+    shared_down,
+    delta_in,
+    delta_out
+};
+inline constexpr int linear_group_count = 8;
+inline constexpr std::size_t most_group_linears = 4;  ///< of one group
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);
 

@@ -1,6 +1,8 @@
 #include "config/model_limits.h"
 
 #include <algorithm>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "base/text.h"
@@ -11,15 +13,28 @@ namespace {
 
 using Of = const ModelSpec&;
 
-/// A stage has one size of everything that a layer uses, of each kind of MLP; positions and masks
-/// are each layer's own.
+bool is_alike(AttentionSpec a, const AttentionSpec& b) {
+    a.rope = b.rope;
+    a.sliding_window = b.sliding_window;
+    a.multiplier = b.multiplier;
+    return a == b;
+}
+bool is_alike(const DeltaNetSpec& a, const DeltaNetSpec& b) {
+    return a == b;
+}
+
+bool has_alike_mixers(const Mixer& a, const Mixer& b) {
+    if (a.index() != b.index()) return true;
+    return std::visit(
+        [&](const auto& kind) { return is_alike(kind, std::get<std::decay_t<decltype(kind)>>(b)); },
+        a);
+}
+
+/// A stage has one size of everything that a layer uses, of each kind of mixer and MLP; positions
+/// and masks are each layer's own.
 bool is_alike(const LayerSpec& a, const LayerSpec& b) {
-    LayerSpec like = b;
-    like.attention().rope = a.attention().rope;
-    like.attention().sliding_window = a.attention().sliding_window;
-    like.attention().multiplier = a.attention().multiplier;
-    if (a.mlp.index() != b.mlp.index()) like.mlp = a.mlp;
-    return a == like;
+    return has_alike_mixers(a.mixer, b.mixer) &&
+           (a.mlp.index() != b.mlp.index() || a.mlp == b.mlp) && a.norms == b.norms;
 }
 
 bool has_unlike_layers(Of m) {
@@ -29,13 +44,13 @@ bool has_unlike_layers(Of m) {
     });
 }
 
-template <class Has>
-bool any_layer(Of m, const Has& has) {
-    return std::any_of(m.descriptions.begin(), m.descriptions.end(), has);
+bool has_whole_norms(Of m) {
+    const AttentionSpec* attention = m.attention_layers();
+    return attention != nullptr && attention->qk_norm_whole;
 }
 
-bool has_whole_norms(Of m) {
-    return any_layer(m, [](const LayerSpec& l) { return l.attention().qk_norm_whole; });
+bool has_delta_nets(Of m) {
+    return m.delta_nets() != nullptr;
 }
 
 bool has_fused_linears(Of m) {
@@ -60,6 +75,22 @@ constexpr ModelLimit limits[] = {
     {Ability::training, has_unlike_layers,
      [](Of /*any*/) { return std::string("layers of unlike sizes or kinds are not supported"); },
      "this kind of model cannot be trained here"},
+    {Ability::training, [](Of m) { return m.attention_layers() == nullptr; },
+     [](Of /*any*/) {
+         return std::string("models without a layer of attention are not supported");
+     },
+     "this kind of model cannot be trained here"},
+
+    {Ability::gpu, has_delta_nets,
+     [](Of m) { return cat("gated delta nets of a ", m.family, " model have no kernels on GPUs"); },
+     "use run.backend: cpu"},
+    {Ability::texts, has_delta_nets,
+     [](Of m) {
+         return cat("a ", m.family,
+                    " model has gated delta nets, whose states are not kept "
+                    "from token to token");
+     },
+     "leave eval.generate out"},
 
     {Ability::lanes, has_whole_norms,
      [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
@@ -67,11 +98,17 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
     {Ability::lanes, has_experts,
      [](Of /*any*/) { return std::string("lanes cannot share experts"); }},
+    {Ability::lanes, has_delta_nets,
+     [](Of /*any*/) { return std::string("lanes cannot share gated delta nets"); }},
     {Ability::lanes, has_fused_linears,
      [](Of m) { return cat("lanes cannot share fused linears (", fused_names(m), ")"); }},
 
     {Ability::fp8, has_experts,
      [](Of m) { return cat("experts of a ", m.family, " model are not computed in fp8"); },
+     "use model.precision: bf16"},
+
+    {Ability::fp8, has_delta_nets,
+     [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},
 
     {Ability::modules, has_experts,

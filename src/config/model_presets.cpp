@@ -1,6 +1,8 @@
 #include "config/model_presets.h"
 
 #include <array>
+#include <cstddef>
+#include <vector>
 
 #include "base/text.h"
 #include "config/job_words.h"
@@ -24,7 +26,29 @@ struct Preset {
     std::int64_t head_dim = 0;  ///< 0: hidden / heads
     bool qk_norm = false;
     ExpertSpec experts{};  ///< of no count: a dense MLP
+    /// Mixer of three layers of four; the fourth's attention has output gates. Of no heads: none.
+    DeltaNetSpec net{};
 };
+
+/// Qwen3.5's and Qwen3.6's.
+constexpr Preset hybrid(const char* name, std::int64_t hidden, std::int64_t intermediate,
+                        std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
+                        std::int64_t value_heads, bool tied) {
+    return {.name = name,
+            .family = "qwen3_5_text",
+            .vocab = 248320,
+            .hidden = hidden,
+            .intermediate = intermediate,
+            .layers = layers,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .theta = 10000000.0,
+            .qkv_bias = false,
+            .tied = tied,
+            .head_dim = 256,
+            .qk_norm = true,
+            .net = {16, value_heads, 128, 128}};
+}
 
 constexpr std::array presets{
     Preset{"smollm2-135m", "llama", 49152, 576, 1536, 30, 9, 3, 100000.0, false, true},
@@ -70,7 +94,21 @@ constexpr std::array presets{
            128,
            true,
            {128, 8, 1536, true}},
+    hybrid("qwen3.5-4b", 2560, 9216, 32, 16, 4, 32, true),
+    hybrid("qwen3.5-27b", 5120, 17408, 64, 24, 4, 48, false),
 };
+
+void add_delta_nets(const DeltaNetSpec& net, ModelSpec& model) {
+    constexpr std::size_t interval = 4;
+    model.norm_plus_one = true;
+    model.attention().output_gate = true;
+    model.attention().rope->rotated = 0.25;
+    std::vector<LayerSpec> layers(static_cast<std::size_t>(model.layers), model.layer(0));
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+        if ((l + 1) % interval != 0) layers[l].mixer = net;
+    }
+    model.set_layers(layers);
+}
 
 }  // namespace
 
@@ -101,6 +139,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         model.dense().size = preset.intermediate;
         if (preset.experts.count > 0) model.descriptions.front().mlp = preset.experts;
         model.tie_word_embeddings = preset.tied;
+        if (preset.net.value_heads > 0) add_delta_nets(preset.net, model);
         return model;
     }
     return std::nullopt;

@@ -54,11 +54,14 @@ struct ModelSpec {
     /// Sets `layers` and their descriptions, one entry of `each` per layer.
     void set_layers(const std::vector<LayerSpec>& each);
 
-    // Parts of the first layer, or of the first that has them: layers that have a part have it
-    // alike (config/model_limits.h). The non-const forms are for models with one description.
-    AttentionSpec& attention() { return descriptions.front().attention(); }
-    const AttentionSpec& attention() const { return layer(0).attention(); }
-    DenseSpec& dense() { return descriptions.front().dense(); }
+    // Parts of the first layer that has them: layers that have a part have it alike
+    // (config/model_limits.h). The non-const forms are for models with one description.
+    AttentionSpec& attention() { return const_cast<AttentionSpec&>(*attention_layers()); }
+    /// Of a model that has such layers (Ability::training).
+    const AttentionSpec& attention() const { return *attention_layers(); }
+    const AttentionSpec* attention_layers() const { return first_mixer<AttentionSpec>(); }
+    const DeltaNetSpec* delta_nets() const { return first_mixer<DeltaNetSpec>(); }  ///< null: none
+    DenseSpec& dense() { return const_cast<DenseSpec&>(*dense_layers()); }
     const DenseSpec& dense() const { return *dense_layers(); }
     const DenseSpec* dense_layers() const { return first_mlp<DenseSpec>(); }  ///< null: none
     const ExpertSpec* experts() const { return first_mlp<ExpertSpec>(); }     ///< null: none
@@ -71,6 +74,13 @@ struct ModelSpec {
     double stream_eps() const { return rms_norm_eps / (residual_multiplier * residual_multiplier); }
 
   private:
+    template <class Kind>
+    const Kind* first_mixer() const {
+        for (const LayerSpec& layer : descriptions) {
+            if (const auto* kind = std::get_if<Kind>(&layer.mixer)) return kind;
+        }
+        return nullptr;
+    }
     template <class Kind>
     const Kind* first_mlp() const {
         for (const LayerSpec& layer : descriptions) {

@@ -97,6 +97,10 @@ bool is_linear_weight(const std::string& name) {
     return linear && !is_outer(*linear);
 }
 
+bool is_convolution_name(const std::string& name) {
+    return name.ends_with(".conv1d.weight");
+}
+
 bool is_stored_table_name(const std::string& name) {
     return name.ends_with("rotary_emb.inv_freq") || name.ends_with("mlp.act_fn.beta") ||
            name.ends_with("mlp.act_fn.eps");

@@ -32,6 +32,8 @@ bool is_bias_name(const std::string& name);
 bool is_name_of(const std::string& name, Linear linear);
 /// The weight of any of a layer's linears.
 bool is_linear_weight(const std::string& name);
+/// The weight of a convolution, which Hugging Face's files have as [C, 1, K].
+bool is_convolution_name(const std::string& name);
 /// Tables and constants that versions of transformers store beside the weights.
 bool is_stored_table_name(const std::string& name);
 

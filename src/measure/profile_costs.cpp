@@ -62,6 +62,7 @@ class CostProfile {
         : job_(profile_job(job, plan)),
           plan_(profile_plan(job_, plan)),
           view_(only_replica(plan_)),
+          layers_(static_cast<double>(plan_.model.layers)),
           sums_(lane_sums(plan.model, plan.compute, lane_link(plan.device), view_.replica.tensor)),
           prior_(plan.costs),
           streams_(may_stream(only_replica(plan).replica) && !has_layer_owners(plan)),
@@ -75,7 +76,8 @@ class CostProfile {
         add_to_layers(sums_, -1.0, prior_);
         prior_.between_hosts.reset();  // profile_links.h measures them
         if (!on_gpu_) return;
-        host_.emplace(job_, view_, loads().front(), backend_, profiled_layers);
+        host_.emplace(job_, view_, loads().front(), backend_,
+                      static_cast<std::int32_t>(plan_.model.layers));
     }
 
     ProfiledCosts run() {
@@ -163,8 +165,8 @@ class CostProfile {
             const double segments = on_gpu_ ? 0.0 : static_cast<double>(load.segments());
             const auto [f, b] = time_layers(layers, microbatch);
             if (forward.empty()) largest_seconds_ = f + b;
-            forward.push_back({rows, load.total.squares, f / profiled_layers, segments});
-            backward.push_back({rows, load.total.squares, b / profiled_layers, segments});
+            forward.push_back({rows, load.total.squares, f / layers_, segments});
+            backward.push_back({rows, load.total.squares, b / layers_, segments});
         }
         if (host_) {
             leave_out_held_up(host_->profile_layers(layers.stage), forward, backward);
@@ -177,9 +179,9 @@ class CostProfile {
 
     /// What took no longer than the host needs to queue it tells nothing of the device, where
     /// something else does.
-    static void leave_out_held_up(double queue_seconds, std::vector<CostObservation>& forward,
-                                  std::vector<CostObservation>& backward) {
-        const double limit = hardly_longer * queue_seconds / profiled_layers;
+    void leave_out_held_up(double queue_seconds, std::vector<CostObservation>& forward,
+                           std::vector<CostObservation>& backward) const {
+        const double limit = hardly_longer * queue_seconds / layers_;
         std::vector<CostObservation> kept_forward;
         std::vector<CostObservation> kept_backward;
         for (std::size_t i = 0; i < forward.size(); ++i) {
@@ -353,6 +355,7 @@ class CostProfile {
     Job job_;
     Plan plan_;
     ReplicaView view_;
+    double layers_;    ///< that are profiled
     CostLine sums_;    ///< over lanes, which are not measured
     CostModel prior_;  ///< without them
     bool streams_;     ///< layers do

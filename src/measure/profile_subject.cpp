@@ -1,6 +1,8 @@
 #include "measure/profile_subject.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "plan/replica_view.h"
 
@@ -9,6 +11,21 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t most_adapters = 8;
+
+/// Descriptions of the first `count` layers. If all have one kind of mixer, the last gets the
+/// first description with another.
+void take_layers(const ModelSpec& model, std::int32_t count,
+                 std::vector<std::uint16_t>& description_of) {
+    if (description_of.empty()) return;
+    description_of.resize(static_cast<std::size_t>(count), description_of.back());
+    const auto kind = [&](std::uint16_t of) { return model.descriptions[of].mixer.index(); };
+    const std::size_t first = kind(description_of.front());
+    const auto has_other = [&](std::uint16_t of) { return kind(of) != first; };
+    if (std::any_of(description_of.begin(), description_of.end(), has_other)) return;
+    for (std::uint16_t d = 0; d < model.descriptions.size(); ++d) {
+        if (has_other(d)) description_of.back() = d;
+    }
+}
 
 }  // namespace
 
@@ -30,22 +47,26 @@ Job profile_job(const Job& job, const Plan& plan) {
     return result;
 }
 
+std::int32_t profiled_layers(const ModelSpec& model) {
+    const bool mixed = model.attention_layers() != nullptr && model.delta_nets() != nullptr;
+    return mixed ? 4 : 2;
+}
+
 Plan profile_plan(const Job& job, const Plan& plan) {
     Plan result = plan;
     ReplicaPlan replica = only_replica(plan).replica;
     replica.recompute = Recompute::none;
     replica.max_in_flight = plan.backend == BackendKind::cuda ? 1 : 2;
-    result.model.layers = profiled_layers;
-    auto& layers = result.model.description_of;
-    if (!layers.empty()) layers.resize(profiled_layers, layers.back());
+    const std::int32_t count = profiled_layers(plan.model);
+    result.model.layers = count;
+    take_layers(plan.model, count, result.model.description_of);
     result.adapters.assign(job.adapters.size(), {});
     result.first_admitted.clear();
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         result.first_admitted.push_back(static_cast<AdapterId>(a));
     }
-    replica.stages = {{0, 0, profiled_layers, false, false},
-                      {0, profiled_layers, 0, false, true},
-                      {0, profiled_layers, 0, false, false}};
+    replica.stages = {
+        {0, 0, count, false, false}, {0, count, 0, false, true}, {0, count, 0, false, false}};
     result.replicas = {replica};
     return result;
 }

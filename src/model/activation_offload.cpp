@@ -8,6 +8,7 @@ ActivationOffload::ActivationOffload(const ReplicaView& view, std::size_t stage_
                                      const Workspace& workspace, Backend& backend)
     : view_(view),
       workspace_(workspace),
+      first_layer_(view.replica.stages[stage_index].first_layer),
       keeping_(layer_keeping(view, view.replica.stages[stage_index])),
       copied_(copied_layers(view, stage_index)),
       buffers_(offload_buffers(view, view.replica.stages[stage_index])),
@@ -49,7 +50,8 @@ std::vector<HostCopy> ActivationOffload::copies(const Content& of, std::int64_t 
     char* device = static_cast<char*>(workspace_.offload(buffer_of(of.place)));
     char* host = host_[block_of(of)].data();
     std::vector<HostCopy> copies;
-    for (const ActivationPart& part : activation_parts(view_, rows)) {
+    const std::int64_t layer = first_layer_ + layer_at(of.place);
+    for (const ActivationPart& part : activation_parts(view_, layer, rows)) {
         copies.push_back({device + part.offset, part.bytes, host + part.offset, part.bytes, 1});
     }
     return copies;

@@ -59,6 +59,7 @@ class ActivationOffload {
 
     ReplicaView view_;
     const Workspace& workspace_;
+    std::int64_t first_layer_;  ///< of the stage
     std::vector<LayerKeeping> keeping_;
     std::int32_t copied_;   ///< number of places, the first ones, that are copied to the host
     std::int32_t buffers_;  ///< number of buffers; each holds one layer

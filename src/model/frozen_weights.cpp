@@ -229,8 +229,10 @@ void FrozenWeights::load_tensors(std::int32_t layer, LayerWeights& weights) {
     for (int i = 0; i < layer_tensor_count; ++i) {
         load_tensor(layer, static_cast<LayerTensor>(i), weights);
     }
-    const auto& rope = weights.spec.attention().rope;
-    if (rope) weights.inv_freq = frequencies_of(*rope);
+    const AttentionSpec* attention = weights.spec.if_attention();
+    if (attention != nullptr && attention->rope) {
+        weights.inv_freq = frequencies_of(*attention->rope);
+    }
     for (int g = 0; g < linear_group_count; ++g) {
         GroupWeights& group = weights.groups[static_cast<std::size_t>(g)];
         group.shape = group_shape(model, layer, static_cast<LinearGroup>(g));

@@ -56,6 +56,10 @@ AttentionSpec lane_of(AttentionSpec whole, std::int32_t tensor) {
     whole.kv_heads = std::max<std::int64_t>(1, whole.kv_heads / tensor);
     return whole;
 }
+DeltaNetSpec lane_of(const DeltaNetSpec& whole, std::int32_t tensor) {
+    LORATRAIN_CHECK(tensor == 1, "gated delta nets of ", tensor, " lanes");
+    return whole;
+}
 DenseSpec lane_of(DenseSpec whole, std::int32_t tensor) {
     whole.size /= tensor;
     return whole;

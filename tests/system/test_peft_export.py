@@ -19,7 +19,7 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "granite": ["a_r4_all", "f_embed", "f_head"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
             "gemma2": ["a_r4_all", "f_head", "f_embed"], "gemma3_text": ["a_r4_all", "f_embed"],
-            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
+            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "qwen3_5": ["a_r4_all"], "qwen3_next": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
             "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"],
             "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"],

@@ -254,6 +254,11 @@ std::string name_in_shard(const Piece& piece, const WeightSource& base) {
     return name_in_files(base.spec(), piece.name);
 }
 
+std::vector<std::int64_t> shape_in_files(const Piece& piece) {
+    if (!is_convolution_name(piece.name)) return piece.shape;
+    return {piece.shape[0], 1, piece.shape[1]};
+}
+
 void write_shard(const std::string& path, const std::vector<Piece>& pieces,
                  const WeightSource& base, TaskProgress& progress) {
     Json header;
@@ -262,7 +267,7 @@ void write_shard(const std::string& path, const std::vector<Piece>& pieces,
     for (const Piece& piece : pieces) {
         const std::uint64_t end = begin + piece.bytes();
         header[name_in_shard(piece, base)] = {{"dtype", piece.dtype == DType::f32 ? "F32" : "BF16"},
-                                              {"shape", piece.shape},
+                                              {"shape", shape_in_files(piece)},
                                               {"data_offsets", {begin, end}}};
         begin = end;
     }

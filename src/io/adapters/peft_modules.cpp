@@ -37,10 +37,25 @@ std::set<std::string> names_of(const Targets& targets, const ModelSpec& model) {
     return names;
 }
 
-bool alike_in_all_layers(const AdapterJob& adapter, const ModelSpec& model) {
-    const Targets first = targets_in(adapter, model, 0);
-    for (std::int64_t layer = 1; adapter.modules && layer < layers_compared; ++layer) {
-        if (targets_in(adapter, model, layer) != first) return false;
+/// In some layer.
+Targets targets_anywhere(const AdapterJob& adapter, const ModelSpec& model) {
+    Targets all{};
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+        const Targets targets = targets_in(adapter, model, layer);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i] || targets[i];
+    }
+    return all;
+}
+
+/// Layers have LoRA on those of their linears that are in `all`, whichever these are.
+bool alike_in_all_layers(const AdapterJob& adapter, const ModelSpec& model, const Targets& all) {
+    for (std::int64_t layer = 0; adapter.modules && layer < layers_compared; ++layer) {
+        const Targets targets = targets_in(adapter, model, layer);
+        for (int i = 0; i < linear_count; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            if (targets[at] == all[at]) continue;
+            if (target_of(model, layer, static_cast<Linear>(i)).is_there) return false;
+        }
     }
     return true;
 }
@@ -92,8 +107,9 @@ void choose_targets(const AdapterJob& adapter, const ModelSpec& model, std::int6
     if (!adapter.modules && has_experts(model)) {
         return choose_beside_experts(adapter, model, layers, result);
     }
-    if (alike_in_all_layers(adapter, model)) {
-        result.target_modules = with_outer(adapter, names_of(targets_in(adapter, model, 0), model));
+    const Targets all = targets_anywhere(adapter, model);
+    if (alike_in_all_layers(adapter, model, all)) {
+        result.target_modules = with_outer(adapter, names_of(all, model));
         return;
     }
     std::set<Targets> kinds;
@@ -127,7 +143,8 @@ Json pattern_of(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
         if (!has_linear(model, linear)) continue;
         std::set<Usual> values;
         for (std::int64_t layer = 0; layer < layers; ++layer) {
-            if (adapter.targets_linear(layer, linear)) values.insert(value_of(layer, linear));
+            if (target_rank(adapter, model, layer, linear) > 0)
+                values.insert(value_of(layer, linear));
         }
         if (values.size() == 1) {
             if (*values.begin() != usual)
@@ -135,7 +152,7 @@ Json pattern_of(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
             continue;
         }
         for (std::int64_t layer = 0; layer < layers; ++layer) {
-            if (!adapter.targets_linear(layer, linear)) continue;
+            if (target_rank(adapter, model, layer, linear) == 0) continue;
             const Usual value = value_of(layer, linear);
             if (value != usual) pattern[module_path(layer, linear)] = write(value);
         }

@@ -150,13 +150,18 @@ void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& 
 
 /// `layer`, but for what each has of its own.
 std::vector<LayerSpec> unlike_layers(const LayerSpec& layer, const std::vector<LayerTraits>& traits,
-                                     const Ropes& ropes, const std::optional<ExpertSpec>& experts) {
+                                     const Ropes& ropes, const std::optional<DeltaNetSpec>& net,
+                                     const std::optional<ExpertSpec>& experts) {
     std::vector<LayerSpec> layers(traits.size(), layer);
     for (std::size_t i = 0; i < layers.size(); ++i) {
+        if (experts && !traits[i].is_dense) layers[i].mlp = *experts;
+        if (net && traits[i].has_delta) {
+            layers[i].mixer = *net;
+            continue;
+        }
         AttentionSpec& attention = layers[i].attention();
         attention.sliding_window = traits[i].sliding_window;
         attention.rope.reset();
-        if (experts && !traits[i].is_dense) layers[i].mlp = *experts;
         if (!traits[i].rotates) continue;
         attention.rope = attention.sliding_window > 0 ? ropes.sliding : ropes.full;
     }
@@ -197,7 +202,8 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     read_scalars_and_caps(config, assumed, spec, attention);
     auto experts = read_experts(config, assumed, sizes);
     if (experts) experts->activation = layer.dense().activation;
-    spec.set_layers(unlike_layers(layer, traits, ropes, experts));
+    const auto net = read_delta_net(config, assumed);
+    spec.set_layers(unlike_layers(layer, traits, ropes, net, experts));
     spec.quantization = read_hf_quantization(config);
     refuse_what_cannot_be(config, spec);
     return spec;

@@ -85,6 +85,9 @@ struct Family {
     AttentionSpec attention = {};
     Norms norms = {};
     DenseSpec mlp = {};
+    /// Mixer of the layers that are not listed or counted as full_attention; its sizes where
+    /// config.json says nothing. Of no heads: the family has none.
+    DeltaNetSpec delta_net = {};
     RopeDefaults rope = {};
     SlidingWindows sliding_windows = SlidingWindows::never;
     std::int64_t sliding_window = 4096;     ///< where config.json has none; 0 = no sliding window
@@ -110,6 +113,8 @@ struct Family {
     const char* further_layers_key = "";
     /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
     bool vllm_embeddings = false;
+
+    bool has_delta_nets() const { return delta_net.value_heads > 0; }
 };
 
 /// The families that can be trained.

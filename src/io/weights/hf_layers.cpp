@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/operators.h"
 
 namespace loratrain {
 
@@ -35,14 +36,16 @@ bool slides_by_rule(JsonReader& config, const Family& family, const LayerTraits&
            (first.is_number_unsigned() ? first.get<std::int64_t>() : family.first_sliding_layer);
 }
 
-/// layer_types: full_attention or sliding_attention for every layer.
+/// layer_types: for every layer full_attention, or what else the family has.
 void check_layer_types(JsonReader& config, const Family& family, std::int64_t layers,
                        std::int64_t sliding_window) {
     const Json& types = config.get("layer_types");
     if (types.is_null()) return;
     const bool may_slide = family.sliding_windows != SlidingWindows::never;
+    const bool may_delta = family.has_delta_nets();
     const auto is_known = [&](const Json& type) {
-        return type == "full_attention" || (may_slide && type == "sliding_attention");
+        return type == "full_attention" || (may_slide && type == "sliding_attention") ||
+               (may_delta && type == "linear_attention");
     };
     const auto is_of = [&](const char* what) {
         return [what](const Json& type) { return type == what; };
@@ -50,7 +53,8 @@ void check_layer_types(JsonReader& config, const Family& family, std::int64_t la
     if (!types.is_array() || !std::all_of(types.begin(), types.end(), is_known)) {
         config.wrong(
             "layer_types",
-            cat("every layer must have full_attention", may_slide ? " or sliding_attention" : ""),
+            cat("every layer must have full_attention", may_slide ? " or sliding_attention" : "",
+                may_delta ? " or linear_attention" : ""),
             "other kinds of layers are not supported for this family");
     } else if (std::ssize(types) != layers) {
         config.wrong("layer_types", cat("must have one for each of the ", layers, " layers"));
@@ -78,6 +82,19 @@ void read_sliding_windows(JsonReader& config, const Family& family,
             is_listed ? types[i] == "sliding_attention"
                       : slides_by_rule(config, family, layers[i], static_cast<std::int64_t>(i));
         if (slides) layers[i].sliding_window = sliding_window;
+    }
+}
+
+/// linear_attention of layer_types, or all but every full_attention_interval-th.
+void read_delta_layers(JsonReader& config, const Family& family, std::vector<LayerTraits>& layers) {
+    if (!family.has_delta_nets()) return;
+    constexpr const char* key = "full_attention_interval";
+    const Json& types = config.get("layer_types");
+    const std::int64_t interval = config.has(key) ? config.required_count(key) : 4;
+    for (std::size_t i = 0; i < layers.size() && interval > 0; ++i) {
+        const auto number = static_cast<std::int64_t>(i) + 1;
+        const bool is_listed = types.is_array() && i < types.size();
+        layers[i].has_delta = is_listed ? types[i] == "linear_attention" : number % interval != 0;
     }
 }
 
@@ -115,7 +132,33 @@ std::vector<LayerTraits> read_layer_traits(JsonReader& config, const Family& fam
     if (layers > most_layers) return traits;
     read_layers_without_rope(config, family, traits);
     read_sliding_windows(config, family, traits);
+    read_delta_layers(config, family, traits);
     return traits;
+}
+
+std::optional<DeltaNetSpec> read_delta_net(JsonReader& config, const Family& family) {
+    if (!family.has_delta_nets()) return std::nullopt;
+    DeltaNetSpec net = family.delta_net;
+    const auto read = [&](const char* key, std::int64_t& value) {
+        if (config.has(key)) value = config.required_count(key);
+    };
+    read("linear_num_key_heads", net.key_heads);
+    read("linear_num_value_heads", net.value_heads);
+    read("linear_key_head_dim", net.key_dim);
+    read("linear_value_head_dim", net.value_dim);
+    read("linear_conv_kernel_dim", net.conv_width);
+    if (net.key_heads > 0 && net.value_heads % net.key_heads != 0) {
+        config.wrong("linear_num_value_heads",
+                     cat("is no multiple of linear_num_key_heads ", net.key_heads));
+    }
+    if (net.conv_width > most_conv_width) {
+        config.wrong("linear_conv_kernel_dim", cat("must be at most ", most_conv_width));
+    }
+    const std::string activation = config.text("hidden_act");
+    if (!activation.empty() && activation != "silu" && activation != "swish") {
+        config.wrong("hidden_act", "only silu is supported in this family");
+    }
+    return net;
 }
 
 }  // namespace loratrain

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "io/json_reader.h"
@@ -16,12 +17,16 @@ inline constexpr std::int64_t most_layers = 10000;
 struct LayerTraits {
     bool rotates = true;  ///< the layer has rotary positions
     std::int64_t sliding_window = 0;
-    bool is_dense = false;  ///< without experts in a family that has them
+    bool is_dense = false;   ///< without experts in a family that has them
+    bool has_delta = false;  ///< its mixer is the family's delta net, not attention
 };
 
 /// Traits of each layer. If `layers` exceeds most_layers, which is refused elsewhere, the result
 /// has the default traits for most_layers layers.
 std::vector<LayerTraits> read_layer_traits(JsonReader& config, const Family& family,
                                            std::int64_t layers);
+
+/// The delta net of a family that has them; none: it has none.
+std::optional<DeltaNetSpec> read_delta_net(JsonReader& config, const Family& family);
 
 }  // namespace loratrain

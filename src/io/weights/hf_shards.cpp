@@ -131,6 +131,14 @@ SafetensorsFile::Parts parts_of_experts(const std::string& name,
     return parts;
 }
 
+/// Of a convolution's weights [C, 1, K], as [C, K]; else none.
+SafetensorsFile::Parts parts_of_convolution(const std::string& name,
+                                            const std::vector<std::int64_t>& shape) {
+    const bool is_one = is_convolution_name(name) && shape.size() == 3 && shape[1] == 1;
+    if (!is_one || element_count(shape) == 0) return {};
+    return {{name, {shape[0], shape[2]}}};
+}
+
 InputError no_weights(const std::string& dir) {
     std::string hint = "give the directory of a Hugging Face model with safetensors weights";
     if (fs::exists(dir + "/pytorch_model.bin") ||
@@ -157,7 +165,7 @@ HfShards::HfShards(const std::string& dir, bool text_only, ExpertNames names) {
     if (names != ExpertNames::usual) {
         rename([names](const std::string& name) { return name_of_files(names, name); });
     }
-    split_experts();
+    split_tensors();
 }
 
 void HfShards::rename(const std::function<std::string(const std::string&)>& name_of) {
@@ -172,11 +180,13 @@ void HfShards::find_tensors() {
     }
 }
 
-void HfShards::split_experts() {
+void HfShards::split_tensors() {
     bool any = false;
     const std::map<std::string, std::size_t> all = tensors_;
     for (const auto& [name, file] : all) {
-        const SafetensorsFile::Parts parts = parts_of_experts(name, entry(name).shape);
+        const std::vector<std::int64_t>& shape = entry(name).shape;
+        SafetensorsFile::Parts parts = parts_of_experts(name, shape);
+        if (parts.empty()) parts = parts_of_convolution(name, shape);
         if (parts.empty()) continue;
         files_[file].split(name, parts);
         any = true;

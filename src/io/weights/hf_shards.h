@@ -44,7 +44,7 @@ class HfShards {
     void open_index(const std::string& dir, const std::string& index_path);
     void keep_text_model();
     void settle_prefixes(bool text_only);
-    void split_experts();
+    void split_tensors();
     void find_tensors();
     void rename(const std::function<std::string(const std::string&)>& name_of);
     void add_file(const std::string& path);

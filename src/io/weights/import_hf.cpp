@@ -111,6 +111,12 @@ bool is_of_adapter(const std::string& name) {
            name.find(".base_layer.") != std::string::npos;
 }
 
+/// Of the parts of Qwen3-Next and Qwen3.5 that predict further tokens, which transformers leaves
+/// out.
+bool predicts_further_tokens(const ModelSpec& spec, const std::string& name) {
+    return spec.delta_nets() != nullptr && name.starts_with("mtp.");
+}
+
 void check_names(const Import& import, const ModelSpec& spec, CappedProblems& problems) {
     std::vector<std::string> expected;
     for (const auto* tensors : {&import.dense, &import.linears}) {
@@ -126,6 +132,7 @@ void check_names(const Import& import, const ModelSpec& spec, CappedProblems& pr
         const std::int64_t further = layer_in_name(name) - spec.layers;
         if (further >= 0 && further < import.further_layers) continue;
         if (tied_head || is_stored_table_name(name)) continue;
+        if (predicts_further_tokens(spec, name)) continue;
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(import.shards.where(name),
                          "is no tensor of a " + spec.family + " model with this config.json",

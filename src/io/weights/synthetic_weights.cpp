@@ -35,8 +35,9 @@ float half_width(const BaseTensor& tensor, const ModelSpec& spec) {
     if (is_norm_name(tensor.name)) return 0.1F;
     if (is_bias_name(tensor.name)) return 0.02F;
     if (tensor.name == embedding_name) return 1.0F;
-    const bool adds_to_residual =
-        is_name_of(tensor.name, Linear::o) || is_name_of(tensor.name, Linear::down);
+    const bool adds_to_residual = is_name_of(tensor.name, Linear::o) ||
+                                  is_name_of(tensor.name, Linear::down) ||
+                                  is_name_of(tensor.name, Linear::delta_out);
     const double share = adds_to_residual ? 1.0 / (2.0 * static_cast<double>(spec.layers)) : 1.0;
     return static_cast<float>(std::sqrt(3.0 * share / static_cast<double>(tensor.shape.back())));
 }

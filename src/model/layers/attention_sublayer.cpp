@@ -34,7 +34,7 @@ Attention AttentionSublayer::attention_op(const LayerSite& at) const {
     op.q = heads.q;
     op.k = heads.k;
     op.v = heads.v;
-    op.o = at.saved.attention.o;
+    op.o = spec.output_gate ? at.saved.attention.seen : at.saved.attention.o;
     op.lse = at.saved.attention.lse.f32();
     op.head_dim = spec.head_dim;
     op.scale = static_cast<float>(spec.scale());
@@ -46,8 +46,14 @@ Attention AttentionSublayer::attention_op(const LayerSite& at) const {
 
 void AttentionSublayer::attend(const LayerSite& at) const {
     const Attention op = attention_op(at);
-    if (at.texts.cache != nullptr) return at.texts.cache->attend(at.layer, op, at.texts.rows);
-    tools_.backend.attention(op);
+    if (at.texts.cache != nullptr) {
+        at.texts.cache->attend(at.layer, op, at.texts.rows);
+    } else {
+        tools_.backend.attention(op);
+    }
+    if (!at.attention().output_gate) return;
+    const AttentionActivations& saved = at.saved.attention;
+    tools_.backend.swiglu({saved.gates, saved.seen, saved.o, {}, Activation::sigmoid});
 }
 
 std::int64_t AttentionSublayer::norm_groups(const LayerSite& at, const TensorView& q_or_k) {
@@ -85,19 +91,37 @@ void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool back
     tools_.backend.rope(op);
 }
 
+void AttentionSublayer::project_gated(const LayerSite& at, const Branch& branch) const {
+    const AttentionSpec& spec = at.attention();
+    const AttentionActivations& saved = at.saved.attention;
+    const Heads heads = split_heads(at, saved.qkv);
+    const Scratch both = lease_gated(at);
+    branch.project(at.group(LinearGroup::qkv), {both, spec.qk_norm ? raw(at, 1) : heads.k, heads.v},
+                   saved.s_qkv);
+    const std::int64_t dim = spec.head_dim;
+    const TensorView queries = spec.qk_norm ? raw(at, 0) : heads.q;
+    tools_.backend.copy_heads({queries, both, spec.heads, dim, dim, 2 * dim});
+    tools_.backend.copy_heads(
+        {saved.gates, both->col_range(dim, both->cols - dim), spec.heads, dim, dim, 2 * dim});
+}
+
 void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) const {
     const AttentionSpec& spec = at.attention();
     const GroupSite qkv = at.group(LinearGroup::qkv);
-    PerLinear y = tools_.outputs_of(qkv, at.saved.attention.qkv);
-    if (spec.qk_norm) {
-        y[0] = raw(at, 0);
-        y[1] = raw(at, 1);
+    if (spec.output_gate) {
+        project_gated(at, branch);
+    } else {
+        PerLinear y = tools_.outputs_of(qkv, at.saved.attention.qkv);
+        if (spec.qk_norm) {
+            y[0] = raw(at, 0);
+            y[1] = raw(at, 1);
+        }
+        branch.project(qkv, y, at.saved.attention.s_qkv);
     }
-    branch.project(qkv, y, at.saved.attention.s_qkv);
     if (spec.qk_norm) {
         const Heads heads = split_heads(at, at.saved.attention.qkv);
-        head_norm(at, y[0], at.weights.tensor(LayerTensor::q_norm), heads.q);
-        head_norm(at, y[1], at.weights.tensor(LayerTensor::k_norm), heads.k);
+        head_norm(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), heads.q);
+        head_norm(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), heads.k);
     }
     rope(queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
 }
@@ -112,6 +136,7 @@ void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
 TensorView AttentionSublayer::projected(const LayerSite& at, int i, const TensorView& spare) const {
     const AttentionSpec& spec = at.attention();
     if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || spec.fused_qkv) return {};
+    if (i == 0 && spec.output_gate) return {};
     const Heads heads = split_heads(at, at.saved.attention.qkv);
     if (i == 2) return heads.v;
     if (spec.qk_norm) return raw(at, i);
@@ -142,21 +167,56 @@ Scratch AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch)
     return d_o;
 }
 
+Scratch AttentionSublayer::lease_gated(const LayerSite& at) const {
+    return tools_.workspace.lease(tools_.workspace.kinds().attention.gated, at.rows.tokens, 0,
+                                  at.attention().q_outputs());
+}
+
+TensorView AttentionSublayer::gate_backward(const LayerSite& at, const TensorView& d_o,
+                                            const TensorView& gated,
+                                            const TensorView& d_qkv) const {
+    const AttentionSpec& spec = at.attention();
+    const AttentionActivations& saved = at.saved.attention;
+    const TensorView d_gates = gated.col_range(0, d_o.cols);
+    const TensorView d_seen = gated.col_range(d_o.cols, d_o.cols);
+    tools_.backend.swiglu_backward(
+        {saved.gates, saved.seen, d_o, d_gates, d_seen, {}, {}, Activation::sigmoid});
+    const std::int64_t dim = spec.head_dim;
+    tools_.backend.copy_heads(
+        {d_qkv.col_range(dim, spec.q_outputs() - dim), d_gates, spec.heads, dim, 2 * dim, dim});
+    return d_seen;
+}
+
 void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
     const AttentionSpec& spec = at.attention();
     const AttentionActivations& saved = at.saved.attention;
     Scratch d_o = o_backward(at, branch);
 
     const GroupSite qkv = at.group(LinearGroup::qkv);
+    const std::int64_t outputs = spec.q_outputs() + 2 * spec.kv_size();
     const Scratch d_qkv = tools_.workspace.gradient(
-        saved.qkv.rows, saved.qkv.cols, qkv.count() * tools_.view.replica.saved_columns);
-    const Heads grads = split_heads(at, d_qkv);
-    tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
-    d_o.end();
-    rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
+        saved.qkv.rows, outputs, qkv.count() * tools_.view.replica.saved_columns);
+    Heads grads = split_heads(at, d_qkv.view().col_range(outputs - saved.qkv.cols, saved.qkv.cols));
+    if (spec.output_gate) {
+        const Scratch gated = lease_gated(at);
+        const TensorView d_seen = gate_backward(at, d_o, gated, d_qkv);
+        grads.q = d_o;
+        tools_.backend.attention_backward({attention_op(at), d_seen, grads.q, grads.k, grads.v});
+        rope(grads.q, at, true, spec.q_size());
+        rope(grads.k, at, true, 0);
+    } else {
+        tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
+        d_o.end();
+        rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
+    }
     if (spec.qk_norm) {
         head_norm_backward(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), grads.q);
         head_norm_backward(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), grads.k);
+    }
+    if (spec.output_gate) {
+        const std::int64_t dim = spec.head_dim;
+        tools_.backend.copy_heads({d_qkv, grads.q, spec.heads, dim, 2 * dim, dim});
+        d_o.end();
     }
     tools_.linear.backward_b(qkv, d_qkv, tools_.columns_of(qkv, saved.s_qkv));
     branch.project_backward(

@@ -6,8 +6,8 @@ namespace loratrain {
 
 /// Attention within each sample (Vaswani et al. 2017), as the Llama family has it:
 ///   made = o_proj(attention(rope(norm(q_proj h)), rope(norm(k_proj h)), v_proj h))
-/// with norms of q and k, rope and a sliding window where the layer's AttentionSpec has them. A
-/// lane has its heads.
+/// with norms of q and k, rope, output gates and a sliding window where the layer's AttentionSpec
+/// has them. A lane has its heads.
 class AttentionSublayer final : public Sublayer {
   public:
     explicit AttentionSublayer(const LayerTools& tools) : tools_(tools) {}
@@ -25,8 +25,17 @@ class AttentionSublayer final : public Sublayer {
     /// q, or k, before their norms.
     static TensorView raw(const LayerSite& at, int i);
     Attention attention_op(const LayerSite& at) const;
+    /// Fills the input of o.
     void attend(const LayerSite& at) const;
     void project_qkv(const LayerSite& at, const Branch& branch) const;
+    /// The same with output gates: q's linear writes to scratch, from where queries and gates go
+    /// apart.
+    void project_gated(const LayerSite& at, const Branch& branch) const;
+    Scratch lease_gated(const LayerSite& at) const;
+    /// From d_o, the gradient of what output gates let through, to the gradient of what attention
+    /// made, in half of the scratch `gated`, and to the gates' columns of d_qkv.
+    TensorView gate_backward(const LayerSite& at, const TensorView& d_o, const TensorView& gated,
+                             const TensorView& d_qkv) const;
     static std::int64_t norm_groups(const LayerSite& at, const TensorView& q_or_k);
     void head_norm(const LayerSite& at, const TensorView& x, const Buffer& weight,
                    const TensorView& y) const;

@@ -46,6 +46,7 @@ struct LayerSite {
     CachedTexts texts{};
 
     const AttentionSpec& attention() const { return weights.spec.attention(); }
+    const DeltaNetSpec& delta_net() const { return *weights.spec.delta_net(); }
     const DenseSpec& dense() const { return weights.spec.dense(); }
     const ExpertSpec& experts() const { return *weights.spec.experts(); }
     GroupSite group(LinearGroup which) const {

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "model/layers/attention_sublayer.h"
+#include "model/layers/delta_net_sublayer.h"
 #include "model/layers/dense_sublayer.h"
 #include "model/layers/expert_sublayer.h"
 
@@ -20,7 +21,8 @@ std::unique_ptr<Sublayer> make_kind(const LayerTools& tools) {
     return std::make_unique<Kind>(tools);
 }
 
-constexpr std::array<Make, 1> mixer_kinds{make_kind<AttentionSublayer>};
+constexpr std::array<Make, 2> mixer_kinds{make_kind<AttentionSublayer>,
+                                          make_kind<DeltaNetSublayer>};
 constexpr std::array<Make, 2> mlp_kinds{make_kind<DenseSublayer>, make_kind<ExpertSublayer>};
 static_assert(mixer_kinds.size() == std::variant_size_v<Mixer>);
 static_assert(mlp_kinds.size() == std::variant_size_v<Mlp>);

@@ -8,9 +8,10 @@ namespace loratrain {
 AttentionSpan::AttentionSpan(const ModelSpec& model) {
     std::map<std::int64_t, std::int64_t> counts;
     for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
-        counts[layer.attention().sliding_window] += number;
+        const AttentionSpec* attention = layer.if_attention();
+        if (attention != nullptr) counts[attention->sliding_window] += number;
     });
-    if (counts.size() == 1 && counts.begin()->first == 0) return;
+    if (counts.size() == 1 && counts.begin()->second == model.layers && counts.count(0) > 0) return;
     for (const auto& [sliding_window, count] : counts) {
         layers_.push_back(
             {sliding_window, static_cast<double>(count) / static_cast<double>(model.layers)});

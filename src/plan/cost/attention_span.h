@@ -7,10 +7,11 @@
 
 namespace loratrain {
 
-/// Work of causal attention for a sample, averaged over the layers of a model.
+/// Work of causal attention for a sample, averaged over the layers of a model, some of which may
+/// have another mixer.
 class AttentionSpan {
   public:
-    /// Of a model without sliding windows.
+    /// Of a model with attention in all layers, without sliding windows.
     AttentionSpan() = default;
     explicit AttentionSpan(const ModelSpec& model);
 
@@ -23,7 +24,7 @@ class AttentionSpan {
         std::int64_t sliding_window = 0;
         double share = 0.0;  ///< of all layers
     };
-    std::vector<Layers> layers_;  ///< empty: no sliding windows
+    std::vector<Layers> layers_;  ///< empty: all layers see all
 };
 
 }  // namespace loratrain

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/operators.h"
 #include "base/text.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/tensor_shard.h"
@@ -76,6 +77,7 @@ constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
 constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
+constexpr double rule_share = 0.25;       // of attention's rate, of the delta rule: an estimate
 constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
 constexpr double bytes_per_stepped_parameter = 32.0;
 /// Of memory_peak, in passes over the rows of experts: fitted to steps of qwen3-30b-a3b with four
@@ -126,6 +128,39 @@ double widening_of_experts(const ModelSpec& model, DType compute, const DeviceRa
     return weights * bytes / (widening_share * rates.memory_peak);
 }
 
+/// Parameters of the linears that read the input of the first layer.
+double input_parameters(const ModelSpec& model) {
+    const bool net = model.layer(0).delta_net() != nullptr;
+    const LinearGroup group = net ? LinearGroup::delta_in : LinearGroup::qkv;
+    return static_cast<double>(group_shape(model, 0, group).out * model.hidden_size);
+}
+
+/// Of all layers, those that have the linear.
+double share_of_layers(const ModelSpec& model, Linear linear) {
+    std::int64_t with = 0;
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        if (has_linear(layer, linear)) with += number;
+    });
+    return static_cast<double>(with) / static_cast<double>(model.layers);
+}
+
+/// Of the delta rule in chunks of C rows, forward and backward, a mean of the layers: products of
+/// k, q with k, of both with what is written, of the system that makes it, and of the state.
+double rule_flop(const ModelSpec& model) {
+    constexpr double of_passes = 3.5;  // forward, and backward with the states made again
+    double flop = 0.0;
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        const DeltaNetSpec* net = layer.delta_net();
+        if (net == nullptr) return;
+        const auto heads = static_cast<double>(number * net->value_heads);
+        const auto keys = static_cast<double>(net->key_dim);
+        const auto values = static_cast<double>(net->value_dim);
+        const auto rows = static_cast<double>(delta_chunk);
+        flop += heads * (rows * (3.0 * keys + 2.0 * values) + 6.0 * keys * values);
+    });
+    return of_passes * flop / static_cast<double>(model.layers);
+}
+
 }  // namespace
 
 CostLine lane_sums(const ModelSpec& model, DType compute, const LinkCost& link,
@@ -171,16 +206,17 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     const double attention =
         6.0 * static_cast<double>(model.attention().q_size()) / (rates.attention * speed);
 
+    const double rule = rule_flop(model) / (rule_share * rates.attention * speed);
     const double fixed = rates.layer_fixed + rates.lost_tokens * linear;
 
     CostModel costs;
-    costs.layer_forward = {fixed * forward_share, linear * forward_share,
+    costs.layer_forward = {fixed * forward_share,
+                           linear * forward_share + rule * forward_of_attention,
                            attention * forward_of_attention};
-    costs.layer_backward = {fixed * (1.0 - forward_share), linear * (1.0 - forward_share),
+    costs.layer_backward = {fixed * (1.0 - forward_share),
+                            linear * (1.0 - forward_share) + rule * (1.0 - forward_of_attention),
                             attention * (1.0 - forward_of_attention)};
-    const AttentionSpec& of = model.attention();
-    const std::int64_t qkv = model.hidden_size * (of.q_size() + 2 * of.kv_size());
-    costs.first_layer_saving = static_cast<double>(qkv) / layer;
+    costs.first_layer_saving = input_parameters(model) / layer;
     costs.head = {rates.layer_fixed, 4.0 * head / (rates.head * speed), 0.0};
     if (!cpu) costs.host = host_of_gpu;
     costs.step_fixed = rates.layer_fixed;
@@ -195,26 +231,28 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
 }
 
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
-    std::int64_t layer = 0;
+    double layer = 0.0;
     double forward = 0.0;
     double backward = 0.0;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
         const LinearShape shape = linear_shape(model, linear);
-        layer += shape.in * shape.out;
+        const double share = share_of_layers(model, linear);
+        const auto product = share * static_cast<double>(shape.in * shape.out);
+        layer += product;
         const bool kept = lane_cut(linear) != LaneCut::columns && linear != Linear::qkv &&
+                          linear != Linear::delta_qkvz && linear != Linear::delta_ba &&
                           !has_bias(model, linear);
         for (const AdapterJob& adapter : job.adapters) {
             if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;
             const bool drops = adapter.lora_dropout > 0.0;
-            const auto product = static_cast<double>(shape.in * shape.out);
             if (drops) forward += product;
             backward += drops ? 2.0 * product : (kept ? 0.0 : product);
         }
     }
     if (backward == 0.0) return;
-    const double one = costs.layer_forward.per_token /
-                       (static_cast<double>(layer) * static_cast<double>(job.adapters.size()));
+    const double one =
+        costs.layer_forward.per_token / (layer * static_cast<double>(job.adapters.size()));
     costs.layer_forward.per_token += forward * one;
     costs.layer_backward.per_token += backward * one;
 }
@@ -249,17 +287,18 @@ void add_transfers(const Job& job, const Plan& plan, std::string_view device, st
     if (resident_layers(job) == all_layers) return;
     const ModelSpec model = lane_model(plan.model, tensor);
     const WeightFormat format = plan.fp8_linears ? WeightFormat::e4m3 : linear_format(plan);
-    std::uint64_t bytes = 0;
+    double bytes = 0.0;
     for (int i = 0; i < linear_count; ++i) {
-        const LinearShape shape = linear_shape(model, static_cast<Linear>(i));
-        bytes += weight_layout(traits_of(format), {shape.out, shape.in}).bytes;
+        const auto linear = static_cast<Linear>(i);
+        const LinearShape shape = linear_shape(model, linear);
+        const WeightLayout layout = weight_layout(traits_of(format), {shape.out, shape.in});
+        bytes += share_of_layers(model, linear) * static_cast<double>(layout.bytes);
     }
     const DeviceRates& rates = rates_of(device);
     const bool shared = job.model.residency.kind == Residency::Kind::shared;
-    costs.layer_transfer =
-        static_cast<double>(bytes) / (shared ? rates.peer_bytes : rates.host_bytes);
+    costs.layer_transfer = bytes / (shared ? rates.peer_bytes : rates.host_bytes);
     if (rates.memory_peak == 0.0) return;
-    costs.layer_traffic = (shared ? 0.5 : 1.0) * static_cast<double>(bytes) / rates.memory_peak;
+    costs.layer_traffic = (shared ? 0.5 : 1.0) * bytes / rates.memory_peak;
     costs.link_power = shared ? power_of_links : 0.0;
 }
 

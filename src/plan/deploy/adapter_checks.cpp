@@ -169,7 +169,8 @@ void AdapterChecks::start(const AdapterJob& adapter) {
             const auto linear = static_cast<Linear>(i);
             const LinearShape shape = linear_shape(model_, linear);
             const int rank = adapter.rank(layer, linear);
-            if (!has_linear(model_, linear) || rank <= std::min(shape.in, shape.out)) continue;
+            if (!has_linear(model_.layer(layer), linear)) continue;
+            if (rank <= std::min(shape.in, shape.out)) continue;
             problems_.add(
                 where(cat("adapters.", adapter.name, ".init_lora_weights")),
                 cat("'", word_of(initial_words, adapter.init_lora_weights), "' needs r of at most ",

@@ -40,6 +40,17 @@ bool takes_fp8(const ModelSpec& lane_model) {
            lane_model.dense().size % fp8_multiple == 0;
 }
 
+void check_abilities(const Job& job, const ModelSpec& model, const Cluster& cluster,
+                     Problems& problems) {
+    const auto needs = [&](const char* key, Ability ability) {
+        const ModelLimit* limit = limit_of(model, ability);
+        if (limit == nullptr) return;
+        problems.add(cat(job.path, ": ", key), limit->what(model), limit->hint);
+    };
+    if (cluster.backend == BackendKind::cuda) needs("run.backend", Ability::gpu);
+    if (job.eval.generate.wanted()) needs("eval.generate", Ability::texts);
+}
+
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
     if (job.model.precision != Precision::fp8) return;

@@ -179,10 +179,11 @@ std::uint64_t frozen_bytes(const ReplicaView& view, const StagePlan& stage) {
     if (stage.has_embedding) bytes += matrix;
     if (stage.has_head) bytes += aligned_array(model.hidden_size, compute_bytes(view.plan));
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) bytes += matrix;
-    const std::uint64_t rotary_tables = ropes_of(model).size();
-    bytes += rotary_tables * aligned_array(model.attention().head_dim / 2, size_of(DType::f32)) +
-             unit_scale_bytes(view);
-    return bytes;
+    for (const RopeSpec* rope : ropes_of(model)) {
+        bytes +=
+            aligned_array(rotary_dim(model.attention().head_dim, *rope) / 2, size_of(DType::f32));
+    }
+    return bytes + unit_scale_bytes(view);
 }
 
 }  // namespace loratrain

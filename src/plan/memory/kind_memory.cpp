@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/arithmetic.h"
+#include "base/operators.h"
 #include "config/layer_tensors.h"
 
 namespace loratrain {
@@ -44,14 +45,55 @@ void add_saved(const AttentionSpec& attention, const ReplicaView& view, LayerAct
     arrays.add(saved.o, {q, r});
     arrays.add(saved.lse, {attention.heads}, DType::f32);
     arrays.add(saved.s_qkv, {group_shape(view.lane_model, LinearGroup::qkv).count * r});
+    if (!attention.output_gate) return;
+    arrays.add(saved.gates, {q});
+    arrays.add(saved.seen, {q});
 }
 
 std::uint64_t held_beside_linears(const AttentionSpec& /*attention*/, const ReplicaView& /*view*/) {
     return 0;
 }
 
-void add_scratch(const AttentionSpec& /*attention*/, const ReplicaView& /*view*/,
-                 KindScratch& /*scratch*/, ScratchSizes& /*sizes*/) {}
+void add_scratch(const AttentionSpec& attention, const ReplicaView& view, KindScratch& scratch,
+                 ScratchSizes& sizes) {
+    if (!attention.output_gate) return;
+    const std::int64_t t = view.replica.microbatch_tokens;
+    sizes.add(scratch.attention.gated, "queries and gates", t, 2 * attention.q_size());
+}
+
+// ---- Gated delta net
+
+/// Columns of what its linears make.
+std::int64_t made_size(const DeltaNetSpec& net) {
+    return net.conv_size() + net.value_size() + 2 * net.value_heads;
+}
+
+void add_saved(const DeltaNetSpec& net, const ReplicaView& view, LayerActivations& layer,
+               SavedArrays& arrays) {
+    const std::int64_t r = view.replica.saved_columns;
+    DeltaNetActivations& saved = layer.delta_net;
+    arrays.add(saved.made, {made_size(net)});
+    arrays.add(saved.o, {net.value_size()});
+    arrays.add(saved.s_in, {group_shape(view.lane_model, LinearGroup::delta_in).count * r});
+    arrays.add(saved.s_out, {r});
+}
+
+std::uint64_t held_beside_linears(const DeltaNetSpec& /*net*/, const ReplicaView& /*view*/) {
+    return 0;
+}
+
+void add_scratch(const DeltaNetSpec& net, const ReplicaView& view, KindScratch& all,
+                 ScratchSizes& sizes) {
+    const std::int64_t t = view.replica.microbatch_tokens;
+    DeltaNetScratch& scratch = all.delta_net;
+    sizes.add(scratch.mixed, "convolved rows", t, net.conv_size());
+    sizes.add(scratch.d_mixed, "gradients of convolved rows", t, net.conv_size());
+    sizes.add(scratch.gates, "gates of a delta net", 4 * t, net.value_heads, DType::f32);
+    sizes.add(scratch.states, "states of a delta net", delta_states(t), net.state_size(),
+              DType::f32);
+    if (net.are_by_kind()) return;
+    sizes.add(scratch.ordered, "outputs of a delta net's linears", t, made_size(net));
+}
 
 // ---- Dense MLP
 

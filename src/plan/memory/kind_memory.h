@@ -38,6 +38,16 @@ struct AttentionActivations {
     TensorView o;       ///< [T, QD] input of o_proj, R writable columns behind it for its S
     TensorView lse;     ///< [T, heads] fp32, log-sum-exp
     TensorView s_qkv;   ///< [T, linears R]
+    // Only with output_gate:
+    TensorView gates;  ///< [T, QD]
+    TensorView seen;   ///< [T, QD] what attention made; o is that times the gates' sigmoids
+};
+
+struct DeltaNetActivations {
+    TensorView made;   ///< [T, C + HvDv + 2 Hv] of the linears: q, k, v (C columns), z, b and a
+    TensorView o;      ///< [T, HvDv] of the delta rule
+    TensorView s_in;   ///< [T, linears R]
+    TensorView s_out;  ///< [T, R]
 };
 
 struct DenseActivations {
@@ -62,6 +72,7 @@ struct LayerActivations {
     TensorView x2;          ///< [T, H] the residual stream behind the mixer
     TensorView mlp_made;    ///< [T, H] the MLP's output, likewise
     AttentionActivations attention;
+    DeltaNetActivations delta_net;
     DenseActivations dense;
     ExpertActivations experts;
 };
@@ -138,8 +149,23 @@ struct ExpertScratch {
     ScratchMatrix shared_d_out;    ///< its gradient [T, H + R]; both only with shared_gate
 };
 
+struct AttentionScratch {
+    /// Queries and gates, or gradients of gates and of `seen` [T, 2 QD]; only with output_gate.
+    ScratchMatrix gated;
+};
+
+struct DeltaNetScratch {
+    ScratchMatrix mixed;    ///< q, k, v behind the convolution [T, C]
+    ScratchMatrix d_mixed;  ///< their gradients
+    ScratchMatrix gates;    ///< g, beta, and their gradients, one behind another [4 T, Hv] fp32
+    ScratchMatrix states;   ///< [delta_states(T), Hv Dk Dv] fp32
+    ScratchMatrix ordered;  ///< the linears' outputs, or gradient of `made`; only by_key_head
+};
+
 struct KindScratch {
     ExpertScratch experts;
+    AttentionScratch attention;
+    DeltaNetScratch delta_net;
 };
 
 using ScratchMatrices = Few<ScratchMatrix*, 24>;

@@ -66,7 +66,8 @@ StateSizes outer_sizes(const AdapterJob& adapter, const ModelSpec& model,
 
 /// Every layer has the same of the adapter.
 bool has_alike_layers(const AdapterJob& adapter, const ModelSpec& model) {
-    return !adapter.modules && (model.experts() == nullptr || model.dense_layers() == nullptr);
+    return !adapter.modules && (model.experts() == nullptr || model.dense_layers() == nullptr) &&
+           (model.delta_nets() == nullptr || model.attention_layers() == nullptr);
 }
 
 /// In any so many layers: of one that has most.

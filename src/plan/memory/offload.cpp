@@ -59,10 +59,11 @@ std::uint64_t offload_host_bytes(const ReplicaView& view, std::size_t stage_inde
            static_cast<std::uint64_t>(slot_count(view, stage_index)) * offloaded_layer_bytes(view);
 }
 
-std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows) {
+std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t layer,
+                                             std::int64_t rows) {
     std::vector<ActivationPart> parts;
     LayerActivations saved;
-    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(0), saved)) {
+    for (const SavedArray& array : saved_arrays(view, view.lane_model.layer(layer), saved)) {
         const std::uint64_t bytes = array.bytes_of(rows);
         if (bytes > 0) parts.push_back({array.offset, bytes});
     }

@@ -49,7 +49,8 @@ struct ActivationPart {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
 };
-/// What backward reads of a layer that computed so many rows.
-std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t rows);
+/// What backward reads of a layer of the model that computed so many rows.
+std::vector<ActivationPart> activation_parts(const ReplicaView& view, std::int64_t layer,
+                                             std::int64_t rows);
 
 }  // namespace loratrain

@@ -34,8 +34,10 @@ inline constexpr std::array<Word<ExpertNames>, 3> expert_name_words{
      {"glm4_moe", ExpertNames::glm4_moe}}};
 inline constexpr std::array<Word<RouterScores>, 2> score_words{
     {{"softmax", RouterScores::softmax}, {"sigmoid", RouterScores::sigmoid}}};
+inline constexpr std::array<Word<DeltaLinears>, 2> delta_linear_words{
+    {{"by_kind", DeltaLinears::by_kind}, {"by_key_head", DeltaLinears::by_key_head}}};
 /// Of Mixer and of Mlp, in their order.
-inline constexpr std::array mixer_names{"attention"};
+inline constexpr std::array mixer_names{"attention", "delta_net"};
 inline constexpr std::array mlp_names{"dense", "experts"};
 
 template <class Archive>
@@ -72,6 +74,17 @@ void fields(Archive& archive, AttentionSpec& attention) {
     archive.unless("qk_norm", attention.qk_norm, false);
     archive.unless("qk_norm_whole", attention.qk_norm_whole, false);
     archive.unless("fused_qkv", attention.fused_qkv, false);
+    archive.unless("output_gate", attention.output_gate, false);
+}
+
+template <class Archive>
+void fields(Archive& archive, DeltaNetSpec& net) {
+    archive("key_heads", net.key_heads);
+    archive("value_heads", net.value_heads);
+    archive("key_dim", net.key_dim);
+    archive("value_dim", net.value_dim);
+    archive("conv_width", net.conv_width);
+    archive.unless("linears", worded(net.linears, delta_linear_words), DeltaLinears::by_kind);
 }
 
 template <class Archive>

@@ -16,9 +16,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,         Ability::fp8,
-                                     Ability::modules,  Ability::dropout,       Ability::dora,
-                                     Ability::vera,     Ability::residual_start};
+constexpr Ability all_abilities[] = {
+    Ability::training, Ability::gpu,     Ability::texts, Ability::lanes, Ability::fp8,
+    Ability::modules,  Ability::dropout, Ability::dora,  Ability::vera,  Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -51,6 +51,24 @@ TEST(ModelLimits, LayersMayDifferInPositionsMasksAndKindsOfMlp) {
     EXPECT_EQ(refused([](LayerSpec&) {}), "");
     EXPECT_EQ(refused([](LayerSpec& l) { l.mlp = ExpertSpec{4, 2, 8}; }), text);
     EXPECT_EQ(refused([](LayerSpec& l) { l.norms.placement = NormPlacement::after; }), text);
+}
+
+TEST(ModelLimits, DeltaNets) {
+    ModelSpec model = test::with_delta_nets(test::small_model(4), DeltaLinears::by_kind);
+    for (const Ability ability : all_abilities) {
+        const bool limited = ability == Ability::gpu || ability == Ability::texts ||
+                             ability == Ability::lanes || ability == Ability::fp8;
+        EXPECT_EQ(can(model, ability), !limited) << limit_text(model, ability);
+    }
+    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share gated delta nets");
+    std::vector<LayerSpec> layers(4, model.layer(0));
+    layers[1].mixer = DeltaNetSpec{2, 4, 8, 16};
+    model.set_layers(layers);
+    EXPECT_EQ(limit_text(model, Ability::training),
+              "layers of unlike sizes or kinds are not supported");
+    model.set_layers({4, layers[0]});
+    EXPECT_EQ(limit_text(model, Ability::training),
+              "models without a layer of attention are not supported");
 }
 
 TEST(ModelLimits, WhatLanesCannotShare) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "config/model_presets.h"
 #include "io/files.h"
 #include "support/golden_path.h"
 #include "support/problems.h"
@@ -298,6 +299,84 @@ TEST(HfConfigTest, TextModelsOfQwenWithPictures) {
                         three, {{"text_config", {{"rope_parameters", {{"rope_type", "mrope"}}}}}})),
                     "rope_type"))
         << "transformers has no such type there";
+}
+
+TEST(HfConfigTest, GoldenQwen35) {
+    const ModelSpec spec = golden_model("qwen3_5");
+    EXPECT_EQ(spec.wrapper, "qwen3_5");
+    EXPECT_EQ(spec.family, "qwen3_5_text");
+    EXPECT_TRUE(spec.norm_plus_one);
+    const AttentionSpec& attention = spec.attention();
+    EXPECT_TRUE(attention.output_gate && attention.qk_norm && !attention.qkv_bias);
+    EXPECT_EQ(attention.rope->rotated, 0.25);
+    EXPECT_EQ(attention.rope->theta, 100000.0);
+    for (std::int64_t l = 0; l < 4; ++l) {
+        const DeltaNetSpec* net = spec.layer(l).delta_net();
+        ASSERT_EQ(net != nullptr, l != 3);
+        if (net != nullptr) {
+            EXPECT_EQ(*net, (DeltaNetSpec{2, 4, 8, 12, 4}));
+        }
+    }
+    EXPECT_EQ(linear_shape(spec, Linear::q).out, 128);
+    EXPECT_EQ(linear_shape(spec, Linear::delta_qkv).out, 80);
+    EXPECT_FALSE(has_linear(spec, Linear::delta_qkvz));
+}
+
+TEST(HfConfigTest, GoldenQwen3Next) {
+    const ModelSpec spec = golden_model("qwen3_next");
+    EXPECT_TRUE(spec.norm_plus_one && spec.attention().output_gate);
+    EXPECT_EQ(*spec.layer(0).delta_net(),
+              (DeltaNetSpec{2, 4, 8, 12, 4, DeltaLinears::by_key_head}));
+    EXPECT_EQ(linear_shape(spec, Linear::delta_qkvz).out, 128);
+    EXPECT_EQ(linear_shape(spec, Linear::delta_ba).out, 8);
+    EXPECT_FALSE(has_linear(spec, Linear::delta_qkv));
+    EXPECT_EQ(spec.layer(1).experts(), nullptr);
+    ASSERT_NE(spec.layer(3).experts(), nullptr);
+    EXPECT_TRUE(spec.experts()->normalised && spec.experts()->shared_gate);
+    EXPECT_EQ(spec.experts()->shared_size, 32);
+}
+
+/// As the config.json of a published one has its text model.
+TEST(HfConfigTest, Qwen35AsPublished) {
+    const auto text = [](const json& changes) {
+        json config = json::parse(R"({"model_type": "qwen3_5_text", "hidden_size": 2560,
+            "intermediate_size": 9216, "num_hidden_layers": 8, "num_attention_heads": 16,
+            "num_key_value_heads": 4, "head_dim": 256, "attention_bias": false,
+            "attn_output_gate": true, "full_attention_interval": 4, "hidden_act": "silu",
+            "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32, "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32",
+            "mtp_num_hidden_layers": 1, "mlp_only_layers": [], "rms_norm_eps": 1e-06,
+            "tie_word_embeddings": true, "vocab_size": 248320, "rope_parameters": {
+            "mrope_interleaved": true, "mrope_section": [11, 11, 10], "rope_type": "default",
+            "rope_theta": 10000000, "partial_rotary_factor": 0.25}})");
+        config.merge_patch(changes);
+        return config;
+    };
+    const auto whole = [&](const json& changes) {
+        return json{{"model_type", "qwen3_5"},
+                    {"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                    {"text_config", text(changes)},
+                    {"tie_word_embeddings", true}};
+    };
+    const ModelSpec spec = parse(whole({}));
+    const ModelSpec preset = *model_preset("qwen3.5-4b");
+    EXPECT_EQ(spec.layer(0), preset.layer(0));
+    EXPECT_EQ(spec.layer(3), preset.layer(3));
+    EXPECT_EQ(spec.layer(7), spec.layer(3));
+    EXPECT_TRUE(spec.tie_word_embeddings);
+    // Alone, with what its class has where nothing says it.
+    const ModelSpec alone = parse({{"model_type", "qwen3_5_text"}});
+    EXPECT_TRUE(alone.wrapper.empty());
+    EXPECT_EQ(alone.layer(31).attention().rope->rotated, 0.25);
+    EXPECT_EQ(*alone.layer(30).delta_net(), (DeltaNetSpec{16, 32, 128, 128}));
+    const json types = {{"num_hidden_layers", 2},
+                        {"layer_types", {"full_attention", "linear_attention"}}};
+    EXPECT_EQ(parse(whole(types)).layer(0).delta_net(), nullptr);
+    EXPECT_TRUE(has(config_refusal(whole({{"linear_num_value_heads", 24}})), "is no multiple of"));
+    EXPECT_TRUE(has(config_refusal(whole({{"linear_conv_kernel_dim", 9}})), "must be at most 8"));
+    EXPECT_TRUE(has(config_refusal(whole({{"hidden_act", "gelu_pytorch_tanh"}})), "only silu"));
+    EXPECT_TRUE(has(config_refusal(whole({{"full_attention_interval", 100}})),
+                    "models without a layer of attention"));
 }
 
 TEST(HfConfigTest, QueriesOfMinistral) {

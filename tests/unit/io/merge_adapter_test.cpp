@@ -124,6 +124,21 @@ TEST_F(MergeAdapterTest, KeepsExperts) {
     EXPECT_EQ(merged.read_floats(expert), original.read_floats(expert));
 }
 
+TEST_F(MergeAdapterTest, KeepsShapesOfConvolutions) {
+    const auto weights = base("qwen3_5");
+    const MergeReport report = merge_adapter(adapter_dir("qwen3_5", "a_r4_all"), *weights, out());
+    EXPECT_EQ(report.modules, 3 * (5 + 3) + 4 + 3);
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    const SafetensorsFile original(golden_path("qwen3_5/base/model.safetensors"));
+    const std::string net = "model.language_model.layers.1.linear_attn.";
+    for (const char* name : {"conv1d.weight", "A_log", "dt_bias", "norm.weight"}) {
+        EXPECT_EQ(merged.entry(net + name).shape, original.entry(net + name).shape) << name;
+        EXPECT_EQ(merged.read_floats(net + name), original.read_floats(net + name)) << name;
+    }
+    EXPECT_NE(merged.read_floats(net + "in_proj_a.weight"),
+              original.read_floats(net + "in_proj_a.weight"));
+}
+
 TEST_F(MergeAdapterTest, WritesExpertsOfMixtralByItsNames) {
     const auto weights = base("mixtral");
     const MergeReport report = merge_adapter(adapter_dir("mixtral", "f_experts"), *weights, out());

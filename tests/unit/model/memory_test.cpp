@@ -131,6 +131,23 @@ TEST(StageMemory, SharedExperts) {
     }
 }
 
+TEST(StageMemory, DeltaNets) {
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[1].targets.fill(false);
+    adapters[1].targets[static_cast<std::size_t>(Linear::delta_out)] = true;
+    adapters[1].targets[static_cast<std::size_t>(Linear::q)] = true;
+    for (const DeltaLinears linears : {DeltaLinears::by_kind, DeltaLinears::by_key_head}) {
+        const ModelSpec model = with_delta_nets(small_model(5), linears);
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
+            SmallCase streamed(model, adapters, 1, precision);
+            streamed.job.model.residency = {Residency::Kind::some, 2};
+            streamed.make_plan_again();
+            expect_exact(streamed, Recompute::none);
+        }
+    }
+}
+
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;

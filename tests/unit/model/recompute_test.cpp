@@ -64,6 +64,13 @@ TEST(Recompute, QueryAndKeyNormsAndBiases) {
     expect_equal_to_the_bit({model, mixed_adapters()});
 }
 
+TEST(Recompute, DeltaNets) {
+    const std::vector<AdapterJob> adapters{small_adapter("half", 4, 0.5), small_dora("dora", 2)};
+    for (const DeltaLinears linears : {DeltaLinears::by_kind, DeltaLinears::by_key_head}) {
+        expect_equal_to_the_bit({with_delta_nets(small_model(), linears), adapters});
+    }
+}
+
 TEST(Recompute, StagedBf16) {
     expect_equal_to_the_bit({small_model(), mixed_adapters(), 1, Precision::bf16});
 }

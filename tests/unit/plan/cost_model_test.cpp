@@ -304,6 +304,14 @@ TEST(AttentionSpan, SquaresWithoutWindows) {
     EXPECT_EQ(AttentionSpan(model).squares(70001), 70001.0 * 70001.0);
 }
 
+TEST(AttentionSpan, OfLayersWithAttentionAlone) {
+    ModelSpec model;
+    std::vector<LayerSpec> layers(4);
+    for (std::size_t i = 0; i < 3; ++i) layers[i].mixer = DeltaNetSpec{2, 4, 8, 8};
+    model.set_layers(layers);
+    EXPECT_EQ(AttentionSpan(model).squares(1000), 250000.0);
+}
+
 TEST(AttentionSpan, TwiceThePairsThatSeeEachOther) {
     ModelSpec model;
     std::vector<LayerSpec> layers(4);

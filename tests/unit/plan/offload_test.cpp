@@ -112,11 +112,11 @@ TEST(Offload, PartsAreThoseThatRowsFill) {
     const Plan plan = eight.plan({}, 2);
     const ReplicaView view = only_replica(plan);
     const std::uint64_t whole = layer_slot_bytes(view);
-    EXPECT_TRUE(activation_parts(view, 0).empty());
+    EXPECT_TRUE(activation_parts(view, 0, 0).empty());
     for (const std::int64_t rows : {1, 7, 64}) {
         std::uint64_t end = 0;
         std::uint64_t bytes = 0;
-        for (const ActivationPart& part : activation_parts(view, rows)) {
+        for (const ActivationPart& part : activation_parts(view, 0, rows)) {
             EXPECT_GE(part.offset, end);
             end = part.offset + part.bytes;
             bytes += part.bytes;

@@ -276,6 +276,16 @@ TEST(PlanText, KeepsExperts) {
     EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
 }
 
+TEST(PlanText, KeepsDeltaNetsAndOutputGates) {
+    Plan plan = odd_plan();
+    plan.replicas[0].tensor = 1;
+    plan.model.attention().output_gate = true;
+    std::vector<LayerSpec> layers(static_cast<std::size_t>(plan.model.layers), plan.model.layer(0));
+    layers[0].mixer = DeltaNetSpec{16, 32, 128, 64, 3, DeltaLinears::by_key_head};
+    plan.model.set_layers(layers);
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.descriptions, plan.model.descriptions);
+}
+
 TEST(PlanText, KeepsYarn) {
     Plan plan = odd_plan();
     plan.model.attention().rope = {RopeType::yarn, 1e6,  4.0,       1.0,   4.0,

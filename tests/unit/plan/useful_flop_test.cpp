@@ -18,6 +18,17 @@ TEST(UsefulFlop, CountFourFlopPerWeightAndCausalAttention) {
     EXPECT_DOUBLE_EQ(flop.attention, 6.0 * 32.0 * 4096.0 * 1000.0);
 }
 
+TEST(UsefulFlop, CountsStatesOfDeltaNets) {
+    const ModelSpec model = *model_preset("qwen3.5-27b");
+    const TokenFlop flop = token_flop(model, 1000);
+    const double mlp = 3 * 5120.0 * 17408.0;
+    const double attention = 5120.0 * 256.0 * (2 * 24 + 2 * 4 + 24);
+    const double net = 5120.0 * (2 * 16 * 128 + 3 * 48 * 128 + 2 * 48);
+    EXPECT_DOUBLE_EQ(flop.weights,
+                     4.0 * (64 * mlp + 16 * attention + 48 * net + 248320.0 * 5120.0));
+    EXPECT_DOUBLE_EQ(flop.attention, 6.0 * 16 * 24 * 256 * 1000.0 + 18.0 * 48 * 48 * 128.0 * 128.0);
+}
+
 TEST(PeakFlopRate, IsTheMakersOfABoardThatIsKnown) {
     EXPECT_EQ(peak_flop_rate("NVIDIA H200", DType::bf16), 989e12);
     EXPECT_EQ(peak_flop_rate("NVIDIA H100 80GB HBM3", DType::bf16), 989e12);

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "model/layers/branch.h"
+
+namespace loratrain {
+
+/// Gated delta net (DeltaNetSpec; operators and formulas: backend/ops/delta_net.h):
+///   made = out_proj(norm(delta rule(q, k, v, g(a), beta(b))) silu(z))
+///   q, k, v = causal convolution of their linears' outputs
+/// Backward makes what the convolution, the gates and the norm have made again.
+class DeltaNetSublayer final : public Sublayer {
+  public:
+    explicit DeltaNetSublayer(const LayerTools& tools) : tools_(tools) {}
+    void forward(const LayerSite& at, const Branch& branch) override;
+    void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
+
+  private:
+    /// Columns of DeltaNetActivations::made, or of its gradient.
+    struct Parts {
+        TensorView mixed;  ///< q, k and v
+        TensorView z;
+        TensorView b;
+        TensorView a;
+    };
+    static Parts split(const LayerSite& at, const TensorView& made);
+    Scratch lease(ScratchMatrix DeltaNetScratch::*of, std::int64_t rows,
+                  std::int64_t columns) const;
+    /// Fills `made` with the outputs of the linears.
+    void project(const LayerSite& at, const Branch& branch) const;
+    /// Between outputs of linears of one key head after another and their parts: columns of
+    /// `outputs` to those of `parts`, or with `back` the other way round.
+    void reorder(const LayerSite& at, const TensorView& outputs, const TensorView& parts,
+                 bool back) const;
+    CausalConv conv_op(const LayerSite& at, const TensorView& mixed) const;
+    /// g and beta in the first half of `gates` [4 T, Hv].
+    DeltaGates gates_op(const LayerSite& at, const TensorView& gates) const;
+    DeltaRule rule_op(const LayerSite& at, const TensorView& mixed, const TensorView& gates,
+                      const TensorView& states) const;
+    GatedNorm norm_op(const LayerSite& at, const TensorView& product) const;
+    /// Scratch for the input of out_proj, with R columns behind it.
+    Scratch product_of(const LayerSite& at) const;
+    /// From the branch's gradient to that of out_proj's input, and the gradients of its LoRA.
+    Scratch out_backward(const LayerSite& at, const Branch& branch) const;
+    /// From d_product, which is lost, to the gradient of `made`.
+    void made_backward(const LayerSite& at, const TensorView& d_product,
+                       const TensorView& d_made) const;
+
+    const LayerTools& tools_;
+};
+
+}  // namespace loratrain
