@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace loratrain {
 
