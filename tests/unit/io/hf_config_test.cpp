@@ -354,11 +354,11 @@ TEST(HfConfigTest, Qwen35AsPublished) {
     };
     const auto whole = [&](const json& changes) {
         return json{{"model_type", "qwen3_5"},
-                    {"architectures", {"Qwen3_5ForConditionalGeneration"}},
+                    {"architectures", json::array({"Qwen3_5ForConditionalGeneration"})},
                     {"text_config", text(changes)},
                     {"tie_word_embeddings", true}};
     };
-    const ModelSpec spec = parse(whole({}));
+    const ModelSpec spec = parse(whole(json::object()));
     const ModelSpec preset = *model_preset("qwen3.5-4b");
     EXPECT_EQ(spec.layer(0), preset.layer(0));
     EXPECT_EQ(spec.layer(3), preset.layer(3));
