@@ -7,26 +7,6 @@ namespace {
 
 constexpr DeltaLinears both_ways[] = {DeltaLinears::by_kind, DeltaLinears::by_key_head};
 
-std::vector<AdapterJob> net_adapters() {
-    return {small_adapter("a", 4), small_adapter("b", 3, 0.2)};
-}
-
-TEST(DeltaNet, GradientsAreSlopes) {
-    for (const DeltaLinears linears : both_ways) {
-        const ModelSpec model = with_delta_nets(small_model(), linears);
-        WholeStage plain(SmallCase(model, net_adapters()));
-        WholeStage dora(SmallCase(model, {small_adapter("a", 4), small_dora("d", 2)}));
-        SmallCase segments(model, net_adapters());
-        segments.plan.replicas[0].pad_columns = 0;
-        WholeStage segmented(segments);
-        for (WholeStage* whole : {&plain, &dora, &segmented}) {
-            whole->forward(0);
-            whole->backward();
-            for (const std::size_t a : {0U, 1U}) expect_slopes(*whole, a, 1e-7);
-        }
-    }
-}
-
 /// A stage, and microbatches of some of the samples of two adapters.
 class Samples {
   public:
