@@ -189,7 +189,11 @@ std::vector<StagePlan> split_by(const CostModel& costs, std::int32_t layers, std
 /// Memory grows with the layers. 0 = not even one fits.
 std::int32_t most_layers(const Job& job, const ReplicaView& view, std::size_t stage) {
     ReplicaPlan trial = view.replica;
+    const std::int64_t first = trial.stages[stage].first_layer;
     const auto fits = [&](std::int64_t layers) {
+        // So many behind its first may be more than there are.
+        trial.stages[stage].first_layer =
+            static_cast<std::int32_t>(std::min(first, view.lane_model.layers - layers));
         trial.stages[stage].layer_count = static_cast<std::int32_t>(layers);
         return stage_memory(job, view.with(trial), stage).total() <= view.plan.bytes_per_rank;
     };
