@@ -90,4 +90,67 @@ constexpr std::int64_t attention_score_pairs(std::int64_t length) {
 constexpr std::int64_t attention_score_pair_bytes =
     std::int64_t{attention_backward_rows} * attention_backward_rows * 2;
 
+/// Gated delta nets (delta/): the widest convolution, rows of a chunk of a sample, columns of a head
+/// that tensor cores take, the widest head in plain arithmetic, and what is added to squares of
+/// lengths.
+constexpr int most_conv_width = 8;
+constexpr int delta_chunk = 64;
+constexpr int delta_tensor_dim = 128;
+constexpr int delta_most_dim = 256;
+constexpr float delta_length_eps = 1e-6F;
+
+struct DeltaSizes {
+    std::int64_t key_dim;
+    std::int64_t value_dim;
+    std::int64_t key_heads;
+    std::int64_t value_heads;
+};
+
+/// Shared memory of a block of delta_rule() and of delta_rule_backward() with tensor cores.
+constexpr int delta_shared_bytes = least_shared_bytes;
+constexpr int delta_backward_shared_bytes = 160 * 1024;
+
+/// True for sizes that tensor cores take, in bf16.
+constexpr bool delta_takes_tensor(const DeltaSizes& sizes) {
+    return sizes.key_dim == delta_tensor_dim && sizes.value_dim == delta_tensor_dim;
+}
+
+/// Workspace of delta_rule() with tensor cores, per row: the factors of q and k in fp32 that give
+/// them their lengths, sums of g in fp32, W and U in bf16; and of delta_rule_backward() beside it:
+/// T and the gradient of U in bf16. (kernels/delta/README.md)
+constexpr std::int64_t delta_rule_row_bytes(const DeltaSizes& sizes) {
+    return sizes.key_heads * 8 +
+           sizes.value_heads * (4 + 2 * sizes.key_dim + 2 * sizes.value_dim);
+}
+constexpr std::int64_t delta_tensor_backward_row_bytes(const DeltaSizes& sizes) {
+    return delta_rule_row_bytes(sizes) + sizes.value_heads * 2 * (delta_chunk + sizes.value_dim);
+}
+
+/// The most states of `tokens` rows (one before each chunk but the first of a sample), of fp32.
+constexpr std::int64_t delta_states(std::int64_t tokens) {
+    return tokens > 0 ? (tokens - 1) / delta_chunk : 0;
+}
+
+/// Workspace of delta_rule(); plain arithmetic needs none.
+constexpr std::int64_t delta_rule_bytes(const DeltaSizes& sizes, std::int64_t tokens,
+                                        bool is_bf16) {
+    return is_bf16 && delta_takes_tensor(sizes) ? tokens * delta_rule_row_bytes(sizes) : 0;
+}
+
+/// Workspace of delta_rule_backward() in plain arithmetic, in fp32: v - e^g Sᵀ k and the gradient of
+/// u of each row, dq and dk of each row, the gradients of all states.
+constexpr std::int64_t delta_plain_backward_bytes(const DeltaSizes& sizes, std::int64_t tokens) {
+    const std::int64_t values = sizes.value_heads * sizes.value_dim;
+    const std::int64_t keys = sizes.key_heads * sizes.key_dim;
+    return 4 * (2 * tokens * (values + keys) + values * sizes.key_dim * delta_states(tokens));
+}
+
+/// Workspace of delta_rule_backward() for operands in rows of 16 bytes.
+constexpr std::int64_t delta_rule_backward_bytes(const DeltaSizes& sizes, std::int64_t tokens,
+                                                 bool is_bf16, int shared_limit) {
+    return is_bf16 && delta_takes_tensor(sizes) && shared_limit >= delta_backward_shared_bytes
+               ? tokens * delta_tensor_backward_row_bytes(sizes)
+               : delta_plain_backward_bytes(sizes, tokens);
+}
+
 }  // namespace loratrain::kernels
