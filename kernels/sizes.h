@@ -90,9 +90,9 @@ constexpr std::int64_t attention_score_pairs(std::int64_t length) {
 constexpr std::int64_t attention_score_pair_bytes =
     std::int64_t{attention_backward_rows} * attention_backward_rows * 2;
 
-/// Gated delta nets (delta/): the widest convolution, rows of a chunk of a sample, columns of a head
-/// that tensor cores take, the widest head in plain arithmetic, and what is added to squares of
-/// lengths.
+/// Gated delta nets (delta/): the widest convolution, rows of a chunk of a sample, columns of a
+/// head that tensor cores take, the widest head in plain arithmetic, and what is added to squares
+/// of lengths.
 constexpr int most_conv_width = 8;
 constexpr int delta_chunk = 64;
 constexpr int delta_tensor_dim = 128;
@@ -119,8 +119,7 @@ constexpr bool delta_takes_tensor(const DeltaSizes& sizes) {
 /// them their lengths, sums of g in fp32, W and U in bf16; and of delta_rule_backward() beside it:
 /// T and the gradient of U in bf16. (kernels/delta/README.md)
 constexpr std::int64_t delta_rule_row_bytes(const DeltaSizes& sizes) {
-    return sizes.key_heads * 8 +
-           sizes.value_heads * (4 + 2 * sizes.key_dim + 2 * sizes.value_dim);
+    return sizes.key_heads * 8 + sizes.value_heads * (4 + 2 * sizes.key_dim + 2 * sizes.value_dim);
 }
 constexpr std::int64_t delta_tensor_backward_row_bytes(const DeltaSizes& sizes) {
     return delta_rule_row_bytes(sizes) + sizes.value_heads * 2 * (delta_chunk + sizes.value_dim);
@@ -137,8 +136,8 @@ constexpr std::int64_t delta_rule_bytes(const DeltaSizes& sizes, std::int64_t to
     return is_bf16 && delta_takes_tensor(sizes) ? tokens * delta_rule_row_bytes(sizes) : 0;
 }
 
-/// Workspace of delta_rule_backward() in plain arithmetic, in fp32: v - e^g Sᵀ k and the gradient of
-/// u of each row, dq and dk of each row, the gradients of all states.
+/// Workspace of delta_rule_backward() in plain arithmetic, in fp32: v - e^g Sᵀ k and the gradient
+/// of u of each row, dq and dk of each row, the gradients of all states.
 constexpr std::int64_t delta_plain_backward_bytes(const DeltaSizes& sizes, std::int64_t tokens) {
     const std::int64_t values = sizes.value_heads * sizes.value_dim;
     const std::int64_t keys = sizes.key_heads * sizes.key_dim;
