@@ -68,11 +68,16 @@ __global__ void __launch_bounds__(plain_threads)
     }
 }
 
+/// e^(a - b)
+__device__ __forceinline__ float ratio(double a, double b) {
+    return expf(static_cast<float>(a - b));
+}
+
 /// A chunk's numbers in shared memory.
 struct PlainChunk {
     float y[delta_chunk][delta_chunk];
     float z[delta_chunk][delta_chunk];
-    float sums[delta_chunk];
+    double sums[delta_chunk];  ///< differences of large sums are to be exact
     float beta[delta_chunk];
     float query_factors[delta_chunk];
     float key_factors[delta_chunk];
@@ -112,7 +117,7 @@ __device__ void load_head(const DeltaRuleBackwardParams& params, const PlainWork
                           const PlainPlace& at, PlainChunk& chunk) {
     const DeltaRuleParams& p = params.forward;
     if (threadIdx.x == 0) {
-        float sum = 0.0F;
+        double sum = 0.0;
         for (int i = 0; i < at.rows; ++i) {
             sum += p.g[(at.first + i) * p.value_heads + at.head];
             chunk.sums[i] = sum;
@@ -131,7 +136,7 @@ __device__ void load_head(const DeltaRuleBackwardParams& params, const PlainWork
             const std::int64_t of_j = ((at.first + j) * p.value_heads + at.head) * at.value_dim;
             const T* d_o = plain_row<T>(params.d_o, at.first + i, at.head, at.value_dim);
             const float factor =
-                chunk.beta[j] * expf(chunk.sums[i] - chunk.sums[j]) * chunk.key_factors[j];
+                chunk.beta[j] * ratio(chunk.sums[i], chunk.sums[j]) * chunk.key_factors[j];
             y = chunk.query_factors[i] * factor * dot(d_o, work.rests + of_j, at.value_dim);
             if (j < i) {
                 z = chunk.key_factors[i] * factor *
@@ -168,7 +173,7 @@ __device__ void add_rows_of_warp(const DeltaRuleBackwardParams& params, const Pl
             const auto key = [&](int j) {
                 return to_float(plain_row<T>(p.k, at.first + j, at.key_head, at.key_dim)[d]);
             };
-            const float decay = expf(chunk.sums[i]);
+            const float decay = ratio(chunk.sums[i], 0.0);
             float of_query = 0.0F;
             float rest = 0.0F;
             if (state != nullptr) {
@@ -185,7 +190,7 @@ __device__ void add_rows_of_warp(const DeltaRuleBackwardParams& params, const Pl
             float of_key = 0.0F;
             if (d_state != nullptr) {
                 of_key = chunk.key_factors[i] * chunk.beta[i] *
-                         expf(chunk.sums[at.rows - 1] - chunk.sums[i]) *
+                         ratio(chunk.sums[at.rows - 1], chunk.sums[i]) *
                          dot(work.rests + of_values, d_state + std::int64_t{d} * at.value_dim,
                              at.value_dim);
             }
@@ -235,7 +240,7 @@ __device__ float multiply_plain_states(const DeltaRuleParams& p, const PlainWork
 /// d_g, from the last row to the first, by one thread.
 __device__ void finish_plain_head(const DeltaRuleBackwardParams& params, const PlainPlace& at,
                                   PlainChunk& chunk, float product) {
-    float after = expf(chunk.sums[at.rows - 1]) * product;
+    float after = ratio(chunk.sums[at.rows - 1], 0.0) * product;
     if (!at.ends) {
         for (int i = 0; i < at.rows; ++i) after += chunk.of_old_keys[i];
     }
