@@ -38,11 +38,17 @@ struct Taps {
     }
     /// Goes on to row t.
     __device__ void step(const CausalConvParams& p, std::int64_t t, std::int64_t col) {
-        const bool begins = p.rows.positions[t] == 0;
 #pragma unroll
         for (int j = 0; j + 1 < taps; ++j) {
 #pragma unroll
-            for (int i = 0; i < N; ++i) x[j][i] = begins ? 0.0F : x[j + 1][i];
+            for (int i = 0; i < N; ++i) x[j][i] = x[j + 1][i];
+        }
+        if (p.rows.positions[t] == 0) {
+#pragma unroll
+            for (int j = 0; j + 1 < taps; ++j) {
+#pragma unroll
+                for (int i = 0; i < N; ++i) x[j][i] = 0.0F;
+            }
         }
         load<N>(row_of(p.x, t) + col, x[taps - 1]);
     }

@@ -249,7 +249,7 @@ __device__ __forceinline__ void finish_head(const DeltaRuleBackwardParams& param
         after = __shfl_sync(0xffffffffU, sum, 0);
         if (row >= chunk.rows) continue;
         const std::int64_t to = (chunk.first + row) * p.value_heads + head;
-        params.d_g[to] = sum;
+        params.d_g[to] = chunk.begins && row == 0 ? 0.0F : sum;  // it scales a state of zeros
         params.d_beta[to] = total(of_values, row) + of_rest;
     }
 }

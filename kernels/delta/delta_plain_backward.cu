@@ -247,7 +247,9 @@ __device__ void finish_plain_head(const DeltaRuleBackwardParams& params, const P
     for (int i = at.rows - 1; i >= 0; --i) {
         const float of_rest = chunk.beta[i] * chunk.of_rests[i];
         after += chunk.of_queries[i] - chunk.of_keys[i] + of_rest;
-        params.d_g[(at.first + i) * params.forward.value_heads + at.head] = after;
+        // g of a sample's first row scales a state of zeros.
+        params.d_g[(at.first + i) * params.forward.value_heads + at.head] =
+            at.begins && i == 0 ? 0.0F : after;
         chunk.with_query[i] += chunk.of_queries[i];
         chunk.with_key[i] += chunk.of_keys[i] + of_rest;
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times flash-linear-attention's chunk_gated_delta_rule, forward and backward, at the shapes of bench_delta.
 
-  delta_beside_fla.py [--path FOLDER] [tokens [key heads [value heads]]]
+  delta_beside_fla.py [--path FOLDER] [--unguarded] [tokens [key heads [value heads]]]
 
 Needs torch with a GPU, triton and fla-core (`pip download --no-deps fla-core`, unpacked in FOLDER). Heads of 128
 columns, bf16, one sample of all tokens and samples of 2048 tokens. Prints the best and the median of 30 runs, in
@@ -34,6 +34,8 @@ def times(torch, call, runs: int = 30) -> tuple[float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--path")
+    parser.add_argument("--unguarded", action="store_true",
+                        help="time the backward also where fla refuses it, as this Triton compiles it wrongly")
     parser.add_argument("tokens", nargs="?", type=int, default=8192)
     parser.add_argument("key_heads", nargs="?", type=int, default=16)
     parser.add_argument("value_heads", nargs="?", type=int, default=32)
@@ -41,6 +43,8 @@ def main() -> int:
     if arguments.path:
         sys.path.insert(0, arguments.path)
     import torch
+    import triton
+    from fla.ops.common import chunk_o
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
     tokens, keys, values = arguments.tokens, arguments.key_heads, arguments.value_heads
@@ -54,6 +58,11 @@ def main() -> int:
     beta = torch.rand(1, tokens, values, device="cuda")
     leaves = [x.requires_grad_() for x in (q, k, v, g, beta)]
     d_o = random(values, DIM)
+    guarded = chunk_o.IS_NVIDIA_HOPPER and chunk_o.TRITON_ABOVE_3_4_0 and not chunk_o.TRITON_ABOVE_3_7_1
+    if guarded and arguments.unguarded:
+        chunk_o.TRITON_ABOVE_3_7_1 = True
+    note = ", backward wrong with this Triton: its time alone" if guarded else ""
+    print(f"Triton {triton.__version__}{note}")
     print(f"{torch.cuda.get_device_name()}, {tokens} tokens, {keys} key heads, {values} value heads of {DIM}")
     for length in sorted({tokens, min(tokens, SAMPLE)}, reverse=True):
         offsets = torch.arange(0, tokens + 1, length, device="cuda")
@@ -67,6 +76,8 @@ def main() -> int:
         with torch.no_grad():
             best, median = times(torch, forward)
         print(f"samples of {length}: forward {best:9.1f} {median:9.1f}")
+        if guarded and not arguments.unguarded:
+            continue
         output = forward()
         best, median = times(torch, lambda: backward(output))
         print(f"samples of {length}: backward {best:8.1f} {median:9.1f}")
