@@ -81,9 +81,6 @@ constexpr ModelLimit limits[] = {
      },
      "this kind of model cannot be trained here"},
 
-    {Ability::gpu, has_delta_nets,
-     [](Of m) { return cat("gated delta nets of a ", m.family, " model have no kernels on GPUs"); },
-     "use run.backend: cpu"},
     {Ability::texts, has_delta_nets,
      [](Of m) {
          return cat("a ", m.family,

@@ -37,9 +37,6 @@ NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all
             "qwen3_moe_dense": "experts", "mixtral": "experts",
             "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5": "gated delta nets", "qwen3_next": "experts",
             "phi3_window": "fused linears (qkv_proj, gate_up_proj)"}
-# Families that GPUs refuse so far, and why.
-NO_GPU = {"qwen3_5": "gated delta nets of a qwen3_5_text model have no kernels on GPUs",
-          "qwen3_next": "gated delta nets of a qwen3_next model have no kernels on GPUs"}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),
                 "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head", "f_embed"), "smollm3": ("f_dora",),

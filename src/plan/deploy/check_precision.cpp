@@ -40,15 +40,10 @@ bool takes_fp8(const ModelSpec& lane_model) {
            lane_model.dense().size % fp8_multiple == 0;
 }
 
-void check_abilities(const Job& job, const ModelSpec& model, const Cluster& cluster,
-                     Problems& problems) {
-    const auto needs = [&](const char* key, Ability ability) {
-        const ModelLimit* limit = limit_of(model, ability);
-        if (limit == nullptr) return;
-        problems.add(cat(job.path, ": ", key), limit->what(model), limit->hint);
-    };
-    if (cluster.backend == BackendKind::cuda) needs("run.backend", Ability::gpu);
-    if (job.eval.generate.wanted()) needs("eval.generate", Ability::texts);
+void check_texts(const Job& job, const ModelSpec& model, Problems& problems) {
+    const ModelLimit* limit = limit_of(model, Ability::texts);
+    if (limit == nullptr || !job.eval.generate.wanted()) return;
+    problems.add(cat(job.path, ": eval.generate"), limit->what(model), limit->hint);
 }
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,

@@ -86,7 +86,7 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        check_abilities(job_, model_, cluster_, problems_);
+        check_texts(job_, model_, problems_);
         check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();
@@ -112,7 +112,7 @@ class Planner {
     }
 
     Plan before_deployment() {
-        check_abilities(job_, model_, cluster_, problems_);
+        check_texts(job_, model_, problems_);
         check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();

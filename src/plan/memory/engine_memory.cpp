@@ -10,6 +10,7 @@
 #include "base/device_memory.h"
 #include "base/gemm_shape.h"
 #include "kernels/lora/lora_sizes.h"
+#include "kernels/sizes.h"
 #include "plan/memory/kind_memory.h"
 #include "plan/tensor_shard.h"
 
@@ -35,6 +36,11 @@ bool on_cuda(const Plan& plan) {
 
 bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.compute == DType::bf16;
+}
+
+/// GPUs with kernels/hopper and most_shared_bytes.
+bool is_large_hopper(const Plan& plan) {
+    return plan.device == "h100" || plan.device == "h200";
 }
 
 /// Whose rows a microbatch may hold.
@@ -199,6 +205,22 @@ std::int64_t expert_scratch(const ReplicaView& view) {
     return std::max({parts + factors(f, r), factors(2 * f, 2 * r), factors(hidden, 2 * r)});
 }
 
+/// delta_rule and delta_rule_backward. Which way the gradients take depends on the GPU's shared
+/// memory; the larger where that is not known.
+std::int64_t delta_scratch(const ReplicaView& view) {
+    const DeltaNetSpec* net = view.lane_model.delta_nets();
+    if (net == nullptr) return 0;
+    const kernels::DeltaSizes sizes{net->key_dim, net->value_dim, net->key_heads, net->value_heads};
+    const std::int64_t tokens = view.replica.microbatch_tokens;
+    const auto backward = [&](int shared_limit) {
+        return kernels::delta_rule_backward_bytes(sizes, tokens, in_bf16(view.plan), shared_limit);
+    };
+    const std::int64_t most = std::max(kernels::delta_rule_bytes(sizes, tokens, in_bf16(view.plan)),
+                                       backward(kernels::most_shared_bytes));
+    return is_large_hopper(view.plan) ? most
+                                      : std::max(most, backward(kernels::least_shared_bytes));
+}
+
 }  // namespace
 
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
@@ -240,6 +262,7 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
     if (stage.has_head) {
         bytes = std::max(bytes, logits_chunk(view).rows * kernels::cross_entropy_row_bytes);
     }
+    bytes = std::max(bytes, delta_scratch(view));
     if (!in_bf16(view.plan)) return static_cast<std::uint64_t>(bytes);
     const ScratchUsers users = all_adapters(job);
     const auto count = [&](const LinearGroupShape& shape) {
@@ -280,10 +303,8 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const AttentionSpec& attention = view.lane_model.attention();
-    const std::string_view device = view.plan.device;
     if (!in_bf16(view.plan) || attention.soft_cap != 0.0 ||
-        !kernels::keeps_attention_scores(attention.head_dim) ||
-        (device != "h100" && device != "h200")) {
+        !kernels::keeps_attention_scores(attention.head_dim) || !is_large_hopper(view.plan)) {
         return 0;
     }
     using device_memory::attention_most_scores;

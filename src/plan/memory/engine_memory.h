@@ -37,6 +37,7 @@ std::uint64_t table_ring_bytes(const ReplicaView& view);
 /// - lora_shrink, lora_backward and lora_grad_a of a group of linears, together or one by one, and
 ///   the gated ones, by the formulas of kernels/lora/lora_sizes.h (the fp32 kernels need none);
 /// - expert_down_backward, with joins_experts();
+/// - delta_rule and delta_rule_backward, by the formulas of kernels/sizes.h;
 /// - cross_entropy of the rows of a chunk, sum_squares and adamw.
 ///
 /// A pass over rows has at most min(ceil(T / 128), processors x 2 / ceil(columns / 256)) tiles, and

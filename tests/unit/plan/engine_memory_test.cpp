@@ -232,4 +232,22 @@ TEST(EngineMemory, GrowsWithTheTokens) {
     }
 }
 
+/// Tensor cores keep factors of lengths and sums of g in fp32, W, U, their inverse and gradients in
+/// bf16, for each row; plain arithmetic two rows of fp32 for each of v and q, and states of chunks.
+TEST(EngineMemory, GradientsOfDeltaNets) {
+    Case test = large_case();
+    std::vector<LayerSpec> layers(static_cast<std::size_t>(test.model.layers), test.model.layer(0));
+    for (std::size_t l = 0; l < layers.size(); l += 2) {
+        layers[l].mixer = DeltaNetSpec{16, 32, 128, 128};
+    }
+    test.model.set_layers(layers);
+    test.cluster.device = "h200";
+    const std::uint64_t tokens = 8192;
+    EXPECT_EQ(layout_of(test).operator_scratch,
+              tokens * (16 * 8 + 32 * (4 + 2 * (128 + 128 + 64 + 128))));
+    const std::uint64_t plain = 4 * (2 * tokens * (4096 + 2048) + 127 * 32 * 128 * 128);
+    test.cluster.device = "a100";
+    EXPECT_EQ(layout_of(test).operator_scratch, plain);
+}
+
 }  // namespace loratrain::plan_test
