@@ -2,6 +2,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "base/error.h"
 #include "base/operators.h"
 
 namespace loratrain {
