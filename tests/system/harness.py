@@ -505,6 +505,18 @@ class JobTest(unittest.TestCase):
             job["adapters"].append(adapter)
         return job
 
+    def mixed_golden_job(self, families, run_dir, microbatch_tokens, parallel=None):
+        """A job file with golden adapters of several families of one base; `families`: names of
+        their adapters, None for all, by family."""
+        jobs = [self.golden_job(family, run_dir, microbatch_tokens, names) for family, names in families.items()]
+        job = jobs[0]
+        for other in jobs[1:]:
+            job["datasets"].update(other["datasets"])
+            job["adapters"] += other["adapters"]
+        job["schedule"] = {"costs": "built-in"}
+        job["parallel"].update(parallel or {})
+        return self.write_job(job, f"{run_dir}.yaml")
+
     def check_golden(self, family, run_dir, limits, adapters=None):
         """A run of golden_job() against PEFT in float64: every step with its learning rate and targets,
         losses, gradient norms and final weights within `limits`. Returns the largest errors."""

@@ -15,13 +15,7 @@ IPO_LIMITS = LIMITS | {"loss": 5e-6}
 class Preferences(JobTest):
     def mixed_job(self, run_dir, tokens, parallel=None):
         """The adapters of pairs, and the plain ones of the same base."""
-        job = self.golden_job("preferences", run_dir, tokens)
-        plain = self.golden_job("llama", run_dir, tokens)
-        job["datasets"].update(plain["datasets"])
-        job["adapters"] += plain["adapters"]
-        job["schedule"] = {"costs": "built-in"}
-        job["parallel"].update(parallel or {})
-        return self.write_job(job, f"{run_dir}.yaml")
+        return self.mixed_golden_job({"preferences": None, "llama": None}, run_dir, tokens, parallel)
 
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))

@@ -10,23 +10,17 @@ from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, golden_names, re
 
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 PAIRS = ["dpo_sigmoid", "kto"]
+# The adapters of rollouts, two of preferences, and the plain ones of the same base.
+FAMILIES = {"rollouts": None, "preferences": PAIRS, "llama": None}
 
 
 class Rollouts(JobTest):
     def mixed_job(self, run_dir, tokens, parallel=None):
-        """The adapters of rollouts, two of preferences, and the plain ones of the same base."""
-        job = self.golden_job("rollouts", run_dir, tokens)
-        for family, names in (("preferences", PAIRS), ("llama", None)):
-            other = self.golden_job(family, run_dir, tokens, names)
-            job["datasets"].update(other["datasets"])
-            job["adapters"] += other["adapters"]
-        job["schedule"] = {"costs": "built-in"}
-        job["parallel"].update(parallel or {})
-        return self.write_job(job, f"{run_dir}.yaml")
+        return self.mixed_golden_job(FAMILIES, run_dir, tokens, parallel)
 
     def check_mixed(self, run_dir, ranks, *layout):
         self.succeed(run([self.mixed_job(run_dir, *layout)], ranks))
-        for family, names in (("rollouts", None), ("preferences", PAIRS), ("llama", None)):
+        for family, names in FAMILIES.items():
             self.check_golden(family, run_dir, LIMITS, names)
 
     def test_pipelines(self):
