@@ -18,7 +18,7 @@ bool aligned(std::initializer_list<Matrix> matrices) {
 }
 
 bool fits_tensor_cores(const AttentionParams& p) {
-    return p.q.type == Element::bf16 && p.head_dim % 8 == 0 && p.head_dim <= 128 &&
+    return p.q.type == Element::bf16 && attention_on_tensor_cores(p.head_dim) &&
            aligned({p.q, p.k, p.v, p.o});
 }
 

@@ -74,11 +74,16 @@ constexpr std::int64_t attention_least_rows = attention_plain_rows;
 constexpr std::int64_t attention_tile_bytes = 16;
 constexpr std::int64_t attention_row_bytes = 8;
 
+/// True for heads that attention in bf16 takes on tensor cores; plain kernels compute all others.
+constexpr bool attention_on_tensor_cores(std::int64_t head_dim) {
+    return head_dim <= 128 && head_dim % 8 == 0;
+}
+
 /// True for heads whose gradients of scores are kept for dQ, among those that warpgroups take. For
 /// narrower heads, computing them twice takes less time than writing and reading them (measured on
 /// an H200).
 constexpr bool keeps_attention_scores(std::int64_t head_dim) {
-    return head_dim > 64 && head_dim <= 128 && head_dim % 8 == 0;
+    return head_dim > 64 && attention_on_tensor_cores(head_dim);
 }
 
 /// Pairs of a tile of 64 queries and a tile of 64 keys that they see in a sample, whose gradients

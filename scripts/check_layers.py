@@ -71,7 +71,7 @@ KERNEL_USERS = ("backend/cuda/",)
 # Numbers without CUDA -> path prefixes below src/ that may include them, too: what kernels allocate
 # is counted by the plan before there is a GPU, and offered by abstract classes of the backend.
 PURE_KERNEL_HEADERS: dict[str, tuple[str, ...]] = {
-    "kernels/sizes.h": ("backend/", "plan/memory/"),
+    "kernels/sizes.h": ("backend/", "plan/cost/", "plan/memory/"),
     "kernels/lora/lora_sizes.h": ("plan/memory/",),
 }
 

@@ -13,7 +13,7 @@ namespace loratrain {
 namespace {
 
 std::string loader_result_text(const LoaderResult& result) {
-    if (!result.unknown.empty()) {
+    if (!result.unknown.empty() && result.obstacles.empty()) {
         return cat(result.loader, ": unknown: ", result.unknown);
     }
     std::string text = cat(result.loader, ": ",

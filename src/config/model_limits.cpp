@@ -53,6 +53,12 @@ bool has_delta_nets(Of m) {
     return m.delta_nets() != nullptr;
 }
 
+/// Wider than the kernels of GPUs take.
+bool has_wide_delta_keys(Of m) {
+    const DeltaNetSpec* net = m.delta_nets();
+    return net != nullptr && net->key_dim > 256;
+}
+
 bool has_fused_linears(Of m) {
     return has_linear(m, Linear::qkv) || has_linear(m, Linear::gate_up);
 }
@@ -78,6 +84,14 @@ constexpr ModelLimit limits[] = {
     {Ability::training, [](Of m) { return m.attention_layers() == nullptr; },
      [](Of /*any*/) {
          return std::string("models without a layer of attention are not supported");
+     },
+     "this kind of model cannot be trained here"},
+
+    {Ability::training, has_wide_delta_keys,
+     [](Of /*any*/) {
+         return std::string(
+             "gated delta nets with key heads of more than 256 columns are not "
+             "supported");
      },
      "this kind of model cannot be trained here"},
 

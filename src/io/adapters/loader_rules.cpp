@@ -431,12 +431,19 @@ Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
     return texts;
 }
 
+/// What a loader that reads LoRA alone makes of the configuration and the tensors.
+LoaderResult judged(const char* name, const Export& of, Loader loader, const ModelSpec& model) {
+    LoaderResult result{name, {}, {}, {}};
+    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
+    judge_variants(of, loader, result);
+    add_limited(result.obstacles, faults_of_tensors(of, loader, model));
+    if (model.delta_nets() != nullptr) result.unknown = "nobody tried it with gated delta nets";
+    return result;
+}
+
 LoaderResult vllm(const Export& of, const ModelSpec& model) {
-    LoaderResult result{"vLLM", {}, {}, {}};
+    LoaderResult result = judged("vLLM", of, Loader::vllm, model);
     Texts& no = result.obstacles;
-    if (!of.is_lora()) no.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::vllm, result);
-    add_limited(no, faults_of_tensors(of, Loader::vllm, model));
     add_limited(no, missing_keys(of));
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
     if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
@@ -460,26 +467,19 @@ LoaderResult vllm(const Export& of, const ModelSpec& model) {
 }
 
 LoaderResult sglang(const Export& of, const ModelSpec& model) {
-    LoaderResult result{"SGLang", {}, {}, {}};
-    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::sglang, result);
-    add_limited(result.obstacles, faults_of_tensors(of, Loader::sglang, model));
+    LoaderResult result = judged("SGLang", of, Loader::sglang, model);
     add_limited(result.obstacles, missing_keys(of));
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     const bool key = of.linears.contains(Linear::k) || of.linears.contains(Linear::v);
     if (key && !of.linears.contains(Linear::q)) {
         result.advice.emplace_back(
-            "versions before pull request 28199 break where k_proj or v_proj has LoRA without "
-            "q_proj");
+            "versions before pull request 28199 break with k_proj or v_proj and no q_proj");
     }
     return result;
 }
 
 LoaderResult llama_cpp(const Export& of, const ModelSpec& model) {
-    LoaderResult result{"llama.cpp", {}, {}, {}};
-    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
-    judge_variants(of, Loader::llama_cpp, result);
-    add_limited(result.obstacles, faults_of_tensors(of, Loader::llama_cpp, model));
+    LoaderResult result = judged("llama.cpp", of, Loader::llama_cpp, model);
     add_limited(result.obstacles, other_scales(of));
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     if (model.tie_word_embeddings && of.linears.contains(Linear::head)) {

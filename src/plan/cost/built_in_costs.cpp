@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/sizes.h"
+
 #include "base/operators.h"
 #include "base/text.h"
 #include "plan/memory/streamed_layers.h"
@@ -77,7 +79,10 @@ constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
 constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
-constexpr double rule_share = 0.25;       // of attention's rate, of the delta rule: an estimate
+/// Of attention's rate: heads that tensor cores do not take (256, bf16), and the delta rule with
+/// its convolution and norm. Both from a step of qwen3.5-4b on an H200.
+constexpr double plain_attention_share = 0.01;
+constexpr double rule_share = 0.08;
 constexpr double power_of_links = 0.022;  // of two H200s, while anything goes between them
 constexpr double bytes_per_stepped_parameter = 32.0;
 /// Of memory_peak, in passes over the rows of experts: fitted to steps of qwen3-30b-a3b with four
@@ -203,8 +208,11 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
         (static_cast<double>(matmul_parameters(model)) - head) / static_cast<double>(model.layers);
     const double matrix = fp8_linears && rates.fp8 > 0.0 ? rates.fp8 : rates.matrix;
     const double linear = 4.0 * layer / (matrix * speed);
-    const double attention =
-        6.0 * static_cast<double>(model.attention().q_size()) / (rates.attention * speed);
+    const AttentionSpec& heads = model.attention();
+    const bool plain =
+        !cpu && compute == DType::bf16 && !kernels::attention_on_tensor_cores(heads.head_dim);
+    const double attention = 6.0 * static_cast<double>(heads.q_size()) /
+                             (rates.attention * speed * (plain ? plain_attention_share : 1.0));
 
     const double rule = rule_flop(model) / (rule_share * rates.attention * speed);
     const double fixed = rates.layer_fixed + rates.lost_tokens * linear;

@@ -66,6 +66,13 @@ TEST(ModelLimits, DeltaNets) {
     model.set_layers(layers);
     EXPECT_EQ(limit_text(model, Ability::training),
               "layers of unlike sizes or kinds are not supported");
+    layers = test::with_delta_nets(test::small_model(4), DeltaLinears::by_kind).descriptions;
+    for (LayerSpec& layer : layers) {
+        if (auto* net = std::get_if<DeltaNetSpec>(&layer.mixer)) net->key_dim = 264;
+    }
+    model.set_layers(layers);
+    EXPECT_EQ(limit_text(model, Ability::training),
+              "gated delta nets with key heads of more than 256 columns are not supported");
     model.set_layers({4, layers[0]});
     EXPECT_EQ(limit_text(model, Ability::training),
               "models without a layer of attention are not supported");

@@ -196,6 +196,16 @@ TEST_F(LoaderRulesTest, OtherTypesOfPeft) {
     EXPECT_TRUE(has(peft.unknown, "peft_type is \"IA3\""));
 }
 
+TEST_F(LoaderRulesTest, ServersThatNobodyTriedWithDeltaNets) {
+    check("qwen3_5/adapters/a_r4_all/final", base_of("qwen3_5"));
+    const std::vector<LoaderResult> results =
+        check_loaders(folder_.file("adapter"), base_of("qwen3_5"));
+    EXPECT_TRUE(results[0].loads());
+    for (std::size_t i = 1; i < results.size(); ++i) {
+        EXPECT_TRUE(has(results[i].unknown, "gated delta nets")) << results[i].loader;
+    }
+}
+
 /// Tried with PEFT 0.21: what it repeats when it loads, and what it cannot.
 TEST_F(LoaderRulesTest, VariantsThatPeftLoads) {
     const auto llama = base_of("llama");

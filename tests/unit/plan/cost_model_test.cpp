@@ -273,6 +273,23 @@ TEST(BuiltInCosts, ExpertsTakePassesOverTheirRows) {
     EXPECT_NEAR(seconds(*model_preset("llama-3.1-8b"), "h200"), 0.0, 1e-15);
 }
 
+TEST(BuiltInCosts, WideHeadsTakePlainKernelsOnGpus) {
+    ModelSpec narrow = *model_preset("llama-3.1-8b");
+    ModelSpec wide = narrow;
+    const auto slowdown = [&](DType compute, std::string_view device) {
+        return built_in_costs(wide, compute, device).layer_backward.per_square /
+               built_in_costs(narrow, compute, device).layer_backward.per_square;
+    };
+    wide.attention().head_dim = 256;
+    wide.attention().heads = 16;
+    EXPECT_NEAR(slowdown(DType::bf16, "h200"), 100.0, 1e-6);
+    EXPECT_NEAR(slowdown(DType::f32, "h200"), 1.0, 1e-6);
+    EXPECT_NEAR(slowdown(DType::f32, "cpu"), 1.0, 1e-6);
+    wide.attention().head_dim = 64;
+    wide.attention().heads = 64;
+    EXPECT_NEAR(slowdown(DType::bf16, "h200"), 1.0, 1e-6);
+}
+
 TEST(BuiltInCosts, DoraTakesMoreProducts) {
     const ModelSpec model = *model_preset("llama-3.1-8b");
     Job job;
