@@ -156,7 +156,8 @@ void form_keys(V& v, AdapterJob& job) {
     v.own("target_modules", job, modules_key,
           "`all-linear`; or a list, as in `[q_proj, v_proj]`, of q_proj, k_proj, v_proj, o_proj, "
           "gate_proj, up_proj, down_proj (qkv_proj, gate_up_proj in models that fuse them), "
-          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj (of gated delta nets), lm_head, "
+          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, out_proj (of "
+          "gated delta nets), lm_head, "
           "embed_tokens; or a regular expression for whole names such as "
           "model.layers.0.self_attn.q_proj",
           {.usual = all_linear_word, .in_names = ""});

@@ -130,7 +130,8 @@ struct RunJob {
     std::string dir;
     std::uint64_t seed = 42;
     BackendKind backend = BackendKind::automatic;
-    double max_hours = 0;   ///< stop cleanly (exit 75) before this time is over; 0 = no limit
+    double max_hours =
+        0;  ///< stop cleanly (exit 75) before this time of one start is over; 0 = none
     int peer_timeout = 30;  ///< seconds without a heartbeat that end the job; 0 = no watchdog
 };
 

@@ -56,7 +56,7 @@ void keys(V& v, RunJob& run) {
           "device of the run: `auto`: GPUs if every rank has one; `cpu`; `cuda`",
           {.resume = Resume::same_backend});
     v.key("max_hours", run.max_hours,
-          "stop cleanly (exit code 75) before this time is over; 0 = no limit",
+          "stop cleanly (exit code 75) before this time of one start is over; 0 = no limit",
           {.resume = Resume::allowed});
     v.key("peer_timeout", run.peer_timeout,
           "the job ends after so many seconds without a heartbeat of a rank; 0 = never",
@@ -93,7 +93,7 @@ void keys(V& v, ParallelJob& parallel) {
     v.own("deployment", parallel, deployment_key,
           "how ranks share the model: `pipeline`: one pipeline; a list of replicas, as in "
           "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest that simulation finds; without the "
-          "key `auto` on GPUs if that gains 3%, else `pipeline`",
+          "key `auto` on GPUs if that gains enough (planning.md), else `pipeline`",
           {.usual = "auto",
            .written = !parallel.deployment_open || !parallel.deployment.empty(),
            .inside = "parallel.deployment[0]"});
@@ -126,7 +126,7 @@ void keys(V& v, ParallelJob& parallel) {
         "of "
         "the size that pipeline_stages or deployment give, else one rank; `auto`: as `each`, with "
         "the size found by simulation; `plora`: as `each`, in the packed jobs of PLoRA; without "
-        "these three keys `auto` on GPUs if that gains 3%",
+        "these three keys `auto` on GPUs if that gains enough",
         {.usual = "auto", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
           "`auto`: with `deployment: auto`, the run changes to a faster deployment as adapters end "

@@ -121,7 +121,7 @@ class WaySearch {
             if (taken == nullptr || other.of_pipeline < taken->of_pipeline) taken = &other;
         }
         if (taken == nullptr) {
-            way_.text = "one pipeline: no other way gains 3% by simulation";
+            way_.text = "one pipeline: no other way gains enough by simulation";
             return;
         }
         way_.kind = taken->kind;
