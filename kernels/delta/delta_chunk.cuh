@@ -154,6 +154,13 @@ __device__ __forceinline__ Bf16* head_of(const Matrix& matrix, std::int64_t firs
     return static_cast<Bf16*>(matrix.data) + first * matrix.ld + head * dim;
 }
 
+/// Copies `rows` rows of a head into a tile, from row `first` on, by `threads` threads.
+template <int threads>
+__device__ __forceinline__ void copy_head_in(std::uint32_t tile, const Matrix& matrix,
+                                             std::int64_t first, int head, int rows, int thread) {
+    copy_in<chunk_rows, dim, threads>(tile, head_of(matrix, first, head), matrix.ld, rows, thread);
+}
+
 __device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4],
                                              std::uint32_t b0, std::uint32_t b1) {
     kernels::multiply_add(c, a[0], a[1], a[2], a[3], b0, b1);

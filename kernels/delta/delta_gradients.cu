@@ -26,9 +26,8 @@ __device__ __forceinline__ void copy_head(const DeltaRuleBackwardParams& params,
     copy_in<chunk_rows, chunk_rows, gradient_threads>(
         at.shared + inverse_at, work.inverses + row * chunk_rows,
         std::int64_t{p.value_heads} * chunk_rows, chunk.rows, at.thread);
-    copy_in<chunk_rows, dim, gradient_threads>(at.shared + outputs_at,
-                                               head_of(params.d_o, chunk.first, head),
-                                               params.d_o.ld, chunk.rows, at.thread);
+    copy_head_in<gradient_threads>(at.shared + outputs_at, params.d_o, chunk.first, head,
+                                   chunk.rows, at.thread);
     copy_in<chunk_rows, dim, gradient_threads>(at.shared + values_at, work.u + row * dim, ld,
                                                chunk.rows, at.thread);
     const int own = at.thread - (gradient_threads - chunk_rows);
@@ -285,10 +284,10 @@ __global__ void __launch_bounds__(gradient_threads, 1)
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory + scratch_at);
     const int heads = p.value_heads / p.key_heads;
     const int first_head = key_head * heads;
-    copy_in<chunk_rows, dim, gradient_threads>(
-        at.shared + queries_at, head_of(p.q, chunk.first, key_head), p.q.ld, chunk.rows, thread);
-    copy_in<chunk_rows, dim, gradient_threads>(
-        at.shared + keys_at, head_of(p.k, chunk.first, key_head), p.k.ld, chunk.rows, thread);
+    copy_head_in<gradient_threads>(at.shared + queries_at, p.q, chunk.first, key_head, chunk.rows,
+                                   thread);
+    copy_head_in<gradient_threads>(at.shared + keys_at, p.k, chunk.first, key_head, chunk.rows,
+                                   thread);
     if (thread < chunk_rows) {
         const std::int64_t of_key = (chunk.first + thread) * p.key_heads + key_head;
         const bool inside = thread < chunk.rows;

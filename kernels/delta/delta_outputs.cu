@@ -98,10 +98,8 @@ __global__ void __launch_bounds__(threads)
     const std::uint32_t state = values + dim_tile_bytes;
     const Scalars scalars(memory + 3 * dim_tile_bytes + state_bytes);
     const std::int64_t row = chunk.first * p.value_heads + head;
-    copy_in<chunk_rows, dim, threads>(queries, head_of(p.q, chunk.first, key_head), p.q.ld,
-                                      chunk.rows, thread);
-    copy_in<chunk_rows, dim, threads>(keys, head_of(p.k, chunk.first, key_head), p.k.ld, chunk.rows,
-                                      thread);
+    copy_head_in<threads>(queries, p.q, chunk.first, key_head, chunk.rows, thread);
+    copy_head_in<threads>(keys, p.k, chunk.first, key_head, chunk.rows, thread);
     commit_pieces();
     if (!chunk.begins) {
         copy_tile<state_bytes, threads>(state, state_of(p, chunk.first, head), thread);
@@ -183,13 +181,10 @@ __global__ void __launch_bounds__(threads)
     const std::uint32_t keys = queries + dim_tile_bytes;
     const std::uint32_t gradients = keys + dim_tile_bytes;
     const Scalars scalars(memory + 3 * dim_tile_bytes);
-    copy_in<chunk_rows, dim, threads>(queries, head_of(p.q, chunk.first, key_head), p.q.ld,
-                                      chunk.rows, thread);
-    copy_in<chunk_rows, dim, threads>(keys, head_of(p.k, chunk.first, key_head), p.k.ld, chunk.rows,
-                                      thread);
+    copy_head_in<threads>(queries, p.q, chunk.first, key_head, chunk.rows, thread);
+    copy_head_in<threads>(keys, p.k, chunk.first, key_head, chunk.rows, thread);
     commit_pieces();
-    copy_in<chunk_rows, dim, threads>(gradients, head_of(params.d_o, chunk.first, head),
-                                      params.d_o.ld, chunk.rows, thread);
+    copy_head_in<threads>(gradients, params.d_o, chunk.first, head, chunk.rows, thread);
     commit_pieces();
     scalars.load(p, work, chunk, head);
     wait_for_pieces<1>();

@@ -277,11 +277,9 @@ __global__ void __launch_bounds__(threads)
     auto* a = reinterpret_cast<float*>(memory + 2 * dim_tile_bytes);
     float* sums = a + chunk_rows * pitch;
     const Scalars scalars{sums, sums + chunk_rows, sums + 2 * chunk_rows, sums + 3 * chunk_rows};
-    copy_in<chunk_rows, dim, threads>(keys, head_of(p.k, chunk.first, key_head), p.k.ld, chunk.rows,
-                                      thread);
+    copy_head_in<threads>(keys, p.k, chunk.first, key_head, chunk.rows, thread);
     commit_pieces();
-    copy_in<chunk_rows, dim, threads>(values, head_of(p.v, chunk.first, head), p.v.ld, chunk.rows,
-                                      thread);
+    copy_head_in<threads>(values, p.v, chunk.first, head, chunk.rows, thread);
     commit_pieces();
     wait_for_kernel_before();
     if (warp == 0) load_scalars(p, work, chunk, head, scalars, lane);

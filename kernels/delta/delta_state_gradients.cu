@@ -26,10 +26,8 @@ __device__ __forceinline__ void copy_stage(const DeltaRuleBackwardParams& params
     const std::int64_t at = first * p.value_heads + walk.head;
     const std::int64_t ld = std::int64_t{p.value_heads} * dim;
     copy_in<chunk_rows, dim, copying>(to, work.w + at * dim, ld, rows, thread);
-    copy_in<chunk_rows, dim, copying>(to + dim_tile_bytes, head_of(p.k, first, walk.key_head),
-                                      p.k.ld, rows, thread);
-    copy_in<chunk_rows, dim, copying>(to + 2 * dim_tile_bytes, head_of(p.q, first, walk.key_head),
-                                      p.q.ld, rows, thread);
+    copy_head_in<copying>(to + dim_tile_bytes, p.k, first, walk.key_head, rows, thread);
+    copy_head_in<copying>(to + 2 * dim_tile_bytes, p.q, first, walk.key_head, rows, thread);
     const std::uint32_t slices_at = to + 3 * dim_tile_bytes;
     copy_in<chunk_rows, slice, copying>(slices_at,
                                         head_of(params.d_o, first, walk.head) + walk.column,

@@ -22,8 +22,7 @@ __device__ __forceinline__ void copy_stage(const DeltaRuleParams& p, const Works
     const std::int64_t at = first * p.value_heads + walk.head;
     const std::int64_t ld = std::int64_t{p.value_heads} * dim;
     copy_in<chunk_rows, dim, copying>(to, work.w + at * dim, ld, rows, thread);
-    copy_in<chunk_rows, dim, copying>(to + dim_tile_bytes, head_of(p.k, first, walk.key_head),
-                                      p.k.ld, rows, thread);
+    copy_head_in<copying>(to + dim_tile_bytes, p.k, first, walk.key_head, rows, thread);
     copy_in<chunk_rows, slice, copying>(to + 2 * dim_tile_bytes, work.u + at * dim + walk.column,
                                         ld, rows, thread);
     const std::uint32_t scalars = to + 2 * dim_tile_bytes + slice_tile_bytes + thread * 4;
