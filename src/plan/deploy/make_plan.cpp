@@ -33,11 +33,6 @@ namespace loratrain {
 
 namespace {
 
-/// Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
-std::int32_t widest_pad(BackendKind backend) {
-    return backend == BackendKind::cuda ? 512 : 128;
-}
-
 /// Most adapters in a microbatch of training.
 std::size_t most_segments(const Job& job) {
     return job.schedule.policy == SchedulePolicy::mlora ? 1 : most_admitted(job);
@@ -51,7 +46,8 @@ LoraWidth lora_width(const Job& job, BackendKind backend) {
         return padded_columns(std::accumulate(ranks.begin(), ranks.end(), 0));
     };
     const std::int32_t compact = padded_columns(ranks.front());
-    const std::int32_t widest = widest_pad(backend);
+    // Sum of ranks in a microbatch beyond which segments are faster than the augmented matrix.
+    const std::int32_t widest = backend == BackendKind::cuda ? 512 : 128;
     if (columns() > free_columns) ranks.resize(std::min(ranks.size(), most_segments(job)));
     LoraWidth width;
     width.pad = compact <= widest ? std::min(columns(), widest) : 0;
@@ -86,12 +82,7 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        check_texts(job_, model_, problems_);
-        check_precision(job_, model_, cluster_, problems_);
-        check_data(given_limit());
-        problems_.throw_if_any();
-        Plan constants = constants_of();
-        problems_.throw_if_any();
+        Plan constants = checked_constants();
         const Workload work =
             workload_of(job_, model_, cluster_.backend, datasets_, usual_tokens(constants));
         PlannedJob planned = planned_with(constants, work);
@@ -112,12 +103,7 @@ class Planner {
     }
 
     Plan before_deployment() {
-        check_texts(job_, model_, problems_);
-        check_precision(job_, model_, cluster_, problems_);
-        check_data(given_limit());
-        problems_.throw_if_any();
-        Plan plan = constants_of();
-        problems_.throw_if_any();
+        Plan plan = checked_constants();
         const LoraWidth width = lora_width(job_, cluster_.backend);
         ReplicaPlan& replica = plan.replicas.emplace_back();
         replica.pad_columns = width.pad;
@@ -129,6 +115,17 @@ class Planner {
     }
 
   private:
+    /// Checks what holds for any deployment; throws all problems that are known by then.
+    Plan checked_constants() {
+        check_texts(job_, model_, problems_);
+        check_precision(job_, model_, cluster_, problems_);
+        check_data(given_limit());
+        problems_.throw_if_any();
+        Plan constants = constants_of();
+        problems_.throw_if_any();
+        return constants;
+    }
+
     /// Of every replica; one of those that are planned alike.
     using Planners = std::vector<std::shared_ptr<const ReplicaPlanner>>;
 
