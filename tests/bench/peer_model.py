@@ -16,29 +16,64 @@ from peft import LoraConfig, get_peft_model
 PRESETS = Path(__file__).resolve().parents[2] / "src" / "config" / "model_presets.cpp"
 WARMUP_STEPS = 3
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-FIELDS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-          "num_key_value_heads")
-TINY = ("llama", 320, 64, 160, 2, 4, 2, 10000.0)  # for trying the scripts out without a GPU
+DELTA_TARGETS = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+         "num_key_value_heads")
+TINY = {"llama": (320, 64, 160, 2, 4, 2), "qwen3_moe": (320, 64, 160, 2, 4, 2, 8, 2, 32),
+        "qwen3_5_text": (320, 64, 160, 4, 4, 2, 32)}  # tiny, tiny-moe, ...: to try the scripts without a GPU
+
+
+def row(family: str, theta: float, sizes) -> tuple:
+    """(family, fields of its config) of a row of the program's table."""
+    fields = {name: int(size) for name, size in zip(SIZES, sizes)}
+    fields["rope_parameters"] = {"rope_type": "default", "rope_theta": theta}
+    more = list(map(int, sizes[len(SIZES):]))
+    if family == "qwen3_moe":
+        count, chosen, size = more
+        fields |= {"num_experts": count, "num_experts_per_tok": chosen, "moe_intermediate_size": size,
+                   "norm_topk_prob": True}
+    if family.startswith("qwen3"):
+        fields["head_dim"] = 128
+    if family == "qwen3_5_text":
+        fields |= {"head_dim": 256, "linear_num_value_heads": more[0]}
+        fields["rope_parameters"]["partial_rotary_factor"] = 0.25
+    return family, fields
 
 
 def presets() -> dict[str, tuple]:
-    """Name -> (family, the six FIELDS, rope theta), read from the program's own table."""
-    found = {"tiny": TINY}
-    pattern = r'Preset\{"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), \w+, \w+\}'
-    for name, family, *sizes, theta in re.findall(pattern, PRESETS.read_text()):
-        found[name] = (family, *map(int, sizes), float(theta))
-    if len(found) == 1:
+    """Name -> (family, fields of its config), read from the program's own table."""
+    found = {"tiny": row("llama", 10000.0, TINY["llama"]), "tiny-moe": row("qwen3_moe", 1e6, TINY["qwen3_moe"]),
+             "tiny-delta": row("qwen3_5_text", 1e7, TINY["qwen3_5_text"])}
+    made = len(found)
+    text = re.sub(r"\s+", " ", PRESETS.read_text())
+    dense = r'Preset\{ ?"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), [^{}]*(?:\{(\d+), (\d+), (\d+), true\})?\}'
+    for name, family, *sizes, theta, count, chosen, size in re.findall(dense, text):
+        found[name] = row(family, float(theta), sizes + ([count, chosen, size] if count else []))
+    hybrid = r'hybrid\("([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), \w+\)'
+    for name, *sizes in re.findall(hybrid, text):
+        found[name] = row("qwen3_5_text", 1e7, [248320, *sizes])
+    if len(found) == made:
         raise SystemExit(f"error: no presets found in {PRESETS}")
     return found
 
 
 def make_config(name: str, longest: int):
     """The Hugging Face config of a preset, for samples of up to `longest` tokens."""
-    family, *sizes, theta = presets()[name]
-    config_class = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}[family]
-    return config_class(**dict(zip(FIELDS, sizes, strict=True)), max_position_embeddings=max(8192, longest),
-                        rope_parameters={"rope_type": "default", "rope_theta": theta}, rms_norm_eps=1e-5,
+    family, fields = presets()[name]
+    if family == "qwen3_moe":
+        fields["experts_implementation"] = "grouped_mm"
+    config_class = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config,
+                    "qwen3": transformers.Qwen3Config, "qwen3_moe": transformers.Qwen3MoeConfig,
+                    "qwen3_5_text": transformers.Qwen3_5TextConfig}[family]
+    return config_class(**fields, max_position_embeddings=max(8192, longest), rms_norm_eps=1e-5,
                         tie_word_embeddings=False, use_cache=False, attn_implementation="sdpa")
+
+
+def targets_of(config) -> list[str]:
+    """What `loratrain bench` gives LoRA by default: all linears but those of experts."""
+    if config.model_type == "qwen3_moe":
+        return TARGETS[:4]
+    return TARGETS + (DELTA_TARGETS if config.model_type == "qwen3_5_text" else [])
 
 
 def make_model(config):
@@ -76,7 +111,8 @@ def place_the_rest(model, device: str) -> None:
 def add_adapter(model, rank: int, dropout: float, **options):
     """One PEFT adapter; `options` go to get_peft_model."""
     return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=dropout,
-                                            target_modules=TARGETS, task_type="CAUSAL_LM"), **options)
+                                            target_modules=targets_of(model.config),
+                                            task_type="CAUSAL_LM"), **options)
 
 
 @torch.no_grad()
@@ -100,14 +136,18 @@ def randomise(model, device: str, seed: int = 0) -> None:
 
 def useful_flop(config, batch: int, sequence: int) -> tuple[float, float]:
     """(weights, attention) of a step: 4 FLOP per weight in a matrix product and token, as loratrain
-    bench counts; attention 3 x 2 L Q D s per token, causal."""
-    hidden, layers = config.hidden_size, config.num_hidden_layers
-    head = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-    query, key = head * config.num_attention_heads, head * config.num_key_value_heads
-    per_layer = 2 * hidden * query + 2 * hidden * key + 3 * hidden * config.intermediate_size
+    bench counts, of experts those that a token takes; attention 3 x 2 L Q D s per token, causal."""
+    weights = 0
+    for name, parameter in make_model(config).named_parameters():
+        if parameter.dim() < 2 or "embed_tokens" in name or "conv1d" in name:
+            continue
+        share = config.num_experts_per_tok / config.num_experts if parameter.dim() == 3 else 1.0
+        weights += parameter.numel() * share
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     tokens = batch * sequence
-    return (4.0 * tokens * (layers * per_layer + hidden * config.vocab_size),
-            6.0 * tokens * layers * query * sequence)
+    return (4.0 * tokens * weights,
+            6.0 * tokens * kinds.count("full_attention") * head * config.num_attention_heads * sequence)
 
 
 def make_trainable(model, device: str, checkpointing: bool):
