@@ -101,13 +101,14 @@ void keys(V& v, LossJob& loss) {
     v.key("lambda", loss.lambda, "largest weight of the contrastive loss of `cit`",
           {.of = "cit", .used = cit});
     v.key("clip_low", loss.clip_low,
-          "lower bound of a token's ratio p / p of the sampler: 1 - epsilon of TRL",
+          "lower bound of the ratio p / q, where p is the adapter's and q the sampler's "
+          "probability of a token; 1 - epsilon of TRL",
           {.range = from_to(0.0, 1.0),
            .written = loss.has_clip(),
            .of = "ppo, cispo or grpo",
            .used = loss.has_clip()});
     v.key("clip_high", loss.clip_high,
-          "upper bound of the ratio: 1 + epsilon_high of TRL, for `cispo` its epsilon_high",
+          "upper bound of that ratio; 1 + epsilon_high of TRL, for `cispo` its epsilon_high",
           {.range = at_least(1.0),
            .written = loss.has_clip(),
            .of = "ppo, cispo or grpo",
@@ -256,7 +257,8 @@ void keys(V& v, AdapterJob& job) {
     v.key("priority", job.priority, "adapters of higher priority start first and preempt others",
           {.range = any_number, .resume = Resume::allowed});
     v.key("trial", job.trial,
-          "the adapter competes in the sweep; its initial weights do not depend on its name",
+          "the adapter competes with the trials of the sweep; as for these, its initial weights do "
+          "not depend on its name",
           {.written = job.trial, .shared = false});
 }
 

@@ -17,16 +17,18 @@ namespace loratrain {
 template <class V>
 void keys(V& v, ModelJob& model) {
     Residency& residency = model.residency;
-    v.path("weights", model.weights, "HDF5 file made by `loratrain import-hf`",
-           {.usual = "required", .written = !model.has_random_weights()});
-    v.key(
-        "synthetic", model.synthetic,
-        "random weights of this preset instead, to measure speed; `-nf4`, `-int8` or `-fp8` after "
-        "the name quantises them",
-        {.usual = "none", .written = !model.synthetic.empty()});
-    v.path("config", model.config,
-           "config.json of Hugging Face, or its folder, instead; for `--dry-run` alone",
-           {.usual = "none", .written = !model.config.empty()});
+    v.path(
+        "weights", model.weights,
+        "HDF5 file made by `loratrain import-hf`; `synthetic` or `config` may stand in its place",
+        {.usual = "required", .written = !model.has_random_weights()});
+    v.key("synthetic", model.synthetic,
+          "in place of `weights`: random weights of a preset such as `llama-3.1-8b`, to measure "
+          "speed; `-nf4`, `-int8` or `-fp8` after the name quantises them",
+          {.usual = "none", .written = !model.synthetic.empty()});
+    v.path(
+        "config", model.config,
+        "in place of `weights`, for `--dry-run` alone: config.json of Hugging Face, or its folder",
+        {.usual = "none", .written = !model.config.empty()});
     v.key("precision", model.precision, precision_words,
           "`fp32`; `bf16`; `auto`: bf16 on GPUs, fp32 on CPUs; `fp8`: linear layers in 8 bits, a "
           "faster approximation, on Hopper GPUs and later");
@@ -56,10 +58,11 @@ void keys(V& v, RunJob& run) {
           "device of the run: `auto`: GPUs if every rank has one; `cpu`; `cuda`",
           {.resume = Resume::same_backend});
     v.key("max_hours", run.max_hours,
-          "stop cleanly (exit code 75) before this time of one start is over; 0 = no limit",
+          "hours from each start within which the run stops cleanly (exit code 75); the same "
+          "command continues it; 0 = no limit",
           {.resume = Resume::allowed});
     v.key("peer_timeout", run.peer_timeout,
-          "the job ends after so many seconds without a heartbeat of a rank; 0 = never",
+          "seconds without a heartbeat of a rank after which the job ends; 0 = never",
           {.resume = Resume::allowed});
 }
 
@@ -89,11 +92,11 @@ void keys(V& v, ReplicaJob& replica) {
 template <class V>
 void keys(V& v, ParallelJob& parallel) {
     v.key("pipeline_stages", parallel.pipeline_stages,
-          "stages of a single pipeline; `auto`: all ranks", {.range = at_least(1)});
+          "stages of a single pipeline; `auto`: as many as ranks", {.range = at_least(1)});
     v.own("deployment", parallel, deployment_key,
           "how ranks share the model: `pipeline`: one pipeline; a list of replicas, as in "
-          "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest that simulation finds; without the "
-          "key `auto` on GPUs if that gains enough (planning.md), else `pipeline`",
+          "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest that simulation finds. Without the "
+          "key: `pipeline`, or on GPUs `auto` if that gains enough (planning.md)",
           {.usual = "auto",
            .written = !parallel.deployment_open || !parallel.deployment.empty(),
            .inside = "parallel.deployment[0]"});
@@ -120,14 +123,12 @@ void keys(V& v, ParallelJob& parallel) {
           "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
           "sample to the kind of replica with the fewest GPU-seconds for it; `uniform`: equal "
           "numbers");
-    v.key(
-        "assignment", parallel.assignment, assignment_words,
-        "where an adapter trains: `joint`: on all ranks; `each`: on one worker, a group of ranks "
-        "of "
-        "the size that pipeline_stages or deployment give, else one rank; `auto`: as `each`, with "
-        "the size found by simulation; `plora`: as `each`, in the packed jobs of PLoRA; without "
-        "these three keys `auto` on GPUs if that gains enough",
-        {.usual = "auto", .written = !parallel.assignment_open});
+    v.key("assignment", parallel.assignment, assignment_words,
+          "where an adapter trains: `joint`: on all ranks; `each`: on one worker, which is one "
+          "rank, or as many as pipeline_stages or deployment say; `auto`: on one worker of the "
+          "size that simulation finds; `plora`: on one worker, in the packed jobs of PLoRA. "
+          "Without the key: `joint`, or on GPUs `auto` if that gains enough (planning.md)",
+          {.usual = "auto", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
           "`auto`: with `deployment: auto`, the run changes to a faster deployment as adapters end "
           "or "
@@ -163,7 +164,8 @@ void keys(V& v, ScheduleJob& schedule) {
           "most adapters that train at the same time; `auto`: as many as memory allows",
           {.range = at_least(1)});
     v.key("solver_seconds", schedule.solver_seconds,
-          "time limit of one integer program; then greedy packing is used", {.range = above(0.0)});
+          "seconds that one integer program may take; if it takes longer, greedy packing is used",
+          {.range = above(0.0)});
     v.key("costs", schedule.costs, cost_source_words,
           "costs that plans are made with: `auto`: measured on this hardware; `built-in`: tables "
           "of the program");
@@ -174,8 +176,8 @@ void keys(V& v, DataFile& file) {
     v.path("path", file.path, "`.jsonl` or `.h5`", {.required = "give a .jsonl or .h5 file"});
     v.key("name", file.name, "name in metrics", {.usual = "of the path"});
     v.key("weight", file.weight,
-          "how often an epoch has each sample: 2 = twice; 0.25 = a quarter of the samples, another "
-          "quarter in the next epoch",
+          "how many times an epoch has each sample of the file: 2 = twice; 0.25 = a quarter of the "
+          "samples, and another quarter in the next epoch",
           {.range = above(0.0)});
 }
 
@@ -184,8 +186,8 @@ void keys(V& v, DatasetJob& dataset) {
     v.own("path", dataset, train_files_key,
           "`.jsonl` or `.h5` file, or a list of files that are mixed", {.usual = "required"});
     v.own("files", dataset, OwnKey<DatasetJob, DataFile>{},
-          "a list instead of `path`, as in `[{path: a.jsonl, weight: 2}, b.jsonl]`; metrics have a "
-          "loss of each file, loss/NAME and eval_loss/NAME",
+          "in place of `path`: a list of files, as in `[{path: a.jsonl, weight: 2}, b.jsonl]`; "
+          "metrics then also have the loss of each file, as loss/NAME and eval_loss/NAME",
           {.usual = "none", .inside = "datasets.NAME.files[0]"});
     v.own("eval_path", dataset, eval_files_key, "file to evaluate on, or a list of files",
           {.usual = "none"});
@@ -235,7 +237,7 @@ void keys(V& v, EvalJob& eval) {
     v.key("early_stopping_patience", eval.early_stopping_patience,
           "evaluations without improvement after which an adapter ends; 0 = never");
     v.key("early_stopping_threshold", eval.early_stopping_threshold,
-          "a decrease of the eval loss by less is no improvement");
+          "the eval loss has to fall by more than this to count as an improvement");
     v.key("split", eval.split,
           "`eval_split` for datasets that have neither `eval_split` nor `eval_path`",
           {.usual = "none"});
@@ -249,13 +251,13 @@ template <class V>
 void keys(V& v, ExportJob& exports) {
     v.key("scaling", exports.scaling, export_scaling_words,
           "`peft`: adapter_config.json has use_rslora, ranks and alphas as in the job; `plain`: "
-          "scaling is "
-          "folded into lora_alpha, r and B, for programs that read no more (not VeRA)");
+          "one r and one lora_alpha for all modules, and what else scales goes into B, for "
+          "programs that read no other keys (not VeRA)");
     v.key("dtype", exports.dtype, export_dtype_words,
           "type of exported tensors: `fp32`, or `bf16` for half the size");
-    v.key(
-        "tokenizer", exports.tokenizer,
-        "also export the tokenizer files and chat template of the base's folder, if that is here");
+    v.key("tokenizer", exports.tokenizer,
+          "also export the tokenizer files and chat template of the base's folder, if that is on "
+          "this machine");
 }
 
 template <class V>
@@ -271,12 +273,15 @@ void keys(V& v, LoggingJob& logging) {
 /// A range of values for a key in a sweep's space.
 template <class V>
 void keys(V& v, SweepRange& range) {
-    v.key("min", range.min, "smallest value of a range, for `method: random`",
+    v.key("min", range.min,
+          "smallest value of a range, as in `learning_rate: {min: 1.0e-5, max: 1.0e-3, scale: "
+          "log}`; for `method: random`",
           {.range = any_number, .required = "give the smallest value"});
     v.key("max", range.max, "largest value of a range",
           {.range = any_number, .required = "give the largest value"});
-    v.key("scale", range.logarithm, range_scale_words,
-          "how values of a range are drawn: `linear`, `log`");
+    v.key(
+        "scale", range.logarithm, range_scale_words,
+        "how values of a range are drawn: evenly (`linear`), or evenly in their logarithm (`log`)");
     v.mention("times_r",
               "values as multiples of the trial's r, as in `lora_alpha: {times_r: [1, 2]}`",
               {.usual = "none"});
@@ -286,16 +291,17 @@ void keys(V& v, SweepRange& range) {
 template <class V>
 void keys(V& v, SweepSpace& space) {
     v.key("method", space.method, sweep_method_words,
-          "`grid`: every combination; `random`: some drawn at random; `list`: those of "
-          "configurations");
-    v.own(
-        "space", space, OwnKey<SweepSpace, SweepRange>{},
-        "keys of an adapter with lists of values, as in `{r: [8, 16]}`, ranges `{min: 1.0e-5, max: "
-        "1.0e-3, scale: log}` or `{times_r: [1, 2]}`; `together`: a list of mappings whose keys "
-        "vary together",
-        {.usual = "required, except with method: list", .inside = "sweep.space.KEY"});
+          "which trials there are: `grid`: every combination of the space; `random`: some drawn at "
+          "random; `list`: those of configurations");
+    v.own("space", space, OwnKey<SweepSpace, SweepRange>{},
+          "keys of an adapter that vary, each with a list of values, as in `{r: [8, 16]}`, or with "
+          "a range or multiples of r (the section sweep.space.KEY); the key `together` has a list "
+          "of mappings, as in `{together: [{r: 8, lora_alpha: 16}, {r: 32, lora_alpha: 32}]}`, of "
+          "which a trial takes one as a whole",
+          {.usual = "required, except with method: list", .inside = "sweep.space.KEY"});
     v.mention("configurations",
-              "for random: number of trials; for list: the trials, as in `[{r: 8}, {r: 16}]`",
+              "with `method: random` the number of trials; with `method: list` the trials, as in "
+              "`[{r: 8}, {r: 16}]`",
               {.usual = "none"});
     v.key("name", space.name, "prefix of the names of trials", {.usual = "none"});
     v.key("seed", space.seed, "seed of random draws", {.usual = "`run.seed`"});
@@ -320,7 +326,8 @@ void keys(V& v, SweepJob& sweep) {
     v.key("scheduler", sweep.scheduler, trial_scheduler_words,
           "what ends trials early: `none`, `halving`, `asha`, `median`");
     v.key("rungs", sweep.rungs,
-          "number of evaluations that decide which trials go on; the last is the end of a trial",
+          "how many times a trial is compared with others, to decide which go on; the last time is "
+          "at its end",
           {.range = from_to(1, most_rungs)});
     v.key("reduction_factor", sweep.reduction_factor,
           "one of so many trials goes on from a rung to the next",
