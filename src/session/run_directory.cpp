@@ -94,7 +94,7 @@ void refuse_path(const std::string& path) {
 
 void check_is_of_no_workers(const Job& job) {
     if (!has_worker_checkpoints(job)) return;
-    throw InputError(job.run.dir, "holds checkpoints of workers, which only workers go on from",
+    throw InputError(job.run.dir, "holds checkpoints of workers, which only workers can continue",
                      "write parallel.assignment: each again, or start over with --restart never");
 }
 

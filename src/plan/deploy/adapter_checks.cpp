@@ -137,11 +137,11 @@ void AdapterChecks::compared(const AdapterJob& adapter, const DatasetInfo& info,
     const auto empty = std::count_if(info.train.begin(), info.train.end(),
                                      [](const SampleInfo& s) { return s.targets == 0; });
     if (empty > 0) {
-        problems_.add(where(cat("datasets.", job_.dataset(adapter.dataset).name, ".path")),
-                      cat(empty, empty == 1 ? " sample has" : " samples have",
-                          " no label to train on, by whose last one ", loss, " of adapter ",
-                          adapter.name, " compares them"),
-                      "leave out what has no answer, or set over_length: drop");
+        problems_.add(
+            where(cat("datasets.", job_.dataset(adapter.dataset).name, ".path")),
+            cat(empty, empty == 1 ? " sample has" : " samples have", " no label to train on; ",
+                loss, " of adapter ", adapter.name, " compares samples by their last label"),
+            "leave out what has no answer, or set over_length: drop");
     }
     const std::int64_t batch = largest_batch(adapter, info);
     if (batch <= most) return;
@@ -219,10 +219,11 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
     const bool gate = in_experts && adapter.targets_linear(Linear::gate);
     const bool up = in_experts && adapter.targets_linear(Linear::up);
     if (gate != up || (gate && !adapter.targets_linear(Linear::down))) {
-        refuse("target_modules",
-               "PEFT, for which gate_proj and up_proj of experts are one tensor, loads LoRA in "
-               "experts on gate_proj, up_proj and down_proj, or on down_proj alone",
-               "name all three, or down_proj alone");
+        refuse(
+            "target_modules",
+            "names gate_proj or up_proj of experts without the rest: PEFT keeps these two in one "
+            "tensor, and loads them only together with down_proj",
+            "name all three, or down_proj alone");
     }
     if (adapter.modules) limited("target_modules", Ability::modules);
     if (adapter.lora_dropout > 0.0) limited("lora_dropout", Ability::dropout);
@@ -234,8 +235,8 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
     }
     if (adapter.use_rslora && gate && !adapter.plain_export) {
         refuse("use_rslora",
-               "PEFT loads gate_proj and up_proj of experts as one of twice r and lora_alpha, and "
-               "would scale it by sqrt(2) too much",
+               "PEFT keeps gate_proj and up_proj of experts in one tensor with twice the r and "
+               "lora_alpha, and would scale both by sqrt(2) too much",
                "set export: {scaling: plain}, or use_rslora: false");
     }
 }

@@ -48,8 +48,9 @@ class DeploymentCheck {
             deployment.begin(), deployment.end(),
             [&](const ReplicaJob& of) { return of.tensor == deployment.front().tensor; });
         if (alike || !has_coded_states(job_)) return;
-        problems_.add(where_ + ".tp", "differs, which optim: adamw_8bit does not go with",
-                      "give all replicas the same tp: lanes make codes of what they have");
+        problems_.add(where_ + ".tp",
+                      "differs between replicas, which optim: adamw_8bit does not allow",
+                      "give all replicas the same tp, or use optim: adamw_torch");
     }
 
   private:

@@ -75,15 +75,15 @@ class Extension {
         checks_.targets(adapter);
         if (!plan_.expert_lora && targets_experts(adapter, plan_.model)) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".target_modules")),
-                          "names linears in experts, for which this run, begun without such an "
-                          "adapter, keeps no room",
+                          "names linears in experts, but this run began without such an adapter "
+                          "and keeps no room for one",
                           cat("leave gate_proj, up_proj and down_proj out, ", start_again_hint));
         }
         const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
         if (adapter.largest_rank() > columns) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".r")),
-                          cat("rank ", adapter.largest_rank(), " is larger than the ", columns,
-                              " columns that this run keeps for A's products"),
+                          cat("rank ", adapter.largest_rank(), " is larger than ", columns,
+                              ", the largest that this run has room for"),
                           cat("use at most ", columns, ", ", start_again_hint));
         }
     }

@@ -232,7 +232,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::string& root, const 
     if (rounds.empty() && latest_round(root).empty()) return std::nullopt;
     if (rounds.empty()) {
         throw InputError(
-            root, cat("has LATEST, which says '", latest_round(root), "', and no checkpoint"),
+            root, cat("has no checkpoint, though its file LATEST names '", latest_round(root), "'"),
             "start over with --restart never");
     }
     return newest_undamaged(root, job, plan, identity, rounds);

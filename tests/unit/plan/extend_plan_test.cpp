@@ -89,7 +89,7 @@ TEST(ExtendPlan, RanksUpToTheColumnsWhereFewShareAMicrobatch) {
     growth.add("wide").r = 16;
     growth.extend();
     growth.add("wider").r = 17;
-    EXPECT_TRUE(has(growth.problems(), "rank 17 is larger than the 16 columns"));
+    EXPECT_TRUE(has(growth.problems(), "rank 17 is larger than 16, the largest"));
 }
 
 TEST(ExtendPlan, NewOnesCountInARoundsTokens) {
@@ -111,9 +111,9 @@ TEST(ExtendPlan, EveryProblemAtOnce) {
     growth.add("wider").r = 17;
     growth.add("long").dataset = DatasetId{1};
     const std::string found = growth.problems();
-    EXPECT_TRUE(has(found, "new.yaml: adapters.wide.r: rank 40 is larger than the 16 columns"))
+    EXPECT_TRUE(has(found, "new.yaml: adapters.wide.r: rank 40 is larger than 16, the largest"))
         << found;
-    EXPECT_TRUE(has(found, "new.yaml: adapters.wider.r: rank 17 is larger than the 16 columns"))
+    EXPECT_TRUE(has(found, "new.yaml: adapters.wider.r: rank 17 is larger than 16, the largest"))
         << found;
     EXPECT_TRUE(
         has(found,

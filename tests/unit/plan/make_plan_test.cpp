@@ -504,9 +504,9 @@ TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
         EXPECT_TRUE(has(problems_of(test), "tune.yaml: adapters.a1." + what)) << problems_of(test);
     };
     refused([](AdapterJob& a) { a.targets[static_cast<std::size_t>(Linear::gate)] = false; },
-            "target_modules: PEFT, for which gate_proj and up_proj of experts are one tensor");
+            "target_modules: names gate_proj or up_proj of experts without the rest");
     refused([](AdapterJob& a) { a.targets[static_cast<std::size_t>(Linear::down)] = false; },
-            "target_modules: PEFT, for which gate_proj and up_proj of experts are one tensor");
+            "target_modules: names gate_proj or up_proj of experts without the rest");
     refused(
         [](AdapterJob& a) {
             ModuleKeys keys;
@@ -521,7 +521,7 @@ TEST(MakePlan, RefusesWhatLoraInExpertsDoesNotGoWith) {
     refused([](AdapterJob& a) { a.init_lora_weights = Initial::pissa; },
             "init_lora_weights: 'pissa' cannot start from the weights of experts");
     refused([](AdapterJob& a) { a.use_rslora = true; },
-            "use_rslora: PEFT loads gate_proj and up_proj of experts as one of twice r");
+            "use_rslora: PEFT keeps gate_proj and up_proj of experts in one tensor with twice");
 }
 
 TEST(MakePlan, LoraBesideExperts) {
@@ -642,8 +642,8 @@ TEST(MakePlan, BatchesThatAreComparedStayWhole) {
     test.job.adapters[0].global_batch_size = 3;
     test.datasets[0].train[7].targets = 0;
     EXPECT_TRUE(has(problems_of(test),
-                    "datasets.data.path: 1 sample has no label to train on, by "
-                    "whose last one cit of adapter a0 compares them"));
+                    "datasets.data.path: 1 sample has no label to train on; "
+                    "cit of adapter a0 compares samples by their last label"));
 }
 
 TEST(MakePlan, ExamplesAndTheirKlSamplesAreGroups) {
