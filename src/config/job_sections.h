@@ -116,8 +116,8 @@ void keys(V& v, ParallelJob& parallel) {
                      "give the layers of each rank whose activations go to the host"},
         offload_words,
         "which recomputed layers keep their activations in pinned host memory instead: `none`; "
-        "`{layers: N}`: at most N of each rank; `auto`: the fastest number, on GPUs with a known "
-        "link",
+        "`{layers: N}`: at most N of each rank; `auto`: the fastest number, on GPUs whose link to "
+        "the host is known",
         {.inside = "parallel.offload"});
     v.key("dispatch", parallel.dispatch, dispatch_words,
           "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
@@ -198,8 +198,8 @@ void keys(V& v, DatasetJob& dataset) {
           "what to do with longer samples: `error`, `truncate`, `drop`");
     v.key("shuffle", dataset.shuffle, "each epoch has a new order");
     v.key("kl_batch_size", dataset.kl_batch_size,
-          "for `kto`: number of neighbours whose completions are swapped to estimate KL; TRL's "
-          "per_device_train_batch_size",
+          "for `kto`: samples of a group of neighbours, whose completions are swapped to estimate "
+          "KL; TRL's per_device_train_batch_size",
           {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
     v.key("eval_split", dataset.eval_split,
           "samples held out for evaluation: a number such as 200, or a share such as 0.05",
