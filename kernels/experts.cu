@@ -114,9 +114,8 @@ __device__ __forceinline__ void leave_out_groups(float* keys, int experts, const
     }
 }
 
-template <class T>
 __global__ void __launch_bounds__(block_threads)
-    choose(const T* logits, std::int64_t ld, Routes to, RouterRule rule) {
+    choose(const float* logits, std::int64_t ld, Routes to, RouterRule rule) {
     std::int64_t row = 0;
     if (!row_of_warp(to.tokens, row)) return;
     const int lane = static_cast<int>(threadIdx.x % warp_threads);
@@ -126,7 +125,7 @@ __global__ void __launch_bounds__(block_threads)
 #pragma unroll
     for (int i = 0; i < per_lane; ++i) {
         const int e = lane + i * 32;
-        p[i] = e < experts ? to_float(logits[row * ld + e]) : -INFINITY;
+        p[i] = e < experts ? logits[row * ld + e] : -INFINITY;
         if (rule.sigmoid) p[i] = 1.0F / (1.0F + expf(-p[i]));
     }
     if (!rule.sigmoid) make_softmax(p, experts, lane);
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(block_threads)
     const float by = rule.normalised ? divisor_of(chosen_sum, rule.sigmoid) : 1.0F;
     const float weight = own.p / by * rule.scale;
     to.chosen[row * count + rank] = own.expert;
-    to.weights[row * count + rank] = to_float(from_float<T>(weight));
+    to.weights[row * count + rank] = weight;
 }
 
 /// All threads of a block: how many of those before have `one`, and of all.
@@ -307,17 +306,15 @@ unsigned blocks_of(std::int64_t rows) {
 
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
                   const RouterRule& rule) {
-    if (to.experts < 1 || to.experts > most_experts || to.per_token > most_experts_per_token ||
-        rule.groups < 1 || rule.groups > most_expert_groups) {
+    if (logits.type != Element::f32 || to.experts < 1 || to.experts > most_experts ||
+        to.per_token > most_experts_per_token || rule.groups < 1 ||
+        rule.groups > most_expert_groups) {
         return cudaErrorInvalidValue;
     }
     if (to.tokens > 0) {
-        const cudaError_t error = with_type(logits.type, [&](auto element) {
-            using T = decltype(element);
-            choose<T><<<blocks_of(to.tokens), block_threads, 0, stream>>>(pointer<const T>(logits),
-                                                                          logits.ld, to, rule);
-            return cudaGetLastError();
-        });
+        choose<<<blocks_of(to.tokens), block_threads, 0, stream>>>(pointer<const float>(logits),
+                                                                   logits.ld, to, rule);
+        const cudaError_t error = cudaGetLastError();
         if (error != cudaSuccess) return error;
     }
     order_rows<<<static_cast<unsigned>(to.experts), order_threads, 0, stream>>>(to);

@@ -31,9 +31,9 @@ struct RouterRule {
     float scale = 1.0F;
 };
 
-/// Route. One warp for each row makes the scores and chooses by the largest keys. Then one block
-/// for each expert finds the expert's rows among the choices of all rows; no result depends on the
-/// order of atomics.
+/// Route; logits in fp32. One warp for each row makes the scores and chooses by the largest keys.
+/// Then one block for each expert finds the expert's rows among the choices of all rows; no result
+/// depends on the order of atomics.
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
                   const RouterRule& rule);
 

@@ -16,8 +16,8 @@ constexpr std::int64_t columns_of_s = 96;
 class ExpertLoraTest : public BackendTest {
   protected:
     void make(const RouterCase& of, std::int64_t cols, bool of_b) {
-        const HostMatrix logits = logits_of(of, dtype());
-        const DeviceMatrix device(backend(), logits);
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 0, DType::f32);
         routes_ = std::make_unique<DeviceRoutes>(backend(), of);
         backend().route({device.view(), routes_->routes, of.normalised});
         expected_ = std::make_unique<reference::Routes>(logits, of.per_token, of.normalised);

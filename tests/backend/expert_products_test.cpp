@@ -25,10 +25,10 @@ class ExpertProductsTest : public BackendTest {
     /// Everything that an op of the case may read.
     struct Made {
         Made(Backend& backend, const ProductCase& of)
-            : logits(logits_of(of.router, backend.compute_dtype())),
+            : logits(logits_of(of.router)),
               routes(logits, of.router.per_token, of.router.normalised),
               device(backend, of.router) {
-            const DeviceMatrix of_device(backend, logits);
+            const DeviceMatrix of_device(backend, logits, 0, DType::f32);
             backend.route({of_device.view(), device.routes, of.router.normalised});
         }
         HostMatrix logits;

@@ -18,16 +18,12 @@ void expect_near(const std::vector<float>& found, const HostMatrix& expected, do
     }
 }
 
-class ExpertsTest : public BackendTest {
-  protected:
-    /// Of what is rounded to compute type.
-    double limit() const { return dtype() == DType::f32 ? 3e-6 : 5e-3; }
-};
+class ExpertsTest : public BackendTest {};
 
 TEST_P(ExpertsTest, RoutesAsLoops) {
     for (const RouterCase& of : router_cases) {
-        const HostMatrix logits = logits_of(of, dtype());
-        const DeviceMatrix device(backend(), logits, 8);
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 8, DType::f32);
         DeviceRoutes found(backend(), of);
         backend().route({device.view(), found.routes, of.normalised});
         const reference::Routes expected(logits, of.per_token, of.normalised);
@@ -36,7 +32,7 @@ TEST_P(ExpertsTest, RoutesAsLoops) {
         EXPECT_EQ(found.rows.download(), expected.rows) << of.experts;
         EXPECT_EQ(found.offsets.download(), expected.offsets) << of.experts;
         expect_near(found.probabilities.download(), expected.probabilities, 3e-6, "probabilities");
-        expect_near(found.weights.download(), expected.weights, limit(), "weights");
+        expect_near(found.weights.download(), expected.weights, 3e-6, "weights");
     }
 }
 
@@ -68,9 +64,9 @@ constexpr RuledCase ruled_cases[] = {{{37, 6, 2, true}, RouterScores::sigmoid, f
 TEST_P(ExpertsTest, RoutesByRules) {
     for (const RuledCase& ruled : ruled_cases) {
         const RouterCase& of = ruled.of;
-        const HostMatrix logits = logits_of(of, dtype());
+        const HostMatrix logits = logits_of(of);
         const reference::Routes expected(logits, of.per_token, of.normalised, ruled.rule());
-        const DeviceMatrix device(backend(), logits, 8);
+        const DeviceMatrix device(backend(), logits, 8, DType::f32);
         DeviceRoutes found(backend(), of);
         std::vector<float> values(expected.rule.bias.begin(), expected.rule.bias.end());
         values.resize(static_cast<std::size_t>(of.experts));
@@ -84,7 +80,7 @@ TEST_P(ExpertsTest, RoutesByRules) {
         EXPECT_EQ(found.rows.download(), expected.rows) << of.experts;
         EXPECT_EQ(found.offsets.download(), expected.offsets) << of.experts;
         expect_near(found.probabilities.download(), expected.probabilities, 3e-6, "scores");
-        expect_near(found.weights.download(), expected.weights, limit(), "weights");
+        expect_near(found.weights.download(), expected.weights, 3e-6, "weights");
 
         const HostMatrix d_weights =
             reference::random_matrix(of.tokens, of.per_token, 10, DType::f32);
@@ -99,7 +95,7 @@ TEST_P(ExpertsTest, RoutesByRules) {
 
 TEST_P(ExpertsTest, RoutesNoRows) {
     const RouterCase of{0, 4, 2, true};
-    const DeviceMatrix logits(backend(), HostMatrix(0, 4));
+    const DeviceMatrix logits(backend(), HostMatrix(0, 4), 0, DType::f32);
     DeviceRoutes found(backend(), of);
     backend().route({logits.view(), found.routes, true});
     EXPECT_EQ(found.offsets.download(), std::vector<std::int32_t>(5, 0));
@@ -108,8 +104,8 @@ TEST_P(ExpertsTest, RoutesNoRows) {
 TEST_P(ExpertsTest, CombinesAsLoops) {
     for (const RouterCase& of : router_cases) {
         for (const std::int64_t cols : {7, 64}) {
-            const HostMatrix logits = logits_of(of, dtype());
-            const DeviceMatrix device(backend(), logits);
+            const HostMatrix logits = logits_of(of);
+            const DeviceMatrix device(backend(), logits, 0, DType::f32);
             DeviceRoutes found(backend(), of);
             backend().route({device.view(), found.routes, of.normalised});
             const reference::Routes routes(logits, of.per_token, of.normalised);
@@ -140,8 +136,8 @@ TEST_P(ExpertsTest, CombinesAsLoops) {
 TEST_P(ExpertsTest, WeighsAsLoops) {
     for (const RouterCase& of : router_cases) {
         const std::int64_t cols = of.experts == 6 ? 24 : 129;
-        const HostMatrix logits = logits_of(of, dtype());
-        const DeviceMatrix device(backend(), logits);
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 0, DType::f32);
         DeviceRoutes found(backend(), of);
         backend().route({device.view(), found.routes, of.normalised});
         const reference::Routes routes(logits, of.per_token, of.normalised);
@@ -171,8 +167,8 @@ TEST_P(ExpertsTest, WeighsAsLoops) {
 
 TEST_P(ExpertsTest, WeighsRowsAsLoops) {
     for (const RouterCase& of : router_cases) {
-        const HostMatrix logits = logits_of(of, dtype());
-        const DeviceMatrix device(backend(), logits);
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 0, DType::f32);
         DeviceRoutes found(backend(), of);
         backend().route({device.view(), found.routes, of.normalised});
         const reference::Routes routes(logits, of.per_token, of.normalised);
@@ -192,8 +188,8 @@ TEST_P(ExpertsTest, WeighsRowsAsLoops) {
 TEST_P(ExpertsTest, RouteBackwardAgreesWithLoops) {
     for (const RouterCase& of : router_cases) {
         if (of.tokens > 1000) continue;
-        const HostMatrix logits = logits_of(of, dtype());
-        const DeviceMatrix device(backend(), logits);
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 0, DType::f32);
         DeviceRoutes found(backend(), of);
         backend().route({device.view(), found.routes, of.normalised});
         const reference::Routes routes(logits, of.per_token, of.normalised);
@@ -210,9 +206,9 @@ TEST_P(ExpertsTest, RouteBackwardAgreesWithLoops) {
 TEST_P(ExpertsTest, RefusesShapesThatDoNotFit) {
     const RouterCase of{4, 4, 2, true};
     DeviceRoutes found(backend(), of);
-    const DeviceMatrix logits(backend(), HostMatrix(4, 5));
+    const DeviceMatrix logits(backend(), HostMatrix(4, 5), 0, DType::f32);
     EXPECT_THROW(backend().route({logits.view(), found.routes, true}), std::exception);
-    const DeviceMatrix fitting(backend(), HostMatrix(4, 4));
+    const DeviceMatrix fitting(backend(), HostMatrix(4, 4), 0, DType::f32);
     const auto grouped = [&](std::int64_t groups, std::int64_t used) {
         backend().route(
             {fitting.view(), found.routes, true, RouterScores::sigmoid, nullptr, groups, used});

@@ -89,6 +89,18 @@ TEST_P(GemmTest, SumsTakeInManySmallTerms) {
     for (const double sum : sums.values) EXPECT_NEAR(sum, expected, 1e-4);
 }
 
+TEST_P(GemmTest, KeepsSumsInFp32) {
+    const HostMatrix a = random(70, 96, 1);
+    const HostMatrix b = random(40, 96, 2);
+    const DeviceMatrix device_a(backend(), a, 8);
+    const DeviceMatrix device_b(backend(), b);
+    const DeviceMatrix c(backend(), not_numbers(70, 40), 4, DType::f32);
+    backend().gemm({device_a.view(), device_b.view(), c.view(), false, true});
+    const HostMatrix expected =
+        reference::gemm(1.0F, a, reference::transposed(b), 0.0F, c.download());
+    expect_close(c.download().values, expected.values, tolerance_of(DType::f32), "sums in fp32");
+}
+
 TEST_P(GemmTest, EmptyShapes) {
     check({0, 5, 3, false, true, 1.0F, 0.0F, 0});
     check({5, 0, 3, false, false, 1.0F, 0.0F, 0});

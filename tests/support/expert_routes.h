@@ -22,7 +22,8 @@ inline constexpr RouterCase router_cases[] = {{1, 4, 2, true},       {37, 6, 2, 
                                               {70, 1024, 32, false}, {5, 3, 3, true}};
 
 /// Logits some of which are equal, of experts that few or no rows choose.
-inline reference::HostMatrix logits_of(const RouterCase& of, DType dtype) {
+inline reference::HostMatrix logits_of(const RouterCase& of) {
+    constexpr DType dtype = DType::f32;
     reference::HostMatrix logits = reference::random_matrix(of.tokens, of.experts, 5, dtype);
     for (std::int64_t t = 0; t < of.tokens; ++t) {
         for (std::int64_t e = 0; e < of.experts; ++e) {

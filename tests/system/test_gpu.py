@@ -38,9 +38,8 @@ REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
 # On an H200 the last norm of llama's c_r3_qv was 1.9e-1 away, all others of three families 1.5e-2.
 LIMITS = {"fp32": {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5},
           "bf16": {"loss": 2e-2, "grad_norm": 2.5e-1, "weights": 2.5e-1}}
-# transformers computes glm4_moe's router in fp32. Here its logits are rounded to bf16, and some rows
-# go to other experts: weights were 2.7e-1 away on an H200.
-WIDER = {("glm4_moe", "bf16"): {"weights": 0.4}}
+# The bf16 of PEFT itself is 3.0e-1 and 3.4e-1 away on glm4_moe (peft_bf16_distance.py).
+WIDER = {("glm4_moe", "bf16"): {"grad_norm": 0.4, "weights": 0.4}}
 ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 
 

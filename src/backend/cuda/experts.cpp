@@ -115,7 +115,7 @@ kernels::ExpertAddition CudaBackend::add_factors(ExpertLoras ops, std::int64_t o
 
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
-    require_compute({&op.logits});
+    LORATRAIN_CHECK(op.logits.dtype == DType::f32, "route: logits in ", to_string(op.logits.dtype));
     CUDA_CHECK(
         kernels::route(stream_, matrix_of(op.logits), routes_of(op.to),
                        {op.normalised, op.scores == RouterScores::sigmoid, op.bias,

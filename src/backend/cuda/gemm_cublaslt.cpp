@@ -90,7 +90,8 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 
 /// Products with other kinds of sums share no choice of algorithm.
 std::int64_t accumulation_of(const Gemm& op, bool coded, bool fast) {
-    return (op.beta == 0.0F ? 0 : 1) + (coded ? 2 : 0) + (fast ? 4 : 0);
+    const bool widened = op.c.dtype != op.a.dtype;
+    return (op.beta == 0.0F ? 0 : 1) + (coded ? 2 : 0) + (fast ? 4 : 0) + (widened ? 8 : 0);
 }
 
 /// The rows of codes as a view of bytes; its dtype says nothing.
@@ -283,9 +284,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
     cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
         throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ",
-                        key[9] > 1 ? std::string("fp8") : to_string(dtype_), " gemm ", key[0],
-                        " x ", key[1], " x ", key[2], ", row strides ", key[3], ", ", key[4], ", ",
-                        key[5]));
+                        (key[9] & 2) != 0 ? std::string("fp8") : to_string(dtype_), " gemm ",
+                        key[0], " x ", key[1], " x ", key[2], ", row strides ", key[3], ", ",
+                        key[4], ", ", key[5]));
     }
     found.resize(static_cast<std::size_t>(count));
     return found;

@@ -31,11 +31,11 @@ struct ExpertRoutes {
     std::int64_t copies() const { return tokens * per_token; }
 };
 
-/// Makes the routes of logits [T, E]:
-///   p = scores of the logits, in fp32; key_e = p_e + bias_e
+/// Makes the routes of logits [T, E], fp32:
+///   p = scores of the logits; key_e = p_e + bias_e
 ///   chosen = the k experts in the used groups with the largest keys of a row
 ///   weights = scale p of the chosen, with `normalised` divided by their sum (of sigmoid scores
-///   plus least_score_sum), rounded to compute_dtype()
+///   plus least_score_sum)
 /// The experts lie in `groups` equal groups, one behind another. The used_groups with the largest
 /// sums of their two largest keys are used; all, where there is one. Of equals the first is chosen
 /// (DeepSeek-AI 2024, "DeepSeek-V3").

@@ -11,6 +11,7 @@ namespace loratrain {
 
 /// C = alpha op(A) op(B) + beta D, row-major; op(X) = Xᵀ with transpose_x, else X.
 /// op(A): [m, k], op(B): [k, n]; C, D: [m, n]; all compute_dtype(). beta = 0 overwrites NaN too.
+/// With beta = 0 and no D, C may be fp32: the sums as they are.
 struct Gemm {
     TensorView a;
     TensorView b;

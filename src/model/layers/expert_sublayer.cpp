@@ -93,7 +93,7 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
     const ExpertSpec& experts = at.experts();
     const ExpertRoutes routes = routes_of(at);
     const TensorView& gate_up = at.saved.experts.gate_up;
-    const Scratch logits = lease(&ExpertScratch::router, h.rows);
+    const Scratch logits = lease(&ExpertScratch::logits, h.rows);
     Gemm router{
         h, matrix(at.weights.tensor(LayerTensor::router).data(), h.dtype, experts.count, h.cols),
         logits};
@@ -177,7 +177,7 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     backward_down(at, dy, d_gate_up, d_weights);
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     backward_gate_up(at, h, d_gate_up, rows);
-    const Scratch d_logits = lease(&ExpertScratch::router, dy.rows);
+    const Scratch d_logits = lease(&ExpertScratch::d_logits, dy.rows);
     const Route route = route_op(at, d_logits);
     tools_.backend.route_backward(
         {d_logits, d_weights, routes, route.normalised, route.scores, route.scale});

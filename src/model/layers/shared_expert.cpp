@@ -31,7 +31,7 @@ void SharedExpert::make_gate_up(const LayerSite& at, const TensorView& h) const 
     tools_.linear.forward(gate_up, {{h}, tools_.columns_of(gate_up, saved.s_gate_up)},
                           tools_.outputs_of(gate_up, saved.gate_up), {});
     if (!at.experts().shared_gate) return;
-    const Scratch logits = lease(&ExpertScratch::router, h.rows, 1);
+    const Scratch logits = lease(&ExpertScratch::logits, h.rows, 1);
     Gemm gate{h, gate_of(at), logits};
     gate.transpose_b = true;
     tools_.backend.gemm(gate);
@@ -81,7 +81,7 @@ void SharedExpert::backward(const LayerSite& at, const Branch& branch, const Ten
                             const TensorView& dh) const {
     if (!at.experts().shared_gate) return mlp_backward(at, branch.gradient(), h, dh);
     const Scratch d_out = lease(&ExpertScratch::shared_d_out, dh.rows, dh.cols);
-    const Scratch d_logits = lease(&ExpertScratch::router, dh.rows, 1);
+    const Scratch d_logits = lease(&ExpertScratch::d_logits, dh.rows, 1);
     tools_.backend.copy({d_out, branch.gradient()});
     gate_backward(at, d_out, d_logits);
     mlp_backward(at, d_out, h, dh);

@@ -160,7 +160,8 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     const std::int64_t t = view.replica.microbatch_tokens;
     const std::int64_t copies = t * experts.per_token;
     ExpertScratch& scratch = all.experts;
-    sizes.add(scratch.router, "logits of a router", t, experts.count);
+    sizes.add(scratch.logits, "logits of a router", t, experts.count, DType::f32);
+    sizes.add(scratch.d_logits, "gradients of a router's logits", t, experts.count);
     sizes.add(scratch.rows, "rows of experts", copies, hidden);
     sizes.add(scratch.product, "products of experts", copies, experts.size);
     if (!joins_experts(view, experts)) {

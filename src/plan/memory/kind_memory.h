@@ -135,7 +135,8 @@ struct ScratchMatrix {
 };
 
 struct ExpertScratch {
-    ScratchMatrix router;          ///< logits, or their gradient [T, E]
+    ScratchMatrix logits;          ///< of the router [T, E] fp32
+    ScratchMatrix d_logits;        ///< their gradient [T, E]
     ScratchMatrix rows;            ///< in the order of experts [T k, H]
     ScratchMatrix product;         ///< [T k, F]
     ScratchMatrix inner;           ///< the same; only without joins_experts()
