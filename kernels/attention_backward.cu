@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "attention_launch.h"
+#include "attention_scores.cuh"
 #include "attention_tile.cuh"
 #include "launch.cuh"
 
@@ -20,14 +21,16 @@ template <int dim>
 constexpr int tiles_bytes = Tile<dim>::bytes(6 * tile_rows);
 constexpr int stats_bytes = tile_rows * static_cast<int>(sizeof(float2));
 
-/// row_stats = (lse in units of log 2, rowsum(dO * O)); 16 lanes per row and head.
+/// row_stats = (lse in units of log 2, rowsum(dO * O)); so many lanes per row and head, of 8
+/// columns each.
+template <int lanes>
 __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams p) {
     let_next_kernel_start();
     wait_for_kernel_before();
     const AttentionParams& forward = p.forward;
     const std::int64_t item =
-        (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / 16;
-    const int chunk = static_cast<int>(threadIdx.x) % 16;
+        (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / lanes;
+    const int chunk = static_cast<int>(threadIdx.x) % lanes;
     const bool valid = item < forward.q.rows * forward.heads;
     const std::int64_t row = item / forward.heads;
     const int head = static_cast<int>(item % forward.heads);
@@ -47,30 +50,17 @@ __global__ void row_stats_kernel(const __grid_constant__ AttentionBackwardParams
         }
     }
 #pragma unroll
-    for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, step);
+    for (int step = lanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, step);
     if (valid && chunk == 0) {
         p.row_stats[head * forward.q.rows + row] = {forward.lse[item] * log2_e, sum};
     }
 }
 
-/// The query tiles that one key-value head meets, head by head of its group.
-struct QueryWalk {
-    int head;
-    int begin;
-
-    __device__ __forceinline__ void next(const AttentionTile& tile, int end) {
-        begin += tile_rows;
-        if (begin >= end) {
-            begin = tile.begin;
-            ++head;
-        }
-    }
-};
-
 template <int dim>
 __device__ __forceinline__ void load_queries(const AttentionBackwardParams& p,
-                                             const AttentionTile& tile, const QueryWalk& at,
-                                             std::uint32_t target, std::uint32_t stats_target) {
+                                             const AttentionTile& tile,
+                                             const QueryWalk<tile_rows>& at, std::uint32_t target,
+                                             std::uint32_t stats_target) {
     const AttentionParams& forward = p.forward;
     Tile<dim>::template load<tile_rows>(
         target, head_rows(forward.q, tile, at.head, forward.head_dim), at.begin);
@@ -137,51 +127,6 @@ __device__ __forceinline__ void add_shares(const AttentionBackwardParams& p,
 #endif
 }
 
-/// Scores in units of log 2, and with a cap what they are capped to.
-struct ScoreScale {
-    float scale;  ///< of log 2
-    float down;   ///< to the argument of tanh
-    float up;     ///< from tanh
-    __device__ __forceinline__ explicit ScoreScale(const AttentionParams& p)
-        : scale(p.scale * log2_e), down(p.scale / p.soft_cap), up(p.soft_cap * log2_e) {}
-
-    /// The score and `added`.
-    template <bool capped>
-    __device__ __forceinline__ float of(float score, float added) const {
-        if constexpr (capped) return fmaf(hyperbolic_tangent<Bf16>(score * down), up, added);
-        return fmaf(score, scale, added);
-    }
-    /// d capped / d score, for scores that are so likely.
-    template <bool capped>
-    __device__ __forceinline__ float slope(float probability, float lse) const {
-        if constexpr (!capped) return 1.0F;
-        if (probability == 0.0F) return 0.0F;
-        const float t = (__log2f(probability) + lse) / up;
-        return 1.0F - t * t;
-    }
-};
-
-/// Transposed scores (16 keys x 64 queries) to probabilities; with `some_hidden` queries that do
-/// not see the key get 0. `ahead` = first query - the warp's first key.
-template <bool some_hidden, bool capped>
-__device__ __forceinline__ void probabilities(float (&scores)[1][tile_rows / 8][4],
-                                              const float2* stats, const ScoreScale& scale,
-                                              int ahead, int sliding_window, int lane) {
-#pragma unroll
-    for (int n = 0; n < tile_rows / 8; ++n) {
-        const int query = n * 8 + ((lane & 3) << 1);
-        const float4 pair = *reinterpret_cast<const float4*>(stats + query);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float lse = (i & 1) == 0 ? pair.x : pair.z;
-            float p = exp2_fast(scale.of<capped>(scores[0][n][i], -lse));
-            const int distance = ahead + query + (i & 1) - ((lane >> 2) + (i >> 1) * 8);
-            if (some_hidden && is_hidden(distance, sliding_window)) p = 0.0F;
-            scores[0][n][i] = p;
-        }
-    }
-}
-
 /// dK and dV of 64 keys of one key-value head: each warp owns 16 keys, all queries pass by; those
 /// of the heads that are part `part` of the group's.
 template <int dim, bool capped>
@@ -207,7 +152,7 @@ __device__ __forceinline__ void sum_keys_and_values(const AttentionBackwardParam
         v_tile, head_rows(forward.v, tile, kv_head, forward.head_dim), tile.begin);
     const int end = query_end(tile, tile_rows, forward.sliding_window);
     const int tiles_per_head = (end - tile.begin + tile_rows - 1) / tile_rows;
-    QueryWalk walk{(kv_head * parts + part) * group, tile.begin};
+    QueryWalk<tile_rows> walk{(kv_head * parts + part) * group, tile.begin};
     load_queries<dim>(p, tile, walk, k_tile + stage_bytes, k_tile + tiles_bytes<dim>);
 
     float dk[1][dim / 8][4] = {};
@@ -240,17 +185,7 @@ __device__ __forceinline__ void sum_keys_and_values(const AttentionBackwardParam
         multiply_columns<dim>(dv, scores, d_o_tile, lane);
         float d_scores[1][tile_rows / 8][4] = {};
         multiply_rows<dim>(d_scores, warp_v, d_o_tile, lane);
-#pragma unroll
-        for (int n = 0; n < tile_rows / 8; ++n) {
-            const float4 pair = *reinterpret_cast<const float4*>(stats + n * 8 + ((lane & 3) << 1));
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float2 row = (i & 1) == 0 ? float2{pair.x, pair.y} : float2{pair.z, pair.w};
-                float gradient = scores[0][n][i] * (d_scores[0][n][i] - row.y);
-                if constexpr (capped) gradient *= scale.slope<capped>(scores[0][n][i], row.x);
-                d_scores[0][n][i] = gradient;
-            }
-        }
+        key_score_gradients<capped>(d_scores, scores, stats, scale, lane);
         multiply_columns<dim>(dk, d_scores, q_tile, lane);
     }
 
@@ -349,21 +284,9 @@ __device__ __forceinline__ void sum_queries(const AttentionBackwardParams& p, in
             float d_scores[1][half_keys / 8][4] = {};
             multiply_rows<dim>(scores[0], q, k_half, lane);
             multiply_rows<dim>(d_scores[0], d_o, v_tile + Tile<dim>::bytes(first), lane);
-#pragma unroll
-            for (int n = 0; n < half_keys / 8; ++n) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float2 row = stats[i >> 1];
-                    float probability = exp2_fast(scale.of<capped>(scores[0][n][i], -row.x));
-                    const int column = first + n * 8 + ((lane & 3) << 1) + (i & 1);
-                    const int query = warp * warp_rows + (lane >> 2) + (i >> 1) * 8;
-                    const bool hidden = is_hidden(ahead + query - column, forward.sliding_window);
-                    if (some_hidden && hidden) probability = 0.0F;
-                    float gradient = probability * (d_scores[0][n][i] - row.y);
-                    if constexpr (capped) gradient *= scale.slope<capped>(probability, row.x);
-                    d_scores[0][n][i] = gradient;
-                }
-            }
+            query_score_gradients<capped>(d_scores, scores, stats, scale, some_hidden,
+                                          ahead + warp * warp_rows - first, forward.sliding_window,
+                                          lane);
             multiply_columns<dim>(dq, d_scores, k_half, lane);
         }
     }
@@ -447,14 +370,21 @@ cudaError_t launch(cudaStream_t stream, const AttentionBackwardParams& params) {
                                           : launch<dim, false>(stream, params);
 }
 
+template <int lanes>
+cudaError_t launch_row_stats(cudaStream_t stream, const AttentionBackwardParams& params) {
+    constexpr int rows_per_block = block_threads / lanes;
+    const std::int64_t rows = params.forward.q.rows * params.forward.heads;
+    return launch_early(stream, row_stats_kernel<lanes>,
+                        static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
+                        block_threads, 0, params);
+}
+
 }  // namespace
 
 cudaError_t attention_row_stats(cudaStream_t stream, const AttentionBackwardParams& params) {
-    constexpr int rows_per_block = block_threads / 16;
-    const std::int64_t rows = params.forward.q.rows * params.forward.heads;
-    return launch_early(stream, row_stats_kernel,
-                        static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block),
-                        block_threads, 0, params);
+    return params.forward.head_dim <= attention_narrow_head_dim
+               ? launch_row_stats<16>(stream, params)
+               : launch_row_stats<32>(stream, params);
 }
 
 cudaError_t attention_backward_tensor(cudaStream_t stream, const AttentionBackwardParams& params) {

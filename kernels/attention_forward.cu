@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "attention_launch.h"
+#include "attention_scores.cuh"
 #include "attention_tile.cuh"
 
 namespace loratrain::kernels {
@@ -14,86 +15,6 @@ constexpr int stages = 2;
 
 template <int dim>
 constexpr int shared_bytes = Tile<dim>::bytes(query_rows + 2 * stages * key_rows);
-
-/// Running softmax of a warp's 32 query rows; `sum` holds this thread's columns only.
-template <int dim>
-struct Rows {
-    float o[2][dim / 8][4] = {};
-    float largest[2][2];
-    float sum[2][2] = {};
-};
-
-/// Scores to probabilities; what was summed before is rescaled.
-template <int dim>
-__device__ __forceinline__ void update_softmax(Rows<dim>& rows, float (&scores)[2][key_rows / 8][4],
-                                               float scale) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float largest = rows.largest[m][half];
-#pragma unroll
-            for (int n = 0; n < key_rows / 8; ++n) {
-                largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-            }
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 1));
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffU, largest, 2));
-            // -inf: the row has not seen any key yet.
-            const float base = largest == -INFINITY ? 0.0F : largest;
-            const float correction = exp2_fast((rows.largest[m][half] - base) * scale);
-            rows.largest[m][half] = largest;
-            const float shift = base * scale;
-            float sum = 0.0F;
-#pragma unroll
-            for (int n = 0; n < key_rows / 8; ++n) {
-#pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; ++i) {
-                    scores[m][n][i] = exp2_fast(fmaf(scores[m][n][i], scale, -shift));
-                    sum += scores[m][n][i];
-                }
-            }
-            rows.sum[m][half] = rows.sum[m][half] * correction + sum;
-#pragma unroll
-            for (int n = 0; n < dim / 8; ++n) {
-                rows.o[m][n][2 * half] *= correction;
-                rows.o[m][n][2 * half + 1] *= correction;
-            }
-        }
-    }
-}
-
-/// Keys that the query does not see become -inf. `ahead` = first query row of the warp - first key.
-__device__ __forceinline__ void hide(float (&scores)[2][key_rows / 8][4], int ahead,
-                                     int sliding_window, int lane) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int n = 0; n < key_rows / 8; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int row = ahead + m * 16 + (lane >> 2) + (i >> 1) * 8;
-                const int key = n * 8 + ((lane & 3) << 1) + (i & 1);
-                if (is_hidden(row - key, sliding_window)) scores[m][n][i] = -INFINITY;
-            }
-        }
-    }
-}
-
-/// Scores become what times the scale is capped ones.
-__device__ __forceinline__ void cap_scores(float (&scores)[2][key_rows / 8][4], float scale,
-                                           float cap) {
-    const float down = scale / cap;
-    const float up = cap / scale;
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-        for (int n = 0; n < key_rows / 8; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                scores[m][n][i] = up * hyperbolic_tangent<Bf16>(scores[m][n][i] * down);
-        }
-    }
-}
 
 template <int dim, bool capped>
 __global__ void __launch_bounds__(attention_threads, 2)
@@ -121,7 +42,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
     Tile<dim>::template load<key_rows>(kv_tiles + Tile<dim>::bytes(key_rows), v, key_begin);
     commit_copies();
 
-    Rows<dim> rows;
+    Rows<dim, warp_rows / 16> rows;
 #pragma unroll
     for (int m = 0; m < 2; ++m) rows.largest[m][0] = rows.largest[m][1] = -INFINITY;
     std::uint32_t k_tile = kv_tiles;
@@ -157,18 +78,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
         float inverse[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            float sum = rows.sum[m][half];
-            sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-            inverse[half] = 1.0F / sum;
-            const int row = warp_begin + m * 16 + half * 8 + (lane >> 2);
-            if ((lane & 3) == 0 && row < tile.length) {
-                p.lse[static_cast<std::int64_t>(tile.first + row) * p.heads + head] =
-                    rows.largest[m][half] * p.scale + logf(sum);
-            }
-        }
+        finish_rows(rows, m, warp_begin + m * 16, p, tile, head, lane, inverse);
         Tile<dim>::store(q_tile + Tile<dim>::bytes(warp * warp_rows + m * 16), rows.o[m], inverse,
                          lane);
     }

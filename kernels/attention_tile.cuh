@@ -87,6 +87,26 @@ __device__ __forceinline__ HeadRows head_rows(const Matrix& matrix, const Attent
             static_cast<int>(matrix.ld), tile.length, head_dim / 8};
 }
 
+/// The head's columns from 64 * panel on.
+__device__ __forceinline__ HeadRows columns_from(const HeadRows& head, int panel) {
+    return {head.data + panel * 64, head.ld, head.length, head.chunks - panel * 8};
+}
+
+/// The tiles of `rows` queries that one key-value head meets, head by head of its group.
+template <int rows>
+struct QueryWalk {
+    int head;
+    int begin;
+
+    __device__ __forceinline__ void next(const AttentionTile& tile, int end) {
+        begin += rows;
+        if (begin >= end) {
+            begin = tile.begin;
+            ++head;
+        }
+    }
+};
+
 template <int dim>
 struct Tile {
     static constexpr int row_bytes = dim * 2;

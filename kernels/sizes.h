@@ -62,10 +62,16 @@ constexpr std::int64_t expert_factors_bytes(std::int64_t experts, std::int64_t c
     return experts * columns * of_s * 2;
 }
 
-/// Rows of attention's tiles: on tensor cores forward and backward, in plain arithmetic, and
-/// backward in kernels/hopper.
+/// Columns of a head: the most that attention takes, and the most of a narrow one. Wide heads, of
+/// more columns, have kernels of their own on tensor cores, with tiles of fewer rows.
+constexpr std::int32_t attention_max_head_dim = 256;
+constexpr std::int32_t attention_narrow_head_dim = 128;
+
+/// Rows of attention's tiles: on tensor cores forward and backward, and of wide heads; in plain
+/// arithmetic; and backward in kernels/hopper.
 constexpr std::int32_t attention_forward_rows = 128;
 constexpr std::int32_t attention_backward_rows = 64;
+constexpr std::int32_t attention_wide_rows = 64;
 constexpr std::int32_t attention_plain_rows = 32;
 constexpr std::int32_t attention_hopper_rows = 128;
 constexpr std::int64_t attention_least_rows = attention_plain_rows;
@@ -76,14 +82,15 @@ constexpr std::int64_t attention_row_bytes = 8;
 
 /// True for heads that attention in bf16 takes on tensor cores; plain kernels compute all others.
 constexpr bool attention_on_tensor_cores(std::int64_t head_dim) {
-    return head_dim <= 128 && head_dim % 8 == 0;
+    return head_dim <= attention_max_head_dim && head_dim % 8 == 0;
 }
 
 /// True for heads whose gradients of scores are kept for dQ, among those that warpgroups take. For
 /// narrower heads, computing them twice takes less time than writing and reading them (measured on
 /// an H200).
 constexpr bool keeps_attention_scores(std::int64_t head_dim) {
-    return head_dim > 64 && attention_on_tensor_cores(head_dim);
+    return head_dim > 64 && head_dim <= attention_narrow_head_dim &&
+           attention_on_tensor_cores(head_dim);
 }
 
 /// Pairs of a tile of 64 queries and a tile of 64 keys that they see in a sample, whose gradients
