@@ -72,8 +72,6 @@ struct AttentionTileRows {
 
 constexpr std::int32_t no_sliding_window = 0x7fffffff;
 
-/// The widest head that attention takes.
-constexpr std::int32_t attention_max_head_dim = 256;
 /// The widest head whose gradients fit in `shared_limit` bytes of shared memory: 181 in fp32 with
 /// least_shared_bytes.
 std::int32_t attention_most_head_dim(Element type, int shared_limit);
@@ -84,10 +82,10 @@ AttentionTileRows attention_tile_rows(const AttentionBackwardParams& params);
 
 /// Launches the fastest implementation that takes the operands:
 ///   warpgroups of compute capability 9.0   as tensor cores, without a soft cap
-///   tensor cores                           bf16, head_dim <= 128 and a multiple of 8, rows in
-///   multiples
-///                                          of 16 bytes
+///   tensor cores                           bf16, head_dim a multiple of 8, rows in multiples of
+///                                          16 bytes
 ///   plain arithmetic in fp32               all others
+/// On the first two, wide heads (attention_narrow_head_dim) have kernels of their own.
 cudaError_t attention_forward(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward(cudaStream_t stream, const AttentionBackwardParams& params);
 

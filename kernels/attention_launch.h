@@ -8,7 +8,11 @@ namespace loratrain::kernels {
 
 cudaError_t attention_forward_tensor(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_tensor(cudaStream_t stream, const AttentionBackwardParams& params);
+cudaError_t attention_forward_wide(cudaStream_t stream, const AttentionParams& params);
+cudaError_t attention_backward_wide(cudaStream_t stream, const AttentionBackwardParams& params);
 cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwardParams& params);
+cudaError_t attention_backward_wide_hopper(cudaStream_t stream,
+                                           const AttentionBackwardParams& params);
 cudaError_t attention_forward_hopper(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_forward_plain(cudaStream_t stream, const AttentionParams& params);
 cudaError_t attention_backward_plain(cudaStream_t stream, const AttentionBackwardParams& params);

@@ -144,6 +144,17 @@ __device__ __forceinline__ void load_panels(std::uint32_t target, const HeadRows
     }
 }
 
+/// load_panels() of wide heads, one panel after another.
+template <int dim, int rows, int threads>
+__device__ __forceinline__ void load_wide_panels(std::uint32_t target, const HeadRows& source,
+                                                 int begin, int thread) {
+#pragma unroll
+    for (int i = 0; i < dim / panel_columns; ++i) {
+        load_panels<panel_columns, rows, threads>(target + i * rows * panel_row_bytes,
+                                                  columns_from(source, i), begin, thread);
+    }
+}
+
 /// The key-value heads of a launch.
 struct KvHeads {
     std::int32_t first;
@@ -302,6 +313,18 @@ __device__ __forceinline__ void store_rows(const float (&sums)[sums_of_thread], 
                                   piece * 8) = value;
     }
     __syncwarp();
+}
+
+/// store_rows() of wide heads, one panel after another through the 16 rows of one.
+template <int sums_of_thread>
+__device__ __forceinline__ void store_panels(const float (&sums)[sums_of_thread], float scale,
+                                             std::uint32_t panel, const HeadRows& target,
+                                             int begin) {
+#pragma unroll
+    for (int i = 0; i < sums_of_thread / 32; ++i) {
+        store_rows(*reinterpret_cast<const float(*)[32]>(sums + 32 * i), scale, panel,
+                   columns_from(target, i), begin);
+    }
 }
 
 }  // namespace loratrain::kernels::warpgroup

@@ -37,6 +37,7 @@ struct OutputShape {
 /// tile are copied while this tile is multiplied.
 template <class Shape>
 class QueryOutputs {
+  protected:
     static constexpr int dim = Shape::dim;
     static constexpr int stages = Shape::stages;
     static constexpr float most_ahead = 8.0F;
@@ -80,7 +81,7 @@ class QueryOutputs {
         }
     }
 
-  private:
+  protected:
     /// The block's tile and head in turn `turn`, if there is one. Tiles come with most work first,
     /// and every second turn goes through the blocks in reverse order, so that blocks have about
     /// equal work.
@@ -216,9 +217,9 @@ class QueryOutputs {
         at.next();
     }
 
-    __device__ __forceinline__ void store() {
+    /// Makes outputs of the sums; stores lse.
+    __device__ __forceinline__ void finish_sums(int first) {
         const int lane = lane_number();
-        const int first = first_query() + place_.warp * 16;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float sum = sum_[half];
@@ -232,6 +233,10 @@ class QueryOutputs {
             }
         }
         rescale();
+    }
+    __device__ __forceinline__ void store() {
+        const int first = first_query() + place_.warp * 16;
+        finish_sums(first);
         store_rows(o_, 1.0F,
                    shared_ + Shape::output_at + place_.group * Shape::streamed_bytes +
                        place_.warp * 16 * panel_row_bytes,

@@ -61,6 +61,7 @@ __device__ __forceinline__ void use_products(float (&d)[n]) {
         LORATRAIN_8_SUMS(access, d, (at) + 16), LORATRAIN_8_SUMS(access, d, (at) + 24)
 #define LORATRAIN_64_SUMS(access, d) \
     LORATRAIN_32_SUMS(access, d, 0), LORATRAIN_32_SUMS(access, d, 32)
+#define LORATRAIN_96_SUMS(access, d) LORATRAIN_64_SUMS(access, d), LORATRAIN_32_SUMS(access, d, 64)
 #define LORATRAIN_128_SUMS(access, d)                                  \
     LORATRAIN_32_SUMS(access, d, 0), LORATRAIN_32_SUMS(access, d, 32), \
         LORATRAIN_32_SUMS(access, d, 64), LORATRAIN_32_SUMS(access, d, 96)
@@ -71,6 +72,10 @@ __device__ __forceinline__ void use_products(float (&d)[n]) {
     LORATRAIN_32_PLACES                                                                  \
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define LORATRAIN_96_PLACES                                                              \
+    LORATRAIN_64_PLACES                                                                  \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define LORATRAIN_128_PLACES                                                                       \
     LORATRAIN_64_PLACES                                                                            \
     ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"             \
@@ -136,7 +141,7 @@ __device__ __forceinline__ void multiply_rows(float (&d)[32], const std::uint32_
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
-/// d[64, 64] or [64, 128] += A[64, 16] B[16, n], A in registers.
+/// d[64, n] += A[64, 16] B[16, n], A in registers; n = 64, 128, 192, 256.
 __device__ __forceinline__ void multiply_columns(float (&d)[32], const std::uint32_t* a,
                                                  std::uint32_t b) {
     asm volatile(
@@ -162,7 +167,32 @@ __device__ __forceinline__ void multiply_columns(float (&d)[64], const std::uint
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
-/// d[64, n] += A[16, 64]ᵀ B[16, n].
+__device__ __forceinline__ void multiply_columns(float (&d)[96], const std::uint32_t* a,
+                                                 std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 b, {%100, %101};\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" LORATRAIN_96_PLACES
+        "}, "
+        "{%96, %97, %98, %99}, b, add, 1, 1, 1;\n}\n"
+        : LORATRAIN_96_SUMS("+", d)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+__device__ __forceinline__ void multiply_columns(float (&d)[128], const std::uint32_t* a,
+                                                 std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 b, {%132, %133};\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" LORATRAIN_128_PLACES
+        "}, "
+        "{%128, %129, %130, %131}, b, add, 1, 1, 1;\n}\n"
+        : LORATRAIN_128_SUMS("+", d)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
+}
+
+/// d[64, n] += A[16, 64]ᵀ B[16, n]; n = 64, 128, 192, 256.
 __device__ __forceinline__ void multiply_transposed(float (&d)[32], std::uint32_t a,
                                                     std::uint32_t b) {
     asm volatile(
@@ -187,6 +217,33 @@ __device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_
         "}, "
         "a, b, add, 1, 1, 1, 1;\n}\n"
         : LORATRAIN_64_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+
+__device__ __forceinline__ void multiply_transposed(float (&d)[96], std::uint32_t a,
+                                                    std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 a, {%96, %98};\n"
+        "mov.b64 b, {%97, %98};\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" LORATRAIN_96_PLACES
+        "}, "
+        "a, b, add, 1, 1, 1, 1;\n}\n"
+        : LORATRAIN_96_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout));
+}
+__device__ __forceinline__ void multiply_transposed(float (&d)[128], std::uint32_t a,
+                                                    std::uint32_t b) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, 1, 0;\n"
+        "mov.b64 a, {%128, %130};\n"
+        "mov.b64 b, {%129, %130};\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" LORATRAIN_128_PLACES
+        "}, "
+        "a, b, add, 1, 1, 1, 1;\n}\n"
+        : LORATRAIN_128_SUMS("+", d)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 
@@ -222,9 +279,11 @@ __device__ __forceinline__ void multiply_columns(float (&d)[128], std::uint32_t 
 #undef LORATRAIN_8_SUMS
 #undef LORATRAIN_32_SUMS
 #undef LORATRAIN_64_SUMS
+#undef LORATRAIN_96_SUMS
 #undef LORATRAIN_128_SUMS
 #undef LORATRAIN_32_PLACES
 #undef LORATRAIN_64_PLACES
+#undef LORATRAIN_96_PLACES
 #undef LORATRAIN_128_PLACES
 
 /// Makes this thread's writes to shared memory visible to products behind the next barrier.

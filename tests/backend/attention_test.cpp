@@ -29,6 +29,9 @@ const std::vector<Shape> shapes{
     {2, 2, 7, {33}, 0, 1.0},
     {2, 1, 128, {1100, 3}, 0, 4.0},
     {6, 2, 10, {600, 0, 40}, 8, 5.0},
+    {4, 2, 136, {130, 1, 65}, 8, 1.0},
+    {2, 1, 192, {200, 3}, 0, 4.0},
+    {4, 1, 256, {130, 1, 64, 65}, 0, 1.0},
     // Windows shorter than, as long as and longer than blocks of keys, and than the sample.
     {4, 2, 64, {130, 1, 64, 65}, 64, 1.0, 2},
     {2, 2, 7, {33, 70}, 0, 1.0, 5},
@@ -36,10 +39,12 @@ const std::vector<Shape> shapes{
     {2, 1, 128, {1100, 3}, 0, 4.0, 100},
     {2, 1, 64, {1100, 700}, 0, 4.0, 700},
     {6, 2, 10, {600, 0, 40}, 8, 5.0, 257},
+    {2, 1, 256, {300, 3}, 8, 4.0, 100},
     // Caps of scores, most of them far below and some near.
     {4, 2, 64, {130, 1, 64, 65}, 64, 4.0, 0, 5.0F},
     {2, 1, 128, {300, 3}, 0, 4.0, 100, 8.0F},
     {2, 1, 256, {70, 3}, 0, 1.0, 0, 3.0F},
+    {2, 1, 256, {300, 3}, 0, 4.0, 100, 8.0F},
     {2, 2, 7, {33, 70}, 0, 3.0, 5, 2.0F}};
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a

@@ -24,6 +24,7 @@ struct Shape {
     std::int64_t padding;  ///< columns between the rows of every matrix
     double query_size;     ///< larger scores make sharper probabilities
     std::int64_t sliding_window = 0;
+    float soft_cap = 0.0F;
 };
 
 std::vector<std::int32_t> many_lengths() {
@@ -47,12 +48,21 @@ Shape long_shape() {
     return {2, 1, 128, {2048, 17}, 0, 4.0};
 }
 
-/// Shapes without tensor cores: rows that start anywhere, odd and wide heads.
+/// Heads of more than 128 columns.
+std::vector<Shape> wide_shapes() {
+    return {{2, 1, 136, ragged, 8, 2.0},          {4, 1, 192, ragged, 64, 4.0},
+            {3, 3, 200, ragged, 0, 1.0},          {6, 2, 248, {129, 191, 1}, 8, 1.0},
+            {1, 1, 256, {1, 3}, 0, 1.0},          {8, 2, 256, ragged, 8, 4.0},
+            {4, 2, 256, {128, 256, 192}, 0, 1.0}, {4, 1, 256, many_lengths(), 8, 1.0},
+            {5, 1, 256, {600, 70}, 0, 2.0},       {2, 1, 256, {2048, 17}, 0, 4.0}};
+}
+
+/// Shapes without tensor cores: rows that start anywhere, odd heads.
 std::vector<Shape> odd_shapes() {
     return {{2, 1, 7, {33, 1}, 0, 1.0},
             {4, 2, 64, {130, 65}, 3, 1.0},
-            {2, 1, 136, {70, 20}, 0, 2.0},
-            {2, 1, 256, {100}, 0, 1.0}};
+            {2, 1, 133, {70, 20}, 0, 2.0},
+            {2, 1, 256, {100}, 3, 1.0}};
 }
 
 /// Windows of two keys, within a tile, across tiles, and beyond most samples.
@@ -60,6 +70,21 @@ std::vector<Shape> window_shapes() {
     return {{4, 1, 8, ragged, 8, 1.0, 2},      {8, 2, 64, ragged, 0, 2.0, 40},
             {4, 4, 64, {500, 70}, 0, 1.0, 64}, {8, 2, 128, {700, 3}, 64, 4.0, 129},
             {2, 2, 80, ragged, 0, 4.0, 250},   {2, 1, 128, {2048, 17}, 0, 4.0, 512}};
+}
+
+std::vector<Shape> wide_window_shapes() {
+    return {{4, 2, 136, {300, 5}, 0, 1.0, 40},  {2, 2, 192, ragged, 0, 4.0, 250},
+            {4, 2, 256, ragged, 0, 2.0, 2},     {4, 1, 256, {500, 70}, 0, 1.0, 64},
+            {8, 2, 256, {700, 3}, 8, 4.0, 129}, {2, 1, 256, {2048, 17}, 0, 4.0, 512}};
+}
+
+/// Caps that some scores come near, alone and with a window.
+std::vector<Shape> capped_shapes() {
+    return {{8, 2, 128, ragged, 8, 4.0, 0, 5.0F},
+            {4, 2, 136, ragged, 0, 2.0, 40, 50.0F},
+            {2, 1, 192, ragged, 0, 4.0, 0, 3.0F},
+            {4, 2, 256, ragged, 8, 4.0, 0, 5.0F},
+            {4, 2, 256, {700, 3}, 0, 4.0, 100, 8.0F}};
 }
 
 std::vector<Shape> odd_window_shapes() {
@@ -79,8 +104,11 @@ std::ostream& operator<<(std::ostream& out, const Case& at) {
 std::vector<Case> cases() {
     return {{"bf16", DType::bf16, aligned_shapes()},
             {"bf16_long", DType::bf16, {long_shape()}},
+            {"bf16_wide", DType::bf16, wide_shapes()},
             {"bf16_odd", DType::bf16, odd_shapes()},
             {"bf16_window", DType::bf16, window_shapes()},
+            {"bf16_wide_window", DType::bf16, wide_window_shapes()},
+            {"bf16_capped", DType::bf16, capped_shapes()},
             {"bf16_odd_window", DType::bf16, odd_window_shapes()},
             {"fp32", DType::f32, aligned_shapes()},
             {"fp32_long", DType::f32, {long_shape()}},
@@ -204,6 +232,7 @@ class Operands {
         result.rows.offsets = offsets_.data();
         result.rows.host_offsets = in_.offsets.data();
         result.sliding_window = in_.sliding_window;
+        result.soft_cap = in_.soft_cap;
         return result;
     }
 
@@ -233,7 +262,8 @@ AttentionInput input(const Shape& shape, DType dtype) {
                       shape.head_dim,
                       static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                       offsets,
-                      shape.sliding_window};
+                      shape.sliding_window,
+                      shape.soft_cap};
     for (double& value : in.q.values) {
         value = reference::rounded_to(dtype, value * shape.query_size);
     }
@@ -408,7 +438,7 @@ TEST(CudaAttentionPartsTest, NothingComesOutOfItsWorkspace) {
 /// A sample whose numbers are none, beside one in the same tiles of rows.
 TEST(CudaAttentionPartsTest, SamplesDoNotTouchEachOther) {
     LORATRAIN_NEED_GPU();
-    for (const std::int64_t head_dim : {64, 96, 128}) {
+    for (const std::int64_t head_dim : {64, 96, 128, 192, 256}) {
         const AttentionInput in = input({4, 2, head_dim, {300, 70, 129}, 0, 1.0}, DType::bf16);
         const HostMatrix d_o = random(in.q.rows, in.q.cols, 5, DType::bf16);
         AttentionInput bad = in;

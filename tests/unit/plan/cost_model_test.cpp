@@ -273,21 +273,21 @@ TEST(BuiltInCosts, ExpertsTakePassesOverTheirRows) {
     EXPECT_NEAR(seconds(*model_preset("llama-3.1-8b"), "h200"), 0.0, 1e-15);
 }
 
-TEST(BuiltInCosts, WideHeadsTakePlainKernelsOnGpus) {
-    ModelSpec narrow = *model_preset("llama-3.1-8b");
-    ModelSpec wide = narrow;
-    const auto slowdown = [&](DType compute, std::string_view device) {
-        return built_in_costs(wide, compute, device).layer_backward.per_square /
-               built_in_costs(narrow, compute, device).layer_backward.per_square;
+TEST(BuiltInCosts, HeadsThatTensorCoresDoNotTakeArePlain) {
+    const ModelSpec usual = *model_preset("llama-3.1-8b");
+    const auto slowdown = [&](std::int64_t head_dim, DType compute, std::string_view device) {
+        ModelSpec other = usual;
+        other.attention().head_dim = head_dim;
+        other.attention().heads = 4096 / head_dim;
+        return built_in_costs(other, compute, device).layer_backward.per_square /
+               built_in_costs(usual, compute, device).layer_backward.per_square;
     };
-    wide.attention().head_dim = 256;
-    wide.attention().heads = 16;
-    EXPECT_NEAR(slowdown(DType::bf16, "h200"), 100.0, 1e-6);
-    EXPECT_NEAR(slowdown(DType::f32, "h200"), 1.0, 1e-6);
-    EXPECT_NEAR(slowdown(DType::f32, "cpu"), 1.0, 1e-6);
-    wide.attention().head_dim = 64;
-    wide.attention().heads = 64;
-    EXPECT_NEAR(slowdown(DType::bf16, "h200"), 1.0, 1e-6);
+    EXPECT_NEAR(slowdown(4, DType::bf16, "h200"), 100.0, 1e-6);
+    EXPECT_NEAR(slowdown(4, DType::f32, "h200"), 1.0, 1e-6);
+    EXPECT_NEAR(slowdown(4, DType::f32, "cpu"), 1.0, 1e-6);
+    for (const std::int64_t head_dim : {64, 256}) {
+        EXPECT_NEAR(slowdown(head_dim, DType::bf16, "h200"), 1.0, 1e-6) << head_dim;
+    }
 }
 
 TEST(BuiltInCosts, DoraTakesMoreProducts) {
