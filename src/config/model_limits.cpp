@@ -122,6 +122,10 @@ constexpr ModelLimit limits[] = {
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},
 
+    {Ability::experts, [](Of m) { return has_experts(m) && !m.wrapper.empty(); },
+     [](Of m) { return cat("PEFT does not find LoRA in the experts of a ", m.wrapper, " model"); },
+     "take all-linear, which has the shared expert alone, or import the text model alone, as "
+     "AutoModelForCausalLM saves it"},
     {Ability::modules, has_experts,
      [](Of m) {
          return lora_in_experts(m) + " does not go with patterns, layers, excluded or whole names";

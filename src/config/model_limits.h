@@ -17,6 +17,7 @@ enum class Ability : std::uint8_t {
     texts,     ///< eval.generate
     lanes,     ///< tensor lanes share the model
     fp8,       ///< model.precision: fp8
+    experts,   ///< LoRA in experts
     // Needed by an adapter on MLPs of a model with experts.
     modules,  ///< linears that differ between layers
     dropout,

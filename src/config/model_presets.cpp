@@ -30,7 +30,7 @@ struct Preset {
     DeltaNetSpec net{};
 };
 
-/// Qwen3.5's and Qwen3.6's.
+/// Dense ones of Qwen3.5 and Qwen3.6.
 constexpr Preset hybrid(const char* name, std::int64_t hidden, std::int64_t intermediate,
                         std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
                         std::int64_t value_heads, bool tied) {
@@ -48,6 +48,16 @@ constexpr Preset hybrid(const char* name, std::int64_t hidden, std::int64_t inte
             .head_dim = 256,
             .qk_norm = true,
             .net = {16, value_heads, 128, 128}};
+}
+
+/// Those whose MLPs are experts.
+constexpr Preset hybrid_of_experts(const char* name, std::int64_t hidden, std::int64_t layers,
+                                   std::int64_t heads, std::int64_t kv_heads,
+                                   std::int64_t value_heads, const ExpertSpec& experts) {
+    Preset preset = hybrid(name, hidden, 0, layers, heads, kv_heads, value_heads, false);
+    preset.family = "qwen3_5_moe_text";
+    preset.experts = experts;
+    return preset;
 }
 
 constexpr std::array presets{
@@ -96,6 +106,13 @@ constexpr std::array presets{
            {128, 8, 1536, true}},
     hybrid("qwen3.5-4b", 2560, 9216, 32, 16, 4, 32, true),
     hybrid("qwen3.5-27b", 5120, 17408, 64, 24, 4, 48, false),
+    hybrid_of_experts("qwen3.6-35b-a3b", 2048, 40, 16, 2, 32,
+                      {.count = 256,
+                       .per_token = 8,
+                       .size = 512,
+                       .normalised = true,
+                       .shared_size = 512,
+                       .shared_gate = true}),
 };
 
 void add_delta_nets(const DeltaNetSpec& net, ModelSpec& model) {

@@ -3,8 +3,10 @@
 with q and k of length one, q times d^-1/2, a zero state before each sample."""
 import torch
 from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
 from transformers.models.qwen3_next import modeling_qwen3_next
-MODULES=(modeling_qwen3_5,modeling_qwen3_next)
+FAMILIES=("qwen3_5","qwen3_5_moe","qwen3_next")
+MODULES=(modeling_qwen3_5,modeling_qwen3_5_moe,modeling_qwen3_next)
 
 def unit(x): return x*torch.rsqrt((x*x).sum(-1,keepdim=True)+1e-6)
 

@@ -27,7 +27,7 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "smollm3": 4, "granite": 4, "seed_oss": 4, "mistral_window": 2, "qwen2_window": 3,
                  "qwen3_yarn": 2, "olmo2": 3, "olmo3": 4, "gemma2": 3, "gemma3_text": 3,
                  "ministral3": 2, "gemma3": 2, "glm4": 3, "phi3": 3, "phi3_window": 2,
-                 "apertus": 3, "qwen3_moe": 3, "qwen3_moe_dense": 4, "mixtral": 3, "qwen2_moe": 4, "glm4_moe": 4, "qwen2_5_vl": 3, "qwen3_vl": 3, "qwen3_5": 4, "qwen3_next": 4,
+                 "apertus": 3, "qwen3_moe": 3, "qwen3_moe_dense": 4, "mixtral": 3, "qwen2_moe": 4, "glm4_moe": 4, "qwen2_5_vl": 3, "qwen3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 3, "qwen3_next": 4,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2,
                  "qwen3_moe_e4m3_block": 2}
 # What lanes cannot share of them.
@@ -35,7 +35,7 @@ NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all
             "gemma2": "logits with a soft cap", "glm4": "fused linears (gate_up_proj)",
             "phi3": "fused linears (qkv_proj, gate_up_proj)", "qwen3_moe": "experts",
             "qwen3_moe_dense": "experts", "mixtral": "experts",
-            "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5": "gated delta nets", "qwen3_next": "experts",
+            "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5": "gated delta nets", "qwen3_5_moe": "experts", "qwen3_next": "experts",
             "phi3_window": "fused linears (qkv_proj, gate_up_proj)"}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),
@@ -43,7 +43,7 @@ GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus",
                 "granite": ("f_dora", "f_embed", "f_head"), "olmo2": ("f_dora",), "phi3": ("f_dora_fused",),
                 "gemma2": ("f_head", "f_embed"), "gemma3_text": ("f_embed",), "gemma3": ("f_embed",),
                 "qwen3_moe": ("f_experts", "f_experts_down"), "qwen3_moe_dense": ("f_experts", "f_linear"),
-                "mixtral": ("f_experts",), "qwen2_moe": ("f_experts", "f_down"), "glm4_moe": ("f_experts", "f_linear")}
+                "qwen3_next": ("f_dora", "f_pissa", "f_vera"), "mixtral": ("f_experts",), "qwen2_moe": ("f_experts", "f_down"), "glm4_moe": ("f_experts", "f_linear")}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps
@@ -348,6 +348,9 @@ class EachFamily:
 
     def test_qwen3_5(self):
         self.check_family("qwen3_5")
+
+    def test_qwen3_5_moe(self):
+        self.check_family("qwen3_5_moe")
 
     def test_qwen3_next(self):
         self.check_family("qwen3_next")

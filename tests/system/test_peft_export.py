@@ -19,7 +19,7 @@ ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dor
             "granite": ["a_r4_all", "f_embed", "f_head"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
             "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
             "gemma2": ["a_r4_all", "f_head", "f_embed"], "gemma3_text": ["a_r4_all", "f_embed"],
-            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "qwen3_5": ["a_r4_all"], "qwen3_next": ["a_r4_all"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
+            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "qwen3_5": ["a_r4_all"], "qwen3_5_moe": ["a_r4_all"], "qwen3_next": ["a_r4_all", "f_dora", "f_pissa", "f_vera"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
             "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
             "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"],
             "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"],
@@ -66,6 +66,7 @@ import json, sys, torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], attn_implementation="eager", dtype=torch.float64)
+model.config._experts_implementation = "eager"  # the others have no float64
 wanted = load_file(sys.argv[2] + "/eval_logits.safetensors")
 worst = 0.0
 for i, line in zip(range(3), open(sys.argv[2] + "/data.jsonl")):
@@ -167,7 +168,7 @@ class PeftExport(JobTest):
 
     def test_merged_folder(self):
         """transformers computes with it as PEFT with the adapter."""
-        for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn"), ("llama", "f_head")):
+        for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn"), ("llama", "f_head"), ("qwen3_next", "a_r4_all")):
             golden = GOLDEN / family / "adapters" / name
             self.succeed(run(["import-hf", GOLDEN / family / "base", self.dir / f"{family}.h5"]))
             merged = self.dir / f"merged-{family}"

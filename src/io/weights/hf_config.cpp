@@ -221,7 +221,7 @@ std::int64_t max_positions_of(const std::string& json_text) {
 std::int64_t further_layers_of(const std::string& json_text) {
     const Json config = text_document(parse_json(json_text, "config.json"), "config.json");
     const Family* family = family_named(config.value("model_type", ""));
-    const auto found = config.find(family != nullptr ? family->further_layers_key : "");
+    const auto found = config.find(family != nullptr ? family->further_layers.count_key : "");
     const bool given = found != config.end() && found->is_number_unsigned();
     return given ? std::min(found->get<std::int64_t>(), most_layers) : 0;
 }

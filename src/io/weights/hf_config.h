@@ -10,7 +10,7 @@ namespace loratrain {
 
 /// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not given.
 std::int64_t max_positions_of(const std::string& json_text);
-/// Layers of the file behind those of the model (Family::further_layers_key).
+/// Layers that config.json counts and the model leaves out (Family::further_layers).
 std::int64_t further_layers_of(const std::string& json_text);
 /// eos_token_id of that config.json, one token or several; empty = not given.
 std::vector<std::int32_t> end_tokens_of(const std::string& json_text);

@@ -81,7 +81,8 @@ const Family families[] = {
      .attention = {.qk_norm = true, .output_gate = true},
      .delta_net = {16, 32, 128, 128},
      .rope = {.positions = 32768, .rotated = 0.25},
-     .norm_plus_one = true},
+     .norm_plus_one = true,
+     .further_layers = {"mtp_num_hidden_layers", "mtp."}},
     {.name = "smollm3",
      .architecture = "SmolLM3ForCausalLM",
      .sizes = {128256, 2048, 11008, 36, 16, 128004},
@@ -234,7 +235,28 @@ const Family families[] = {
                              .shared_size = 512,
                              .shared_gate = true},
                  .shared_size_key = "shared_expert_intermediate_size",
-                 .layers = ExpertLayers::by_steps}},
+                 .layers = ExpertLayers::by_steps},
+     .further_layers = {"mtp_num_hidden_layers", "mtp."}},
+    {.name = "qwen3_5_moe_text",
+     .architecture = "Qwen3_5MoeForCausalLM",
+     .sizes = {.vocabulary = 248320, .hidden = 2048, .layers = 40, .heads = 16},
+     .head_dim = 256,
+     .kv_heads = 2,
+     .reads_attention_bias = true,
+     .attention = {.qk_norm = true, .output_gate = true},
+     .delta_net = {16, 32, 128, 128},
+     .rope = {.positions = 32768, .rotated = 0.25},
+     .norm_plus_one = true,
+     .experts = {.missing = {.count = 256,
+                             .per_token = 8,
+                             .size = 512,
+                             .normalised = true,
+                             .shared_size = 512,
+                             .shared_gate = true},
+                 .reads_normalised = false,
+                 .shared_size_key = "shared_expert_intermediate_size",
+                 .peft_converts = false},
+     .further_layers = {"mtp_num_hidden_layers", "mtp."}},
     {.name = "mixtral",
      .architecture = "MixtralForCausalLM",
      .sizes = {32000, 4096, 14336, 32, 32},
@@ -284,7 +306,7 @@ const Family families[] = {
                  .reads_groups = true,
                  .shared_count_key = "n_shared_experts",
                  .layers = ExpertLayers::behind_first},
-     .further_layers_key = "num_nextn_predict_layers"},
+     .further_layers = {"num_nextn_predict_layers"}},
 };
 
 constexpr const char* visual = ".*visual.*";
@@ -298,7 +320,9 @@ constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration", "ge
                                 {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text",
                                  false, TieKey::outer_alone, false, visual},
                                 {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text",
-                                 false, TieKey::outer_alone, false, visual}};
+                                 false, TieKey::outer_alone, false, visual},
+                                {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration",
+                                 "qwen3_5_moe_text", false, TieKey::outer_alone, false, visual}};
 
 std::vector<std::string> family_names() {
     std::vector<std::string> names;

@@ -25,7 +25,7 @@ enum class SlidingWindows : std::uint8_t {
 struct ClassSizes {
     std::int64_t vocabulary = 0;
     std::int64_t hidden = 0;
-    std::int64_t intermediate = 0;
+    std::int64_t intermediate = 0;  ///< 0: the class has none, all layers have experts
     std::int64_t layers = 0;
     std::int64_t heads = 0;
     std::int64_t pad_token = -1;  ///< -1: none
@@ -60,6 +60,12 @@ struct ExpertFamily {
     ExpertLayers layers = ExpertLayers::every;
 
     bool exists() const { return missing.count > 0; }
+};
+
+/// Layers that predict further tokens, which transformers leaves out.
+struct FurtherLayers {
+    const char* count_key = "";  ///< "" = the family has none
+    const char* prefix = "";     ///< of their tensors; "" = they are numbered behind the others
 };
 
 /// What config.json leaves to the family.
@@ -108,9 +114,7 @@ struct Family {
     Dropout attention_dropout = {"attention_dropout", 0.0};
     Dropout residual_dropout = {};
     ExpertFamily experts = {};
-    /// Key of the number of layers behind the others, which predict further tokens and which
-    /// transformers leaves out; "" = none.
-    const char* further_layers_key = "";
+    FurtherLayers further_layers = {};
     /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
     bool vllm_embeddings = false;
 

@@ -154,9 +154,14 @@ std::optional<DeltaNetSpec> read_delta_net(JsonReader& config, const Family& fam
     if (net.conv_width > most_conv_width) {
         config.wrong("linear_conv_kernel_dim", cat("must be at most ", most_conv_width));
     }
-    const std::string activation = config.text("hidden_act");
-    if (!activation.empty() && activation != "silu" && activation != "swish") {
-        config.wrong("hidden_act", "only silu is supported in this family");
+    for (const char* key : {"hidden_act", "output_gate_type"}) {
+        const std::string activation = config.text(key);
+        if (!activation.empty() && activation != "silu" && activation != "swish") {
+            config.wrong(key, "only silu is supported in this family");
+        }
+    }
+    if (config.has("attn_output_gate") && !config.flag("attn_output_gate")) {
+        config.wrong("attn_output_gate", "must be true: attention of this family has output gates");
     }
     return net;
 }

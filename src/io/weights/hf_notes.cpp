@@ -58,7 +58,7 @@ std::string sizes_note(const TextModel& model) {
     std::vector<std::string> missing;
     for (const FamilySize& size : family_sizes(*model.family)) {
         const auto found = model.config.find(size.key);
-        if (found != model.config.end() && !found->is_null()) continue;
+        if (size.missing == 0 || (found != model.config.end() && !found->is_null())) continue;
         missing.push_back(cat(size.key, " ", size.missing));
     }
     if (missing.empty()) return "";
@@ -69,7 +69,7 @@ std::string sizes_note(const TextModel& model) {
 std::string further_layers_note(const std::string& config_text, const TextModel& model) {
     const std::int64_t layers = further_layers_of(config_text);
     if (layers == 0) return "";
-    return cat("config.json has ", model.family->further_layers_key, " ", layers,
+    return cat("config.json has ", model.family->further_layers.count_key, " ", layers,
                ": layers behind the last, which predict further tokens, are left out, as "
                "transformers leaves them out");
 }

@@ -1,5 +1,6 @@
 #include "io/weights/hf_shards.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -62,6 +63,16 @@ struct NamePrefixes {
         return name.starts_with(model) ? usual_model + name.substr(model.size()) : name;
     }
 };
+
+/// Of layers that predict further tokens, which may have an embedding of their own.
+bool predicts_further_tokens(const std::string& name) {
+    return name.starts_with("mtp.");
+}
+
+/// Of parts that no family trains: these layers, pictures.
+bool is_beside_text_model(const std::string& name, bool text_only) {
+    return predicts_further_tokens(name) || (text_only && name_in_text_model(name).empty());
+}
 
 /// Without the words of what wraps modules in training: torch.compile, FSDP, checkpointing.
 std::string without_wrappers(std::string name) {
@@ -156,7 +167,7 @@ HfShards::HfShards(const std::string& dir, bool text_only, ExpertNames names) {
     if (fs::exists(single)) {
         add_file(single);
     } else if (fs::exists(index)) {
-        open_index(dir, index);
+        open_index(dir, index, text_only);
     } else {
         throw no_weights(dir);
     }
@@ -202,7 +213,9 @@ void HfShards::keep_text_model() {
 
 void HfShards::settle_prefixes(bool text_only) {
     std::vector<std::string> names;
-    for (const auto& [name, file] : tensors_) names.push_back(without_wrappers(name));
+    for (const auto& [name, file] : tensors_) {
+        if (!predicts_further_tokens(name)) names.push_back(without_wrappers(name));
+    }
     const NamePrefixes prefixes = find_prefixes(names, text_only);
     const auto usual_name = [&](const std::string& name) {
         return prefixes.usual_name(without_wrappers(name));
@@ -227,11 +240,16 @@ void HfShards::add_file(const std::string& path) {
     }
 }
 
-void HfShards::open_index(const std::string& dir, const std::string& index_path) {
+void HfShards::open_index(const std::string& dir, const std::string& index_path, bool text_only) {
     CappedProblems problems(dir);
     std::map<std::string, std::string> path_of;
     for (const auto& [shard, names] : read_weight_map(index_path)) {
         const std::string path = cat(dir, "/", shard);
+        const auto is_beside = [&](const std::string& name) {
+            return is_beside_text_model(name, text_only);
+        };
+        const bool all_beside = std::all_of(names.begin(), names.end(), is_beside);
+        if (all_beside && !fs::exists(path)) continue;
         try {
             add_file(path);
         } catch (const InputError& error) {
@@ -241,7 +259,7 @@ void HfShards::open_index(const std::string& dir, const std::string& index_path)
         const SafetensorsFile& file = files_.back();
         for (const std::string& name : names) {
             path_of[name] = path;
-            if (file.entries().count(name) == 0) {
+            if (file.entries().count(name) == 0 && !is_beside(name)) {
                 problems.add(cat(path, ":", name), "tensor is missing, the index says it is here",
                              incomplete_hint);
             }

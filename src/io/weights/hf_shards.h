@@ -12,7 +12,8 @@
 namespace loratrain {
 
 /// Tensors of an HF model directory: model.safetensors, or the shards that
-/// model.safetensors.index.json lists. Opening checks all headers, and that index and shards agree.
+/// model.safetensors.index.json lists. Opening checks all headers, and that index and shards agree;
+/// of what is beside a text model files may lack what the index lists.
 /// Throws InputError with all problems at once.
 class HfShards {
   public:
@@ -41,7 +42,7 @@ class HfShards {
     std::string where(const std::string& name) const { return file(name).path() + ":" + name; }
 
   private:
-    void open_index(const std::string& dir, const std::string& index_path);
+    void open_index(const std::string& dir, const std::string& index_path, bool text_only);
     void keep_text_model();
     void settle_prefixes(bool text_only);
     void split_tensors();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
+#include "io/weights/hf_family.h"
 #include "io/weights/hf_notes.h"
 #include "io/weights/hf_quantized_linears.h"
 #include "io/weights/hf_shards.h"
@@ -111,10 +113,13 @@ bool is_of_adapter(const std::string& name) {
            name.find(".base_layer.") != std::string::npos;
 }
 
-/// Of the parts of Qwen3-Next and Qwen3.5 that predict further tokens, which transformers leaves
-/// out.
-bool predicts_further_tokens(const ModelSpec& spec, const std::string& name) {
-    return spec.delta_nets() != nullptr && name.starts_with("mtp.");
+/// Of layers that predict further tokens, and where these have names of their own of pictures too:
+/// transformers leaves out both in the classes of text models.
+bool is_left_out(const Import& import, const ModelSpec& spec, const std::string& name) {
+    const std::string_view prefix = family_named(spec.family)->further_layers.prefix;
+    if (!prefix.empty()) return name.starts_with(prefix) || name.starts_with("model.visual.");
+    const std::int64_t further = layer_in_name(name) - spec.layers;
+    return further >= 0 && further < import.further_layers;
 }
 
 void check_names(const Import& import, const ModelSpec& spec, CappedProblems& problems) {
@@ -129,10 +134,7 @@ void check_names(const Import& import, const ModelSpec& spec, CappedProblems& pr
     std::sort(expected.begin(), expected.end());
     for (const auto& [name, file] : import.shards.tensors()) {
         const bool tied_head = spec.tie_word_embeddings && name == head_name;
-        const std::int64_t further = layer_in_name(name) - spec.layers;
-        if (further >= 0 && further < import.further_layers) continue;
-        if (tied_head || is_stored_table_name(name)) continue;
-        if (predicts_further_tokens(spec, name)) continue;
+        if (tied_head || is_stored_table_name(name) || is_left_out(import, spec, name)) continue;
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(import.shards.where(name),
                          "is no tensor of a " + spec.family + " model with this config.json",

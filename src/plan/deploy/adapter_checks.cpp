@@ -225,6 +225,7 @@ void AdapterChecks::experts(const AdapterJob& adapter) {
             "tensor, and loads them only together with down_proj",
             "name all three, or down_proj alone");
     }
+    if (in_experts) limited("target_modules", Ability::experts);
     if (adapter.modules) limited("target_modules", Ability::modules);
     if (adapter.lora_dropout > 0.0) limited("lora_dropout", Ability::dropout);
     if (adapter.use_dora) limited("use_dora", Ability::dora);

@@ -16,9 +16,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {Ability::training, Ability::texts,   Ability::lanes,
-                                     Ability::fp8,      Ability::modules, Ability::dropout,
-                                     Ability::dora,     Ability::vera,    Ability::residual_start};
+constexpr Ability all_abilities[] = {
+    Ability::training, Ability::texts,   Ability::lanes, Ability::fp8,  Ability::experts,
+    Ability::modules,  Ability::dropout, Ability::dora,  Ability::vera, Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -100,12 +100,17 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     model.family = "qwen3_moe";
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
-        const bool possible = ability == Ability::training || ability == Ability::texts;
+        const bool possible = ability == Ability::training || ability == Ability::texts ||
+                              ability == Ability::experts;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
     EXPECT_EQ(limit_text(model, Ability::dora),
               "LoRA in the experts of a qwen3_moe model cannot be DoRA");
+    ModelSpec wrapped = model;
+    wrapped.wrapper = "qwen3_5_moe";
+    EXPECT_EQ(limit_text(wrapped, Ability::experts),
+              "PEFT does not find LoRA in the experts of a qwen3_5_moe model");
     std::vector<LayerSpec> layers(2, model.layer(0));
     layers[1].mlp = DenseSpec{32};
     model.set_layers(layers);
