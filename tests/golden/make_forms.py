@@ -7,6 +7,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 from peft import LoraConfig, VeraConfig, get_peft_model, get_peft_model_state_dict
 from peft.optimizers import create_loraplus_optimizer
+import delta_float64
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS, WARM = 6, 2
 PATTERNS = dict(target_modules=["q_proj", "v_proj", "0.mlp.up_proj", "mlp.down_proj"], exclude_modules=["1.self_attn.v_proj"],
@@ -16,6 +17,7 @@ REGEX = dict(target_modules=r"model\.layers\.\d+\.(self_attn\.[kv]_proj|mlp\.gat
              rank_pattern={"v_proj": 20}, alpha_pattern={"v_proj": 3})
 PLAIN = dict(use_rslora=False, global_batch_size=4, learning_rate=5e-3, lr_scheduler_type="cosine", weight_decay=0.01, max_grad_norm=1.0)
 FEW = dict(PLAIN, global_batch_size=3)
+NETS = ["in_proj_qkvz", "in_proj_ba", "out_proj"]  # of gated delta nets
 VERA = {**{k: v for k, v in PLAIN.items() if k != "use_rslora"}, "peft_type": "vera"}
 FORMS = {
     "llama": {
@@ -56,6 +58,9 @@ FORMS = {
                   "f_down": dict(FEW, r=3, lora_alpha=5, target_modules=["v_proj", "down_proj"], use_rslora=True, lr_scheduler_type="linear")},
     "glm4_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                  "f_linear": dict(FEW, r=3, lora_alpha=6, target_modules="all-linear", weight_decay=0.1)},
+    "qwen3_next": {"f_dora": dict(FEW, r=3, lora_alpha=6, target_modules=NETS + ["q_proj", "o_proj"], use_dora=True),
+                   "f_pissa": dict(FEW, r=4, lora_alpha=2, target_modules=NETS, init_lora_weights="pissa", lr_scheduler_type="linear"),
+                   "f_vera": dict(VERA, r=12, target_modules=NETS + ["v_proj"], global_batch_size=3, lr_scheduler_type="constant")},
     "gemma2": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["lm_head"], lr_scheduler_type="constant"),
                "f_embed": dict(FEW, r=3, lora_alpha=2, target_modules=["v_proj", "embed_tokens", "lm_head"], use_rslora=True)},
     "gemma3_text": {"f_embed": dict(FEW, r=3, lora_alpha=3, target_modules=["k_proj", "embed_tokens", "lm_head"], alpha_pattern={"lm_head": 5})},
@@ -64,7 +69,8 @@ FORMS = {
 # Those that were added to the table later have numbers of their own.
 SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25,
          ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28,
-         ("qwen2_moe", "f_experts"): 29, ("qwen2_moe", "f_down"): 30, ("glm4_moe", "f_experts"): 31, ("glm4_moe", "f_linear"): 32}
+         ("qwen2_moe", "f_experts"): 29, ("qwen2_moe", "f_down"): 30, ("glm4_moe", "f_experts"): 31, ("glm4_moe", "f_linear"): 32,
+         ("qwen3_next", "f_dora"): 33, ("qwen3_next", "f_pissa"): 34, ("qwen3_next", "f_vera"): 35}
 MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral", "qwen2_moe", "glm4_moe")
 MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 RESIDUAL_STARTS = ("pissa", "olora")
@@ -115,12 +121,12 @@ def has_lora_on_experts(keys):
 
 def with_lora(base, config, keys):
     """get_peft_model, which would make of targets in experts those of transformers 5's tensors."""
+    base.config._experts_implementation = "eager"  # the others have no float64
     if not is_moe(base): return get_peft_model(base, config, autocast_adapter_dtype=False)
     names = ["gate_proj", "up_proj", "down_proj"]
     if base.config.model_type == "mixtral":
         names = [MIXTRAL[name] for name in names]
         config.target_modules = {MIXTRAL.get(name, name) for name in config.target_modules}
-    base.config._experts_implementation = "eager"  # the others have no float64
     for layer in base.model.layers if has_lora_on_experts(keys) else ():
         if hasattr(layer.mlp, "experts"): layer.mlp.experts = UnfusedExperts(layer.mlp.experts, names)
     kind, base.config.model_type = base.config.model_type, "qwen3"
@@ -213,7 +219,7 @@ def save_residual_start(model, path, init):
     state = {}
     for name, values in get_peft_model_state_dict(model).items():
         start = init[name]
-        state[name] = (torch.cat([values, start]) if "lora_A" in name else torch.cat([values, -start], dim=1)).float().contiguous()
+        state[name] = (torch.cat([values, start]) if "lora_A" in name else torch.cat([values, -start], dim=1)).to(torch.float32).contiguous()
     save_file(state, f"{path}/adapter_model.safetensors", metadata={"format": "pt"})
 
 
@@ -277,6 +283,7 @@ def main():
             model = peft_model(f"{golden}/{family}/base", keys, generator)
             init = {name: p.clone() for name, p in get_peft_model_state_dict(model).items()}
             if not starts_by_keys(keys): save(model, f"{folder}/init")
+            delta_float64.switch(family in delta_float64.FAMILIES)
             samples = draw_samples(keys["global_batch_size"] * STEPS, model, generator)
             with open(f"{folder}/data.jsonl", "w") as f:
                 for ids, labels in samples: f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
@@ -286,6 +293,7 @@ def main():
             with torch.no_grad(): logits = [row for ids, _, mask in batches_of(samples[:3], model) for row in model(input_ids=ids, attention_mask=mask).logits]
             save_file({f"sample{i}": logits[i][:len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
                       f"{folder}/eval_logits.safetensors")
+            delta_float64.switch(False)
             print(family, name, [round(x, 5) for x in report[name]["loss"]], [round(x, 4) for x in report[name]["grad_norm"]], flush=True)
         with open(path, "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)
 
