@@ -413,6 +413,8 @@ struct ExportJob {
     ExportScaling scaling = ExportScaling::peft;
     DType dtype = DType::f32;  ///< type of the tensors
     bool tokenizer = true;     ///< also copy the tokenizer files of the base's folder
+    int every_steps = 0;       ///< of an adapter, between exports while it trains; 0 = none
+    int keep = 2;              ///< of an adapter, the newest of these
 };
 
 struct LoggingJob {

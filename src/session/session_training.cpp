@@ -17,6 +17,7 @@
 #include "train/checkpoint/best_adapter.h"
 #include "train/job_warnings.h"
 #include "train/records/exports.h"
+#include "train/records/step_exports.h"
 #include "watch/solo_watch.h"
 
 /// Training, and what the run directory holds before and after.
@@ -124,6 +125,7 @@ void Session::restore() {
 
 void Session::write_start(const std::string& devices) {
     if (!dispatcher_) restore_best_adapters(job_, plan_.model, trainer_->state(), checkpoint_);
+    if (!dispatcher_) restore_step_exports(job_, trainer_->state());
     if (!checkpoint_.empty()) mend_exports(job_, plan_.model, trainer_->state(), checkpoint_);
     directory_->write_records(job_, plan_, identity_, world(),
                               command_text(command_line_, world().size()), backend_->description(),
@@ -135,6 +137,7 @@ void Session::write_start(const std::string& devices) {
     if (!dispatcher_) return;
     dispatcher_->begin(former_run_);
     const RunState state = dispatcher_->state();
+    restore_step_exports(job_, state);
     for (std::size_t a = 0; a < state.adapters.size(); ++a) {
         if (!is_unfinished(state.adapters[a].status)) continue;
         restore_best_adapter(job_, plan_.model, state, AdapterId{static_cast<std::int32_t>(a)},

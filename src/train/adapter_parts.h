@@ -24,7 +24,7 @@ struct AdapterAtStep {
 enum class PartUse : std::uint8_t {
     exported,    ///< parameters of an adapter that has ended
     checkpoint,  ///< state for a checkpoint that is written while others train
-    best,        ///< parameters as they were evaluated, in case they are the best so far
+    kept,        ///< parameters after some of its steps: maybe the best, or exported meanwhile
 };
 inline constexpr std::size_t part_uses = 3;
 
@@ -33,7 +33,7 @@ struct PartKey {
     AdapterId adapter{};
     StatePart part = StatePart::parameters;
     PartUse use = PartUse::exported;
-    std::int32_t step = 0;  ///< PartUse::best: optimizer steps behind the values
+    std::int32_t step = 0;  ///< PartUse::kept: optimizer steps behind the values
     auto operator<=>(const PartKey&) const = default;
 };
 

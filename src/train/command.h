@@ -45,8 +45,8 @@ struct CopyStates {
     std::vector<AdapterId> adapters;
 };
 
-/// As CopyStates, but parameters only, of adapters that are evaluated: rank 0 learns later whether
-/// they are the best.
+/// As CopyStates, but parameters only: of adapters that are evaluated, where rank 0 learns later
+/// whether they are the best, and of those that are exported while they train.
 struct KeepParameters {
     std::vector<AdapterAtStep> adapters;  ///< with their steps at the end of those windows
 };

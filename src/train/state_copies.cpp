@@ -25,7 +25,7 @@ void StateCopies::keep(const std::vector<AdapterAtStep>& adapters, PipelineRunne
                        Deliver deliver) {
     runner_ = &runner;
     deliver_ = std::move(deliver);
-    for (const auto& [adapter, step] : adapters) want({adapter, PartUse::best, step});
+    for (const auto& [adapter, step] : adapters) want({adapter, PartUse::kept, step});
 }
 
 void StateCopies::want(Wanted wanted) {
@@ -46,7 +46,7 @@ void StateCopies::stepped(const BatchPlan& batch) {
 void StateCopies::copy(const Wanted& wanted) {
     const activity::Inside copying(activity::Task::checkpoint);
     runner_->settle();
-    if (wanted.use == PartUse::best) {
+    if (wanted.use == PartUse::kept) {
         return deliver({wanted.adapter, StatePart::parameters, wanted.use, wanted.kept_step});
     }
     if (deliver_) {

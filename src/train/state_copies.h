@@ -25,7 +25,7 @@ class StateCopies {
     /// stream: later windows belong to later rounds. Copies of the checkpoint before must be
     /// complete. Without `deliver` only counters are noted.
     void begin(const std::vector<AdapterId>& adapters, PipelineRunner& runner, Deliver deliver);
-    /// Copies parameters for PartUse::best. Call it between two windows, too.
+    /// Copies parameters for PartUse::kept. Call it between two windows, too.
     void keep(const std::vector<AdapterAtStep>& adapters, PipelineRunner& runner, Deliver deliver);
     /// The stage has taken the batch's optimizer step.
     void stepped(const BatchPlan& batch);

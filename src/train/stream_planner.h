@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -19,14 +20,19 @@ struct PlannedWindow {
 
 /// Adapters that come and go between two windows.
 struct StreamChange {
-    std::vector<AdapterId> ended;     ///< they have steps left (ScheduleStream::end)
-    std::vector<AdapterId> paused;    ///< ScheduleStream::pause
-    std::vector<AdapterId> begun;     ///< ScheduleStream::begin
-    std::vector<AdapterId> known;     ///< adapters of `begun` that were evaluated before
-    std::vector<AdapterId> resident;  ///< if any begin: all in backend memory from then on
-    std::vector<AdapterId> released;  ///< their memory is freed first
-    std::vector<AdapterAtStep> kept;  ///< evaluated: their parameters are copied first
-    std::optional<Progress> stops;    ///< ScheduleStream::stop_at
+    std::vector<AdapterId> ended;           ///< they have steps left (ScheduleStream::end)
+    std::vector<AdapterId> paused;          ///< ScheduleStream::pause
+    std::vector<AdapterId> begun;           ///< ScheduleStream::begin
+    std::vector<AdapterId> known;           ///< adapters of `begun` that were evaluated before
+    std::vector<AdapterId> resident;        ///< if any begin: all in backend memory from then on
+    std::vector<AdapterId> released;        ///< their memory is freed first
+    std::vector<AdapterAtStep> kept;        ///< their parameters are copied first
+    std::vector<AdapterAtStep> begun_kept;  ///< of `begun`: copied once they are resident
+    std::optional<Progress> stops;          ///< ScheduleStream::stop_at
+
+    void keep(const AdapterAtStep& at) {
+        if (std::find(kept.begin(), kept.end(), at) == kept.end()) kept.push_back(at);
+    }
 };
 
 /// How much was planned, how long it took, and how long training waited for it.

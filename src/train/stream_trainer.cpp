@@ -205,6 +205,9 @@ void StreamTrainer::order(PlannedWindow window) {
     if (!change_before_ordered_.begun.empty()) {
         ranks_.order(AdmitAdapters{change_before_ordered_.resident});
     }
+    if (!change_before_ordered_.begun_kept.empty()) {
+        keep_parameters(change_before_ordered_.begun_kept);
+    }
     ranks_.order_window(window);
     ordered_ = std::move(window);
 }
@@ -227,7 +230,7 @@ void StreamTrainer::copy_states(const std::vector<AdapterId>& adapters) {
 
 void StreamTrainer::keep_parameters(const std::vector<AdapterAtStep>& adapters) {
     for (const auto& [adapter, step] : adapters) {
-        parts_to_come_.expect({adapter, StatePart::parameters, PartUse::best, step},
+        parts_to_come_.expect({adapter, StatePart::parameters, PartUse::kept, step},
                               ranks_that_copy());
     }
     ranks_.order(KeepParameters{adapters});
@@ -387,7 +390,7 @@ void StreamTrainer::take_reports() {
     }
     report_complete_evaluations();
     report_parts(PartUse::checkpoint);
-    report_parts(PartUse::best);
+    report_parts(PartUse::kept);
     for (Service* service : services_) service->go_on();
 }
 

@@ -41,10 +41,13 @@ ExitCode WorkerLoop::run(int signal) {
 /// One stream; returns who trained in it.
 std::vector<AdapterId> WorkerLoop::train() {
     if (worker_.adapters.running().empty()) return {};
+    services_.step_exports.write_missing(worker_.adapters.running());
     worker_.adapters.begin_stream();
     const std::int32_t round = worker_.stream.run();
     for (const AdapterId a : worker_.adapters.running()) services_.steps.decide_end(a);
     worker_.adapters.end_stream(round);
+    services_.step_exports.write_missing(worker_.adapters.in_stream());
+    services_.step_exports.finish();
     services_.exports.finish();
     services_.bests.write(true);  // those that the checkpoint under way has to have
     services_.checkpoints.finish();

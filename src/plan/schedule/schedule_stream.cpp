@@ -159,6 +159,10 @@ struct ScheduleStream::State {
                 const std::int32_t left = stop - progress.steps[a] - ahead;
                 if (left > 0) rounds = std::min(rounds, left);
             }
+            const int exports = job.exports.every_steps;
+            if (exports > 0) {
+                rounds = std::min(rounds, distance_to_multiple(progress.steps[a] + ahead, exports));
+            }
         }
         return any ? rounds : 0;
     }

@@ -25,9 +25,9 @@ using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector
 /// - Packing: rounds are packed in blocks (pack_microbatches.h), so that batches of neighbouring
 ///   rounds can share microbatches. A block ends at rounds that are multiples of
 ///   rounds_per_block(), eval.every_steps or checkpoint.every_steps, and where an adapter has its
-///   last step or a stop (Progress). So microbatches depend on the job, the plan, the adapters and
-///   their steps, but not on where windows are cut, nor on where a stream begins, if that is the
-///   end of a block.
+///   last step, a stop (Progress) or steps that are a multiple of export.every_steps. So
+///   microbatches depend on the job, the plan, the adapters and their steps, but not on where
+///   windows are cut, nor on where a stream begins, if that is the end of a block.
 /// - Several replicas: each round's samples are dealt to them (dispatch.h); each replica packs its
 ///   share.
 /// - Evaluations::due: all adapters that train are evaluated at rounds that are multiples of

@@ -25,13 +25,18 @@ bool BestService::change(const Progress& planned, StreamChange& change) {
                                worker_.adapters.trains_beyond(a, planned.round);
         const bool ends = worker_.job(a).trial && worker_.copies_fit && !stream.last_step() &&
                           steps == worker_.total_steps(a);
-        if (trains_on || ends) change.kept.push_back({a, planned.steps[index(a)]});
+        if (!trains_on && !ends) continue;
+        const AdapterAtStep at{a, planned.steps[index(a)]};
+        asked_.insert(at);
+        change.keep(at);
     }
     return true;
 }
 
 void BestService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
-    if (key.use != PartUse::best) return;
+    if (key.use != PartUse::kept) return;
+    const bool asked = asked_.erase({key.adapter, key.step}) > 0;
+    if (!asked && !is_best(key.adapter, key.step)) return;
     const std::optional<std::int32_t> evaluated = worker_.adapters[key.adapter].stream.evaluated();
     const bool known = evaluated && *evaluated >= key.step;
     if (!known || is_best(key.adapter, key.step)) keep({key.adapter, key.step}, std::move(values));

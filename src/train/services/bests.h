@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "train/worker.h"
@@ -46,6 +47,7 @@ class BestService : public Service {
     std::vector<Best> bests_;  ///< whose files are not written yet
     /// Parameters that are the best or may be.
     std::map<AdapterAtStep, AdapterParts::ByRank> kept_;
+    std::set<AdapterAtStep> asked_;  ///< parameters that ranks may send
     bool writing_ = false;
 };
 

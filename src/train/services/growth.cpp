@@ -34,7 +34,7 @@ void GrowthService::on_report(const AdditionsReport& report) {
 bool GrowthService::grow() {
     const Services& services = *worker_.services;
     if (!asked_ || awaits_reports() || services.checkpoints.is_writing() ||
-        services.exports.is_writing()) {
+        services.exports.is_writing() || services.step_exports.is_writing()) {
         return false;
     }
     const Asked asked = *std::exchange(asked_, {});

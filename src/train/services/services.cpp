@@ -10,6 +10,7 @@ Services::Services(Worker& worker, DispatcherLink& dispatcher)
       growth(worker, dispatcher),
       rungs(worker),
       admission(worker),
+      step_exports(worker),
       bests(worker),
       exports(worker),
       texts(worker),
@@ -20,8 +21,8 @@ Services::Services(Worker& worker, DispatcherLink& dispatcher)
 }
 
 std::vector<Service*> Services::order() {
-    return {&steps,     &checkpoints, &evaluations, &dispatch, &growth,      &rungs,
-            &admission, &bests,       &exports,     &texts,    &redeployment};
+    return {&steps,     &checkpoints,  &evaluations, &dispatch, &growth, &rungs,
+            &admission, &step_exports, &bests,       &exports,  &texts,  &redeployment};
 }
 
 }  // namespace loratrain

@@ -12,6 +12,7 @@
 #include "train/services/redeployment.h"
 #include "train/services/references.h"
 #include "train/services/rungs.h"
+#include "train/services/step_exports.h"
 #include "train/services/steps.h"
 #include "train/services/texts.h"
 
@@ -24,6 +25,7 @@ struct Services {
 
     /// The order in which the stream calls services:
     /// - a checkpoint notes a step before evaluations are judged, and begins before exports;
+    /// - what an export needs is asked behind admission, and taken before a best state keeps it;
     /// - evaluations, orders and rungs decide who goes before others are admitted;
     /// - redeployment is asked last, when nothing else ends the stream.
     std::vector<Service*> order();
@@ -35,6 +37,7 @@ struct Services {
     GrowthService growth;
     RungService rungs;
     AdmissionService admission;
+    StepExportService step_exports;
     BestService bests;
     ExportService exports;
     TextService texts;

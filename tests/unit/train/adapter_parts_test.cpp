@@ -21,7 +21,7 @@ std::vector<AdapterPiece> pieces_of(const PartKey& key, std::int32_t rank,
 
 TEST(AdapterParts, PiecesKeepEveryBit) {
     const std::vector<float> values{1.5F, -0.0F, std::numeric_limits<float>::denorm_min()};
-    const PartKey key{AdapterId{12}, StatePart::second_moments, PartUse::best, 140};
+    const PartKey key{AdapterId{12}, StatePart::second_moments, PartUse::kept, 140};
     const std::vector<AdapterPiece> pieces = pieces_of(key, 3, values);
     ASSERT_EQ(pieces.size(), 1U);
     std::string bytes;

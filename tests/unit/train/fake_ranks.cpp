@@ -163,7 +163,7 @@ void FakeRanks::perform(const WorkerCommand& command) {
                    },
                    [&](const KeepParameters& c) {
                        for (const auto& [adapter, step] : c.adapters) {
-                           want({adapter, StatePart::parameters, PartUse::best, step});
+                           want({adapter, StatePart::parameters, PartUse::kept, step});
                        }
                    },
                    [&](const AdmitAdapters& c) { admit(c.adapters); },
@@ -262,7 +262,7 @@ void FakeRanks::send(int rank, const PartKey& key) {
     const AdapterLayout layout(job_.adapter(key.adapter), plan_.model,
                                state_layers(stage, key.adapter), lane);
     const std::int32_t steps = steps_on(rank, key.adapter);
-    if (key.use == PartUse::best) {
+    if (key.use == PartUse::kept) {
         EXPECT_EQ(steps, key.step) << "kept too late";
     }
     if (key.use == PartUse::checkpoint) counters_[key.adapter] = {steps, 0};

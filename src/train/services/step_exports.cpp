@@ -1,0 +1,131 @@
+#include "train/services/step_exports.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/activity.h"
+#include "base/threads.h"
+#include "train/records/step_exports.h"
+#include "train/services/services.h"
+
+namespace loratrain {
+
+namespace {
+
+/// Copies that wait for the disk; more would take the host's memory.
+constexpr std::size_t most_waiting = 4;
+
+}  // namespace
+
+bool StepExportService::is_due(const AdapterAtStep& at) const {
+    const int every = worker_.parts.job.exports.every_steps;
+    return every > 0 && at.step % every == 0;
+}
+
+/// It is due, and neither written nor on its way.
+bool StepExportService::is_wanted(const AdapterAtStep& at) const {
+    const auto newest = exported_.find(at.adapter);
+    const bool is_new = newest == exported_.end() || newest->second < at.step;
+    return is_due(at) && is_new && !asked_.contains(at);
+}
+
+std::int32_t StepExportService::next_event(const Progress& planned) const {
+    const int every = worker_.parts.job.exports.every_steps;
+    std::int32_t next = no_round;
+    if (every == 0) return next;
+    for (const AdapterId a : worker_.adapters.all()) {
+        if (planned.stopped[index(a)]) continue;
+        const std::int32_t steps = planned.steps[index(a)];
+        if (steps >= worker_.total_steps(a)) continue;
+        next = std::min(next, planned.round + every - steps % every);
+    }
+    return next;
+}
+
+bool StepExportService::change(const Progress& planned, StreamChange& change) {
+    asking_.clear();
+    const std::vector<AdapterId>& begun = change.begun;
+    for (const AdapterId a : worker_.adapters.in_stream()) {
+        const AdapterAtStep at{a, planned.steps[index(a)]};
+        if (!is_wanted(at)) continue;
+        asking_.push_back(at);
+        const bool begins = std::find(begun.begin(), begun.end(), a) != begun.end();
+        if (begins) {
+            change.begun_kept.push_back(at);
+        } else {
+            change.keep(at);
+        }
+    }
+    return true;
+}
+
+/// The change is made.
+void StepExportService::on_planning(std::int32_t /*round*/) {
+    asked_.insert(asking_.begin(), asking_.end());
+    asking_.clear();
+}
+
+void StepExportService::on_part(const PartKey& key, AdapterParts::ByRank& values) {
+    const AdapterAtStep at{key.adapter, key.step};
+    if (key.use != PartUse::kept || !is_due(at)) return;
+    asked_.erase(at);
+    if (!is_wanted(at)) return;
+    exported_[key.adapter] = key.step;
+    waiting_.push_back({at, values});
+    if (waiting_.size() > most_waiting) writing_.wait();
+    write_next();
+}
+
+void StepExportService::go_on() {
+    write_next();
+}
+
+void StepExportService::write_next() {
+    take_written();
+    if (writing_.valid() || waiting_.empty()) return;
+    at_ = waiting_.front().at;
+    writing_ =
+        std::async(std::launch::async, [this, at = at_, own = std::move(waiting_.front().values)] {
+            const BackgroundWork background;
+            write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter, at.step,
+                              worker_.ranks.join(at.adapter, own));
+        });
+    waiting_.pop_front();
+}
+
+void StepExportService::take_written() {
+    if (!writing_.valid()) return;
+    if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    try {
+        writing_.get();
+    } catch (...) {
+        activity::begin(activity::Task::export_adapter, number(at_.adapter));
+        throw;
+    }
+}
+
+void StepExportService::write_missing(const std::vector<AdapterId>& adapters) {
+    std::vector<AdapterAtStep> missing;
+    for (const AdapterId a : adapters) {
+        const AdapterAtStep at{a, worker_.state(a).steps};
+        if (!is_wanted(at) || !worker_.holds(a)) continue;
+        if (has_step_export(worker_.parts.job, a, at.step)) {
+            exported_[a] = at.step;
+        } else {
+            missing.push_back(at);
+        }
+    }
+    if (missing.empty()) return;
+    worker_.stream.keep_parameters(missing);
+    worker_.stream.finish_orders();
+}
+
+void StepExportService::finish() {
+    while (is_writing()) {
+        if (writing_.valid()) writing_.wait();
+        write_next();
+    }
+}
+
+}  // namespace loratrain

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <future>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "train/worker.h"
+
+namespace loratrain {
+
+/// Exports adapters to exports/<name>/step-<n>/ before their first step and after every
+/// export.every_steps of their steps (train/records/step_exports.h). Adapters train on meanwhile:
+/// ranks send copies, and files are written on a thread of its own, one export after the other.
+class StepExportService : public Service {
+  public:
+    explicit StepExportService(Worker& worker) : worker_(worker) {}
+
+    std::int32_t next_event(const Progress& planned) const override;
+    /// Asks ranks for copies of adapters that are due before the next window.
+    bool change(const Progress& planned, StreamChange& change) override;
+    void on_planning(std::int32_t round) override;
+    void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
+    void go_on() override;
+
+    /// With an empty pipeline: exports those of `adapters` that are due and have no such export.
+    void write_missing(const std::vector<AdapterId>& adapters);
+    /// Waits until all files are written.
+    void finish();
+    bool is_writing() const { return !waiting_.empty() || writing_.valid(); }
+
+  private:
+    struct Waiting {
+        AdapterAtStep at;
+        AdapterParts::ByRank values;
+    };
+
+    bool is_due(const AdapterAtStep& at) const;
+    bool is_wanted(const AdapterAtStep& at) const;
+    void write_next();
+    void take_written();
+
+    Worker& worker_;
+    std::vector<AdapterAtStep> asking_;           ///< with the window that is being planned
+    std::set<AdapterAtStep> asked_;               ///< copies that ranks have not sent yet
+    std::map<AdapterId, std::int32_t> exported_;  ///< newest step of this start
+    std::deque<Waiting> waiting_;
+    AdapterAtStep at_;           ///< is being written
+    std::future<void> writing_;  ///< valid: files are being written
+};
+
+}  // namespace loratrain
