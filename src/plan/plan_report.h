@@ -24,6 +24,7 @@ struct LayoutTrial {
 struct PlanReport {
     FittingTokens fitting;            ///< unless the plan's bytes_per_rank is 0
     std::vector<LayoutTrial> trials;  ///< compared sizes of microbatches, the chosen one first
+    bool falls_behind = false;        ///< its layout was not searched to the end (search_layout.h)
 };
 
 }  // namespace loratrain

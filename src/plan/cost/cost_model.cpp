@@ -106,6 +106,7 @@ namespace {
 
 /// Of a pass, in turn.
 std::int32_t transfers_of(const StagePlan& stage) {
+    if (stage.resident_layers >= stage.layer_count) return 0;
     return streamed_layers(stage) - stream_buffers(stage);
 }
 

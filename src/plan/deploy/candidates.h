@@ -31,6 +31,7 @@ struct DeploymentInputs {
     std::int32_t saved_columns = 0;
     std::uint64_t host_bytes = 0;  ///< as in keep_layers()
     bool searches = true;          ///< false: the largest sizes that fit are taken
+    double least_speed = 0.0;      ///< tokens a second, below which no layout is of interest
 };
 
 /// `constants` with the candidate as the only replica; without memory.

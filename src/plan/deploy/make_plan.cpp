@@ -62,13 +62,15 @@ class Planner {
     enum class Sizes : std::uint8_t { searched, as_given, tried };
 
     Planner(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-            const Cluster& cluster, const Plan* former, Sizes sizes = Sizes::searched)
+            const Cluster& cluster, const Plan* former, Sizes sizes = Sizes::searched,
+            double least_speed = 0.0)
         : job_(job),
           model_(model),
           datasets_(datasets),
           cluster_(cluster),
           former_(former),
           sizes_(sizes),
+          least_speed_(least_speed),
           types_(number_types(job.model.precision, cluster.backend)),
           checks_(job, model, job.path, problems_) {
         LORATRAIN_CHECK(datasets.size() == job.datasets.size(), "one DatasetInfo per dataset");
@@ -194,7 +196,7 @@ class Planner {
             planners.push_back(std::make_shared<const ReplicaPlanner>(ReplicaTask{
                 job_, constants, datasets_, work, costs_of_lanes(constants, shapes[r].tensor),
                 lora_width(job_, cluster_.backend), former, shapes[r], shapes.size() > 1,
-                host_room(cluster_), sizes_ != Sizes::tried}));
+                host_room(cluster_), sizes_ != Sizes::tried, least_speed_}));
         }
         return assembled(constants, planners);
     }
@@ -365,7 +367,8 @@ class Planner {
             if (r == 0 || planners[r] != planners[r - 1]) {
                 fitting = fitting_tokens(job_, view, planners[r]->longest_sample());
             }
-            if (r == 0) planned.report = {fitting, planners[r]->trials()};
+            if (r == 0) planned.report = {fitting, planners[r]->trials(), false};
+            planned.report.falls_behind |= planners[r]->falls_behind();
             check_memory(*planners[r], view, fitting);
         }
         if (planners.size() > 1) check_limits(plan);
@@ -468,6 +471,7 @@ class Planner {
     const Cluster& cluster_;
     const Plan* former_;
     Sizes sizes_;
+    double least_speed_;
     NumberTypes types_;
     Problems problems_;
     AdapterChecks checks_;
@@ -476,13 +480,15 @@ class Planner {
 }  // namespace
 
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-                    const Cluster& cluster, const Plan* former) {
-    if (job.model.residency.kind != Residency::Kind::shared) {
-        return Planner(job, model, datasets, cluster, former).run();
-    }
+                    const Cluster& cluster, const Plan* former, double least_speed) {
+    const auto planned = [&](const Job& of) {
+        return Planner(of, model, datasets, cluster, former, Planner::Sizes::searched, least_speed)
+            .run();
+    };
+    if (job.model.residency.kind != Residency::Kind::shared) return planned(job);
     Job sharing = job;
     sharing.model.residency.sharers = sharers(job.parallel.deployment, cluster);
-    return Planner(sharing, model, datasets, cluster, former).run();
+    return planned(sharing);
 }
 
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,

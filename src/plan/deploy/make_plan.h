@@ -58,8 +58,11 @@ struct PlannedJob {
 /// that is free now, so values are kept from it if they still fit: microbatch_tokens and recompute
 /// where they are auto; with as many lanes, the joined products; with as many stages, the stages
 /// and max_in_flight.
+///
+/// `least_speed`: tokens a second of one replica. Of a plan that does not reach it no more is of
+/// interest than that, and its layout is not searched to the end (PlanReport::falls_behind).
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
-                    const Cluster& cluster, const Plan* former = nullptr);
+                    const Cluster& cluster, const Plan* former = nullptr, double least_speed = 0.0);
 /// plan_job() without the report.
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                const Cluster& cluster, const Plan* former = nullptr);

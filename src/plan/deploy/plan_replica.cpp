@@ -46,8 +46,8 @@ Deployment choose_deployment(const DeploymentInputs& inputs) {
     const Candidates fresh(anew);
     const Attempt first = fresh.admitted(inputs.job);
     if (!first.fits || !inputs.searches) return {first.candidate, {}};
-    auto [chosen, trials] = search_layout(anew, fresh, first.candidate);
-    return {std::move(chosen), std::move(trials)};
+    auto [chosen, trials, falls_behind] = search_layout(anew, fresh, first.candidate);
+    return {std::move(chosen), std::move(trials), falls_behind};
 }
 
 ReplicaPlanner::ReplicaPlanner(const ReplicaTask& task)
@@ -85,7 +85,8 @@ DeploymentInputs ReplicaPlanner::inputs() const {
             task_.width.pad,
             task_.width.saved,
             task_.host_bytes,
-            task_.searches};
+            task_.searches,
+            task_.least_speed};
 }
 
 /// To what a microbatch of the given size holds.

@@ -13,6 +13,7 @@ namespace loratrain {
 struct Deployment {
     Candidate chosen;
     std::vector<LayoutTrial> trials;  ///< search_layout.h
+    bool falls_behind = false;        ///< likewise
 };
 
 /// The function that splits the layers of `inputs` as the planner does.
@@ -47,6 +48,7 @@ struct ReplicaTask {
     bool one_of_several;
     std::uint64_t host_bytes = 0;  ///< as in keep_layers()
     bool searches = true;          ///< as in DeploymentInputs
+    double least_speed = 0.0;      ///< likewise
 };
 
 /// Plans one replica by the rules of choose_deployment(). One of several replicas need not take the
@@ -60,6 +62,7 @@ class ReplicaPlanner {
 
     const Candidate& candidate() const { return deployment_.chosen; }
     const std::vector<LayoutTrial>& trials() const { return deployment_.trials; }
+    bool falls_behind() const { return deployment_.falls_behind; }
     const Job& job() const { return job_; }  ///< with the replica's own keys
     const CostModel& costs() const { return constants_.costs; }
     const MicrobatchLoad& usual_load() const { return work_.usual.total; }

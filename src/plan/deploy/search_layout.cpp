@@ -33,6 +33,9 @@ constexpr std::int64_t most_predicted = 1 << 14;
 constexpr std::int64_t most_predicted_closely = 1 << 13;  ///< and more of them
 /// What is played is that much slower or faster than what is predicted.
 constexpr double near_enough = 0.94;
+/// Of the least speed that is of interest, in the sizes that are looked at first: the others, and
+/// what is predicted instead of played, do not gain so much.
+constexpr double within_reach = 0.9;
 /// Microbatches of a whole job are not quite what is usual at its start.
 constexpr double most_spare = 0.05;
 constexpr double least_gain_cpu = 0.02;
@@ -62,6 +65,7 @@ class LayoutSearch {
         usual_ = std::max(in_.work.wanted_tokens(), in_.work.longest_sample);
         if (has_no_choice(first)) return {laid_out(first), {}};
         for (const std::int64_t size : coarse_sizes(first)) add(size);
+        if (falls_behind()) return {in_depth(layouts_.front().candidate), {}, true};
         for (std::int64_t parts = 2 * coarse_parts; parts <= finest_parts && cuda_ && !is_given();
              parts *= 2) {
             play_worthwhile();
@@ -100,6 +104,13 @@ class LayoutSearch {
     static bool costs_memory(const Candidate& whole, const Candidate& shared) {
         return whole.replica.recompute == Recompute::layer &&
                !same_layers(shared.replica, whole.replica);
+    }
+
+    /// The first of layouts_ is the best one then.
+    bool falls_behind() {
+        if (in_.least_speed <= 0.0 || layouts_.empty()) return false;
+        play_worthwhile();
+        return layouts_.front().speed < within_reach * in_.least_speed;
     }
 
     std::vector<std::int64_t> coarse_sizes(const Candidate& first) const {

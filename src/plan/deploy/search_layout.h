@@ -12,6 +12,7 @@ namespace loratrain {
 struct FoundLayout {
     Candidate chosen;
     std::vector<LayoutTrial> trials;  ///< the taken one first; empty where there was no choice
+    bool falls_behind = false;        ///< the search was given up: none reaches least_speed
 };
 
 /// Compares what the job leaves open, each layout with the adapters, the recomputed layers and the
@@ -30,7 +31,8 @@ struct FoundLayout {
 ///   messages and jitter, and rounds of fewer adapters gain more.
 /// Sizes and recomputation are compared roughly first, with as many in flight as stages; then the
 /// best few with all that is left open. Nothing is compared where nothing is open, and of one stage
-/// no smaller sizes where `first`, which fits, has the usual one without recomputation.
+/// no smaller sizes where `first`, which fits, has the usual one without recomputation. Where none
+/// of the first sizes comes within 10% of inputs.least_speed, the best of them is taken.
 FoundLayout search_layout(const DeploymentInputs& inputs, const Candidates& candidates,
                           const Candidate& first);
 

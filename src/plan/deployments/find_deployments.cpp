@@ -106,14 +106,21 @@ struct TriedDeployment {
     bool fits = false;  ///< it has no prediction either where the limits rule it out
 };
 
+/// Of each replica, where they are alike; else nothing is known of one.
+double least_speed_of_one(const Entries& deployment, double least_speed) {
+    if (deployment.size() > 1) return 0.0;
+    return deployment.empty() ? least_speed : least_speed / deployment.front().count;
+}
+
 TriedDeployment try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
                                std::span<const DatasetInfo> datasets, Cluster cluster,
-                               std::int32_t rounds, const SpeedLimits& limits) {
+                               std::int32_t rounds, const SpeedLimits& limits, double least_speed) {
     cluster.costs.reset();
     TriedDeployment tried{{deployment, std::nullopt}};
     const Job its = deployed(job, deployment);
     try {
-        tried.entry.planned = plan_job(its, model, datasets, cluster);
+        tried.entry.planned = plan_job(its, model, datasets, cluster, nullptr,
+                                       least_speed_of_one(deployment, least_speed));
         tried.entry.prediction =
             predict_within(its, tried.entry.planned.plan, datasets, rounds, limits);
         tried.fits = true;
@@ -160,8 +167,9 @@ InputError nothing_found(const Job& job, const FoundDeployments& found, const Cl
 DeploymentPrediction predict_deployment(const Job& job, const Entries& deployment,
                                         const ModelSpec& model,
                                         std::span<const DatasetInfo> datasets,
-                                        const Cluster& cluster, std::int32_t rounds) {
-    return try_deployment(job, deployment, model, datasets, cluster, rounds, {}).entry;
+                                        const Cluster& cluster, std::int32_t rounds,
+                                        double least_speed) {
+    return try_deployment(job, deployment, model, datasets, cluster, rounds, {}, least_speed).entry;
 }
 
 Job deployed(const Job& job, const Entries& deployment) {
@@ -220,8 +228,13 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
             return true;
         }
         const SpeedLimits limits{least_speed, most};
-        TriedDeployment tried =
-            try_deployment(job, deployment, model, datasets, cluster, worth.rounds, limits);
+        const auto tried_with = [&](double least_of_layouts) {
+            return try_deployment(job, deployment, model, datasets, cluster, worth.rounds, limits,
+                                  least_of_layouts);
+        };
+        TriedDeployment tried = tried_with(least_speed);
+        const bool was_given_up = tried.entry.prediction && tried.entry.planned.report.falls_behind;
+        if (was_given_up) tried = tried_with(0.0);
         if (tried.fits && !tried.entry.prediction) ++found.ruled_out;
         if (!tried.entry.prediction) return tried.fits;
         if (worth.fastest_alone) {

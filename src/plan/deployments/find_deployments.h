@@ -52,11 +52,13 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   const WorthPredicting& worth = {});
 
 /// What this deployment would do, planned and predicted from `rounds` rounds with built-in costs;
-/// an empty one is one pipeline of all ranks.
+/// an empty one is one pipeline of all ranks. `least_speed`: of it, as plan_job() has it of a
+/// replica.
 DeploymentPrediction predict_deployment(const Job& job, const std::vector<ReplicaJob>& deployment,
                                         const ModelSpec& model,
                                         std::span<const DatasetInfo> datasets,
-                                        const Cluster& cluster, std::int32_t rounds = 16);
+                                        const Cluster& cluster, std::int32_t rounds = 16,
+                                        double least_speed = 0.0);
 
 /// The job with this deployment.
 Job deployed(const Job& job, const std::vector<ReplicaJob>& deployment);

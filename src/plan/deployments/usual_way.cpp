@@ -12,6 +12,10 @@ namespace loratrain {
 
 namespace {
 
+/// On up to so many the pipeline is predicted first, and others that fall behind it are given up;
+/// on more it seldom comes near them, and its layouts take the longest to search.
+constexpr int few_ranks = 8;
+
 /// A way of training, and what it takes of one pipeline's time.
 struct Share {
     UsualWay::Kind kind = UsualWay::Kind::pipeline;
@@ -39,27 +43,46 @@ class WaySearch {
         : job_(job), model_(model), datasets_(datasets), cluster_(cluster) {}
 
     UsualWay run() {
-        const DeploymentPrediction pipeline =
-            predict_deployment(job_, {}, model_, datasets_, cluster_);
+        const bool comes_first = cluster_.ranks <= few_ranks;
+        DeploymentPrediction pipeline;
+        if (comes_first) pipeline = one_pipeline();
         WorthPredicting worth;
         worth.fastest_alone = true;
-        if (!pipeline.prediction) return without_pipeline(worth);
-        worth.one_pipeline = false;
-        worth.least_speed = (1.0 + other_gain) * pipeline.prediction->tokens_per_second();
+        worth.one_pipeline = comes_first && !pipeline.prediction;
+        if (pipeline.prediction) worth.least_speed = (1.0 + other_gain) * speed_of(pipeline);
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
+        if (!comes_first) pipeline = pipeline_beside_found();
+        if (!pipeline.prediction) return replicas_alone();
         std::vector<Share> others = replicas_beside(*pipeline.prediction);
         const double fastest = others.empty() ? 1.0 : others.front().of_pipeline;
         if (auto workers = workers_beside(*pipeline.prediction, fastest)) {
             others.push_back(std::move(*workers));
         }
-        way_.planned = pipeline.planned;
+        way_.planned = std::move(pipeline.planned);
         take(others);
         return std::move(way_);
     }
 
   private:
-    UsualWay without_pipeline(const WorthPredicting& worth) {
-        way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
+    static double speed_of(const DeploymentPrediction& one) {
+        return one.prediction->tokens_per_second();
+    }
+
+    DeploymentPrediction one_pipeline(double least_speed = 0.0) const {
+        return predict_deployment(job_, {}, model_, datasets_, cluster_, WorthPredicting{}.rounds,
+                                  least_speed);
+    }
+
+    DeploymentPrediction pipeline_beside_found() const {
+        const std::vector<DeploymentPrediction>& found = way_.found->fastest;
+        const double fastest = found.empty() ? 0.0 : speed_of(found.front());
+        DeploymentPrediction pipeline = one_pipeline(fastest);
+        const bool may_be_taken =
+            pipeline.prediction && (1.0 + usual_gain) * speed_of(pipeline) > fastest;
+        return may_be_taken && pipeline.planned.report.falls_behind ? one_pipeline() : pipeline;
+    }
+
+    UsualWay replicas_alone() {
         if (way_.found->fastest.empty()) return {};
         const DeploymentPrediction& fastest = way_.found->fastest.front();
         way_.kind = UsualWay::Kind::replicas;

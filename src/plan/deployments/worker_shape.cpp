@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t most_simulated = 4;  ///< queues
 constexpr std::size_t most_shapes = 2;     ///< that are simulated
-constexpr double hopeless = 1.15;          ///< of the fastest other way: no size gains that
+constexpr double hopeless = 1.1;           ///< of the fastest other way: no size gains that
 constexpr AssignLimits quickly{0, 0, 0};
 constexpr double worth_simulating = 1.15;  ///< of the fastest by estimate, to what is simulated
 
@@ -122,7 +122,9 @@ class WorkerSearch {
         const std::vector<AdapterId> longest = simulate(shape);
         const bool open = !job_.parallel.microbatch_tokens;
         if (longest.empty() || !open || (beside_ && last_ > hopeless * *beside_)) return;
-        const std::optional<Plan> plan = planned(only(longest), sized(shape, std::nullopt));
+        const double least = std::min(best_->seconds, beside_.value_or(best_->seconds));
+        const std::optional<Plan> plan =
+            planned(only(longest), sized(shape, std::nullopt), longest_tokens_ / least);
         if (!plan) return;
         const ReplicaPlan& replica = plan->replicas.front();
         if (replica.microbatch_tokens == shape.replica.microbatch_tokens) return;
@@ -145,7 +147,17 @@ class WorkerSearch {
         if (!best_ || seconds < best_->seconds) best_ = {shape, seconds};
         const auto longest = std::ranges::max_element(queues.queue_seconds);
         if (longest == queues.queue_seconds.end()) return {};
-        return queues.queues[static_cast<std::size_t>(longest - queues.queue_seconds.begin())];
+        const std::vector<AdapterId>& queue =
+            queues.queues[static_cast<std::size_t>(longest - queues.queue_seconds.begin())];
+        longest_tokens_ = 0.0;
+        for (const AdapterId a : queue) longest_tokens_ += tokens_of(*plan, a);
+        return queue;
+    }
+
+    double tokens_of(const Plan& plan, AdapterId a) const {
+        const AdapterPlan& adapter = plan.adapters[index(a)];
+        return static_cast<double>(datasets_[index(job_.adapter(a).dataset)].train_tokens()) *
+               adapter.total_steps / adapter.steps_per_epoch;
     }
 
     static WorkerShape sized(WorkerShape shape, std::optional<std::int64_t> tokens) {
@@ -161,11 +173,14 @@ class WorkerSearch {
         return job;
     }
 
-    std::optional<Plan> planned(const Job& job, const WorkerShape& shape) const {
+    std::optional<Plan> planned(const Job& job, const WorkerShape& shape,
+                                double least_speed = 0.0) const {
         Cluster cluster = cluster_;
         cluster.ranks = ranks_of(shape.replica);
         try {
-            return make_plan(job_of_worker(job, shape), model_, datasets_, cluster);
+            return plan_job(job_of_worker(job, shape), model_, datasets_, cluster, nullptr,
+                            least_speed)
+                .plan;
         } catch (const InputError&) {
             return std::nullopt;
         }
@@ -176,7 +191,8 @@ class WorkerSearch {
     std::span<const DatasetInfo> datasets_;
     Cluster cluster_;
     std::optional<double> beside_;
-    double last_ = 0.0;  ///< seconds of what was simulated last
+    double last_ = 0.0;            ///< seconds of what was simulated last
+    double longest_tokens_ = 0.0;  ///< of its longest queue
     std::optional<WorkersPrediction> best_;
 };
 

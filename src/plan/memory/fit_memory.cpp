@@ -18,6 +18,11 @@ Recompute choose_recompute(const Job& job, const ReplicaView& view, const Fittin
     return fitting.layer > fitting.none ? Recompute::layer : Recompute::none;
 }
 
+bool stage_fits(const Job& job, const ReplicaView& view, std::size_t stage) {
+    return view.plan.bytes_per_rank == 0 ||
+           stage_memory(job, view, stage).total() <= view.plan.bytes_per_rank;
+}
+
 }  // namespace
 
 bool may_use(const Job& job, Recompute recompute) {
@@ -33,19 +38,27 @@ bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens,
     trial.recompute = recompute;
     const ReplicaView tried = view.with(trial);
     for (std::size_t s = 0; s < trial.stages.size(); ++s) {
-        if (stage_memory(job, tried, s).total() > view.plan.bytes_per_rank) return false;
+        if (!stage_fits(job, tried, s)) return false;
     }
     return true;
 }
 
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least) {
-    const auto fits = [&](std::int64_t tokens) {
-        return fits_memory(job, view, tokens, recompute);
-    };
-    if (!fits(least)) return 0;
-    const std::int64_t most = std::max(least, most_fitting_tokens);
-    return fits(most) ? most : last_that_holds(least, most, fits);
+    ReplicaPlan trial = view.replica;
+    trial.recompute = recompute;
+    const ReplicaView tried = view.with(trial);
+    std::int64_t most = std::max(least, most_fitting_tokens);
+    for (std::size_t s = 0; s < trial.stages.size(); ++s) {
+        const auto fits = [&](std::int64_t tokens) {
+            trial.microbatch_tokens = tokens;
+            return stage_fits(job, tried, s);
+        };
+        if (fits(most)) continue;
+        if (most == least || !fits(least)) return 0;
+        most = last_that_holds(least, most, fits);
+    }
+    return most;
 }
 
 FittingTokens fitting_tokens(const Job& job, const ReplicaView& view, std::int64_t least) {

@@ -19,7 +19,8 @@ bool may_use(const Job& job, Recompute recompute);
 bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens, Recompute recompute);
 
 /// The largest microbatch_tokens from `least` to most_fitting_tokens with which fits_memory()
-/// holds; 0 if `least` does not fit. Found by bisection, since memory grows with the tokens.
+/// holds; 0 if `least` does not fit. Found by bisection, stage by stage, since memory grows with
+/// the tokens.
 std::int64_t largest_fitting_tokens(const Job& job, const ReplicaView& view, Recompute recompute,
                                     std::int64_t least);
 

@@ -152,7 +152,7 @@ class Comparison {
 
     void pack_some(std::span<const Run> runs, Limit& limit) {
         parallel_for(runs.size(), rules_.threads, [&](std::size_t r) {
-            if (runs[r].least <= limit.most()) pack_run(runs[r].first, runs[r].last);
+            if (runs[r].least <= limit.most()) pack_run(runs[r].first, runs[r].last, limit.most());
         });
         std::vector<std::size_t> packed;
         for (const Run& run : runs) {
@@ -195,7 +195,8 @@ class Comparison {
         });
     }
 
-    void pack_run(std::size_t first, std::size_t last) {
+    /// And bounds what may take no longer than `most`.
+    void pack_run(std::size_t first, std::size_t last, std::int64_t most) {
         const PackVariant& variant = tried_[first].variant;
         const std::vector<Portion>& parts = portions_.at(variant.groups);
         if (variant.filling == Filling::evened) {
@@ -209,6 +210,7 @@ class Comparison {
             }
         }
         for (std::size_t i = first; i < last; ++i) {
+            if (repeats_ * least_time_.in(std::ssize(tried_[i].bins)) > most) continue;
             loads_[i] = load_of(i);
             bounds_[i] = pipeline_bound(loads_[i]);
         }

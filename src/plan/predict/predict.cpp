@@ -15,6 +15,10 @@ namespace {
 constexpr int most_windows = 8;
 constexpr std::int32_t enough_samples = 4096;  // of a window
 constexpr std::int32_t fewest_rounds = 4;
+constexpr std::int32_t samples_at_first = 512;  // by which replicas that are too slow are known
+constexpr std::int32_t rounds_at_first = 2;     // at least
+/// By so much other rounds may be faster than the first ones.
+constexpr double rounds_differ = 0.05;
 
 /// Of the steps that are left.
 std::int64_t tokens_of_job(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
@@ -84,6 +88,7 @@ class Predictor {
 
     std::optional<Prediction> run(std::int32_t rounds, const SpeedLimits& limits = {}) {
         result_.tokens = tokens_of_job(job_, plan_, datasets_, progress_);
+        if (is_too_slow_at_first(rounds, limits)) return std::nullopt;
         int windows = 0;
         while (windows < most_windows && play(rounds)) {
             ++windows;
@@ -126,34 +131,57 @@ class Predictor {
         return simulator.timeline();
     }
 
+    /// Of several replicas, by what a few rounds add to fewer, until the first adapter ends: what
+    /// is packed of them serves again.
+    bool is_too_slow_at_first(std::int32_t most_rounds, const SpeedLimits& limits) {
+        if (limits.least <= 0.0 || plan_.replicas.size() == 1) return false;
+        admit_next();
+        const std::int32_t few =
+            std::max(rounds_at_first, rounds_with(samples_at_first, most_rounds));
+        if (2 * few > rounds_with_enough(most_rounds)) return false;
+        const JointWindow joint = stream_with(packed_)->next(few, true, true);
+        const Timeline whole = simulate(joint);
+        const Timeline part = simulate(stream_with(packed_)->next(few / 2, true, true));
+        const auto more = static_cast<double>(whole.tokens() - part.tokens());
+        if (more <= 0.0) return false;
+        const std::vector<std::int32_t> steps = steps_in(joint.common(), plan_.adapters.size());
+        const double ahead =
+            static_cast<double>(whole.tokens()) * repetitions(plan_, progress_, steps);
+        const double seconds = ahead * (whole.makespan() - part.makespan()) / more +
+                               std::max(0.0, all_tokens() - ahead) / limits.most;
+        return all_tokens() < (1.0 - rounds_differ) * limits.least * seconds;
+    }
+
     /// Seconds of one more repetition of `whole`. A shorter run from the same start, which fills
     /// and drains the pipeline as well, tells what the rounds beyond it take in between.
-    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds,
-                            PackedBlocks& packed) const {
+    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) {
         if (fewer_rounds == 0) return whole.makespan();
-        const Timeline part = simulate(stream_with(packed)->next(fewer_rounds, true, true));
+        const Timeline part = simulate(stream_with(packed_)->next(fewer_rounds, true, true));
         const auto tokens = static_cast<double>(whole.tokens());
         const double more = tokens - static_cast<double>(part.tokens());
         return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
     }
 
+    /// Whole rounds, at most so many, with at most so many samples.
+    std::int32_t rounds_with(std::int64_t samples, std::int32_t most) const {
+        std::int64_t of_a_round = 0;
+        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
+            if (!progress_.stopped[a]) of_a_round += job_.adapters[a].global_batch_size;
+        }
+        return static_cast<std::int32_t>(
+            std::min<std::int64_t>(most, samples / std::max<std::int64_t>(1, of_a_round)));
+    }
+
     /// As many of them as have enough samples: those of hundreds of adapters take long to pack.
     std::int32_t rounds_with_enough(std::int32_t rounds) const {
-        std::int64_t samples = 0;
-        for (std::size_t a = 0; a < plan_.adapters.size(); ++a) {
-            if (!progress_.stopped[a]) samples += job_.adapters[a].global_batch_size;
-        }
-        const std::int64_t enough = enough_samples / std::max<std::int64_t>(1, samples);
-        return std::min(rounds,
-                        static_cast<std::int32_t>(std::max<std::int64_t>(fewest_rounds, enough)));
+        return std::min(rounds, std::max(fewest_rounds, rounds_with(enough_samples, rounds)));
     }
 
     /// False when nothing is left.
     bool play(std::int32_t most_rounds) {
         admit_next();
         const std::int32_t rounds = rounds_with_enough(most_rounds);
-        PackedBlocks packed;
-        const auto stream = stream_with(packed);
+        const auto stream = stream_with(packed_);
         const JointWindow joint = stream->next(rounds, true, true);
         const Window& window = joint.common();
         result_.fillings.add(stream->fillings());
@@ -164,8 +192,8 @@ class Predictor {
         const std::int32_t times = repetitions(plan_, progress_, steps);
         // Rounds that are not played meet few new shapes.
         seconds_ += timeline.makespan() + stall_seconds(plan_, joint, met_);
-        if (times > 1)
-            seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2, packed);
+        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
+        packed_ = {};
         tokens_ += times * static_cast<double>(timeline.tokens());
         for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
         if (result_.rounds_played == 0) result_.start = timeline;
@@ -207,6 +235,7 @@ class Predictor {
     double seconds_ = 0.0;
     double tokens_ = 0.0;
     std::vector<double> busy_;
+    PackedBlocks packed_;  ///< of the rounds that are next
     Prediction result_;
 };
 

@@ -51,7 +51,8 @@ struct SpeedLimits {
     double most = std::numeric_limits<double>::infinity();  ///< that no run exceeds
 };
 
-/// The same; none as soon as what is played leaves no way to reach limits.least.
+/// The same; none as soon as what is played leaves no way to reach limits.least, or where the first
+/// rounds of several replicas are slower than that by 5%.
 std::optional<Prediction> predict_within(const Job& job, const Plan& plan,
                                          std::span<const DatasetInfo> datasets, std::int32_t rounds,
                                          const SpeedLimits& limits);

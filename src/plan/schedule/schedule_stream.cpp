@@ -13,7 +13,6 @@
 #include "plan/pack/batch_source.h"
 #include "plan/pack/dispatch.h"
 #include "plan/pack/pack_microbatches.h"
-#include "plan/pack/pack_shares.h"
 #include "plan/replica_view.h"
 #include "plan/sample_counts.h"
 #include "plan/schedule/admission.h"
@@ -171,7 +170,9 @@ struct ScheduleStream::State {
     Round take_round(std::vector<BatchPlan>& batches);
     std::vector<std::vector<Microbatch>> pack(const std::vector<Round>& block, JointWindow& joint);
     std::vector<Microbatch> packed_block(const std::vector<Round>& block);
-    std::vector<std::vector<Microbatch>> pack_joint(const Round& round, JointWindow& joint);
+    PackedShares packed_round(const Round& round, std::int32_t number);
+    std::vector<std::vector<Microbatch>> pack_joint(const Round& round, std::int32_t number,
+                                                    JointWindow& joint);
     void add_block(std::int32_t rounds, JointWindow& joint);
     void add_blocks(std::int32_t rounds, bool cut_block, JointWindow& joint);
     void add_actions(JointWindow& joint);
@@ -256,8 +257,9 @@ std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(const std::vect
         microbatches.front() = packed_block(block);
         return microbatches;
     }
+    std::int32_t number = progress.round - static_cast<std::int32_t>(block.size());
     for (const Round& round : block) {
-        std::vector<std::vector<Microbatch>> more = pack_joint(round, joint);
+        std::vector<std::vector<Microbatch>> more = pack_joint(round, number++, joint);
         for (std::size_t r = 0; r < more.size(); ++r) {
             std::move(more[r].begin(), more[r].end(), std::back_inserter(microbatches[r]));
         }
@@ -269,16 +271,26 @@ std::vector<std::vector<Microbatch>> ScheduleStream::State::pack(const std::vect
 std::vector<Microbatch> ScheduleStream::State::packed_block(const std::vector<Round>& block) {
     if (known_blocks == nullptr) return pack_microbatches(rules.front(), block, &fillings);
     const auto rounds = static_cast<std::int32_t>(block.size());
-    const auto [known, fresh] = known_blocks->try_emplace({progress.round - rounds, rounds});
+    const auto [known, fresh] = known_blocks->blocks.try_emplace({progress.round - rounds, rounds});
     if (fresh) known->second = pack_microbatches(rules.front(), block, &fillings);
     return known->second;
 }
 
-/// Notes the order in which its batches are reduced.
+PackedShares ScheduleStream::State::packed_round(const Round& round, std::int32_t number) {
+    const auto pack = [&] {
+        return pack_shares(rules, dispatch(dispatch_rules, round, job.parallel.dispatch), shared);
+    };
+    if (known_blocks == nullptr) return pack();
+    const auto [known, fresh] = known_blocks->rounds.try_emplace(number);
+    if (fresh) known->second = pack();
+    return known->second;
+}
+
+/// Notes the order in which the round's batches are reduced.
 std::vector<std::vector<Microbatch>> ScheduleStream::State::pack_joint(const Round& round,
+                                                                       std::int32_t number,
                                                                        JointWindow& joint) {
-    PackedShares packed =
-        pack_shares(rules, dispatch(dispatch_rules, round, job.parallel.dispatch), shared);
+    PackedShares packed = packed_round(round, number);
     const Window& window = joint.common();
     for (const AdapterId adapter : packed.ends) {
         const auto batch =

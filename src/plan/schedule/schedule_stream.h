@@ -9,14 +9,18 @@
 #include <vector>
 
 #include "plan/pack/pack_microbatches.h"
+#include "plan/pack/pack_shares.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
 
 namespace loratrain {
 
-/// Microbatches of blocks by (first round, rounds), for plans with one replica. Streams from the
-/// same state that share them pack each block once.
-using PackedBlocks = std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Microbatch>>;
+/// What is packed already. Streams from the same state that share it pack nothing twice.
+struct PackedBlocks {
+    /// Of one replica: microbatches of blocks by (first round, rounds).
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Microbatch>> blocks;
+    std::map<std::int32_t, PackedShares> rounds;  ///< of several replicas
+};
 
 /// The schedule of training from one empty pipeline to the next, window by window. Adapters may
 /// come and go between windows. Deterministic; every window is checked (check_window.h) before

@@ -50,6 +50,22 @@ TEST(Predict, EndsWhereTheLeastSpeedIsOutOfReach) {
     EXPECT_FALSE(within(1.01 * speed, 100.0 * speed));
 }
 
+/// By their first rounds; what is packed of these serves again.
+TEST(Predict, EndsAtOnceWhereReplicasAreMuchTooSlow) {
+    Case test = uniform_case(4, 2, 512, 64, 32);
+    test.job.parallel.deployment = {{1, 1, 2, {}}};
+    const Plan plan = test.plan();
+    const Prediction whole = predict(test.job, plan, test.datasets, 16);
+    const double speed = whole.tokens_per_second();
+    const auto within = [&](double least) {
+        return predict_within(test.job, plan, test.datasets, 16, {least, 100.0 * speed});
+    };
+    ASSERT_TRUE(within(0.9 * speed));
+    EXPECT_EQ(within(0.9 * speed)->tokens_per_second(), speed);
+    EXPECT_EQ(within(0.9 * speed)->fillings.blocks, whole.fillings.blocks);
+    EXPECT_FALSE(within(1.2 * speed));
+}
+
 TEST(Predict, OneRankTakesTheSumOfItsMicrobatches) {
     const Case test = timed_case(2, 1, 40, 4);
     const Plan plan = test.plan();

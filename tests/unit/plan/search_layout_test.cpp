@@ -13,6 +13,7 @@
 #include "plan/predict/predict.h"
 #include "plan/predict/simulate.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/text/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -177,6 +178,24 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
 }
 
 /// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
+/// No layout is of interest that does not come near the speed that is wanted.
+TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
+    const Case test = many_lengths(4, SchedulePolicy::balanced);
+    const auto planned = [&](double least) {
+        return plan_job(test.job, test.model, test.datasets, test.cluster, nullptr, least);
+    };
+    const PlannedJob whole = planned(0.0);
+    ASSERT_GT(whole.report.trials.size(), 1U);
+    const double speed = whole.report.trials.front().tokens_per_second;
+    const PlannedJob reached = planned(speed);
+    EXPECT_FALSE(reached.report.falls_behind);
+    EXPECT_EQ(to_text(reached.plan), to_text(whole.plan));
+    const PlannedJob behind = planned(1.3 * speed);
+    EXPECT_TRUE(behind.report.falls_behind);
+    EXPECT_TRUE(behind.report.trials.empty());
+    EXPECT_GE(whole_job_speed(test.job, behind.plan, test.datasets), 0.85 * speed);
+}
+
 TEST(SearchLayout, BalancedIsNoSlowerThanMlora) {
     for (const int batch : {4, 8, 16, 32}) {
         Case test = many_lengths(4, SchedulePolicy::balanced);

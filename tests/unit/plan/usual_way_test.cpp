@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "config/model_presets.h"
 #include "plan/text/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
@@ -31,6 +34,38 @@ double speed(const Case& test, const std::vector<ReplicaJob>& deployment) {
         .prediction->tokens_per_second();
 }
 
+/// One pipeline's speed as one.
+double gain_of(const Case& test, const std::vector<ReplicaJob>& deployment) {
+    return speed(test, deployment) / speed(test, {});
+}
+
+/// The two ranks on hosts of their own, whose link makes the deployment gain more than other_gain
+/// and less than usual_gain: the faster it is, the more the deployment gains. `slow`, `fast`: GB/s
+/// with which it gains less and more.
+Case gaining_little(Case test, const std::vector<ReplicaJob>& deployment, double slow,
+                    double fast) {
+    test.cluster.ranks_per_node = 1;
+    for (int step = 0; step < 24; ++step) {
+        const double gigabytes = std::sqrt(slow * fast);
+        test.job.cluster.between_hosts = {gigabytes, 5.0};
+        const double gain = gain_of(test, deployment);
+        if (gain > 1.003 && gain < 1.0 + 0.8 * usual_gain) return test;
+        (gain < 1.01 ? slow : fast) = gigabytes;
+    }
+    ADD_FAILURE() << "no link makes it gain so little";
+    return test;
+}
+
+/// One adapter of llama-3-70b on two H200, neither of which holds it alone.
+Case divided_case() {
+    Case test = open_case(1);
+    test.model = *model_preset("llama-3-70b");
+    test.cluster.device = "h200";
+    test.cluster.bytes_per_rank = std::uint64_t{130} << 30U;
+    test.cluster.ranks = 2;
+    return test;
+}
+
 }  // namespace
 
 TEST(UsualWay, IsReplicasWhereTheyGain) {
@@ -56,6 +91,43 @@ TEST(UsualWay, IsWorkersWhereTheseGainMore) {
     test.job.parallel.assignment_open = true;
     test.job.schedule.max_adapters = 2;
     EXPECT_NE(way_of(test).kind, UsualWay::Kind::workers);
+}
+
+/// What nothing is summed over replicas for is taken for less.
+TEST(UsualWay, IsLanesOfAllRanksWhereTheseGainLittle) {
+    const Case test = gaining_little(divided_case(), {{2, 1, 1, {}}}, 50.0, 80.0);
+    const UsualWay way = way_of(test);
+    ASSERT_EQ(way.kind, UsualWay::Kind::replicas) << way.text;
+    ASSERT_EQ(way.deployment.size(), 1U);
+    EXPECT_EQ(way.deployment.front().count, 1);
+    EXPECT_GT(gain_of(test, way.deployment), 1.0 + other_gain);
+    EXPECT_LT(gain_of(test, way.deployment), 1.0 + usual_gain);
+}
+
+TEST(UsualWay, IsOnePipelineWhereReplicasGainLittle) {
+    Case test = open_case(1);
+    test.cluster.ranks = 2;
+    test = gaining_little(test, {{1, 1, 2, {}}}, 0.01, 100.0);
+    const UsualWay way = way_of(test);
+    EXPECT_EQ(way.kind, UsualWay::Kind::pipeline) << way.text;
+    ASSERT_TRUE(way.found);
+    ASSERT_FALSE(way.found->fastest.empty()) << "replicas that gain little were predicted";
+    EXPECT_EQ(way.found->fastest.front().deployment.front().count, 2);
+}
+
+/// On more ranks than the others are predicted first.
+TEST(UsualWay, IsTheSameOnManyRanksAsOnePipelineAndReplicasSay) {
+    Case test = open_case(2);
+    test.cluster.ranks = 10;
+    test.cluster.ranks_per_node = 8;
+    const UsualWay way = way_of(test);
+    ASSERT_EQ(way.kind, UsualWay::Kind::replicas) << way.text;
+    EXPECT_GE(gain_of(test, way.deployment), 1.0 + usual_gain);
+    ASSERT_TRUE(way.planned);
+    const Plan plan = make_plan(settled(test.job, way), test.model, test.datasets, test.cluster);
+    EXPECT_EQ(to_text(way.planned->plan), to_text(plan));
+    test.cluster.ranks = 34;  // one pipeline does not fit
+    EXPECT_EQ(way_of(test).kind, UsualWay::Kind::replicas);
 }
 
 TEST(UsualWay, IsOnePipelineWhereNothingIsKnownOrOpen) {
@@ -119,6 +191,25 @@ TEST(UsualWay, IsReplicasOfMoreRanksThanLayers) {
     EXPECT_TRUE(settled(test.job, way_of(test)).parallel.find_deployment);
     test.job.parallel.deployment_open = false;  // deployment: pipeline
     EXPECT_EQ(way_of(test).kind, UsualWay::Kind::pipeline);
+}
+
+/// Of all ranks, without lanes and without sizes of its own.
+TEST(FindDeployments, LeaveOnePipelineOutWhereItIsPredictedAlready) {
+    const auto is_pipeline = [](const DeploymentPrediction& entry) {
+        const ReplicaJob& first = entry.deployment.front();
+        return entry.deployment.size() == 1 && first.stages == 2 && !first.microbatch_tokens;
+    };
+    Case test = divided_case();
+    const auto found = [&](bool one_pipeline) {
+        WorthPredicting worth;
+        worth.one_pipeline = one_pipeline;
+        return find_deployments(test.job, test.model, test.datasets, test.cluster, worth).fastest;
+    };
+    const std::vector<DeploymentPrediction> all = found(true);
+    const std::vector<DeploymentPrediction> others = found(false);
+    EXPECT_EQ(std::ranges::count_if(all, is_pipeline), 1);
+    EXPECT_EQ(std::ranges::count_if(others, is_pipeline), 0);
+    EXPECT_EQ(others.size() + 1, all.size());
 }
 
 /// LobRA's rule that the lanes of a stage are on one host: it comes of what messages take.
