@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -9,6 +8,7 @@
 #include "backend/make_backend.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "gpu_time.h"
 
 // Times the operators of the CUDA backend in bf16 at the shapes of an 8B model, and the LoRA linear
 // of 4 adapters of rank 16 against the frozen one. Each figure is the best of several batches of
@@ -31,11 +31,6 @@ constexpr std::int64_t sample_tokens = 2048;
 constexpr std::int64_t adapters = 4;
 constexpr std::int32_t rank = 16;
 constexpr std::int64_t pad = adapters * rank;
-
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 class Bench {
   public:
@@ -145,18 +140,11 @@ class Bench {
     double time(const std::function<void()>& call) {
         call();
         backend_->synchronize();
-        double start = seconds_now();
+        const double start = seconds_now();
         call();
         backend_->synchronize();
         const int calls = std::clamp(static_cast<int>(0.02 / (seconds_now() - start)), 2, 500);
-        double best = 1e30;
-        for (int batch = 0; batch < 5; ++batch) {
-            start = seconds_now();
-            for (int i = 0; i < calls; ++i) call();
-            backend_->synchronize();
-            best = std::min(best, (seconds_now() - start) / calls);
-        }
-        return best;
+        return best_seconds(*backend_, 5, calls, call);
     }
     double flops(const std::string& name, double work, const std::function<void()>& call) {
         const double seconds = time(call);

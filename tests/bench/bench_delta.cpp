@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -10,6 +8,7 @@
 #include "base/operators.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "gpu_time.h"
 
 // Times the operators of gated delta nets on a GPU, in bf16 with heads of 128 columns:
 // delta_beside_fla.py times flash-linear-attention at the same shapes. The best of several batches.
@@ -21,11 +20,6 @@ namespace {
 constexpr std::int64_t dim = 128;
 constexpr std::int64_t sample_tokens = 2048;
 constexpr std::int64_t conv_width = 4;
-
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 class DeltaBench {
   public:
@@ -97,14 +91,7 @@ class DeltaBench {
     void time(const std::string& name, const std::function<void()>& call) {
         call();
         backend_->synchronize();
-        double best = 1e30;
-        for (int batch = 0; batch < 8; ++batch) {
-            constexpr int calls = 5;
-            const double start = seconds_now();
-            for (int i = 0; i < calls; ++i) call();
-            backend_->synchronize();
-            best = std::min(best, (seconds_now() - start) / calls);
-        }
+        const double best = best_seconds(*backend_, 8, 5, call);
         std::printf("%-44s %10.1f us\n", name.c_str(), best * 1e6);
     }
 

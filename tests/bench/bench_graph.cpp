@@ -1,14 +1,12 @@
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <stdexcept>
 #include <string>
 
 #include "bench/bench_case.h"
 #include "comm/mpi_session.h"
+#include "gpu_time.h"
 #include "plan/memory/memory_model.h"
 #include "plan/place.h"
 #include "plan/schedule/plan_window.h"
@@ -24,24 +22,6 @@ namespace {
 
 void check(cudaError_t code) {
     if (code != cudaSuccess) throw std::runtime_error(cudaGetErrorString(code));
-}
-
-double seconds_now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
-
-double best_of_batches(Backend& backend, const std::function<void()>& call) {
-    constexpr int batches = 5;
-    constexpr int calls = 10;
-    double best = 1e30;
-    for (int batch = 0; batch < batches; ++batch) {
-        const double start = seconds_now();
-        for (int i = 0; i < calls; ++i) call();
-        backend.synchronize();
-        best = std::min(best, (seconds_now() - start) / calls);
-    }
-    return best;
 }
 
 void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
@@ -67,7 +47,7 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
         stage.backward(0, {}, {});
     };
     microbatch();
-    const double eager = best_of_batches(*backend, microbatch);
+    const double eager = best_seconds(*backend, 5, 10, microbatch);
 
     auto* stream = static_cast<cudaStream_t>(backend->native_stream());
     cudaGraph_t graph = nullptr;
@@ -79,7 +59,7 @@ void run(const CommandLine::Bench& bench, const MpiSession& mpi) {
     check(cudaGraphGetNodes(graph, nullptr, &nodes));
     check(cudaGraphInstantiate(&executable, graph, 0));
     const double replayed =
-        best_of_batches(*backend, [&] { check(cudaGraphLaunch(executable, stream)); });
+        best_seconds(*backend, 5, 10, [&] { check(cudaGraphLaunch(executable, stream)); });
     std::printf(
         "%s, microbatch of %d x %d tokens: %zu kernels and copies, %.3f ms queued one by "
         "one, %.3f ms as a graph (%+.1f%%)\n",
