@@ -127,11 +127,13 @@ constexpr bool delta_takes_tensor(const DeltaSizes& sizes) {
     return sizes.key_dim == delta_tensor_dim && sizes.value_dim == delta_tensor_dim;
 }
 
-/// Workspace of delta_rule() with tensor cores, per row: the factors of q and k in fp32 that give
-/// them their lengths, sums of g in fp32, W and U in bf16; and of delta_rule_backward() beside it:
-/// T and the gradient of U in bf16. (kernels/delta/README.md)
+/// Workspace of delta_rule() with tensor cores, per row: the factors of q and k that give them
+/// their lengths; for each value head sums of g and both factors times the decays they make, all in
+/// fp32, and W, U and P in bf16. delta_rule_backward() has beside it T and the gradient of U in
+/// bf16. (kernels/delta/README.md)
 constexpr std::int64_t delta_rule_row_bytes(const DeltaSizes& sizes) {
-    return sizes.key_heads * 8 + sizes.value_heads * (4 + 2 * sizes.key_dim + 2 * sizes.value_dim);
+    return sizes.key_heads * 8 +
+           sizes.value_heads * (12 + 2 * (sizes.key_dim + sizes.value_dim + delta_chunk));
 }
 constexpr std::int64_t delta_tensor_backward_row_bytes(const DeltaSizes& sizes) {
     return delta_rule_row_bytes(sizes) + sizes.value_heads * 2 * (delta_chunk + sizes.value_dim);

@@ -18,34 +18,33 @@ namespace {
 __device__ __forceinline__ void copy_head(const DeltaRuleBackwardParams& params,
                                           const Workspace& work, const Chunk& chunk, int head,
                                           Scratch& scratch, const Place& at, int turn) {
-    const DeltaRuleParams& p = params.forward;
-    const std::int64_t row = chunk.first * p.value_heads + head;
-    const std::int64_t ld = std::int64_t{p.value_heads} * dim;
-    copy_in<chunk_rows, dim, gradient_threads>(at.shared + d_values_at, work.d_u + row * dim, ld,
-                                               chunk.rows, at.thread);
-    copy_in<chunk_rows, chunk_rows, gradient_threads>(
-        at.shared + inverse_at, work.inverses + row * chunk_rows,
-        std::int64_t{p.value_heads} * chunk_rows, chunk.rows, at.thread);
+    copy_tile<dim, dim, gradient_threads>(at.shared + d_values_at,
+                                          work.at(work.d_u, head, chunk.first, dim), 0, chunk.rows,
+                                          at.thread);
+    copy_tile<chunk_rows, chunk_rows, gradient_threads>(
+        at.shared + inverse_at, work.at(work.inverses, head, chunk.first, chunk_rows), 0,
+        chunk.rows, at.thread);
     copy_head_in<gradient_threads>(at.shared + outputs_at, params.d_o, chunk.first, head,
                                    chunk.rows, at.thread);
-    copy_in<chunk_rows, dim, gradient_threads>(at.shared + values_at, work.u + row * dim, ld,
-                                               chunk.rows, at.thread);
+    copy_tile<dim, dim, gradient_threads>(
+        at.shared + values_at, work.at(work.u, head, chunk.first, dim), 0, chunk.rows, at.thread);
     const int own = at.thread - (gradient_threads - chunk_rows);
     if (own < 0) return;
-    const std::int64_t from = row + std::int64_t{min(own, chunk.rows - 1)} * p.value_heads;
-    scratch.sums[turn][own] = work.sums[from];
-    scratch.beta[turn][own] = own < chunk.rows ? p.beta[from] : 0.0F;
+    const std::int64_t row = chunk.first + min(own, chunk.rows - 1);
+    scratch.sums[turn][own] = *work.at(work.sums, head, row);
+    scratch.beta[turn][own] =
+        own < chunk.rows ? params.forward.beta[row * params.forward.value_heads + head] : 0.0F;
 }
 
 template <bool roomy>
 __device__ __forceinline__ void copy_states(const DeltaRuleParams& p, const Chunk& chunk, int head,
                                             const Place& at) {
     if (!chunk.begins) {
-        copy_tile<state_bytes, gradient_threads>(at.shared + state_at,
-                                                 state_of(p, chunk.first, head), at.thread);
+        copy_bytes<state_bytes, gradient_threads>(at.shared + state_at,
+                                                  state_of(p, chunk.first, head), at.thread);
     }
     if (roomy && !chunk.ends) {
-        copy_tile<state_bytes, gradient_threads>(
+        copy_bytes<state_bytes, gradient_threads>(
             at.shared + d_state_at<roomy>,
             state_of(p, chunk.first + chunk_rows, head) + state_bytes, at.thread);
     }
@@ -56,16 +55,14 @@ __device__ __forceinline__ void make_rests(const DeltaRuleParams& p, const Chunk
                                            const float* sums, const float* beta, Scratch& scratch,
                                            const Place& at, std::uint32_t (&d_v)[8][2]) {
     Sums c = {};
-    const std::uint32_t inverse = at.shared + inverse_at + block_at<chunk_rows>(0, 2 * at.rows) +
-                                  cols_first<chunk_rows>(at.lane);
-    const std::uint32_t right = at.right(d_values_at);
+    begin_products(c);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-        if (k < at.rows) continue;
-        std::uint32_t a[4];
-        load_fragments_transposed(a, inverse + block_at<chunk_rows>(2 * k, 0));
-        add_product(c, a, right + block_at<dim>(2 * k, 0));
+        add_columns<dim>(c, at.left_transposed(inverse_at, k), at.right(d_values_at, k), at.rows,
+                         at.lane);
     }
+    commit_products();
+    wait_for_products<0>(c);
     const Bf16* values = head_of(p.v, chunk.first, head) + at.half * half_dim + at.lane % 4 * 2;
     sum_rows(scratch.parts[of_values], c, at, [&](int n, int upper) {
         const int row = at.row(upper);
@@ -119,33 +116,30 @@ __device__ __forceinline__ void add_row_parts(Sums& d_query, Sums& d_key, const 
     Sums of_q = {};
     Sums of_k = {};
     if (!chunk.begins) {
-        const std::uint32_t right = at.right(state_at);
+        begin_products(of_q, of_k);
 #pragma unroll
         for (int k = 0; k < dim / 16; ++k) {
-            std::uint32_t a[4];
-            std::uint32_t b[4];
-            load_fragments(a, at.left(outputs_at) + block_at<dim>(0, 2 * k));
-            load_fragments(b, at.left(rests_at) + block_at<dim>(0, 2 * k));
-            add_products(of_q, a, of_k, b, right + block_at<dim>(2 * k, 0));
+            const std::uint32_t right = at.right(state_at, k);
+            add_columns<dim>(of_q, at.left<dim>(outputs_at, k), right, at.rows, at.lane);
+            add_columns<dim>(of_k, at.left<dim>(rests_at, k), right, at.rows, at.lane);
         }
+        commit_products();
+        wait_for_products<0>(of_q, of_k);
         const float factor[2] = {decay(sums[at.row(0)]), decay(sums[at.row(1)])};
         scale(of_q, factor[0] * scratch.query_factors[at.row(0)],
               factor[1] * scratch.query_factors[at.row(1)]);
         scale(of_k, -factor[0] * scratch.key_factors[at.row(0)],
               -factor[1] * scratch.key_factors[at.row(1)]);
     }
-    const std::uint32_t left =
-        block_at<chunk_rows>(2 * at.rows, 0) + rows_first<chunk_rows>(at.lane) + at.shared;
-    const std::uint32_t right = at.right(keys_at);
+    begin_products(of_q, of_k);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-        if (k > at.rows) continue;
-        std::uint32_t a[4];
-        std::uint32_t b[4];
-        load_fragments(a, left + y_at + block_at<chunk_rows>(0, 2 * k));
-        load_fragments(b, left + z_at + block_at<chunk_rows>(0, 2 * k));
-        add_products(of_q, a, of_k, b, right + block_at<dim>(2 * k, 0));
+        const std::uint32_t right = at.right(keys_at, k);
+        add_columns<dim>(of_q, at.left<chunk_rows>(y_at, k), right, at.rows, at.lane);
+        add_columns<dim>(of_k, at.left<chunk_rows>(z_at, k), right, at.rows, at.lane);
     }
+    commit_products();
+    wait_for_products<0>(of_q, of_k);
     sum_rows(scratch.parts[of_queries], of_q, at, words_of(at, queries_at));
     sum_rows(scratch.parts[of_rests], of_k, at, words_of(at, keys_at));
 #pragma unroll
@@ -164,29 +158,27 @@ __device__ __forceinline__ void add_column_parts(Sums& d_key, const Chunk& chunk
                                                  const Place& at) {
     Sums c = {};
     if (!chunk.ends) {
-        const std::uint32_t right = at.right(d_state);
+        begin_products(c);
 #pragma unroll
         for (int k = 0; k < dim / 16; ++k) {
-            std::uint32_t a[4];
-            load_fragments(a, at.left(values_at) + block_at<dim>(0, 2 * k));
-            add_product(c, a, right + block_at<dim>(2 * k, 0));
+            add_columns<dim>(c, at.left<dim>(values_at, k), at.right(d_state, k), at.rows, at.lane);
         }
+        commit_products();
+        wait_for_products<0>(c);
         const float last = sums[chunk_rows - 1];
         scale(c, scratch.key_factors[at.row(0)] * decay(last - sums[at.row(0)]),
               scratch.key_factors[at.row(1)] * decay(last - sums[at.row(1)]));
     }
     sum_rows(scratch.parts[of_old_keys], c, at, words_of(at, keys_at));
-    const std::uint32_t left =
-        block_at<chunk_rows>(0, 2 * at.rows) + cols_first<chunk_rows>(at.lane) + at.shared;
+    begin_products(c);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-        if (k < at.rows) continue;
-        std::uint32_t a[4];
-        load_fragments_transposed(a, left + y_at + block_at<chunk_rows>(2 * k, 0));
-        add_product(c, a, at.right(queries_at) + block_at<dim>(2 * k, 0));
-        load_fragments_transposed(a, left + inverse_at + block_at<chunk_rows>(2 * k, 0));
-        add_product(c, a, at.right(keys_at) + block_at<dim>(2 * k, 0));
+        add_columns<dim>(c, at.left_transposed(y_at, k), at.right(queries_at, k), at.rows, at.lane);
+        add_columns<dim>(c, at.left_transposed(inverse_at, k), at.right(keys_at, k), at.rows,
+                         at.lane);
     }
+    commit_products();
+    wait_for_products<0>(c);
     sum_rows(scratch.parts[of_keys], c, at, words_of(at, keys_at));
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
@@ -280,7 +272,8 @@ __global__ void __launch_bounds__(gradient_threads, 1)
     if (chunk.rows == 0) return;
     const int key_head = static_cast<int>(blockIdx.y);
     const int thread = static_cast<int>(threadIdx.x);
-    const Place at{thread, thread % 32, thread / 32 % 4, thread / 128, shared_address(memory)};
+    const int warp = __shfl_sync(0xffffffffU, thread / 32, 0);
+    const Place at{thread, thread % 32, warp % 4, warp / 4, shared_address(memory)};
     Scratch& scratch = *reinterpret_cast<Scratch*>(memory + scratch_at);
     const int heads = p.value_heads / p.key_heads;
     const int first_head = key_head * heads;
@@ -289,17 +282,17 @@ __global__ void __launch_bounds__(gradient_threads, 1)
     copy_head_in<gradient_threads>(at.shared + keys_at, p.k, chunk.first, key_head, chunk.rows,
                                    thread);
     if (thread < chunk_rows) {
-        const std::int64_t of_key = (chunk.first + thread) * p.key_heads + key_head;
+        const std::int64_t row = chunk.first + thread;
         const bool inside = thread < chunk.rows;
-        scratch.query_factors[thread] = inside ? work.query_factors[of_key] : 0.0F;
-        scratch.key_factors[thread] = inside ? work.key_factors[of_key] : 0.0F;
+        scratch.query_factors[thread] = inside ? *work.at(work.query_factors, key_head, row) : 0.0F;
+        scratch.key_factors[thread] = inside ? *work.at(work.key_factors, key_head, row) : 0.0F;
         scratch.with_query[thread] = 0.0F;
         scratch.with_key[thread] = 0.0F;
     }
     copy_head(params, work, chunk, first_head, scratch, at, 0);
-    commit_pieces();
+    commit_copies();
     copy_states<roomy>(p, chunk, first_head, at);
-    commit_pieces();
+    commit_copies();
     Sums d_query = {};
     Sums d_key = {};
     for (int number = 0; number < heads; ++number) {
@@ -308,15 +301,17 @@ __global__ void __launch_bounds__(gradient_threads, 1)
         const float* beta = scratch.beta[number % 2];
         std::uint32_t d_v[8][2];
         wait_for_pieces<1>();
+        show_to_products();
         __syncthreads();
         make_rests(p, chunk, head, sums, beta, scratch, at, d_v);
+        show_to_products();
         __syncthreads();
         make_couplings(sums, beta, scratch, at, d_v);
-        wait_for_pieces<0>();
+        wait_for_copies();
+        show_to_products();
         __syncthreads();
-        copy_out<chunk_rows, dim, gradient_threads>(head_of(params.dv, chunk.first, head),
-                                                    params.dv.ld, chunk.rows,
-                                                    at.shared + d_values_at, thread);
+        copy_out<dim, gradient_threads>(head_of(params.dv, chunk.first, head), params.dv.ld,
+                                        chunk.rows, at.shared + d_values_at, thread);
         if (!chunk.begins && !chunk.ends) {
             const char* d_state = roomy ? memory + d_state_at<roomy>
                                         : state_of(p, chunk.first + chunk_rows, head) + state_bytes;
@@ -325,20 +320,21 @@ __global__ void __launch_bounds__(gradient_threads, 1)
         add_row_parts(d_query, d_key, chunk, sums, beta, scratch, at);
         if (!roomy && !chunk.ends) {
             __syncthreads();
-            copy_tile<state_bytes, gradient_threads>(
+            copy_bytes<state_bytes, gradient_threads>(
                 at.shared + state_at, state_of(p, chunk.first + chunk_rows, head) + state_bytes,
                 thread);
-            commit_pieces();
-            wait_for_pieces<0>();
+            commit_copies();
+            wait_for_copies();
+            show_to_products();
             __syncthreads();
         }
         add_column_parts(d_key, chunk, d_state_at<roomy>, sums, scratch, at);
         __syncthreads();
         if (number + 1 < heads) {
             copy_head(params, work, chunk, head + 1, scratch, at, (number + 1) % 2);
-            commit_pieces();
+            commit_copies();
             copy_states<roomy>(p, chunk, head + 1, at);
-            commit_pieces();
+            commit_copies();
         }
         if (thread < 32) finish_head(params, chunk, head, sums, beta, scratch, at.lane);
     }
@@ -356,12 +352,10 @@ __global__ void __launch_bounds__(gradient_threads, 1)
     store_gradient(d_query, queries_at, outputs_at, of_query, at);
     store_gradient(d_key, keys_at, values_at, of_key, at);
     __syncthreads();
-    copy_out<chunk_rows, dim, gradient_threads>(head_of(params.dq, chunk.first, key_head),
-                                                params.dq.ld, chunk.rows, at.shared + outputs_at,
-                                                thread);
-    copy_out<chunk_rows, dim, gradient_threads>(head_of(params.dk, chunk.first, key_head),
-                                                params.dk.ld, chunk.rows, at.shared + values_at,
-                                                thread);
+    copy_out<dim, gradient_threads>(head_of(params.dq, chunk.first, key_head), params.dq.ld,
+                                    chunk.rows, at.shared + outputs_at, thread);
+    copy_out<dim, gradient_threads>(head_of(params.dk, chunk.first, key_head), params.dk.ld,
+                                    chunk.rows, at.shared + values_at, thread);
 }
 
 template <bool roomy>
@@ -370,7 +364,7 @@ cudaError_t launch(cudaStream_t stream, const DeltaRuleBackwardParams& p) {
         stream, p.forward.shared_limit,
         dim3(static_cast<unsigned>(most_chunks(p.forward.rows)),
              static_cast<unsigned>(p.forward.key_heads)),
-        gradient_threads, p, Workspace::of(p));
+        gradient_threads, p, Workspace::of(p.forward, true));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ static_assert(shared_bytes<true> <= most_shared_bytes);
 /// A warp's 16 rows and 64 columns of a tile of 128.
 using Sums = float[8][4];
 
-/// What a thread of a block works on.
+/// What a thread of a block works on: a warpgroup has half of the columns of every tile.
 struct Place {
     int thread;
     int lane;
@@ -56,13 +56,18 @@ struct Place {
     int half;  ///< of the columns
     std::uint32_t shared;
 
-    /// A operand of the warp's rows of a tile [64, dim].
-    __device__ std::uint32_t left(int tile) const {
-        return shared + tile + block_at<dim>(2 * rows, 0) + rows_first<dim>(lane);
+    /// Left operand of columns 16 k .. 16 k + 15 of a tile [64, cols].
+    template <int cols>
+    __device__ Left<cols> left(int tile, int k) const {
+        return {shared + tile + block_at<cols>(0, 2 * k)};
     }
-    /// B operand of the warp's columns of a tile [k, dim], to be transposed.
-    __device__ std::uint32_t right(int tile) const {
-        return shared + tile + block_at<dim>(0, half * half_dim / 8) + rows_first<dim>(lane);
+    /// Left operand of rows 16 k .. 16 k + 15 of a tile [64, 64], transposed.
+    __device__ Left<chunk_rows, true> left_transposed(int tile, int k) const {
+        return {shared + tile + block_at<chunk_rows>(2 * k, 0)};
+    }
+    /// The half's columns of rows 16 k .. 16 k + 15 of a tile [k, dim].
+    __device__ std::uint32_t right(int tile, int k) const {
+        return shared + tile + block_at<dim>(2 * k, half * half_dim / 8);
     }
     /// The warp's sums in a tile [64, dim].
     __device__ std::uint32_t own(int tile) const {
@@ -71,53 +76,20 @@ struct Place {
     __device__ int row(int upper) const { return rows * 16 + upper * 8 + lane / 4; }
 };
 
-/// c += a times 16 rows of a tile from `right` on.
-__device__ __forceinline__ void add_product(Sums& c, const std::uint32_t (&a)[4],
-                                            std::uint32_t right) {
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        std::uint32_t b[4];
-        load_fragments_transposed(b, right + block_at<dim>(0, 2 * n));
-        multiply_add(c[2 * n], a, b[0], b[1]);
-        multiply_add(c[2 * n + 1], a, b[2], b[3]);
-    }
-}
-__device__ __forceinline__ void add_products(Sums& c, const std::uint32_t (&a)[4], Sums& d,
-                                             const std::uint32_t (&e)[4], std::uint32_t right) {
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-        std::uint32_t b[4];
-        load_fragments_transposed(b, right + block_at<dim>(0, 2 * n));
-        multiply_add(c[2 * n], a, b[0], b[1]);
-        multiply_add(c[2 * n + 1], a, b[2], b[3]);
-        multiply_add(d[2 * n], e, b[0], b[1]);
-        multiply_add(d[2 * n + 1], e, b[2], b[3]);
-    }
-}
-
-/// c = rows of `left` times rows 32 half .. 32 half + 31 of `right`, as far as they are at or
-/// before the warp's.
+/// c = rows of `left` times rows 32 half .. 32 half + 31 of `right`.
 __device__ __forceinline__ void multiply_rows_of(float (&c)[4][4], const Place& at, int left,
                                                  int right) {
-    const std::uint32_t rows = at.left(left);
-    const std::uint32_t columns =
-        at.shared + right + block_at<dim>(4 * at.half, 0) + cols_first<dim>(at.lane);
+    begin_products(c);
 #pragma unroll
     for (int k = 0; k < dim / 16; ++k) {
-        std::uint32_t a[4];
-        load_fragments(a, rows + block_at<dim>(0, 2 * k));
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            if (2 * at.half + n > at.rows) continue;
-            std::uint32_t b[4];
-            load_fragments(b, columns + block_at<dim>(2 * n, 2 * k));
-            multiply_add(c[2 * n], a, b[0], b[1]);
-            multiply_add(c[2 * n + 1], a, b[2], b[3]);
-        }
+        add_rows<dim>(c, at.left<dim>(left, k),
+                      at.shared + right + block_at<dim>(4 * at.half, 2 * k), at.rows, at.lane);
     }
+    commit_products();
+    wait_for_products<0>(c);
 }
 
-/// Calls f(c, i, j, upper) for each of these sums, with rows i and columns j of the chunk.
+/// Calls f(c, i, j) for each of these sums, with rows i and columns j of the chunk.
 template <class F>
 __device__ __forceinline__ void for_each_score(float (&c)[4][4], const Place& at, const F& f) {
 #pragma unroll

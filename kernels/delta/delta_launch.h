@@ -6,16 +6,13 @@
 
 namespace loratrain::kernels::delta {
 
-/// With tensor cores. prepare(): factors of lengths, sums of g, W, U; for gradients T too.
+/// With tensor cores. prepare(): factors of lengths, sums of g, W, U, P; for gradients T too. Then
+/// outputs, and for gradients the states before chunks, with U - W S in the place of U.
 cudaError_t prepare(cudaStream_t stream, const DeltaRuleParams& p);
-cudaError_t prepare(cudaStream_t stream, const DeltaRuleBackwardParams& p);
-/// States before chunks, and U - W S in the place of U.
-cudaError_t make_states(cudaStream_t stream, const DeltaRuleParams& p);
-cudaError_t make_states(cudaStream_t stream, const DeltaRuleBackwardParams& p);
 cudaError_t make_outputs(cudaStream_t stream, const DeltaRuleParams& p);
-/// Gradients of U - W S as far as the chunk's own outputs make them; then whole, with the gradients
-/// of states; then all others.
-cudaError_t begin_gradients(cudaStream_t stream, const DeltaRuleBackwardParams& p);
+cudaError_t prepare(cudaStream_t stream, const DeltaRuleBackwardParams& p);
+cudaError_t make_states(cudaStream_t stream, const DeltaRuleBackwardParams& p);
+/// Gradients of U - W S and of states; then all others.
 cudaError_t make_state_gradients(cudaStream_t stream, const DeltaRuleBackwardParams& p);
 cudaError_t make_gradients(cudaStream_t stream, const DeltaRuleBackwardParams& p);
 

@@ -46,16 +46,14 @@ cudaError_t delta_rule(cudaStream_t stream, const DeltaRuleParams& p) {
     if (p.rows.tokens == 0) return cudaSuccess;
     if (!runs_on_tensor_cores(p)) return delta::delta_rule_plain(stream, p);
     using Step = cudaError_t (*)(cudaStream_t, const DeltaRuleParams&);
-    return run_steps(stream, p, static_cast<Step>(delta::prepare),
-                     static_cast<Step>(delta::make_states), delta::make_outputs);
+    return run_steps(stream, p, static_cast<Step>(delta::prepare), delta::make_outputs);
 }
 
 cudaError_t delta_rule_backward(cudaStream_t stream, const DeltaRuleBackwardParams& p) {
     if (p.forward.rows.tokens == 0) return cudaSuccess;
     if (!runs_on_tensor_cores(p)) return delta::delta_rule_backward_plain(stream, p);
     using Step = cudaError_t (*)(cudaStream_t, const DeltaRuleBackwardParams&);
-    return run_steps(stream, p, static_cast<Step>(delta::prepare),
-                     static_cast<Step>(delta::make_states), delta::begin_gradients,
+    return run_steps(stream, p, static_cast<Step>(delta::prepare), delta::make_states,
                      delta::make_state_gradients, delta::make_gradients);
 }
 

@@ -38,13 +38,24 @@ if(LORATRAIN_CUDA_USED)
   enable_language(CUDA)
   file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/*.cu")
   file(GLOB hopper_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/hopper/*.cu")
-  list(REMOVE_ITEM kernel_sources ${hopper_sources})
+  file(GLOB delta_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kernels/delta/*.cu")
+  list(REMOVE_ITEM kernel_sources ${hopper_sources} ${delta_sources})
   # Instructions of compute capability 9.0 alone: of no use to GPUs before or after it.
   add_library(loratrain_kernels_hopper OBJECT ${hopper_sources})
   set_target_properties(loratrain_kernels_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  # Kernels that use such instructions where they are compiled for them, and others elsewhere.
+  set(delta_architectures ${CMAKE_CUDA_ARCHITECTURES})
+  list(TRANSFORM delta_architectures REPLACE "^90(-real)?$" "90a-real")
+  if("90" IN_LIST CMAKE_CUDA_ARCHITECTURES)
+    list(APPEND delta_architectures 90-virtual)
+  endif()
+  add_library(loratrain_kernels_delta OBJECT ${delta_sources})
+  set_target_properties(loratrain_kernels_delta PROPERTIES
+    CUDA_ARCHITECTURES "${delta_architectures}")
   add_library(loratrain_kernels STATIC ${kernel_sources}
-              $<TARGET_OBJECTS:loratrain_kernels_hopper>)
-  foreach(kernels loratrain_kernels loratrain_kernels_hopper)
+              $<TARGET_OBJECTS:loratrain_kernels_hopper>
+              $<TARGET_OBJECTS:loratrain_kernels_delta>)
+  foreach(kernels loratrain_kernels loratrain_kernels_hopper loratrain_kernels_delta)
     target_include_directories(${kernels} PUBLIC "${PROJECT_SOURCE_DIR}")
     # By option: CMake 3.25 does not know C++20 of nvcc.
     target_compile_options(${kernels} PRIVATE -std=c++20 -Xcompiler=-Wall,-Wextra)

@@ -244,7 +244,7 @@ TEST(EngineMemory, GradientsOfDeltaNets) {
     test.cluster.device = "h200";
     const std::uint64_t tokens = 8192;
     EXPECT_EQ(layout_of(test).operator_scratch,
-              tokens * (16 * 8 + 32 * (4 + 2 * (128 + 128 + 64 + 128))));
+              tokens * (16 * 8 + 32 * (12 + 2 * (128 + 128 + 64 + 64 + 128))));
     const std::uint64_t plain = 4 * (2 * tokens * (4096 + 2048) + 127 * 32 * 128 * 128);
     test.cluster.device = "a100";
     EXPECT_EQ(layout_of(test).operator_scratch, plain);
