@@ -43,7 +43,7 @@ MOST_RANKS = 512
 LOGITS = 1e-4
 MODEL_FILES = {"smollm3": "transformers/base", "seed_oss": "transformers/base", "olmo2": "transformers/base",
                "olmo3": "transformers/base", "qwen2_window": "qwen2", "qwen3_yarn": "qwen3",
-               "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "ministral3": "mistral",
+               "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "qwen3_5_moe": "qwen3_5", "ministral3": "mistral",
                "phi3_window": "phi3", "mistral_window": "mistral"}
 
 
@@ -85,7 +85,8 @@ def vllm_modules(folder, family):
     file = folder / "vllm/model_executor/models" / (MODEL_FILES.get(family, family) + ".py")
     text = file.read_text() if file.exists() else ""
     names = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj",
-             "gate_up_proj"}
+             "gate_up_proj", "out_proj"}
+    names |= set(re.findall(r"in_proj_\w+", text))  # of gated delta nets
     config = json.loads((GOLDEN / family / "base" / "config.json").read_text())
     for expert in range(config.get("num_experts") or config.get("num_local_experts") or 0):
         names |= {f"experts.{expert}.{linear}_proj" for linear in ("gate", "up", "down")}

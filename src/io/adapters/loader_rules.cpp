@@ -419,7 +419,7 @@ LoaderResult peft(const Export& of, const ModelSpec& model) {
 /// Of what stands beside the linears of layers.
 Texts vllm_embeddings(const Export& of, const ModelSpec& model) {
     const Family* family = family_named(model.family);
-    const bool takes = family != nullptr && family->vllm_embeddings;
+    const bool takes = family != nullptr && family->vllm_embeddings && model.wrapper.empty();
     Texts texts;
     if (!takes && of.linears.contains(Linear::head)) {
         texts.push_back(cat("its model of ", model.family, " has no LoRA on lm_head"));
@@ -441,9 +441,28 @@ LoaderResult judged(const char* name, const Export& of, Loader loader, const Mod
     return result;
 }
 
+/// Of gated delta nets vLLM 0.33 packs in_proj_qkv and in_proj_z into one linear of four parts, the
+/// first of which it finds by in_proj_qkv.
+Texts faults_of_delta_nets(const Export& of) {
+    Texts texts;
+    for (const auto& [module, rank] : of.ranks) {
+        constexpr std::string_view end = "in_proj_z";
+        if (!module.ends_with(end)) continue;
+        const std::string block = module.substr(0, module.size() - end.size());
+        if (of.ranks.count(block + "in_proj_qkv") > 0) continue;
+        texts.push_back(cat(module, " has LoRA and in_proj_qkv, which it packs with it, has none"));
+    }
+    return texts;
+}
+
 LoaderResult vllm(const Export& of, const ModelSpec& model) {
     LoaderResult result = judged("vLLM", of, Loader::vllm, model);
     Texts& no = result.obstacles;
+    if (model.delta_nets() != nullptr) {
+        result.unknown.clear();
+        add_limited(no, faults_of_delta_nets(of));
+        result.advice.emplace_back("gated delta nets were tried with the files of vLLM 0.33");
+    }
     add_limited(no, missing_keys(of));
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
     if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
@@ -484,6 +503,13 @@ LoaderResult llama_cpp(const Export& of, const ModelSpec& model) {
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     if (model.tie_word_embeddings && of.linears.contains(Linear::head)) {
         result.obstacles.emplace_back("LoRA on lm_head of a model with tied embeddings");
+    }
+    if (of.linears.contains(Linear::delta_qkvz)) {
+        result.obstacles.emplace_back("LoRA on in_proj_qkvz, whose rows its converter reorders");
+    }
+    if (model.delta_nets() != nullptr) {
+        result.unknown =
+            "its converter takes LoRA on gated delta nets, but nobody compared the logits";
     }
     result.advice.emplace_back(
         "convert_lora_to_gguf.py needs the base's config.json: give its folder as --base");

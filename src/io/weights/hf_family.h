@@ -116,6 +116,7 @@ struct Family {
     ExpertFamily experts = {};
     FurtherLayers further_layers = {};
     /// vLLM's model of the family names embedding_modules: it takes LoRA on head and embedding.
+    /// Those around a text model do not.
     bool vllm_embeddings = false;
 
     bool has_delta_nets() const { return delta_net.value_heads > 0; }

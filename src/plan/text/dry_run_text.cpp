@@ -92,6 +92,9 @@ std::string seen_error_text(const Plan& plan, const Cluster& cluster) {
     if (cluster.backend == BackendKind::cpu) return "a run measures them";
     const auto device = find_device(device_of(cluster));
     if (!device || device->seen_error <= 0.0) return "no run has checked them";
+    if (plan.model.delta_nets() != nullptr) {
+        return "the runs that checked them had no gated delta nets";
+    }
     if (has_experts(plan.model)) {
         return "runs of qwen3-30b-a3b on one H200, to which they are fitted, were within 2%";
     }

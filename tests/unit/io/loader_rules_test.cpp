@@ -200,9 +200,30 @@ TEST_F(LoaderRulesTest, ServersThatNobodyTriedWithDeltaNets) {
     check("qwen3_5/adapters/a_r4_all/final", base_of("qwen3_5"));
     const std::vector<LoaderResult> results =
         check_loaders(folder_.file("adapter"), base_of("qwen3_5"));
-    EXPECT_TRUE(results[0].loads());
-    for (std::size_t i = 1; i < results.size(); ++i) {
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(results[i].loads()) << results[i].loader;
+    for (std::size_t i = 2; i < results.size(); ++i) {
         EXPECT_TRUE(has(results[i].unknown, "gated delta nets")) << results[i].loader;
+    }
+}
+
+TEST_F(LoaderRulesTest, LinearsOfDeltaNetsByKeyHead) {
+    check("qwen3_next/adapters/a_r4_all/final", base_of("qwen3_next"));
+    const std::vector<LoaderResult> results =
+        check_loaders(folder_.file("adapter"), base_of("qwen3_next"));
+    EXPECT_TRUE(results[1].loads());
+    ASSERT_EQ(results[3].obstacles.size(), 1U);
+    EXPECT_TRUE(has(results[3].obstacles[0], "in_proj_qkvz"));
+}
+
+TEST_F(LoaderRulesTest, LinearsOfDeltaNetsThatVllmPacks) {
+    const auto model = base_of("qwen3_5_moe");
+    for (const char* adapter : {"a_r4_all", "b_r8_attn", "c_r3_qv"}) {
+        check(std::string("qwen3_5_moe/adapters/") + adapter + "/final", model);
+        const LoaderResult vllm = check_loaders(folder_.file("adapter"), model)[1];
+        EXPECT_EQ(vllm.loads(), std::string(adapter) != "b_r8_attn");
+        if (vllm.loads()) continue;
+        EXPECT_TRUE(has(vllm.obstacles.front(),
+                        "linear_attn.in_proj_z has LoRA and in_proj_qkv, which it packs"));
     }
 }
 

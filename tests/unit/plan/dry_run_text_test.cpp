@@ -71,6 +71,9 @@ TEST(DryRunText, SaysWhatIsNotKnown) {
     experts.plan.model.descriptions.front().mlp = ExpertSpec{8, 2, 32, true};
     EXPECT_NE(seen_error_text(experts.plan, experts.cluster).find("were within 2%"),
               std::string::npos);
+    experts.plan.model.descriptions.front().mixer = DeltaNetSpec{2, 4, 8, 16};
+    EXPECT_EQ(seen_error_text(experts.plan, experts.cluster),
+              "the runs that checked them had no gated delta nets");
     asked.cluster.device = "l4";
     EXPECT_NE(asked.text().find("(72 W a GPU)"), std::string::npos);
     EXPECT_EQ(seen_error_text(asked.plan, asked.cluster), "no run has checked them");
