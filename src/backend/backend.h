@@ -68,10 +68,12 @@ class HostCopies;
     /* ops/delta_net.h */                                           \
     X(causal_conv, const CausalConv&, elementwise)                  \
     X(causal_conv_backward, const CausalConvBackward&, elementwise) \
+    X(cached_conv, const CachedConv&, elementwise)                  \
     X(delta_gates, const DeltaGates&, elementwise)                  \
     X(delta_gates_backward, const DeltaGatesBackward&, elementwise) \
     X(delta_rule, const DeltaRule&, attention)                      \
     X(delta_rule_backward, const DeltaRuleBackward&, attention)     \
+    X(cached_delta_rule, const CachedDeltaRule&, attention)         \
     X(gated_norm, const GatedNorm&, elementwise)                    \
     X(gated_norm_backward, const GatedNormBackward&, elementwise)   \
     /* ops/lora.h */                                                \

@@ -41,6 +41,11 @@ void check_shapes(const CausalConv& op) {
                     ", not 1 to ", most_conv_width);
 }
 
+void check_shapes(const CachedConv& op) {
+    check_shapes(op.of);
+    check_target("cached_conv", op.kept, op.of.rows.samples * (op.of.width - 1), op.of.x.cols);
+}
+
 void check_shapes(const CausalConvBackward& op) {
     CausalConv of = op.forward;
     of.y = op.dx;

@@ -95,14 +95,6 @@ constexpr ModelLimit limits[] = {
      },
      "this kind of model cannot be trained here"},
 
-    {Ability::texts, has_delta_nets,
-     [](Of m) {
-         return cat("a ", m.family,
-                    " model has gated delta nets, whose states are not kept "
-                    "from token to token");
-     },
-     "leave eval.generate out"},
-
     {Ability::lanes, has_whole_norms,
      [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
     {Ability::lanes, [](Of m) { return m.logits_soft_cap > 0.0; },

@@ -14,7 +14,6 @@ namespace loratrain {
 /// What a job may need of a model.
 enum class Ability : std::uint8_t {
     training,  ///< any job
-    texts,     ///< eval.generate
     lanes,     ///< tensor lanes share the model
     fp8,       ///< model.precision: fp8
     experts,   ///< LoRA in experts

@@ -127,7 +127,7 @@ void Stage::forward_layers(std::int32_t slot_index, Pass next) {
 }
 
 void Stage::forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
-                          KeyValueCache::Rows what) {
+                          TextCache::Rows what) {
     MicrobatchTables& tables = slots_.front()->tables();
     MicrobatchRows own = rows;
     own.token_ids = own_ids(rows.token_ids);

@@ -12,10 +12,10 @@
 #include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
-#include "model/key_value_cache.h"
 #include "model/layers/decoder_layer.h"
 #include "model/objective/loss_passes.h"
 #include "model/stage_sums.h"
+#include "model/text_cache.h"
 
 namespace loratrain {
 
@@ -48,12 +48,12 @@ class Stage {
 
     // Texts that an adapter generates (GenerateJob), one token of each text at a time. All texts of
     // a call of begin_texts() stay in the stage until the next call; they use slot 0.
-    /// Makes room for rooms[i] tokens of text i (KeyValueCache::begin).
+    /// Makes room for rooms[i] tokens of text i (TextCache::begin).
     void begin_texts(std::span<const std::int64_t> rooms) { cache_->begin(rooms); }
     /// As forward() of an evaluation, with one sample per text in `rows`. On the last stage the
     /// rows with a target are those whose likely_tokens() are wanted.
     void forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
-                       KeyValueCache::Rows what);
+                       TextCache::Rows what);
     /// The most likely token of each row with a target, after forward_texts(). Last stage only.
     std::vector<LikelyToken> likely_tokens();
 
@@ -143,7 +143,7 @@ class Stage {
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;
-    std::optional<KeyValueCache> cache_;  ///< only if the job's adapters generate texts
+    std::optional<TextCache> cache_;  ///< only if the job's adapters generate texts
 };
 
 }  // namespace loratrain

@@ -117,7 +117,7 @@ void Generator::write_batch(std::vector<GeneratedText>& texts) {
         }
         return false;
     };
-    for (auto what = KeyValueCache::Rows::prompts; any_left(); what = KeyValueCache::Rows::next) {
+    for (auto what = TextCache::Rows::prompts; any_left(); what = TextCache::Rows::next) {
         const std::vector<std::int32_t> tokens = next_tokens(rows, positions, what);
         for (std::size_t i = 0; i < texts.size(); ++i) {
             positions[i] = std::min(positions[i] + std::ssize(rows[i]), rooms[i] - 1);
@@ -131,7 +131,7 @@ void Generator::write_batch(std::vector<GeneratedText>& texts) {
 
 std::vector<std::int32_t> Generator::next_tokens(const std::vector<std::vector<std::int32_t>>& rows,
                                                  const std::vector<std::int64_t>& first_positions,
-                                                 KeyValueCache::Rows what) {
+                                                 TextCache::Rows what) {
     activity::begin(activity::Task::generate, number(adapter_));
     forward(rows, first_positions, what);
     const bool last = stage_index_ + 1 == view_.replica.stages.size();
@@ -155,8 +155,7 @@ std::vector<std::int32_t> Generator::next_tokens(const std::vector<std::vector<s
 }
 
 void Generator::forward(const std::vector<std::vector<std::int32_t>>& rows,
-                        const std::vector<std::int64_t>& first_positions,
-                        KeyValueCache::Rows what) {
+                        const std::vector<std::int64_t>& first_positions, TextCache::Rows what) {
     PackedBatch packed;
     packed.offsets.push_back(0);
     Microbatch microbatch;

@@ -41,9 +41,9 @@ std::string texts_notice(const std::string& adapter, const std::vector<Generated
 
 /// Greedy generation with a resident adapter: every token is the most likely one (the first of
 /// equal ones), until a stop token or max_new_tokens. The first forward has whole prompts, as many
-/// as a microbatch holds. Each later forward has one token of each text; keys and values are kept
-/// (KeyValueCache). A batch has the same rows in all forwards: texts that have ended are computed
-/// on, and the result is dropped. Collective over the ranks of a replica.
+/// as a microbatch holds. Each later forward has one token of each text; what layers need of
+/// earlier ones is kept (TextCache). A batch has the same rows in all forwards: texts that have
+/// ended are computed on, and the result is dropped. Collective over the ranks of a replica.
 class Generator {
   public:
     struct Parts {
@@ -69,9 +69,9 @@ class Generator {
     void write_batch(std::vector<GeneratedText>& texts);
     std::vector<std::int32_t> next_tokens(const std::vector<std::vector<std::int32_t>>& rows,
                                           const std::vector<std::int64_t>& first_positions,
-                                          KeyValueCache::Rows what);
+                                          TextCache::Rows what);
     void forward(const std::vector<std::vector<std::int32_t>>& rows,
-                 const std::vector<std::int64_t>& first_positions, KeyValueCache::Rows what);
+                 const std::vector<std::int64_t>& first_positions, TextCache::Rows what);
     /// Most tokens of a prompt and its text together.
     std::int64_t room(const Prompt& prompt) const;
     bool ends_text(std::int32_t token) const;

@@ -14,7 +14,7 @@ def read_texts(run_dir, adapter):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-class Generation(JobTest):
+class TextsTest(JobTest):
     def job_of(self, family, names, run_dir, tokens=4096, **generate):
         """The golden job with the golden prompts to be evaluated on; all prompts of a job have one list of
         stop tokens, so adapters come one at a time."""
@@ -45,6 +45,8 @@ class Generation(JobTest):
                              or want["generated"][-1] in facts["stop_tokens"])
         self.assertTrue(any(text["stopped"] for text in texts))
 
+
+class Generation(TextsTest):
     def test_families(self):
         for family, adapters in TEXTS.items():
             for name in adapters:
@@ -66,15 +68,33 @@ class Generation(JobTest):
                     self.succeed(run([self.write_job(job)], ranks))
                     self.check("llama", name, run_dir)
 
+    def test_delta_nets_in_pipelines_with_adapters_of_unlike_ranks(self):
+        """Each adapter's texts end with the stop tokens of all."""
+        for family in ("qwen3_5", "qwen3_next"):
+            names = list(TEXTS[family])
+            stops = sorted({stop for name in names for stop in TEXTS[family][name]["stop_tokens"]})
+            for ranks in (1, 2, 3):
+                with self.subTest(family=family, ranks=ranks):
+                    job = self.job_of(family, names, f"{family}-{ranks}", 64, stop_tokens=stops)
+                    self.succeed(run([self.write_job(job)], ranks))
+                    for name in names:
+                        texts = read_texts(self.dir / f"{family}-{ranks}", name)
+                        self.assertEqual(len(texts), len(TEXTS[family][name]["texts"]))
+                        for text, want in zip(texts, TEXTS[family][name]["texts"], strict=True):
+                            tokens = want["generated"]
+                            end = next((i + 1 for i, token in enumerate(tokens) if token in stops), len(tokens))
+                            self.assertEqual(text["generated"], tokens[:end], (family, name, ranks))
+
     def test_recomputed_activations_and_streamed_layers(self):
-        for what, keys in (("recompute", {"parallel": {"recompute": "layer"}}),
-                           ("stream", {"model": {"residency": "stream"}})):
-            with self.subTest(what=what):
-                job = self.job_of("llama", ["a_r4_all"], what)
-                for section, values in keys.items():
-                    job[section].update(values)
-                self.succeed(run([self.write_job(job)], 2))
-                self.check("llama", "a_r4_all", what)
+        for family in ("llama", "qwen3_5"):
+            for what, keys in (("recompute", {"parallel": {"recompute": "layer"}}),
+                               ("stream", {"model": {"residency": "stream"}})):
+                with self.subTest(family=family, what=what):
+                    job = self.job_of(family, ["a_r4_all"], f"{family}-{what}")
+                    for section, values in keys.items():
+                        job[section].update(values)
+                    self.succeed(run([self.write_job(job)], 2))
+                    self.check(family, "a_r4_all", f"{family}-{what}")
 
     def test_one_token_and_adapters_that_end_at_different_steps(self):
         job = self.job_of("llama", ["a_r4_all", "f_dora"], "run", max_new_tokens=1)

@@ -1,6 +1,6 @@
-"""Golden trajectories of PEFT in float64 on GPUs; the cases of backend_cases.py; stages that share
-layers; two runs, stop/resume and recomputation equal to the bit; memory within the plan; a pipeline
-whose ranks first use code with messages under way. One rank per GPU, or with LORATRAIN_SHARE_GPU=1
+"""Golden trajectories and generations of PEFT in float64 on GPUs; the cases of backend_cases.py; stages
+that share layers; two runs, stop/resume and recomputation equal to the bit; memory within the plan; a
+pipeline whose ranks first use code with messages under way. One rank per GPU, or with LORATRAIN_SHARE_GPU=1
 up to four on the same.
 Skipped without a GPU; set LORATRAIN_TEST_REQUIRE_GPUS=n to make fewer than n GPUs a failure, and
 LORATRAIN_TEST_REPORT=FILE to append the errors as JSON lines (tests/golden/peft_bf16_distance.py
@@ -16,6 +16,7 @@ import unittest.mock
 from backend_cases import BackendCases
 from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run,
                      shared_layers)
+from test_generation import TEXTS, TextsTest
 
 
 def visible_gpus():
@@ -47,6 +48,21 @@ ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 class Required(unittest.TestCase):
     def test_enough_gpus(self):
         self.assertGreaterEqual(GPUS, REQUIRED, "LORATRAIN_TEST_REQUIRE_GPUS")
+
+
+@unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
+class GpuTexts(TextsTest):
+    def test_fp32_generations(self):
+        for family in ("llama", "qwen3_5", "qwen3_next"):
+            for name in TEXTS[family]:
+                for ranks in range(1, min(RANKS, 2) + 1):
+                    with self.subTest(family=family, adapter=name, ranks=ranks):
+                        run_dir = f"{family}-{name}-{ranks}"
+                        job = self.job_of(family, [name], run_dir)
+                        job["run"]["backend"] = "cuda"
+                        job["model"]["precision"] = "fp32"
+                        self.succeed(run([self.write_job(job)], ranks))
+                        self.check(family, name, run_dir)
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

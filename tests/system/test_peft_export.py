@@ -79,6 +79,22 @@ print(worst)
 '''
 
 
+# What PEFT writes after the prompts of a file of generations, a line of tokens each.
+TEXTS = '''
+import json, sys; sys.path.insert(0, sys.argv[1])
+import torch, transformers
+from pathlib import Path
+from check_peft_export import load
+model = load(Path(sys.argv[2]), Path(sys.argv[3]), torch.float32)
+model.generation_config = transformers.GenerationConfig()
+for line in open(sys.argv[4]):
+    ids = torch.tensor([json.loads(line)["prompt"]])
+    out = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=int(sys.argv[5]),
+                         eos_token_id=[int(i) for i in sys.argv[6:]], pad_token_id=0, use_cache=True)
+    print(json.dumps(out[0, ids.shape[1]:].tolist()))
+'''
+
+
 class PeftExport(JobTest):
     def check_logits(self, folders):
         """Exported adapters in PEFT beside golden logits; `folders`: (family, adapter, folder) each."""
@@ -121,6 +137,27 @@ class PeftExport(JobTest):
                     [False, {}, {}])
                 folders.append((family, name, folder))
         self.check_logits(folders)
+
+    def test_texts_of_delta_nets(self):
+        """Those of eval.generate are what the exported adapter writes in PEFT, with the cache of transformers."""
+        path = self.dir / "prompts.jsonl"
+        with open(path, "w", encoding="utf-8") as file:
+            for length in (1, 3, 40, 63, 64, 65, 130):
+                ids = [7 + (length * length + 13 * i) % 190 for i in range(length)]
+                file.write(json.dumps({"input_ids": [*ids, 9], "labels": [-100] * length + [9]}) + "\n")
+        for family in ("qwen3_5", "qwen3_next"):
+            name = ADAPTERS[family][0]
+            job = self.golden_job(family, f"run-{family}", 256, [name])
+            job["datasets"][name]["eval_path"] = str(path)
+            job["eval"] = {"generate": {"samples": 7, "max_new_tokens": 20, "stop_tokens": [17]}}
+            self.succeed(run([self.write_job(job)]))
+            folder = self.dir / f"run-{family}/adapters" / name
+            process = self.succeed(subprocess.run(
+                [PYTHON, "-c", TEXTS, SOURCE / "scripts", GOLDEN / family / "base", folder,
+                 folder / "generations.jsonl", "20", "2", "17"], capture_output=True, text=True, check=False))
+            written = [json.loads(line)["generated"] for line in open(folder / "generations.jsonl", encoding="utf-8")]
+            self.assertEqual(len(written), 7)
+            self.assertEqual([json.loads(line) for line in process.stdout.splitlines()[-7:]], written, family)
 
     def test_every_key_of_peft_is_known(self):
         """Of the newest LoraConfig that is installed: what a new one means is to be decided."""

@@ -65,6 +65,38 @@ struct ConvColumns {
     }
 };
 
+/// The rows of one sample, and those kept before its first.
+struct KeptSample {
+    const CachedConv& op;
+    std::int64_t first = 0;  ///< row of `kept`
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+
+    std::int64_t kept_rows() const { return op.of.width - 1; }
+    /// x of `row`, which may be before `begin`.
+    float* input(std::int64_t row) const {
+        return row >= begin ? row_of(op.of.x, row)
+                            : row_of(op.kept, first + kept_rows() + row - begin);
+    }
+    void convolve(std::int64_t row) const {
+        const CausalConv& of = op.of;
+        const auto* weight = static_cast<const float*>(of.weight);
+        float* y = row_of(of.y, row);
+        std::fill_n(y, of.x.cols, 0.0F);
+        for (std::int64_t back = ConvColumns{of}.taps_of(row) - 1; back >= 0; --back) {
+            add_tap(weight, of.width, of.width - 1 - back, input(row - back), of.x.cols, y);
+        }
+        silu_in_place(y, of.x.cols);
+    }
+    /// Ascending, so that a kept row is read before it is written.
+    void keep() const {
+        for (std::int64_t i = 0; i < kept_rows(); ++i) {
+            const float* from = input(end - kept_rows() + i);
+            std::copy_n(from, op.kept.cols, row_of(op.kept, first + i));
+        }
+    }
+};
+
 void conv_backward(const CausalConvBackward& op, const ConvColumns& columns, std::int64_t begin,
                    std::int64_t end, float* p) {
     const std::int64_t width = op.forward.width;
@@ -151,6 +183,17 @@ void CpuBackend::causal_conv(const CausalConv& op) {
             ConvColumns{op, 0, op.x.cols}.make(row, y);
             silu_in_place(y, op.x.cols);
         }
+    });
+}
+
+void CpuBackend::cached_conv(const CachedConv& op) {
+    require_f32({&op.of.x, &op.of.y, &op.kept});
+    check_shapes(op);
+    parallel_for(threads_, op.of.rows.samples, [&](std::int64_t i) {
+        const std::int32_t* offsets = op.of.rows.host_offsets + i;
+        const KeptSample sample{op, i * (op.of.width - 1), offsets[0], offsets[1]};
+        for (std::int64_t row = sample.begin; row < sample.end; ++row) sample.convolve(row);
+        sample.keep();
     });
 }
 

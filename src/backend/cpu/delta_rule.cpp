@@ -91,22 +91,20 @@ void update(const float* from, float decay, const float* k, const float* u, std:
     }
 }
 
-/// Arrays for one head, in a thread's scratch.
+/// Arrays for one head: its state, and the others in a thread's scratch.
 struct RuleScratch {
     float* state;
     float* q;
     float* k;
     float* u;
 
-    RuleScratch(const RuleHead& at, float* begin)
-        : state(begin), q(state + at.state_size()), k(q + at.keys()), u(k + at.keys()) {}
-    static std::int64_t floats(std::int64_t keys, std::int64_t values) {
-        return keys * values + 2 * keys + values;
-    }
+    RuleScratch(const RuleHead& at, float* of_state, float* begin)
+        : state(of_state), q(begin), k(q + at.keys()), u(k + at.keys()) {}
+    static std::int64_t floats(std::int64_t keys, std::int64_t values) { return 2 * keys + values; }
 };
 
+/// From the state before the head's first row to the one behind its last.
 void run_head(const RuleHead& at, const RuleScratch& s) {
-    std::fill_n(s.state, at.state_size(), 0.0F);
     for (std::int64_t t = 0; t < at.rows; ++t) {
         const float decay = std::exp(at.number(at.op.g, t));
         make_lengths(at, t, s.q, s.k);
@@ -300,11 +298,29 @@ RuleHead head_of(const DeltaRule& op, std::int64_t sample, std::int64_t head) {
 void CpuBackend::delta_rule(const DeltaRule& op) {
     require_f32({&op.q, &op.k, &op.v, &op.g, &op.beta, &op.o});
     check_shapes(op);
+    const std::int64_t size = op.key_dim() * op.value_dim();
     const ThreadScratch scratch =
-        reserve_scratch(RuleScratch::floats(op.key_dim(), op.value_dim()));
+        reserve_scratch(size + RuleScratch::floats(op.key_dim(), op.value_dim()));
     parallel_for(threads_, op.rows.samples * op.value_heads, [&](std::int64_t i) {
         const RuleHead at = head_of(op, i / op.value_heads, i % op.value_heads);
-        run_head(at, {at, scratch.local()});
+        float* state = scratch.local();
+        std::fill_n(state, size, 0.0F);
+        run_head(at, {at, state, state + size});
+    });
+}
+
+void CpuBackend::cached_delta_rule(const CachedDeltaRule& op) {
+    const DeltaRule& of = op.of;
+    require_f32({&of.q, &of.k, &of.v, &of.g, &of.beta, &of.o});
+    check_shapes(of);
+    const std::int64_t size = of.key_dim() * of.value_dim();
+    const ThreadScratch scratch =
+        reserve_scratch(RuleScratch::floats(of.key_dim(), of.value_dim()));
+    parallel_for(threads_, of.rows.samples * of.value_heads, [&](std::int64_t i) {
+        const RuleHead at = head_of(of, i / of.value_heads, i % of.value_heads);
+        float* state = op.kept + i * size;
+        if (at.rows > 0 && of.rows.positions[at.first] == 0) std::fill_n(state, size, 0.0F);
+        run_head(at, {at, state, scratch.local()});
     });
 }
 

@@ -1,3 +1,4 @@
+#include "kernels/delta/cached_delta.h"
 #include "kernels/delta/delta.h"
 
 #include "backend/cuda/check.h"
@@ -61,6 +62,12 @@ void CudaBackend::causal_conv(const CausalConv& op) {
     CUDA_CHECK(kernels::causal_conv(stream_, params_of(op)));
 }
 
+void CudaBackend::cached_conv(const CachedConv& op) {
+    check_shapes(op);
+    require_compute({&op.of.x, &op.of.y, &op.kept});
+    CUDA_CHECK(kernels::cached_conv(stream_, params_of(op.of), matrix_of(op.kept)));
+}
+
 void CudaBackend::causal_conv_backward(const CausalConvBackward& op) {
     check_shapes(op);
     require_compute({&op.forward.x, &op.dy, &op.dx});
@@ -89,6 +96,12 @@ void CudaBackend::delta_rule(const DeltaRule& op) {
     params.workspace =
         reserve_workspace(static_cast<std::size_t>(kernels::delta_rule_workspace(params)));
     CUDA_CHECK(kernels::delta_rule(stream_, params));
+}
+
+void CudaBackend::cached_delta_rule(const CachedDeltaRule& op) {
+    check_shapes(op.of);
+    require_compute({&op.of.q, &op.of.k, &op.of.v, &op.of.o});
+    CUDA_CHECK(kernels::cached_delta_rule(stream_, params_of(op.of, shared_limit_), op.kept));
 }
 
 void CudaBackend::delta_rule_backward(const DeltaRuleBackward& op) {

@@ -10,7 +10,8 @@ namespace loratrain {
 
 /// Operators of gated delta nets (Yang et al. 2025, "Gated Delta Networks: Improving Mamba2 with
 /// Delta Rule"; arithmetic of Qwen3-Next and Qwen3.5 in transformers). Nothing goes from one sample
-/// of the packed rows to another.
+/// of the packed rows to another. The cached operators are for samples whose earlier rows were in
+/// calls before: a sample begins where its first row has position 0, and goes on where not.
 
 /// Depthwise causal convolution of width K and SiLU, within each sample of T rows:
 ///   p_t[c] = sum over j < K of w[c, j] x_(t-K+1+j)[c],  x of rows before the sample's first = 0
@@ -22,6 +23,15 @@ struct CausalConv {
     std::int64_t width = 0;        ///< K, 1 to most_conv_width
     TensorView y;
     PackedRows rows;
+};
+
+/// CausalConv of samples that may go on. `kept` has K - 1 rows for each sample: row i is x of the
+/// row that is K - 1 - i before the sample's next. They are read of samples that go on, and then
+/// are those before the sample's next row; what would lie before its first is never read.
+/// kept: [samples (K - 1), C].
+struct CachedConv {
+    CausalConv of;
+    TensorView kept;
 };
 
 /// dx = gradient of CausalConv with respect to x from dy; the weights are frozen. p is made again
@@ -83,6 +93,14 @@ struct DeltaRule {
     std::int64_t value_dim() const { return v.cols / value_heads; }  ///< Dv
 };
 
+/// DeltaRule of samples that may go on: `kept`, [samples, Hv, Dk, Dv] fp32, has the state of each
+/// sample, which is read of samples that go on, and then is the one behind its last row. Row by
+/// row, whatever the sizes; of.states is not used.
+struct CachedDeltaRule {
+    DeltaRule of;
+    float* kept = nullptr;
+};
+
 /// Gradients of DeltaRule, with respect to q, k and v as they are before their lengths. dq, dk, dv
 /// (compute_dtype()) and d_g, d_beta ([T, Hv] fp32) are overwritten, and alias nothing. The states
 /// are made again in forward.states, which may hold anything before; forward.o is not read. Sums
@@ -119,6 +137,7 @@ struct GatedNormBackward {
 
 /// Throws Error unless the views of an operator fit together.
 void check_shapes(const CausalConv& op);
+void check_shapes(const CachedConv& op);
 void check_shapes(const CausalConvBackward& op);
 void check_shapes(const DeltaGates& op);
 void check_shapes(const DeltaGatesBackward& op);

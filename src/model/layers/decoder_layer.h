@@ -27,7 +27,7 @@ class DecoderLayer {
 
     /// Sets the cache of the texts that later forward() calls work on; null: their rows are not
     /// texts that are being generated.
-    void use_cache(KeyValueCache* cache, KeyValueCache::Rows rows) { texts_ = {cache, rows}; }
+    void use_cache(TextCache* cache, TextCache::Rows rows) { texts_ = {cache, rows}; }
 
     /// Computes y [T, H], the next layer's input, with T = rows.tokens. `layer` counts from the
     /// stage's first layer.

@@ -98,18 +98,24 @@ Scratch DeltaNetSublayer::product_of(const LayerSite& at) const {
                                   tools_.view.replica.saved_columns);
 }
 
-void DeltaNetSublayer::forward(const LayerSite& at, const Branch& branch) {
+void DeltaNetSublayer::mix(const LayerSite& at) const {
     const DeltaNetSpec& net = at.delta_net();
     const std::int64_t t = at.rows.tokens;
-    project(at, branch);
-    {
-        const Scratch mixed = lease(&DeltaNetScratch::mixed, t, net.conv_size());
-        const Scratch gates = lease(&DeltaNetScratch::gates, 4 * t, net.value_heads);
-        const Scratch states = lease(&DeltaNetScratch::states, delta_states(t), net.state_size());
-        tools_.backend.causal_conv(conv_op(at, mixed));
-        tools_.backend.delta_gates(gates_op(at, gates));
-        tools_.backend.delta_rule(rule_op(at, mixed, gates, states));
+    const Scratch mixed = lease(&DeltaNetScratch::mixed, t, net.conv_size());
+    const Scratch gates = lease(&DeltaNetScratch::gates, 4 * t, net.value_heads);
+    tools_.backend.delta_gates(gates_op(at, gates));
+    if (TextCache* texts = at.texts.cache) {
+        texts->convolve(at.layer, conv_op(at, mixed));
+        return texts->run_rule(at.layer, rule_op(at, mixed, gates, {}));
     }
+    const Scratch states = lease(&DeltaNetScratch::states, delta_states(t), net.state_size());
+    tools_.backend.causal_conv(conv_op(at, mixed));
+    tools_.backend.delta_rule(rule_op(at, mixed, gates, states));
+}
+
+void DeltaNetSublayer::forward(const LayerSite& at, const Branch& branch) {
+    project(at, branch);
+    mix(at);
     const Scratch product = product_of(at);
     tools_.backend.gated_norm(norm_op(at, product));
     branch.add(at.group(LinearGroup::delta_out),

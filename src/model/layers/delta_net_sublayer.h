@@ -32,6 +32,8 @@ class DeltaNetSublayer final : public Sublayer {
     void reorder(const LayerSite& at, const TensorView& outputs, const TensorView& parts,
                  bool back) const;
     CausalConv conv_op(const LayerSite& at, const TensorView& mixed) const;
+    /// Fills saved.o from `made`.
+    void mix(const LayerSite& at) const;
     /// g and beta in the first half of `gates` [4 T, Hv].
     DeltaGates gates_op(const LayerSite& at, const TensorView& gates) const;
     DeltaRule rule_op(const LayerSite& at, const TensorView& mixed, const TensorView& gates,

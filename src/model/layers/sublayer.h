@@ -6,8 +6,8 @@
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/group_site.h"
-#include "model/key_value_cache.h"
 #include "model/lora_linear.h"
+#include "model/text_cache.h"
 
 namespace loratrain {
 
@@ -33,8 +33,8 @@ struct LayerTools {
 
 /// Cache and rows of texts that are being generated, if the microbatch has such texts.
 struct CachedTexts {
-    KeyValueCache* cache = nullptr;  ///< null: the rows are not of such texts
-    KeyValueCache::Rows rows{};
+    TextCache* cache = nullptr;  ///< null: the rows are not of such texts
+    TextCache::Rows rows{};
 };
 
 /// A layer of the stage, with the rows of a microbatch that it computes.

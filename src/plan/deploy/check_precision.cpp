@@ -40,12 +40,6 @@ bool takes_fp8(const ModelSpec& lane_model) {
            lane_model.dense().size % fp8_multiple == 0;
 }
 
-void check_texts(const Job& job, const ModelSpec& model, Problems& problems) {
-    const ModelLimit* limit = limit_of(model, Ability::texts);
-    if (limit == nullptr || !job.eval.generate.wanted()) return;
-    problems.add(cat(job.path, ": eval.generate"), limit->what(model), limit->hint);
-}
-
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
     if (job.model.precision != Precision::fp8) return;

@@ -11,9 +11,6 @@ namespace loratrain {
 /// all sizes are multiples of 16.
 bool takes_fp8(const ModelSpec& lane_model);
 
-/// Adds the problem of a job with eval.generate whose model cannot make texts (model_limits.h).
-void check_texts(const Job& job, const ModelSpec& model, Problems& problems);
-
 /// Adds the problems of model.precision: fp8. It needs GPUs with fp8 and a model for which
 /// takes_fp8() holds on the lanes of each replica. A quantised model must be in e4m3 with a scale
 /// per row.

@@ -119,7 +119,6 @@ class Planner {
   private:
     /// Checks what holds for any deployment; throws all problems that are known by then.
     Plan checked_constants() {
-        check_texts(job_, model_, problems_);
         check_precision(job_, model_, cluster_, problems_);
         check_data(given_limit());
         problems_.throw_if_any();

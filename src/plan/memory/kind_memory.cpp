@@ -50,6 +50,12 @@ void add_saved(const AttentionSpec& attention, const ReplicaView& view, LayerAct
     arrays.add(saved.seen, {q});
 }
 
+void add_cached(const AttentionSpec& attention, std::int64_t /*texts*/, const ReplicaView& /*view*/,
+                LayerCache& cache, SavedArrays& arrays) {
+    arrays.add(cache.keys, {attention.kv_size()});
+    arrays.add(cache.values, {attention.kv_size()});
+}
+
 std::uint64_t held_beside_linears(const AttentionSpec& /*attention*/, const ReplicaView& /*view*/) {
     return 0;
 }
@@ -76,6 +82,14 @@ void add_saved(const DeltaNetSpec& net, const ReplicaView& view, LayerActivation
     arrays.add(saved.o, {net.value_size()});
     arrays.add(saved.s_in, {group_shape(view.lane_model, LinearGroup::delta_in).count * r});
     arrays.add(saved.s_out, {r});
+}
+
+void add_cached(const DeltaNetSpec& net, std::int64_t texts, const ReplicaView& view,
+                LayerCache& cache, SavedArrays& arrays) {
+    const std::int64_t conv_rows = texts * (net.conv_width - 1);
+    arrays.add_bytes(cache.states, aligned_array(texts * net.state_size(), size_of(DType::f32)));
+    arrays.add_bytes(cache.conv_rows,
+                     aligned_array(conv_rows * net.conv_size(), compute_bytes(view.plan)));
 }
 
 std::uint64_t held_beside_linears(const DeltaNetSpec& /*net*/, const ReplicaView& /*view*/) {
@@ -201,9 +215,6 @@ std::uint64_t SavedArray::bytes_of(std::int64_t tokens) const {
     return static_cast<std::uint64_t>(elements) * size_of(dtype) + (tokens > 0 ? fixed : 0);
 }
 
-SavedArrays::SavedArrays(const ReplicaView& view)
-    : tokens_(view.replica.microbatch_tokens), compute_(view.plan.compute) {}
-
 void SavedArrays::add(TensorView& view, const Size& size, DType dtype) {
     const SavedArray& array =
         arrays_.add({&view, nullptr, bytes_, dtype, size.columns, size.pad, size.rows});
@@ -228,7 +239,7 @@ void SavedArrays::place(char* start, std::int64_t tokens) const {
 }
 
 SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerActivations& saved) {
-    SavedArrays arrays(view);
+    SavedArrays arrays(view.replica.microbatch_tokens, view.plan.compute);
     const auto add = [&](const auto& kind) { add_saved(kind, view, saved, arrays); };
     std::visit(add, layer.mixer);
     const std::int64_t hidden = view.lane_model.hidden_size;
@@ -238,6 +249,15 @@ SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerA
         arrays.add(saved.mlp_made, {hidden});
     }
     std::visit(add, layer.mlp);
+    return arrays;
+}
+
+SavedArrays cached_arrays(const Job& job, const ReplicaView& view, const LayerSpec& layer,
+                          LayerCache& cache) {
+    SavedArrays arrays(cached_tokens(job, view), view.plan.compute);
+    const std::int64_t texts = cached_texts(job);
+    std::visit([&](const auto& kind) { add_cached(kind, texts, view, cache, arrays); },
+               layer.mixer);
     return arrays;
 }
 

@@ -77,7 +77,16 @@ struct LayerActivations {
     ExpertActivations experts;
 };
 
-/// An array of LayerActivations: a matrix, or a number of bytes.
+/// What a layer keeps of texts that are being generated (model/text_cache.h): cached_tokens() rows
+/// of keys and values, or for each of cached_texts() a state and rows of the convolution's input.
+struct LayerCache {
+    TensorView keys;            ///< [tokens, GD]
+    TensorView values;          ///< [tokens, GD]
+    void* states = nullptr;     ///< [texts, Hv, Dk, Dv] fp32, DeltaRule's
+    void* conv_rows = nullptr;  ///< [texts (K - 1), C], CachedConv's
+};
+
+/// An array of LayerActivations or LayerCache: a matrix, or a number of bytes.
 struct SavedArray {
     TensorView* view = nullptr;  ///< the matrix; null for bytes
     void** bytes_at = nullptr;   ///< pointer to the bytes; null for a matrix
@@ -94,7 +103,8 @@ struct SavedArray {
 /// The saved arrays of a layer, one behind another in its memory.
 class SavedArrays {
   public:
-    explicit SavedArrays(const ReplicaView& view);
+    /// The largest number of tokens, and the type of matrices that are added without one.
+    SavedArrays(std::int64_t tokens, DType compute) : tokens_(tokens), compute_(compute) {}
 
     struct Size {
         std::int64_t columns = 0;
@@ -107,7 +117,7 @@ class SavedArrays {
 
     /// Points the arrays into the layer's memory, which begins at `start`, for `tokens` tokens.
     void place(char* start, std::int64_t tokens) const;
-    /// Of all arrays, with alignment, for T tokens.
+    /// Of all arrays, with alignment, for the largest number of tokens.
     std::uint64_t bytes() const { return bytes_; }
     const SavedArray* begin() const { return arrays_.begin(); }
     const SavedArray* end() const { return arrays_.end(); }
@@ -121,6 +131,9 @@ class SavedArrays {
 
 /// The members of `saved` that the backward pass of `layer` needs, except x.
 SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerActivations& saved);
+/// The members of `cache` that generation needs of `layer`.
+SavedArrays cached_arrays(const Job& job, const ReplicaView& view, const LayerSpec& layer,
+                          LayerCache& cache);
 
 // ---- Scratch of kinds; all layers of a stage share it
 

@@ -406,21 +406,28 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
     return largest;
 }
 
-std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
+std::int64_t cached_texts(const Job& job) {
     const GenerateJob& generate = job.eval.generate;
-    if (!generate.wanted()) return 0;
-    return view.replica.microbatch_tokens +
-           std::min(generate.samples, texts_at_once) * generate.max_new_tokens;
+    return generate.wanted() ? std::min(generate.samples, texts_at_once) : 0;
 }
 
-std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
-                                    const StagePlan& stage) {
-    const std::int64_t tokens = cached_tokens(job, view);
-    if (tokens == 0) return 0;
-    const std::int64_t values =
-        2 * stage.layer_count * tokens * view.lane_model.attention().kv_size();
-    return aligned(aligned_array(values, compute_bytes(view.plan))) +
-           aligned(aligned_array(texts_at_once, sizeof(std::int32_t)));
+std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
+    const std::int64_t texts = cached_texts(job);
+    if (texts == 0) return 0;
+    return view.replica.microbatch_tokens + texts * job.eval.generate.max_new_tokens;
+}
+
+std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage) {
+    const std::int64_t texts = cached_texts(job);
+    if (texts == 0) return 0;
+    std::uint64_t bytes = aligned_array(texts, sizeof(std::int32_t));
+    for_layers(view.lane_model, stage.first_layer, stage.layer_count,
+               [&](const LayerSpec& layer, std::int64_t number) {
+                   LayerCache cache;
+                   bytes += static_cast<std::uint64_t>(number) *
+                            cached_arrays(job, view, layer, cache).bytes();
+               });
+    return bytes;
 }
 
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {
@@ -436,8 +443,7 @@ MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t sta
     memory.adapters = std::max(memory.adapters, largest_adapter_bytes(stage, job, model));
     memory.activations =
         static_cast<std::uint64_t>(slot_count(view, stage_index)) * slot_bytes(view, stage);
-    memory.workspace =
-        workspace_layout(view, stage).total() + key_value_cache_bytes(job, view, stage);
+    memory.workspace = workspace_layout(view, stage).total() + text_cache_bytes(job, view, stage);
     memory.engine = engine_layout(job, view, stage).total();
     return memory;
 }

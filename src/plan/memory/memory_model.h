@@ -108,15 +108,15 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
-/// Texts that adapters write at a time (GenerateJob), at most.
+/// Texts that adapters write at a time (GenerateJob), at most; fewer where a job asks for fewer.
 inline constexpr std::int64_t texts_at_once = 64;
-/// Tokens whose keys and values a stage keeps meanwhile: of prompts that one microbatch holds and
-/// of what is written behind each; 0 where nothing is.
+std::int64_t cached_texts(const Job& job);
+/// Tokens that a stage has room for meanwhile: of prompts that one microbatch holds and of what is
+/// written behind each; 0 where nothing is.
 std::int64_t cached_tokens(const Job& job, const ReplicaView& view);
-/// The same in bytes: per layer keys, then values [tokens, kv size], and behind all layers an int32
-/// for each text.
-std::uint64_t key_value_cache_bytes(const Job& job, const ReplicaView& view,
-                                    const StagePlan& stage);
+/// What the stage keeps of them: LayerCache of each layer (kind_memory.h), and behind all layers an
+/// int32 for each text.
+std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage);
 
 /// Where the lanes of a stage add up their sums of squares (AdapterBank); 0 with one lane.
 std::uint64_t lane_squares_bytes(const ReplicaView& view);

@@ -16,9 +16,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {
-    Ability::training, Ability::texts,   Ability::lanes, Ability::fp8,  Ability::experts,
-    Ability::modules,  Ability::dropout, Ability::dora,  Ability::vera, Ability::residual_start};
+constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,   Ability::fp8,
+                                     Ability::experts,  Ability::modules, Ability::dropout,
+                                     Ability::dora,     Ability::vera,    Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -56,8 +56,7 @@ TEST(ModelLimits, LayersMayDifferInPositionsMasksAndKindsOfMlp) {
 TEST(ModelLimits, DeltaNets) {
     ModelSpec model = test::with_delta_nets(test::small_model(4), DeltaLinears::by_kind);
     for (const Ability ability : all_abilities) {
-        const bool limited =
-            ability == Ability::texts || ability == Ability::lanes || ability == Ability::fp8;
+        const bool limited = ability == Ability::lanes || ability == Ability::fp8;
         EXPECT_EQ(can(model, ability), !limited) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share gated delta nets");
@@ -100,8 +99,7 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     model.family = "qwen3_moe";
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
-        const bool possible = ability == Ability::training || ability == Ability::texts ||
-                              ability == Ability::experts;
+        const bool possible = ability == Ability::training || ability == Ability::experts;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");

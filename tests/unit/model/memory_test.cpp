@@ -148,6 +148,24 @@ TEST(StageMemory, DeltaNets) {
     }
 }
 
+TEST(StageMemory, Texts) {
+    for (const ModelSpec& model :
+         {small_model(5), with_delta_nets(small_model(5), DeltaLinears::by_kind)}) {
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            for (const int ranks : {1, 3}) {
+                SmallCase test_case(model, {small_adapter("a", 5)}, ranks, precision);
+                const MemoryPlan without = test_case.plan.memory[0];
+                for (const std::int64_t samples : {5, 1000}) {
+                    test_case.job.eval.generate = {samples, 9};
+                    test_case.make_plan_again();
+                    EXPECT_GT(test_case.plan.memory[0].workspace, without.workspace);
+                    expect_exact(test_case, Recompute::none);
+                }
+            }
+        }
+    }
+}
+
 TEST(StageMemory, Biases) {
     ModelSpec model = small_model();
     model.attention().qkv_bias = model.attention().o_bias = model.dense().bias = true;
