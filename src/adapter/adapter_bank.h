@@ -16,6 +16,8 @@
 
 namespace loratrain {
 
+/// The adapters of one stage: parameters, gradients and moments in the backend's memory.
+
 /// Where an adapter's state is.
 enum class Residence : std::uint8_t {
     absent,     ///< no state on this stage: not begun, or on other ranks

@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Where each tensor of an adapter lies in the adapter's flat arrays.
+
 /// The flat fp32 arrays of an adapter.
 enum class StatePart : std::uint8_t { parameters, first_moments, second_moments, gradients };
 inline constexpr std::size_t state_parts = 4;

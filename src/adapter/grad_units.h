@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Gradient units: the parts of an adapter's gradient that ranks sum as a whole.
+
 /// One rank's copy of a gradient unit: part `cut` of the tensor that begins at `first` in the
 /// rank's arrays.
 struct UnitCopy {

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// The line `change` of a dry run: a change of the job file that makes it faster.
+
 /// A change of the job file, and the plan and prediction of the changed job.
 struct ProposedChange {
     JobChange change;

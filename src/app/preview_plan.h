@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// The plan and the prediction that a dry run prints.
+
 /// A job planned for a cluster, or for one of its workers, and the prediction of its speed.
 struct PlannedPreview {
     Job job;

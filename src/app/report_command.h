@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// The commands `loratrain status` and `loratrain report`.
+
 /// `loratrain status RUN_DIR`: prints how a run is doing, from its heartbeat. With --follow it
 /// continues until the run has ended: on a terminal the text is redrawn in place, otherwise it is
 /// printed at every change. Needs no mpirun.

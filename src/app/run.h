@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Runs the command of the command line, under a watch that begins before MPI.
+
 /// Starts the watch over the time before ranks hear of each other (watch/solo_watch.h); the first
 /// part of that time is the start of MPI.
 void watch_start(int argc, const char* const* argv);

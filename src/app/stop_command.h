@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// The command `loratrain stop`.
+
 /// Checks that the run has this adapter and that the adapter is unfinished. Throws InputError
 /// otherwise; for an unknown adapter the message names the nearest adapter, or all.
 void check_can_stop(const std::string& run_dir, const RunStatus& status,

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Short texts over TCP between rank 0 and every other rank, for heartbeats.
+
 /// Events of a StarNetwork, called on its thread, one at a time.
 struct StarEvents {
     std::function<void(int rank, std::string_view line)> received;

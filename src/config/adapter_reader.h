@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Reads `defaults` and `adapters` of a job file.
+
 /// What reading an adapter needs to know of the rest of the job.
 struct AdapterContext {
     std::uint64_t seed;  ///< run.seed

@@ -106,6 +106,8 @@ struct CommandLine {
     } bench;
 };
 
+/// The command line: commands, options, and the text of --help.
+
 /// Parses the command line. Throws InputError on bad usage. Only command_options.h and files that
 /// include it use Boost.Program_options.
 CommandLine parse_command_line(int argc, const char* const* argv);

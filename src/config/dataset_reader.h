@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Reads `datasets` of a job file.
+
 /// Reads `datasets` of the top level, at least one.
 std::vector<DatasetJob> read_datasets(SectionReader& top);
 

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Names and patterns in an adapter's keys that match no module, which is an error.
+
 /// A part of a key of ModuleKeys that matches nothing: "'q_prj' matches no target".
 struct DeadRule {
     const char* key;

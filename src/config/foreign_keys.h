@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Keys of other trainers, and what to write in a job file in their place.
+
 /// A key that jobs do not have, but PEFT, Hugging Face's trainers, axolotl, LLaMA-Factory or others
 /// do.
 struct ForeignKey {

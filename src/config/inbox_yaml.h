@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Reads the files that add adapters to a running job.
+
 /// Datasets and adapters that a file in the inbox adds to a running job.
 struct JobAdditions {
     std::vector<DatasetJob> datasets;

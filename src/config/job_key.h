@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// What is known of a key of the job file beside its name: range, default, use at a resume.
+
 /// The numbers that a key accepts. Without `high` whole numbers end at the largest int, so that
 /// products of them fit in 64 bits.
 struct Range {

@@ -11,6 +11,8 @@ namespace loratrain {
 inline constexpr const char* adapter_section = "adapters, defaults";
 inline constexpr const char* dataset_section = "datasets.NAME";
 
+/// The list of all keys of a job file, and its texts for `loratrain --keys`.
+
 /// A key of the job file (job_sections.h, adapter_keys.h).
 struct JobKey {
     std::string section;  ///< "" = the top level, "model", dataset_section, "eval.generate", ...

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// The words that stand for the values of enumerations in job files and plan.yaml.
+
 /// The spelling of a value in the job file and in plan.yaml.
 template <class E>
 struct Word {

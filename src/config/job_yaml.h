@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Job files: reading, writing with every key, and comparing two of them.
+
 /// One `--set key=value` of the command line: key is a dotted path ("defaults.learning_rate",
 /// "run.dir", "adapters.math-r8.r", "datasets.math.path"), value is YAML text.
 struct Override {

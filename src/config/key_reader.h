@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Reads the keys of a section into the fields of a struct.
+
 /// Whether the value is a whole number, at most the largest int: 3.0 is, 3.5 is not.
 bool is_whole(double value);
 

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// The keys of a section and their values as texts.
+
 /// The value as the job file writes it; none if it is not given.
 inline std::string value_text(const std::string& value) {
     return value;

@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// The keys of a job that choose an adapter's loss and its parameters.
+
 /// The loss that an adapter minimises (model/objective/objectives.h). Losses with a reference
 /// compare with the base model, or with the base model and an adapter.
 ///

@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// Which modules an adapter is on, with which rank and alpha: PEFT's rules for names.
+
 /// PEFT's keys for an adapter that differs between layers: on which linears of which layers it is,
 /// and with what rank. Names are those of Hugging Face's modules (module_path). Source: PEFT,
 /// check_target_module_exists and get_pattern_key.

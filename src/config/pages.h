@@ -4,6 +4,8 @@
 
 namespace loratrain {
 
+/// The manual page and the shell completion, made from the command line's tables.
+
 /// The page loratrain(1) in the macros of man(7): the text of `loratrain --help`, section by
 /// section, and all keys of a job file (job_keys.h). Both texts come from their only source.
 std::string man_page();

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// A list of problems of a job file, each with the line or option that it comes from.
+
 /// Where a value was written: a line of a file, or an option of the command line.
 struct Place {
     std::string text;  ///< "tune.yaml:12" or "--set run.dir"

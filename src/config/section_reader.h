@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Reads the sections of a job file other than datasets and adapters.
+
 /// Reads and checks the sections of the top level that precede datasets and adapters.
 void read_first_sections(SectionReader& top, Job& job);
 /// Reads and checks the sections that follow datasets and adapters. Datasets without evaluation

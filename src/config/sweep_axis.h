@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The axes of a sweep's space: keys with the values that trials take.
+
 /// A range of a sweep's space: {min, max, scale}.
 struct SweepRange {
     double min = 0.0;

@@ -15,6 +15,8 @@
 namespace loratrain {
 
 inline constexpr std::int64_t most_steps_of_job = 1'000'000'000;
+/// Reads one mapping of a YAML text, and logs each key that cannot be used.
+
 /// Largest rank: six digits, as in rank_pattern.
 inline constexpr std::int64_t most_rank = 999'999;
 

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// YAML texts as plain trees, with the line of every value.
+
 /// Where a YAML text comes from: a file, or one option of the command line.
 struct YamlSource {
     std::string name;

@@ -9,6 +9,8 @@ namespace loratrain {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;  ///< keys in the order in which they were added
 
+/// JSON texts: parsed with errors that name the place, and written.
+
 /// Raised by readers of the program's own files for values that the library would accept.
 class JsonRefusal : public OrderedJson::exception {
   public:

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Files of measured costs, which later runs read.
+
 /// Measured costs by cost_key().
 using CostTable = std::map<std::string, CostModel>;
 

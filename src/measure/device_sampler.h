@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Samples memory, power and clocks while a run trains.
+
 /// How often samples are taken, and how many are kept.
 struct SamplePace {
     double seconds = 10.0;          ///< between two, at least

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// What the ranks' recorders know together: trace.json, and costs seen in training.
+
 /// Gathers the spans of all ranks; the root writes them to <run.dir>/trace.json. A write that fails
 /// is a warning. Collective.
 void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder);

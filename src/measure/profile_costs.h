@@ -15,6 +15,8 @@ struct ProfiledCosts {
     std::size_t prepared = 0;    ///< how many of the start's shapes, counted from the first
 };
 
+/// Measures the costs of a rank: seconds of its operators before training begins.
+
 /// Whether the profile of this model on a GPU must not take much more than a second.
 bool is_small(const ModelSpec& model);
 

@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// Measures how long the host takes to queue a microbatch on a GPU.
+
 /// Seconds that the host takes to queue a microbatch on a stage.
 struct QueueTimes {
     double forward = 0.0;

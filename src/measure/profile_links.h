@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Measures messages between ranks, inside a host and between hosts.
+
 /// The cost of a message inside a host: the first two neighbours on one host send small and
 /// boundary-sized messages to and fro. None if the first replica has no pipeline, any replica has
 /// lanes, no neighbours share a host, or on GPUs (built-in costs are good enough there).

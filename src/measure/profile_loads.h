@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// The microbatches that a profile of costs times.
+
 /// Tokens of the longest sample in a profile on a processor; longer ones would take too long.
 inline constexpr std::int64_t usual_longest_sample = 4096;
 

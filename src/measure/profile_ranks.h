@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Measures costs on all ranks together.
+
 /// What the ranks have measured. The root has it.
 struct RankProfiles {
     std::vector<DegreeCosts> costs;  ///< one for each task

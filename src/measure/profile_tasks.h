@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// What ranks measure before training, and which rank measures what.
+
 /// What is profiled for all replicas with the same number of lanes.
 struct ProfileTask {
     Plan plan;  ///< of one of these replicas alone, changed for the profile (profile_tasks())

@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Times work on a backend within a budget of seconds.
+
 /// Time that a profile of costs may take. Defaults are for a processor.
 struct ProfileEffort {
     /// After so many the rest keeps its built-in costs.

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The shapes of the first microbatches, for which GEMM algorithms are chosen beforehand.
+
 /// StartShape::stage of shapes that all stages have.
 inline constexpr std::int32_t every_stage = -1;
 

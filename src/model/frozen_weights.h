@@ -16,6 +16,8 @@
 
 namespace loratrain {
 
+/// The frozen weights of a stage in the backend's memory.
+
 /// A column block of pads: whose factors, where, and which version of them (AdapterBank::version).
 struct PackedFactors {
     AdapterId adapter{};

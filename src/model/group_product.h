@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// GEMMs of linear groups with the frozen weights and LoRA factors at once.
+
 /// Input or gradient of a linear group. `codes` are its e4m3 codes if the op that wrote it made
 /// them too (the RowCodes of that op); without them a product of codes makes them.
 struct Operand {

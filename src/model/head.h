@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// The last part of the model: final norm, output head and cross-entropy.
+
 /// The most likely token among those of a lane's part of the vocabulary.
 struct LikelyToken {
     float logit = 0.0F;

@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Streams frozen layers from host memory, or from other ranks, into buffers of a stage.
+
 /// Copies that move a layer between a buffer and host memory (layer_copies), or from the rank that
 /// owns the layer to a buffer (owned_layer_copies).
 std::vector<HostCopy> layer_copies(const StreamedLayer& layout, char* buffer, char* host);

@@ -16,6 +16,8 @@
 
 namespace loratrain {
 
+/// A group of linears with LoRA, forward and backward.
+
 /// A group's input x: [T, K], with column_blocks x saved_columns writable columns after it in each
 /// row, and where its S goes: s[i]: [T, R], kept for backward. s[0] may be x's own pad when the
 /// group has one linear.

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// A microbatch as index tables for the operators.
+
 /// A microbatch as host arrays. The data layer's loader makes it.
 struct MicrobatchRows {
     std::span<const std::int32_t> token_ids;   ///< [T], first stage

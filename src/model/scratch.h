@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Scratch matrices that are leased from a workspace, and a check that leases do not overlap.
+
 /// Whether Workspaces that are made from now on check leases of scratch: true in programs with
 /// sanitizers or asserts, and where tests set it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)

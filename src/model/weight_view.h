@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// Views of stored frozen matrices, dense or in codes.
+
 /// Where a GEMM reads the numbers of a matrix.
 enum class WeightResidence : std::uint8_t {
     resident,  ///< in the stored matrix itself

@@ -14,6 +14,8 @@ namespace loratrain {
 
 enum class ActionRole : std::uint8_t { compute, send, receive };
 
+/// Properties of the kinds of actions in a stage's list, and texts of actions.
+
 /// Which number an action has.
 enum class ActionNumber : std::uint8_t { microbatch, batch, none };
 

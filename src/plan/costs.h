@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The load of a microbatch, and costs: coefficients that turn a load into seconds.
+
 /// Load of a microbatch: everything that its time depends on.
 struct MicrobatchLoad {
     std::int64_t tokens = 0;

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Where ranks stand in a deployment: replica, stage, lane and host.
+
 /// Place of a rank in a deployment.
 struct RankPlace {
     std::size_t replica = 0;  ///< of Plan::replicas

@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// What the planner reports beside the plan: sizes that fit, layouts that it compared.
+
 /// The largest microbatch_tokens that fit on every rank, without and with recomputation; 0 = not
 /// even the longest sample fits. At most most_fitting_tokens.
 struct FittingTokens {

@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// The order in which replicas get ranks, so that few stages lie on two hosts.
+
 /// Everything that the place of a replica depends on.
 struct ReplicaCut {
     std::int32_t tensor = 1;  ///< lanes per stage

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Counts of samples: by file, in people's units, and as denominators of losses.
+
 /// Share of a file with `samples` samples in an epoch: `weight` * samples, rounded to whole groups
 /// of `group_samples`, at least one group.
 FileShare file_share(std::int64_t samples, double weight, std::int32_t group_samples);

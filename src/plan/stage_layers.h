@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Which layers a stage computes and holds state of, for each adapter.
+
 /// Layers [first, first + count) of the model.
 struct LayerRange {
     std::int32_t first = 0;

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The table of where a run's time went, and the lines below it.
+
 /// Table of the run's time: a head, a row per phase in which any rank spent time, and their sum.
 /// For one start it has the mean, minimum and maximum of seconds over the ranks, and the share of
 /// wall time. With several starts it has in addition the seconds of all starts and their share.

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The web page that compares several runs.
+
 /// Largest number of runs in a comparison: each run has a colour of its own.
 inline constexpr std::size_t most_compared_runs = palette_size;
 

@@ -6,6 +6,8 @@
 
 namespace loratrain::html {
 
+/// Pieces of HTML: escaped texts and tables.
+
 /// Text for elements and quoted attributes: & < > " ' become entities, other control characters
 /// than tab and line feed become U+FFFD.
 std::string escape(std::string_view text);

@@ -10,6 +10,8 @@ struct Point {
     double y = 0.0;
 };
 
+/// Line charts as SVG.
+
 /// One line of a chart. Points are in order of x; a y that is not finite breaks the line.
 struct Series {
     std::string name;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// A simulated timeline as a trace.
+
 /// Spans of a trace for a simulated timeline of all the plan's replicas.
 std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
 

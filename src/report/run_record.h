@@ -15,6 +15,8 @@
 
 namespace loratrain {
 
+/// Everything that a run directory says of its run.
+
 /// Measured memory of a rank, in bytes.
 struct MeasuredMemory {
     std::uint64_t allocated = 0;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The text of `loratrain status`.
+
 /// Whether a run whose status is "running" still runs.
 enum class Life : std::uint8_t {
     ended,    ///< its status says how it ended

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// What the trials of a sweep say of each key.
+
 /// A key of adapters in which trials of a dataset differ.
 struct SweptKey {
     std::string name;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Pictures of what ranks do when.
+
 /// The stretch of a trace that a picture shows, in seconds.
 struct TimeRange {
     double from = 0.0;

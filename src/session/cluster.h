@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// The machine that a job runs on, or is planned for.
+
 /// Describes the machine of this job's ranks: numbers of ranks, backend (automatic: CUDA if every
 /// rank sees a GPU), and memory per rank, the smallest over all ranks. GPU: its free memory, less
 /// some for libraries and NCCL. CPU: the host's available memory, shared among its ranks.

@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// Makes the backend of a rank, and records the memory that it took.
+
 /// This rank's backend: on its share of the host's processors, or on the GPU with its number there.
 /// `compute`: Plan::compute. `algorithm_file`: keeps the choices of GEMM algorithms; "" = no file.
 /// InputError if the program was built without this backend.

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Moves a run to another deployment.
+
 /// True if the job lets the program change the deployment at any time.
 bool may_redeploy(const Job& job);
 

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Gathers the account of a run from all ranks.
+
 /// Names of a session's phases (PhaseTimes) that the account knows; all others are its start.
 inline constexpr const char* planning_phase = "plan";
 inline constexpr const char* cost_phase = "costs";

@@ -15,6 +15,8 @@
 
 namespace loratrain {
 
+/// The run directory, locked for one run.
+
 /// All libraries that this program uses, for `--version` and provenance.json.
 std::vector<Library> all_libraries();
 

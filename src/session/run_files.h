@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// The names of all files in a run directory, and checks of them.
+
 /// Names of the files of a run that a start from the beginning moves aside: all except the log and
 /// those that hold for the machine (GEMM algorithms, costs).
 std::vector<std::string> files_of_former_run();

@@ -10,6 +10,8 @@ namespace loratrain {
 
 inline constexpr const char* preview_name = "preview";  ///< in <run.dir>
 
+/// Pictures and traces of the simulated start of a run.
+
 /// Writes the simulated timeline as <dir>/timeline.svg and <dir>/trace.json.
 void write_pictures(const std::string& dir, const Job& job, const Plan& plan,
                     const Timeline& timeline);

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Settles what a start of a run needs before its session: the job, and how ranks train.
+
 /// Reads the job file with its overrides and, unless the run starts over, the inbox files that the
 /// run accepted before. InputError with every problem, on all ranks. Collective.
 Job read_job_of_run(const CommandLine& command_line, const MpiSession& mpi);

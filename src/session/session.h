@@ -29,6 +29,8 @@
 
 namespace loratrain {
 
+/// A session: one job on one group of ranks.
+
 /// What a session hands to the next session of its run.
 struct FormerSession {
     Cluster cluster;

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// What rank 0 of a worker knows of an adapter while it trains.
+
 /// How far an adapter is in the current stream of windows.
 enum class Phase : std::uint8_t {
     outside,    ///< the stream has no steps of the adapter

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The table of a run's adapters and their progress.
+
 /// Work that unfinished adapters have left.
 struct WorkLeft {
     std::int32_t rounds = 0;  ///< lower bound: adapters may wait for each other

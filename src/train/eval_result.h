@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The result of an evaluation.
+
 /// Loss of one file of a dataset that has several.
 struct FileLoss {
     double denominator = 0.0;  ///< over all its samples, as EvalResult::denominator

@@ -15,6 +15,8 @@
 
 namespace loratrain {
 
+/// Executes the commands of rank 0 on one rank.
+
 /// True for the rank that gets its replica's results of evaluations: lane 0 of the last stage.
 bool learns_evaluations(const Plan& plan, int rank);
 

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Greedy generation of texts with an adapter.
+
 /// A text that an adapter has written after a prompt.
 struct GeneratedText {
     Prompt prompt;

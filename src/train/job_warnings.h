@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Warnings about a job that is probably not what its author wants.
+
 /// What an inbox file has added to a job: adapters and datasets from these numbers on.
 struct JobTail {
     std::size_t first_adapter = 0;

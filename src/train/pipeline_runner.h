@@ -21,6 +21,8 @@
 
 namespace loratrain {
 
+/// Runs the action list of a stage.
+
 /// Result of a global batch, known on the first stage after the batch's last backward.
 struct BatchResult {
     BatchPlan batch;

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// What ranks send to rank 0 of their worker.
+
 /// A rank's answer to CheckAdditions.
 struct AdditionsReport {
     std::vector<std::string> problems;  ///< per file, in order; "" = none

@@ -17,6 +17,8 @@
 
 namespace loratrain {
 
+/// A rank's stage, with the objects that drive it.
+
 /// Groups of ranks in which the lanes of a stage sum (tensor parallelism).
 class LaneGroups {
   public:

@@ -17,6 +17,8 @@
 
 namespace loratrain {
 
+/// Trains streams of windows, and plans ahead.
+
 /// Seconds after the start of a window at which planning of the next one begins. The window is
 /// expected to take `expected` seconds, planning `planning`. 0 for short windows. For long windows
 /// planning begins late, so that orders which people give meanwhile count from the next window on,

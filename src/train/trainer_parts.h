@@ -16,6 +16,8 @@ namespace loratrain {
 class DeviceSampler;
 class DispatcherLink;
 
+/// What a trainer works with: the run, and this rank's parts.
+
 /// The run of a worker. All of it outlives the trainer. Inbox files add to `job` and the four
 /// members after it.
 struct RunParts {

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Decides from heartbeats whether a rank is at fault.
+
 /// A heartbeat of a rank.
 struct Beat {
     activity::State state;

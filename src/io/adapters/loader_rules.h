@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Which programs load an adapter's directory, and why others do not.
+
 /// What a program that serves adapters makes of an adapter's directory.
 struct LoaderResult {
     std::string loader;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Writes and compares adapter_config.json of PEFT.
+
 /// adapter_config.json as PEFT writes it: indent 2, keys sorted. `layers`: the first so many of the
 /// model that have all of the adapter's targets. Other parts of a model around a text model
 /// (ModelSpec::wrapper) have modules of the same names.

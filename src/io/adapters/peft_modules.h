@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// An adapter's modules in the keys of PEFT's adapter_config.json.
+
 /// PEFT and its readers expect a whole alpha to be written as an integer.
 Json whole_or_real(double value);
 

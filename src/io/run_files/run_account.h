@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The account of a run: seconds by phase, useful work and energy.
+
 /// What a rank's time goes into. At any moment of a run a rank is in exactly one phase.
 enum class RunPhase : std::uint8_t {
     start,          ///< files, devices, links, weights, records; before the first step

@@ -9,6 +9,8 @@
 namespace loratrain {
 
 OrderedJson to_json(const RunAccount& account);
+/// The account of a run (run_account.h) in JSON, as provenance.json has it.
+
 /// None for what to_json() does not write.
 std::optional<RunAccount> run_account_from_json(const OrderedJson& json);
 /// Those that the starts in the contents of provenance.json have.

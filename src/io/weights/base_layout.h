@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// What base.h5 says of its tensors: names, types and shapes, checked when it is opened.
+
 /// How one dataset is stored in the file.
 struct StoredTensor {
     std::int64_t rows = 0;

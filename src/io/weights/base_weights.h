@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// The frozen weights of the base, from base.h5 or at random.
+
 /// Source of the frozen weights: a base.h5 file, or a generator for benchmarks.
 class WeightSource {
   public:

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Writes base.h5.
+
 /// Names of the formats and attributes of base.h5 (base_weights.h).
 inline constexpr const char* base_format = "loratrain-base-1";
 inline constexpr const char* quantized_base_format = "loratrain-base-2";

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Reads config.json of a Hugging Face folder as transformers 5 does.
+
 /// max_position_embeddings of a config.json that parse_hf_config() accepts; 0 = not given.
 std::int64_t max_positions_of(const std::string& json_text);
 /// Layers that config.json counts and the model leaves out (Family::further_layers).

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// The text model's part of a config.json that describes a larger model.
+
 /// The wrapper (a multimodal model around a text model) of the config.json's model_type; null:
 /// none.
 const Wrapper* wrapper_of(const Json& document);

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Reads what config.json says of experts.
+
 /// Reads a family's experts from num_experts (or num_local_experts, as transformers 5 writes it),
 /// num_experts_per_tok, moe_intermediate_size and norm_topk_prob. None: no experts. Reports as
 /// problems of `config`: experts in a family without them, experts that all tokens share, sliding

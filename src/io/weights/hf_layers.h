@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Reads what config.json says of single layers: sliding windows, mixers, experts.
+
 /// Largest accepted number of layers. Tensor names are made for every layer before any tensor is
 /// looked up.
 inline constexpr std::int64_t most_layers = 10000;

@@ -5,6 +5,8 @@
 
 namespace loratrain {
 
+/// Notes that import-hf prints about a config.json.
+
 /// Note on dropout of the base model, for a comparison with transformers: transformers applies that
 /// dropout in training mode, even where config.json does not give it; loratrain never does. "" =
 /// the model has no such dropout. `config_text` is a config.json that parse_hf_config() accepts.

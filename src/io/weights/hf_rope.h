@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Reads what config.json says of rotary positions.
+
 /// Rotary-position settings of a family, for keys that config.json lacks.
 struct RopeDefaults {
     std::int64_t positions = 0;  ///< max_position_embeddings

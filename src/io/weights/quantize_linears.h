@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Quantises the linears of a dense Hugging Face folder for base.h5.
+
 /// Checks that the dense linears [out, in] of a folder can be quantised: every row has whole
 /// blocks, and all linears have one type. Appends to `problems`. Returns the quantisation that
 /// base.h5 will name.

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// The scales of quantised linears in base.h5: names, shapes, double quantisation.
+
 /// Datasets of scales of a quantised linear X [out, in], beside its codes X.weight (u8,
 /// code_bytes(in) per row), under the names of Hugging Face checkpoints. Scales are f32 unless
 /// noted:

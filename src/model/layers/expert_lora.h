@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// LoRA on the linears inside experts.
+
 /// Linears of experts that read the same rows; their outputs lie side by side in equal parts.
 using ExpertLinears = std::span<const Linear>;
 inline constexpr std::array experts_gate_up{Linear::gate, Linear::up};

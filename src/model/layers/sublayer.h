@@ -13,6 +13,8 @@ namespace loratrain {
 
 class Branch;
 
+/// The interface of sublayers: mixers and MLPs of a layer.
+
 /// Objects that all sublayers of a stage work with.
 struct LayerTools {
     ReplicaView view;

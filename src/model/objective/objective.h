@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// The interface of an adapter's loss, and what it sees of samples.
+
 /// The rows with a target of samples of rollouts, one sample after another; sample s has
 /// SampleRef::targets of them.
 struct RolloutRows {

@@ -4,6 +4,8 @@
 
 namespace loratrain {
 
+/// The losses: cross-entropy, preferences, contrastive instruction tuning.
+
 /// Weighted mean over the target tokens of the batch of -log p(target), or of the adapter's
 /// TokenLoss instead: loss_s = z_s, scale = 1 / sum of the tokens' weights. Evaluations use -log p.
 class CrossEntropyObjective : public Objective {

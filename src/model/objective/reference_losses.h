@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// The log-probabilities under a reference with which dpo, kto and others compare.
+
 /// A reference that the samples of a dataset are compared with: the base model alone, or with the
 /// adapter in a PEFT directory (AdapterJob::ref_adapter).
 struct ReferenceId {

@@ -11,6 +11,8 @@ namespace loratrain {
 MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 
+/// Seconds of a microbatch, a message or a gradient sum, by the costs of a rank.
+
 /// Predicted seconds of a microbatch on a stage.
 /// - Device: forward of the stage with the head includes loss and its gradient. Backward includes
 /// the

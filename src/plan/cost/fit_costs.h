@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Fits costs to measured seconds.
+
 /// Measured seconds of a load. `seconds` may also be bytes: the memory of a microbatch has the same
 /// form (mLoRA Eq. 5).
 struct CostObservation {

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Costs of messages between the hosts of a cluster.
+
 /// Number of hosts of the cluster.
 std::int32_t host_count(const Cluster& cluster);
 

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Shapes that stages have met: a new shape delays the host once.
+
 /// The part of a stage that decides which shapes it meets.
 struct MeetingStage {
     std::size_t number = 0;

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Replicas that the planner compares.
+
 /// A replica that a plan may get, and the adapters that train on it from the start.
 struct Candidate {
     ReplicaPlan replica;

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Checks that a model and GPUs can do what model.precision and eval.generate ask for.
+
 /// Whether GPUs can compute the linears of a lane in fp8: the model allows it (Ability::fp8), and
 /// all sizes are multiples of 16.
 bool takes_fp8(const ModelSpec& lane_model);

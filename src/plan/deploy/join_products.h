@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Decides which linears of a group multiply as one GEMM.
+
 /// Relative time of a GEMM [rows x K] [K x columns] on a GPU of 132 multiprocessors that compute
 /// one tile of 128 rows x 256 columns each at a time: waves of tiles, ceil(ceil(rows / 128)
 /// ceil(columns / 256) / 132), times K.

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Simulates the first rounds of a job, to compare layouts by their tokens/s.
+
 /// Rounds that whole_job_speed() simulates at a time.
 inline constexpr std::int32_t rounds_predicted = 16;
 

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Makes the plan of a job.
+
 /// A plan, and what the planner reports about its choices.
 struct PlannedJob {
     Plan plan;

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Plans one replica: stages, microbatch size, recomputation.
+
 /// The chosen replica, and the layouts that were tried.
 struct Deployment {
     Candidate chosen;

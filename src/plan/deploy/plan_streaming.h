@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Plans jobs whose layers stream.
+
 /// A job for CUDA ranks whose layers stream, or may stream if the base does not fit.
 struct StreamingTask {
     const Job& job;

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// All ways to cut a replica, from which a search of deployments chooses.
+
 /// A way of cutting a replica, in numbers.
 struct ReplicaOption {
     std::int32_t ranks = 1;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Searches the fastest layout of a replica by simulation.
+
 /// The fastest layout by simulation, and the sizes of microbatches that were compared.
 struct FoundLayout {
     Candidate chosen;

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// What a job's data ask of a deployment: longest samples, batches, the mix of lengths.
+
 /// The datasets that adapters train on; not those that have ended.
 std::set<DatasetId> used_datasets(const Job& job);
 

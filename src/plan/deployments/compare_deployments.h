@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// The tables of --compare: other deployments, policies and ways to train.
+
 /// The plan's deployment beside other ones.
 struct DeploymentComparison {
     std::vector<DeploymentPrediction> predictions;  ///< the plan's own one, then the fastest

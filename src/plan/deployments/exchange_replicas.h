@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Improves a deployment by local search.
+
 /// Seconds of a round with `replicas[i]` replicas of option i.
 using RoundSeconds = std::function<double(const std::vector<std::int32_t>& replicas)>;
 

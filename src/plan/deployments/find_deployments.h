@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Finds the fastest deployments of a job.
+
 /// What a deployment would do with a job.
 struct DeploymentPrediction {
     std::vector<ReplicaJob> deployment;    ///< as parallel.deployment has it

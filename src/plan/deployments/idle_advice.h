@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// What a dry run advises where stages are idle.
+
 /// Mean idle share of the stages from which a dry run says what would help.
 inline constexpr double idle_worth_advice = 0.15;
 

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Decides whether a run continues in another deployment.
+
 /// What a run would gain by continuing in another deployment (LobRA, PVLDB 18(8), 2025, section
 /// 5.1).
 struct Redeployment {

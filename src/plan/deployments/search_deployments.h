@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Searches deployments by estimates of a round's seconds.
+
 /// Replicas of each option, and what a round takes with them.
 struct OptionCounts {
     std::vector<std::int32_t> replicas;  ///< per option

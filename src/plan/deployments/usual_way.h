@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Chooses how a new run trains if the job does not say: pipeline, replicas or workers.
+
 /// By how much less time several replicas have to take than one pipeline: they sum gradients and
 /// wait for each other, which simulation knows least well.
 inline constexpr double usual_gain = 0.03;

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Finds the sizes of microbatches that fit into memory.
+
 /// Sizes of microbatches that the planner chooses are multiples of this number, the rows of a
 /// GEMM's tiles.
 inline constexpr std::int64_t token_granule = 128;

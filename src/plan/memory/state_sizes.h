@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Sizes of an adapter's state: parameters, gradients and moments.
+
 /// The kind of moments that an adapter's tensors on `linear` have: AdapterJob::optim, but fp32 on
 /// an embedding. A step gives most numbers of an embedding no gradient; a number whose second
 /// moment has become code 0 would be divided by epsilon alone. transformers, too, keeps embeddings

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// A packing block as flat lists, for the packing algorithms.
+
 /// An item is what packing moves: a group of samples (AdapterPlan::group_samples).
 struct BlockItem {
     std::int32_t batch = 0;    ///< index into BlockItems::batches

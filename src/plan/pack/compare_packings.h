@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Packs a block in several ways and compares their simulated times.
+
 /// A variant and its result.
 struct TriedPacking {
     /// Makespan of a packing that was given up before all of it was simulated.

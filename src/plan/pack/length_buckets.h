@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Buckets of sample lengths.
+
 /// Default number of buckets (LobRA).
 inline constexpr std::int32_t default_buckets = 16;
 

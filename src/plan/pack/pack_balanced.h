@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// The packing of policy `balanced`.
+
 /// The chosen packing and its predicted time.
 struct BalancedPacking {
     Bins bins;

@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Bin packing of samples into microbatches.
+
 /// Bin packing of one global batch of a group of adapters: items are samples, bins are
 /// microbatches. A bin lists the places of its items, ascending. All functions are pure.
 using Bins = std::vector<std::vector<std::int32_t>>;

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Packs the samples of a block of rounds into microbatches.
+
 /// How policy `balanced` has filled the microbatches of a block (pack_variants.h).
 enum class Filling : std::uint8_t {
     filled,    ///< pack_greedy, portions merged

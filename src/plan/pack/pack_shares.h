@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Packs each replica's share of a round.
+
 /// An adapter that several replicas train.
 struct SharedAdapter {
     std::int64_t tokens = 0;        ///< of a mean step

@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// Predicts speed and time of a whole job.
+
 /// No step taken yet; adapters that are not among the first admitted do not train.
 Progress at_start(const Plan& plan);
 

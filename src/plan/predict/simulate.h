@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Simulates the action lists of stages.
+
 /// A computation of a stage. Its kind is forward, backward or step.
 struct TimelineSpan {
     ActionKind kind{};

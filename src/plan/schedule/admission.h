@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Decides which adapters train at the same time.
+
 /// An adapter's progress, as admission sees it.
 struct AdapterClaim {
     bool unfinished = true;       ///< it has optimizer steps left and was not ended

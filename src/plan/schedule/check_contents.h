@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Checks the batches and microbatches of a window.
+
 /// Batch of every segment: [microbatch][segment] -> index into Window::batches.
 using SegmentBatches = std::vector<std::vector<std::int32_t>>;
 

@@ -22,6 +22,8 @@
 
 namespace loratrain {
 
+/// Executes the action lists of a window symbolically, to check their order.
+
 /// Progress of a batch on one stage.
 struct BatchProgress {
     std::int32_t passes_left = 0;   ///< backwards; for an evaluation forwards

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Checks that the windows of several replicas agree.
+
 /// The sums of batches over all stages of all replicas during symbolic execution (check_window.h).
 /// Each stage reduces and steps the batches in the announced order. A sum is there once all stages
 /// have reduced the batch. Stages are numbered over all replicas, batches as in the stream.

@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// Evaluations: when they are due, their batches and microbatches.
+
 /// A group of samples (AdapterPlan::group_samples) to be packed.
 struct PackItem {
     AdapterId adapter{};

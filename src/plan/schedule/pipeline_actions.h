@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Makes the action lists of stages, by list scheduling.
+
 /// The order in which each stage computes a stream of windows, by list scheduling (list_schedule.h)
 /// with the times of costs_of(). The first stage holds a microbatch back until the previous batch
 /// of each of its adapters is over. Training results do not depend on the order.

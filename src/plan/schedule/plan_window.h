@@ -7,6 +7,8 @@
 
 namespace loratrain {
 
+/// Plans a single window: of training, or of evaluations.
+
 /// Progress of scheduling: steps already scheduled per adapter.
 struct Progress {
     std::int32_t round = 0;

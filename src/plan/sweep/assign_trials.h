@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Assigns the trials of a sweep to replicas.
+
 /// Assignment of trials to equal replicas: who trains which trials, in what order.
 struct TrialAssignment {
     std::vector<std::vector<std::int32_t>> queues;  ///< per replica the class of each trial

@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// A sweep's plan beside the baselines of PLoRA's paper.
+
 /// Seconds of all trials on `replicas` equal replicas, each trial alone (PLoRA, section 7.1): the
 /// longest first, on the replica that is free first. `alone`: per class, seconds of a trial.
 double alone_makespan(std::span<const double> alone, std::span<const std::int32_t> counts,

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Finds the workers of a sweep.
+
 /// Shape of a sweep's workers: equal replicas, each of which takes trials for itself.
 struct SweepShape {
     std::int32_t tensor = 1;

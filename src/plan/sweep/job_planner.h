@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// PLoRA's packed jobs: its two algorithms, and the knapsack inside them.
+
 /// Bounded knapsack with two weights: how many of each item give the highest value while both sums
 /// of weights are at most 1.
 struct Knapsack {

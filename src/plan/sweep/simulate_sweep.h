@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Simulates a queue of trials in one replica.
+
 /// What happens beside the steps of trials.
 struct SweepRules {
     bool evaluates = true;  ///< trials with eval samples are evaluated at rungs and at their end

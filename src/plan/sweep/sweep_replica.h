@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Costs of trials in one replica of a sweep.
+
 /// Costs of a trial of a class in one replica.
 struct TrialCosts {
     std::int32_t steps = 0;

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// The replicas that a sweep may have, each planned once.
+
 /// A sweep and its machine. It refers to its members, which outlive everything made from it.
 struct SweepTask {
     const Job& job;

@@ -11,6 +11,8 @@
 
 namespace loratrain {
 
+/// Predictions and comparisons as texts of a dry run.
+
 /// Speed, time of the whole job, idle shares, and what filled the blocks.
 std::string describe(const Plan& plan, const Prediction& prediction);
 

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The first four lines of a dry run.
+
 /// A change of the job file that the planner proposes.
 struct JobChange {
     std::string yaml;            ///< whole lines, for example "parallel: {microbatch_tokens: auto}"

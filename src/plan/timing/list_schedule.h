@@ -13,6 +13,8 @@
 
 namespace loratrain {
 
+/// List scheduling: the order and times of a pipeline's computations.
+
 /// End times of the tasks of stages, and the next ends. Stages are in blocks with the least time of
 /// each block beside; scanning such a block is faster than walking a tree.
 class EndTimes {

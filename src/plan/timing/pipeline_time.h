@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The time that a pipeline takes for a load, and a lower bound of it.
+
 /// Lower bound of any schedule of a load, in nanoseconds: the larger of two bounds. f(m, s) and
 /// b(m, s) are the times of microbatch m on stage s of S; limit(s) microbatches may be in flight
 /// there.

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Joins an adapter's tensors from the values of all ranks.
+
 /// Gives a rank's values of an adapter, in the order of its bank. The span is valid until the next
 /// call.
 using ValuesOfRanks = std::function<std::span<const float>(std::int32_t rank)>;

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Writes, keeps and restores the best state of an adapter.
+
 /// adapters/<name>/best/: the adapter at its lowest eval loss, a PEFT directory with a file BEST
 /// that has step and loss. All functions here: root only. Writes the folder, or replaces it as a
 /// whole.

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Finds and loads checkpoints.
+
 /// What has to be equal in the run that wrote a checkpoint and the run that continues it.
 struct RunIdentity {
     std::string job_yaml;                     ///< to_yaml(job)

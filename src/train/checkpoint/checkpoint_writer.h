@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// Writes checkpoints.
+
 /// Appends an adapter's tensors of one part, by the names under which they are stored.
 void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
                  std::vector<NamedTensor>& stored);

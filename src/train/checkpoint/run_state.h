@@ -37,6 +37,8 @@ inline std::string status_name(AdapterStatus status) {
     return word_of(status_words, status);
 }
 
+/// The progress of a run and of its adapters, as checkpoints keep it.
+
 /// An adapter's progress. Only rank 0 keeps it current; other ranks have it as it was loaded.
 struct AdapterState {
     std::int32_t steps = 0;             ///< optimizer steps taken (skipped ones included)

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Adds adapters of inbox files to a run.
+
 /// Everything that changes when adapters are added to a run.
 struct GrowingRun {
     Job& job;

@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// The inbox of a run: files by which people add and stop adapters.
+
 /// A file that adds adapters to a run (config/inbox_yaml.h).
 struct InboxFile {
     std::string path;

@@ -10,6 +10,8 @@
 
 namespace loratrain {
 
+/// Everything that ends training early: time limits, signals, the file STOP.
+
 /// A moment at which the job has to be over. All times are seconds since the start of the process.
 struct TimeLimit {
     std::string name;      ///< for the log: "time limit run.max_hours 0.5 h"

@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// Signals that ask for a clean stop.
+
 /// Makes SIGUSR1, SIGTERM and SIGINT ask for a clean stop (checkpoint, exit 75) at the next end of
 /// a window instead of killing the process. A second SIGTERM or SIGINT ends the process at once;
 /// copies of the first one within a second do not count, since batch systems signal both launcher

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// Writes and checks the directories of finished adapters.
+
 /// Writes adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root
 /// only.
 void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,

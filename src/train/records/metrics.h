@@ -14,6 +14,8 @@
 
 namespace loratrain {
 
+/// The metrics.jsonl of each adapter.
+
 /// An optimizer step of an adapter as metrics.jsonl records it.
 struct StepMetrics {
     std::int32_t step = 0;   ///< 1 = after the first update

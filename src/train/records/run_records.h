@@ -15,6 +15,8 @@
 
 namespace loratrain {
 
+/// Files and views by which people watch a run.
+
 /// Shows the status of the run to a person. Called often.
 using StatusView = std::function<void(const RunStatus&)>;
 

@@ -8,6 +8,8 @@
 
 namespace loratrain {
 
+/// The files of a sweep: its state and its best trial.
+
 /// Reason of trials that end because the sweep's budget is spent.
 std::string budget_text(const SweepJob& sweep);
 

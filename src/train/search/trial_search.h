@@ -9,6 +9,8 @@
 
 namespace loratrain {
 
+/// Ends trials of a sweep early.
+
 /// Objective of an adapter's last evaluation; for a pruned trial, of the evaluation at the rung
 /// where it was pruned. Lower is better. Infinite without an evaluation.
 double objective_of(const SweepJob& sweep, const AdapterState& adapter);

@@ -12,6 +12,8 @@
 
 namespace loratrain {
 
+/// Evaluations of a worker, and early stopping by their results.
+
 /// Everything that an adapter's evaluation before its first step depends on. Adapters with equal
 /// keys get the same result, so they are evaluated once.
 struct StartKey {

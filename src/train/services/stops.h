@@ -10,6 +10,8 @@ namespace loratrain {
 
 // Ends adapters before their last step, by an order of people or by a sweep's budget.
 
+/// Ends adapters and trials before their last step.
+
 /// With an empty pipeline: ends the adapter as it is. If it has trained, it is evaluated and
 /// exported.
 void stop_adapter(Worker& worker, AdapterId adapter);

@@ -17,6 +17,8 @@ struct AdapterUpdate {
     AdapterState state;
 };
 
+/// Messages between workers and the dispatcher.
+
 /// A line of an adapter's metrics.jsonl.
 struct MetricsLine {
     AdapterId adapter{};
