@@ -93,9 +93,8 @@ class Planner {
             constants.fp8_one_order = true;
             planned = planned_with(constants, work);
         }
-        const bool fits = problems_.empty();
         const bool goes_on = former_ != nullptr && streams(*former_);
-        if (auto streaming = with_streaming(fits && !goes_on)) return *streaming;
+        if (auto streaming = with_streaming(problems_.empty() && !goes_on)) return *streaming;
         problems_.throw_if_any();
         if (former_ == nullptr && may_gain_by_streaming(job_, planned, work.wanted_tokens())) {
             auto streaming = with_streaming(false, speed(planned.plan));
@@ -480,14 +479,12 @@ class Planner {
 
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former, double least_speed) {
-    const auto planned = [&](const Job& of) {
-        return Planner(of, model, datasets, cluster, former, Planner::Sizes::searched, least_speed)
-            .run();
-    };
-    if (job.model.residency.kind != Residency::Kind::shared) return planned(job);
-    Job sharing = job;
-    sharing.model.residency.sharers = sharers(job.parallel.deployment, cluster);
-    return planned(sharing);
+    Job used = job;
+    if (used.model.residency.kind == Residency::Kind::shared) {
+        used.model.residency.sharers = sharers(job.parallel.deployment, cluster);
+    }
+    return Planner(used, model, datasets, cluster, former, Planner::Sizes::searched, least_speed)
+        .run();
 }
 
 Plan make_plan(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
