@@ -1,8 +1,5 @@
 #include <cooperative_groups.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "attention_launch.h"
 #include "attention_scores.cuh"
 #include "attention_tile.cuh"

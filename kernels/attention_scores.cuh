@@ -177,8 +177,7 @@ __device__ __forceinline__ void key_score_gradients(float (&gradients)[1][n_tile
 }
 
 /// Scores of 16 queries x 8 * n_tiles keys, and gradients of their probabilities, to gradients of
-/// scores before a cap. `ahead` = the warp's first query - first
-/// key; `stats` of rows r and r + 8.
+/// scores before a cap. `ahead` = the warp's first query - first key; `stats` of rows r and r + 8.
 template <bool capped, int n_tiles>
 __device__ __forceinline__ void query_score_gradients(float (&gradients)[1][n_tiles][4],
                                                       const float (&scores)[1][n_tiles][4],

@@ -25,7 +25,7 @@ struct alignas(span * sizeof(float)) Together {
 };
 
 /// What a block goes through.
-struct Walk {
+struct CachedWalk {
     std::int64_t first;
     std::int64_t rows;
     std::int32_t position;  ///< of the first row
@@ -35,7 +35,7 @@ struct Walk {
     int key_dim;
     int value_dim;
 
-    __device__ explicit Walk(const DeltaRuleParams& p) {
+    __device__ explicit CachedWalk(const DeltaRuleParams& p) {
         first = p.rows.offsets[blockIdx.y];
         rows = p.rows.offsets[blockIdx.y + 1] - first;
         position = rows > 0 ? p.rows.positions[first] : 0;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_key(const T* x, int dim, float length,
 
 /// Rows [begin, begin + count) of the sample.
 template <class T, int key_columns>
-__device__ __forceinline__ void load_batch(const DeltaRuleParams& p, const Walk& walk,
+__device__ __forceinline__ void load_batch(const DeltaRuleParams& p, const CachedWalk& walk,
                                            std::int64_t begin, int count, Batch<key_columns>& to) {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const float scale = 1.0F / sqrtf(static_cast<float>(walk.key_dim));
@@ -131,7 +131,7 @@ struct Columns {
     /// Calls move(element of the state, register); where heads allow it, of all the lane's columns
     /// at once.
     template <class Move>
-    __device__ void for_each(const Walk& walk, float* state, const Move& move) {
+    __device__ void for_each(const CachedWalk& walk, float* state, const Move& move) {
         const bool is_wide = walk.value_dim % span == 0;
         const int left = walk.value_dim - walk.first_column - column;
 #pragma unroll
@@ -148,11 +148,11 @@ struct Columns {
             }
         }
     }
-    __device__ void load(const Walk& walk, float* state) {
+    __device__ void load(const CachedWalk& walk, float* state) {
         clear();
         for_each(walk, state, [](const auto& from, auto& to) { to = from; });
     }
-    __device__ void store(const Walk& walk, float* state) {
+    __device__ void store(const CachedWalk& walk, float* state) {
         for_each(walk, state, [](auto& to, const auto& from) { to = from; });
     }
 
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(threads)
     cached_rule_kernel(const __grid_constant__ DeltaRuleParams p, float* kept) {
     __shared__ __align__(16) Batch<key_columns> rows;
     wait_for_kernel_before();
-    const Walk walk(p);
+    const CachedWalk walk(p);
     if (walk.rows == 0) return;
     float* state = kept + (std::int64_t{blockIdx.y} * p.value_heads + walk.head) * walk.key_dim *
                               walk.value_dim;

@@ -94,17 +94,6 @@ __device__ __forceinline__ std::uint64_t operand_of(std::uint32_t at, int leadin
         LORATRAIN_4_SUMS(c, (n) + 3)
 /// c [64, 8 n] += A B; `columns`: B is a tile [k, n], else [n, k].
 template <bool columns>
-__device__ __forceinline__ void multiply_group(float (&c)[4][4], const std::uint32_t (&a)[4],
-                                               std::uint64_t b) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-        "}, {%16, %17, %18, %19}, %20, add, 1, 1, %21;\n}\n"
-        : LORATRAIN_16_SUMS(c, 0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(columns ? 1 : 0));
-}
-template <bool columns>
 __device__ __forceinline__ void multiply_group(float (&c)[8][4], const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
     asm volatile(
@@ -152,22 +141,6 @@ __device__ __forceinline__ void multiply_group(float (&c)[8][4], std::uint64_t a
         "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
         "}, %32, %33, add, 1, 1, %34, %35;\n}\n"
         : LORATRAIN_16_SUMS(c, 0), LORATRAIN_16_SUMS(c, 4)
-        : "l"(a), "l"(b), "n"(transposed ? 1 : 0), "n"(columns ? 1 : 0));
-}
-template <bool transposed, bool columns>
-__device__ __forceinline__ void multiply_group(float (&c)[16][4], std::uint64_t a,
-                                               std::uint64_t b) {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
-        "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
-        "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
-        "%62, %63"
-        "}, %64, %65, add, 1, 1, %66, %67;\n}\n"
-        : LORATRAIN_16_SUMS(c, 0), LORATRAIN_16_SUMS(c, 4), LORATRAIN_16_SUMS(c, 8),
-          LORATRAIN_16_SUMS(c, 12)
         : "l"(a), "l"(b), "n"(transposed ? 1 : 0), "n"(columns ? 1 : 0));
 }
 #undef LORATRAIN_4_SUMS

@@ -10,7 +10,7 @@ namespace loratrain::kernels {
 namespace warpgroup {
 
 using BackwardRegisters = Registers<groups, 24, 240>;
-using Wide = BlockShape<128>;
+using Middle = BlockShape<128>;
 using Narrow = BlockShape<64>;
 
 template <class Shape>
@@ -108,11 +108,11 @@ bool runs_attention_hopper(int shared_limit) {
     using namespace warpgroup;
     static const bool has_code = [] {
         cudaFuncAttributes attributes{};
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, backward_kernel<Wide>);
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, backward_kernel<Middle>);
         if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
         return error == cudaSuccess;
     }();
-    return has_code && shared_limit >= Wide::shared_bytes;
+    return has_code && shared_limit >= Middle::shared_bytes;
 }
 
 cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwardParams& params) {
@@ -120,7 +120,7 @@ cudaError_t attention_backward_hopper(cudaStream_t stream, const AttentionBackwa
     const cudaError_t error = attention_row_stats(stream, params);
     if (error != cudaSuccess) return error;
     return params.forward.head_dim <= Narrow::dim ? launch_all<Narrow>(stream, params)
-                                                  : launch_all<Wide>(stream, params);
+                                                  : launch_all<Middle>(stream, params);
 }
 
 }  // namespace loratrain::kernels

@@ -192,7 +192,7 @@ __device__ __forceinline__ void multiply_columns(float (&d)[128], const std::uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(panel_layout));
 }
 
-/// d[64, n] += A[16, 64]ᵀ B[16, n]; n = 64, 128, 192, 256.
+/// d[64, n] += A[16, 64]ᵀ B[16, n]; n = 64, 128.
 __device__ __forceinline__ void multiply_transposed(float (&d)[32], std::uint32_t a,
                                                     std::uint32_t b) {
     asm volatile(
@@ -217,33 +217,6 @@ __device__ __forceinline__ void multiply_transposed(float (&d)[64], std::uint32_
         "}, "
         "a, b, add, 1, 1, 1, 1;\n}\n"
         : LORATRAIN_64_SUMS("+", d)
-        : "r"(a), "r"(b), "n"(panel_layout));
-}
-
-__device__ __forceinline__ void multiply_transposed(float (&d)[96], std::uint32_t a,
-                                                    std::uint32_t b) {
-    asm volatile(
-        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
-        "setp.ne.b32 add, 1, 0;\n"
-        "mov.b64 a, {%96, %98};\n"
-        "mov.b64 b, {%97, %98};\n"
-        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" LORATRAIN_96_PLACES
-        "}, "
-        "a, b, add, 1, 1, 1, 1;\n}\n"
-        : LORATRAIN_96_SUMS("+", d)
-        : "r"(a), "r"(b), "n"(panel_layout));
-}
-__device__ __forceinline__ void multiply_transposed(float (&d)[128], std::uint32_t a,
-                                                    std::uint32_t b) {
-    asm volatile(
-        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
-        "setp.ne.b32 add, 1, 0;\n"
-        "mov.b64 a, {%128, %130};\n"
-        "mov.b64 b, {%129, %130};\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" LORATRAIN_128_PLACES
-        "}, "
-        "a, b, add, 1, 1, 1, 1;\n}\n"
-        : LORATRAIN_128_SUMS("+", d)
         : "r"(a), "r"(b), "n"(panel_layout));
 }
 

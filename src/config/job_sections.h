@@ -258,9 +258,10 @@ void keys(V& v, ExportJob& exports) {
     v.key("tokenizer", exports.tokenizer,
           "also export the tokenizer files and chat template of the base's folder, if that is on "
           "this machine");
-    v.key("every_steps", exports.every_steps,
-          "an adapter's steps between its exports to `exports/NAME/step-N` while it trains; 0 = "
-          "only at the end");
+    v.key(
+        "every_steps", exports.every_steps,
+        "an adapter's steps between its exports to `exports/NAME/step-N` while it trains, of every "
+        "trial of a sweep too; 0 = none");
     v.key("keep", exports.keep, "number of newest `exports/NAME/step-N` that are kept",
           {.range = at_least(1)});
 }

@@ -35,6 +35,7 @@ using Kind = RunFile::Kind;
 constexpr RunFile run_files[] = {
     {"ckpt", Kind::folder},
     {"adapters", Kind::folders},
+    {"exports", Kind::folders},
     {"resolved.yaml"},
     {"plan.yaml"},
     {"provenance.json"},

@@ -59,13 +59,17 @@ TEST_P(CausalConvTest, AgreesWithLoops) {
             const DeviceMatrix device_x(backend(), x, 8);
             const DeviceMatrix device_w(backend(), w);
             const DeviceMatrix device_dy(backend(), dy, 16);
+            const HostMatrix expected = reference::causal_conv(x, w, samples.offsets());
             const DeviceMatrix y(backend(), HostMatrix(tokens, cols, 1.0 / 0.0), 3);
+            const DeviceMatrix aligned(backend(), HostMatrix(tokens, cols, 1.0 / 0.0), 8);
             const DeviceMatrix dx(backend(), HostMatrix(tokens, cols, 1.0 / 0.0), 8);
             const CausalConv op{device_x.view(), device_w.data(), width, y.view(), samples.rows()};
             backend().causal_conv(op);
+            backend().causal_conv(
+                {device_x.view(), device_w.data(), width, aligned.view(), samples.rows()});
             backend().causal_conv_backward({op, device_dy.view(), dx.view()});
-            expect_close(y, reference::causal_conv(x, w, samples.offsets()),
-                         cat("convolution of ", width));
+            expect_close(y, expected, cat("convolution of ", width));
+            expect_close(aligned, expected, cat("convolution of ", width, " by pieces"));
             expect_close(dx, reference::causal_conv_backward(x, w, samples.offsets(), dy),
                          cat("its gradient, of ", width));
         }

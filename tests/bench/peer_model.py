@@ -19,6 +19,8 @@ TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down
 DELTA_TARGETS = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
          "num_key_value_heads")
+CONFIGS = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+           "qwen3_moe": transformers.Qwen3MoeConfig, "qwen3_5_text": transformers.Qwen3_5TextConfig}
 TINY = {"llama": (320, 64, 160, 2, 4, 2), "qwen3_moe": (320, 64, 160, 2, 4, 2, 8, 2, 32),
         "qwen3_5_text": (320, 64, 160, 4, 4, 2, 32)}  # tiny, tiny-moe, ...: to try the scripts without a GPU
 
@@ -48,6 +50,8 @@ def presets() -> dict[str, tuple]:
     text = re.sub(r"\s+", " ", PRESETS.read_text())
     dense = r'Preset\{ ?"([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), ([\d.]+), [^{}]*(?:\{(\d+), (\d+), (\d+), true\})?\}'
     for name, family, *sizes, theta, count, chosen, size in re.findall(dense, text):
+        if family not in CONFIGS:
+            continue
         found[name] = row(family, float(theta), sizes + ([count, chosen, size] if count else []))
     hybrid = r'hybrid\("([^"]+)", (\d+), (\d+), (\d+), (\d+), (\d+), (\d+), \w+\)'
     for name, *sizes in re.findall(hybrid, text):
@@ -62,11 +66,8 @@ def make_config(name: str, longest: int):
     family, fields = presets()[name]
     if family == "qwen3_moe":
         fields["experts_implementation"] = "grouped_mm"
-    config_class = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config,
-                    "qwen3": transformers.Qwen3Config, "qwen3_moe": transformers.Qwen3MoeConfig,
-                    "qwen3_5_text": transformers.Qwen3_5TextConfig}[family]
-    return config_class(**fields, max_position_embeddings=max(8192, longest), rms_norm_eps=1e-5,
-                        tie_word_embeddings=False, use_cache=False, attn_implementation="sdpa")
+    return CONFIGS[family](**fields, max_position_embeddings=max(8192, longest), rms_norm_eps=1e-5,
+                           tie_word_embeddings=False, use_cache=False, attn_implementation="sdpa")
 
 
 def targets_of(config) -> list[str]:

@@ -23,12 +23,11 @@ inline constexpr RouterCase router_cases[] = {{1, 4, 2, true},       {37, 6, 2, 
 
 /// Logits some of which are equal, of experts that few or no rows choose.
 inline reference::HostMatrix logits_of(const RouterCase& of) {
-    constexpr DType dtype = DType::f32;
-    reference::HostMatrix logits = reference::random_matrix(of.tokens, of.experts, 5, dtype);
+    reference::HostMatrix logits = reference::random_matrix(of.tokens, of.experts, 5, DType::f32);
     for (std::int64_t t = 0; t < of.tokens; ++t) {
         for (std::int64_t e = 0; e < of.experts; ++e) {
             double& at = logits(t, e);
-            at = reference::rounded_to(dtype, 4.0 * at - (e % 5 == 3 ? 7.0 : 0.0));
+            at = reference::rounded_to(DType::f32, 4.0 * at - (e % 5 == 3 ? 7.0 : 0.0));
         }
         if (t % 7 == 2) logits(t, of.experts - 1) = logits(t, 0);
     }

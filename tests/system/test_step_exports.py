@@ -6,7 +6,7 @@ import threading
 import time
 import unittest
 
-from harness import JobTest, children, read_metrics, read_safetensors, run, send, start
+from harness import ENDLESS, STOPPED, JobTest, children, read_metrics, read_safetensors, run, send, start
 
 STEPS = {"one": 20, "two": 13, "three": 17}
 EVERY = 3
@@ -53,22 +53,24 @@ class StepExports(JobTest):
                 self.assertEqual(*(path.read_bytes() for path in weights))
 
     def test_ranks_lanes_replicas_and_workers(self):
-        """The last step is exported as the end is, whatever the layout; those before are those of the same layout alone."""
-        steps = dict.fromkeys(STEPS, 4 * EVERY)
+        """The last step is exported as the end is, whatever the layout; one before as by a run in the same layout that ends
+        there."""
         for ranks, layout in ((2, {}), (3, {}), (2, {"deployment": [{"tp": 2}]}), (2, {"deployment": [{"count": 2}]}),
                               (2, {"assignment": "each", "deployment": None})):
             run_dir = f"{ranks}-{len(str(layout))}-{'-'.join(layout)}"
             with self.subTest(ranks=ranks, **layout):
-                job = self.job(run_dir, steps=steps)
-                job["parallel"].update(layout)
-                job["parallel"] = {key: value for key, value in job["parallel"].items() if value is not None}
-                self.succeed(run([self.write_job(job)], ranks))
+                for part, steps in (("", 4 * EVERY), ("-half", 2 * EVERY)):
+                    job = self.job(run_dir + part, steps=dict.fromkeys(STEPS, steps))
+                    job["parallel"].update(layout)
+                    job["parallel"] = {key: value for key, value in job["parallel"].items() if value is not None}
+                    self.succeed(run([self.write_job(job)], ranks))
                 for name in STEPS:
                     self.assertEqual(self.steps_in(run_dir, name), [0, 3, 6, 9, 12])
-                    folder = self.dir / run_dir
-                    self.check_whole(folder / f"exports/{name}/step-6")
-                    ends = [folder / d / "adapter_model.safetensors" for d in (f"exports/{name}/step-12", f"adapters/{name}")]
-                    self.assertEqual(*(path.read_bytes() for path in ends), name)
+                    exports = self.dir / run_dir / "exports" / name
+                    self.check_whole(exports / "step-6")
+                    for export, end in ((exports / "step-12", run_dir), (exports / "step-6", f"{run_dir}-half")):
+                        paths = [folder / "adapter_model.safetensors" for folder in (export, self.dir / end / "adapters" / name)]
+                        self.assertEqual(*(path.read_bytes() for path in paths), (name, export))
 
     def test_only_whole_ones_are_seen_and_the_newest_are_kept(self):
         job = self.job("run", keep=2, steps=dict.fromkeys(STEPS, 60))
@@ -97,33 +99,54 @@ class StepExports(JobTest):
             done.set()
             watcher.join()
         self.assertEqual(torn, [])
-        self.assertGreater(len(seen), 10)
+        self.assertGreaterEqual(len(seen), 2 * len(STEPS))
         for name in STEPS:
             self.assertEqual(self.steps_in("run", name), [59, 60])
 
     def test_an_adapter_that_comes_later(self):
-        job = self.job("run", steps={"first": 300})
-        job["export"]["keep"] = 2
+        job = self.job("run", steps={"first": ENDLESS})
         process = start([self.write_job(job)], 2)
         self.wait_for_step("run", "first", 3)
         self.drop("run", "late", {"adapters": [{"name": "late", "dataset": "b", "max_steps": 7}]})
         self.wait_for_file("run/adapters/late/DONE")
-        self.finish(process)
-        self.assertEqual(self.steps_in("run", "late"), [3, 6])
-        self.assertEqual(self.steps_in("run", "first"), [297, 300])
+        (self.dir / "run/STOP").touch()
+        self.finish(process, STOPPED)
+        self.assertEqual(self.steps_in("run", "late"), [0, 3, 6])
+        self.assertEqual(self.steps_in("run", "first")[:3], [0, 3, 6])
+        for path in (self.dir / "run/exports/late").iterdir():
+            self.check_whole(path)
+
+    def test_a_run_that_begins_anew(self):
+        """What a former run has exported is moved aside with it."""
+        def weights(folder, name):
+            return (folder / f"exports/{name}/step-3/adapter_model.safetensors").read_bytes()
+
+        self.succeed(run([self.write_job(self.job("run", steps=dict.fromkeys(STEPS, 6)))]))
+        run_dir = self.dir / "run"
+        before = {name: weights(run_dir, name) for name in STEPS}
+        job = self.job("run", steps=dict.fromkeys(STEPS, 3), learning_rate=0.02)
+        self.succeed(run([self.write_job(job), "--restart", "never"]))
+        aside, = run_dir.glob("before-*")
+        for name in STEPS:
+            self.assertEqual(self.steps_in(aside.relative_to(self.dir), name), [0, 3, 6])
+            self.assertEqual(self.steps_in("run", name), [0, 3])
+            self.assertTrue(weights(aside, name) == before[name], name)
+            self.assertFalse(weights(run_dir, name) == before[name], name)
 
     def test_kills(self):
         """Nothing is ahead of the state that goes on, nothing is missing in the end, and all is as if nothing had happened."""
         job = self.job("whole")
         job["checkpoint"] = {"every_steps": 5}
         self.succeed(run([self.write_job(job)], 2))
-        for after in (2, 12):
+        for after in (2, 8):
             run_dir = f"killed-{after}"
             path = self.write_job(job | {"run": job["run"] | {"dir": str(self.dir / run_dir)}})
             process = start([path], 2)
             self.wait_for_step(run_dir, "one", after, unless_ended=process)
+            self.assertIsNone(process.poll(), "it has ended before it was killed")
             send(children(process.pid), signal.SIGKILL)
             process.communicate(timeout=60)
+            self.assertNotEqual(process.returncode, 0)
             self.succeed(run([path], 2))
             self.check_exports(run_dir, "whole")
             for name, steps in STEPS.items():

@@ -8,7 +8,8 @@ namespace loratrain {
 void CudaBackend::gemm(const Gemm& op) {
     const TensorView& added = op.added();
     require_compute({&op.a, &op.b});
-    if (op.c.dtype != DType::f32 || op.beta != 0.0F) require_compute({&op.c, &added});
+    const bool widens = op.c.dtype == DType::f32 && op.beta == 0.0F && op.d.data == nullptr;
+    if (!widens) require_compute({&op.c, &added});
     const std::int64_t m = op.transpose_a ? op.a.cols : op.a.rows;
     const std::int64_t k = op.transpose_a ? op.a.rows : op.a.cols;
     const std::int64_t n = op.transpose_b ? op.b.rows : op.b.cols;

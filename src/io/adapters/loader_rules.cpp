@@ -195,7 +195,6 @@ LoaderResult judged(const char* name, const ExportFiles& of, Loader loader,
     if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
     judge_variants(of, loader, result);
     add_limited(result.obstacles, faults_of_tensors(of, loader, model));
-    if (model.delta_nets() != nullptr) result.unknown = "nobody tried it with gated delta nets";
     return result;
 }
 
@@ -217,7 +216,6 @@ LoaderResult vllm(const ExportFiles& of, const ModelSpec& model) {
     LoaderResult result = judged("vLLM", of, Loader::vllm, model);
     Texts& no = result.obstacles;
     if (model.delta_nets() != nullptr) {
-        result.unknown.clear();
         add_limited(no, faults_of_delta_nets(of));
         result.advice.emplace_back("gated delta nets were tried with the files of vLLM 0.33");
     }
@@ -245,6 +243,7 @@ LoaderResult vllm(const ExportFiles& of, const ModelSpec& model) {
 
 LoaderResult sglang(const ExportFiles& of, const ModelSpec& model) {
     LoaderResult result = judged("SGLang", of, Loader::sglang, model);
+    if (model.delta_nets() != nullptr) result.unknown = "nobody tried it with gated delta nets";
     add_limited(result.obstacles, missing_keys(of));
     if (of.is_lora()) add_limited(result.obstacles, other_tensors(of));
     const bool key = of.linears.contains(Linear::k) || of.linears.contains(Linear::v);

@@ -178,9 +178,8 @@ void ExpertSublayer::backward_to_input(const LayerSite& at, const TensorView& h,
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     backward_gate_up(at, h, d_gate_up, rows);
     const Scratch d_logits = lease(&ExpertScratch::d_logits, dy.rows);
-    const Route route = route_op(at, d_logits);
-    tools_.backend.route_backward(
-        {d_logits, d_weights, routes, route.normalised, route.scores, route.scale});
+    tools_.backend.route_backward({d_logits, d_weights, routes, experts.normalised, experts.scores,
+                                   static_cast<float>(experts.scale)});
     Gemm router{
         d_logits,
         matrix(at.weights.tensor(LayerTensor::router).data(), dy.dtype, experts.count, dy.cols),

@@ -32,7 +32,6 @@ bool may_use(const Job& job, Recompute recompute) {
 
 bool fits_memory(const Job& job, const ReplicaView& view, std::int64_t tokens,
                  Recompute recompute) {
-    if (view.plan.bytes_per_rank == 0) return true;
     ReplicaPlan trial = view.replica;
     trial.microbatch_tokens = tokens;
     trial.recompute = recompute;

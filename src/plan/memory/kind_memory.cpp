@@ -289,7 +289,8 @@ std::int64_t widest_product(const ReplicaView& view, const LayerSpec& layer) {
     const ExpertSpec* experts = layer.experts();
     if (experts == nullptr) return 0;
     const std::int64_t of_expert = joins_experts(view, *experts) ? 0 : 2 * experts->size;
-    return view.lane_model.hidden_size + std::max(of_expert, experts->count);
+    const std::int64_t of_router = 2 * experts->count;  // fp32, where the others are bf16
+    return view.lane_model.hidden_size + std::max(of_expert, of_router);
 }
 
 }  // namespace loratrain

@@ -130,7 +130,8 @@ void CheckpointService::go_on() {
     if (!writing_) return;
     const bool all_have_come = writing_->parts_left == 0 && writing_->state.is_known();
     if (!writing_->completing && all_have_come && !services.exports.is_writing() &&
-        ends_are_decided() && services.bests.written_for_checkpoint()) {
+        ends_are_decided() && services.bests.written_for_checkpoint() &&
+        services.step_exports.written_for(writing_->state)) {
         worker_.journal.flush();  // a continued run has to find metrics of all steps before
         writing_->files.complete(writing_->state.state(services.dispatch.state()));
         writing_->completing = true;

@@ -34,9 +34,10 @@ void GrowthService::on_report(const AdditionsReport& report) {
 bool GrowthService::grow() {
     const Services& services = *worker_.services;
     if (!asked_ || awaits_reports() || services.checkpoints.is_writing() ||
-        services.exports.is_writing() || services.step_exports.is_writing()) {
+        services.exports.is_writing()) {
         return false;
     }
+    worker_.services->step_exports.finish();
     const Asked asked = *std::exchange(asked_, {});
     std::size_t taken = 0;
     while (taken < asked.files.size() && take(asked.files[taken], asked.problems[taken])) ++taken;

@@ -32,25 +32,30 @@ bool StepExportService::is_wanted(const AdapterAtStep& at) const {
 
 std::int32_t StepExportService::next_event(const Progress& planned) const {
     const int every = worker_.parts.job.exports.every_steps;
-    std::int32_t next = no_round;
-    if (every == 0) return next;
+    std::int64_t next = no_round;
+    if (every == 0) return no_round;
     for (const AdapterId a : worker_.adapters.all()) {
         if (planned.stopped[index(a)]) continue;
         const std::int32_t steps = planned.steps[index(a)];
         if (steps >= worker_.total_steps(a)) continue;
-        next = std::min(next, planned.round + every - steps % every);
+        next = std::min(next, std::int64_t{planned.round} + every - steps % every);
     }
-    return next;
+    return static_cast<std::int32_t>(next);
 }
 
 bool StepExportService::change(const Progress& planned, StreamChange& change) {
     asking_.clear();
-    const std::vector<AdapterId>& begun = change.begun;
     for (const AdapterId a : worker_.adapters.in_stream()) {
         const AdapterAtStep at{a, planned.steps[index(a)]};
-        if (!is_wanted(at)) continue;
-        asking_.push_back(at);
-        const bool begins = std::find(begun.begin(), begun.end(), a) != begun.end();
+        if (is_wanted(at)) asking_.push_back(at);
+    }
+    if (!asking_.empty() && !worker_.copies_fit) {
+        asking_.clear();
+        return false;  // write_missing() copies one after the other
+    }
+    const std::vector<AdapterId>& begun = change.begun;
+    for (const AdapterAtStep& at : asking_) {
+        const bool begins = std::find(begun.begin(), begun.end(), at.adapter) != begun.end();
         if (begins) {
             change.begun_kept.push_back(at);
         } else {
@@ -106,19 +111,25 @@ void StepExportService::take_written() {
 }
 
 void StepExportService::write_missing(const std::vector<AdapterId>& adapters) {
-    std::vector<AdapterAtStep> missing;
     for (const AdapterId a : adapters) {
         const AdapterAtStep at{a, worker_.state(a).steps};
         if (!is_wanted(at) || !worker_.holds(a)) continue;
         if (has_step_export(worker_.parts.job, a, at.step)) {
             exported_[a] = at.step;
-        } else {
-            missing.push_back(at);
+            continue;
         }
+        worker_.stream.keep_parameters({at});
+        worker_.stream.finish_orders();  // one after the other: the host may have no room for all
     }
-    if (missing.empty()) return;
-    worker_.stream.keep_parameters(missing);
-    worker_.stream.finish_orders();
+}
+
+bool StepExportService::written_for(const StateAtRound& state) const {
+    const auto is_behind = [&](const AdapterAtStep& at) {
+        return at.step > state.steps(at.adapter);
+    };
+    return (!writing_.valid() || is_behind(at_)) &&
+           std::all_of(waiting_.begin(), waiting_.end(),
+                       [&](const Waiting& waiting) { return is_behind(waiting.at); });
 }
 
 void StepExportService::finish() {

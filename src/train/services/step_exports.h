@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "train/checkpoint/state_at_round.h"
 #include "train/worker.h"
 
 namespace loratrain {
@@ -19,7 +20,8 @@ class StepExportService : public Service {
     explicit StepExportService(Worker& worker) : worker_(worker) {}
 
     std::int32_t next_event(const Progress& planned) const override;
-    /// Asks ranks for copies of adapters that are due before the next window.
+    /// Asks ranks for copies of adapters that are due before the next window. False if the host has
+    /// no memory for copies.
     bool change(const Progress& planned, StreamChange& change) override;
     void on_planning(std::int32_t round) override;
     void on_part(const PartKey& key, AdapterParts::ByRank& values) override;
@@ -27,6 +29,9 @@ class StepExportService : public Service {
 
     /// With an empty pipeline: exports those of `adapters` that are due and have no such export.
     void write_missing(const std::vector<AdapterId>& adapters);
+    /// All exports of steps that the checkpoint has are written, of the copies that have come: a
+    /// run that goes on from it does not write them again.
+    bool written_for(const StateAtRound& state) const;
     /// Waits until all files are written.
     void finish();
     bool is_writing() const { return !waiting_.empty() || writing_.valid(); }

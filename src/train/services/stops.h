@@ -8,9 +8,7 @@
 
 namespace loratrain {
 
-// Ends adapters before their last step, by an order of people or by a sweep's budget.
-
-/// Ends adapters and trials before their last step.
+/// Ends adapters and trials before their last step, by an order of people or by a sweep's budget.
 
 /// With an empty pipeline: ends the adapter as it is. If it has trained, it is evaluated and
 /// exported.

@@ -177,7 +177,6 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
     }
 }
 
-/// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
 /// No layout is of interest that does not come near the speed that is wanted.
 TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
     const Case test = many_lengths(4, SchedulePolicy::balanced);
@@ -196,6 +195,7 @@ TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
     EXPECT_GE(whole_job_speed(test.job, behind.plan, test.datasets), 0.85 * speed);
 }
 
+/// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
 TEST(SearchLayout, BalancedIsNoSlowerThanMlora) {
     for (const int batch : {4, 8, 16, 32}) {
         Case test = many_lengths(4, SchedulePolicy::balanced);
