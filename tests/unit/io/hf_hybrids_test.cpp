@@ -105,7 +105,7 @@ TEST(HfHybridsTest, PublishedConfigsArePresets) {
     for (const auto& [config, name] : published) {
         const ModelSpec spec = parse_hf_config(config.dump(), "config.json");
         ModelSpec preset = *model_preset(name);
-        EXPECT_EQ(spec.wrapper, config["model_type"]);
+        EXPECT_EQ(spec.wrapper, config["model_type"].get<std::string>());
         EXPECT_EQ(spec.family, preset.family);
         EXPECT_EQ(spec.hidden_size, preset.hidden_size);
         EXPECT_EQ(spec.vocab_size, preset.vocab_size);
