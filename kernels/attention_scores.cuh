@@ -26,9 +26,7 @@ __device__ __forceinline__ void finish_rows(const Rows<dim, m_tiles>& rows, int 
                                             int head, int lane, float (&inverse)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float sum = rows.sum[m][half];
-        sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+        const float sum = quad_sum(rows.sum[m][half]);
         inverse[half] = 1.0F / sum;
         const int row = begin + half * 8 + (lane >> 2);
         if ((lane & 3) == 0 && row < tile.length) {

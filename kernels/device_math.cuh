@@ -137,6 +137,13 @@ __device__ __forceinline__ T warp_sum(T value) {
     return value;
 }
 
+/// Sum over the four lanes that have a row of a tensor core's sums.
+__device__ __forceinline__ float quad_sum(float value) {
+    value += __shfl_xor_sync(0xffffffffU, value, 1);
+    value += __shfl_xor_sync(0xffffffffU, value, 2);
+    return value;
+}
+
 /// Sum over a block of whole warps; every thread gets it. `scratch` holds one T per warp.
 template <class T>
 __device__ __forceinline__ T block_sum(T value, T* scratch) {

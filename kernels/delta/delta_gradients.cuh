@@ -122,8 +122,7 @@ __device__ __forceinline__ void sum_rows(float (&parts)[2][chunk_rows], const Su
             const std::uint32_t pair = word(n, upper);
             sum += c[n][2 * upper] * low_half(pair) + c[n][2 * upper + 1] * high_half(pair);
         }
-        sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+        sum = quad_sum(sum);
         if (at.lane % 4 == 0) parts[at.half][at.row(upper)] = sum;
     }
 }

@@ -202,6 +202,26 @@ __device__ __forceinline__ StepRange steps_of_queries(const AttentionTile& tile,
     return {(own - first) / streamed_rows, (begin - first) / streamed_rows + 1};
 }
 
+/// Scores of 64 queries and 64 keys to probabilities, by `stats` of attention_row_stats() of the
+/// lane's rows r and r + 8. `scale` is in units of log 2.
+__device__ __forceinline__ void turn_to_probabilities(float (&scores)[32], const float2 (&stats)[2],
+                                                      float scale) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        scores[i] = exp2_fast(fmaf(scores[i], scale, -stats[(i >> 1) & 1].x));
+    }
+}
+
+/// Gradients of these probabilities to gradients of scores.
+__device__ __forceinline__ void turn_to_score_gradients(float (&gradients)[32],
+                                                        const float (&probabilities)[32],
+                                                        const float2 (&stats)[2]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        gradients[i] = probabilities[i] * (gradients[i] - stats[(i >> 1) & 1].y);
+    }
+}
+
 /// Sets scores of keys that a query does not see to -inf, in the warp's 16 rows of 64 queries and
 /// 64 keys. `ahead`: first query - first key.
 __device__ __forceinline__ void hide_keys(float (&scores)[32], int ahead, int warp,

@@ -222,9 +222,7 @@ class QueryOutputs {
         const int lane = lane_number();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float sum = sum_[half];
-            sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+            const float sum = quad_sum(sum_[half]);
             correction_[half] = 1.0F / sum;
             const int row = first + half * 8 + (lane >> 2);
             if ((lane & 3) == 0 && row < tile_.length) {

@@ -105,15 +105,10 @@ class QuerySums {
         use_products(s_);
         hide_keys(s_, tile_.begin + place_.group * group_rows - begin, place_.warp,
                   p_.forward.sliding_window);
-        const float scale = p_.forward.scale * log2_e;
-#pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            s_[i] = exp2_fast(fmaf(s_[i], scale, -stats_[(i >> 1) & 1].x));
-        }
+        turn_to_probabilities(s_, stats_, p_.forward.scale * log2_e);
         wait_for_products<0>();
         use_products(ds_);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) ds_[i] = s_[i] * (ds_[i] - stats_[(i >> 1) & 1].y);
+        turn_to_score_gradients(ds_, s_, stats_);
         round_to(a_, ds_);
     }
 
