@@ -125,6 +125,12 @@ void keys(V& v, LossJob& loss) {
            .usual = "required for constant",
            .of = "rollouts with loss_aggregation: constant",
            .used = constant});
+    v.key(
+        "max_staleness", loss.max_staleness,
+        "of rollouts in a folder that grows: largest number of steps between the adapter that "
+        "sampled a rollout (its adapter_step, or the number of its file) and the step that trains "
+        "on it; older ones are left out, and metrics have their number",
+        {.range = at_least(0), .usual = "any", .of = rollout_words, .used = rollouts});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
           "label smoothing of `sft`: share of the target that is spread over all tokens",
           {.range = from_to_below(0.0, 1.0),

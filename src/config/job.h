@@ -243,6 +243,8 @@ struct DatasetJob {
     std::vector<DataFile> eval_files{};  ///< empty = only `eval_path`
 
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
+    /// `path` is a folder, written with / at its end: rollouts come into it while the job runs.
+    bool grows() const { return files.empty() && path.ends_with('/'); }
     std::vector<std::string> paths() const;
     std::vector<std::string> eval_paths() const;
     /// Whether losses are reported per file, both of training and of evaluation.

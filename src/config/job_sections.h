@@ -184,7 +184,9 @@ void keys(V& v, DataFile& file) {
 template <class V>
 void keys(V& v, DatasetJob& dataset) {
     v.own("path", dataset, train_files_key,
-          "`.jsonl` or `.h5` file, or a list of files that are mixed", {.usual = "required"});
+          "`.jsonl` or `.h5` file, or a list of files that are mixed; a folder that grows, as "
+          "`rollouts/`",
+          {.usual = "required"});
     v.own("files", dataset, OwnKey<DatasetJob, DataFile>{},
           "in place of `path`: a list of files, as in `[{path: a.jsonl, weight: 2}, b.jsonl]`; "
           "metrics then also have the loss of each file, as loss/NAME and eval_loss/NAME",

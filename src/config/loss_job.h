@@ -67,6 +67,9 @@ struct LossJob {
     LossAggregation aggregation = LossAggregation::token;
     /// With LossAggregation::constant: what a sample's sum is divided by, in tokens.
     std::optional<std::int64_t> max_completion_length = {};
+    /// Of a dataset that grows: steps that an adapter may have taken since it sampled a rollout
+    /// (TokenSample::adapter_step); older ones are left out. None = any.
+    std::optional<std::int32_t> max_staleness = {};
 
     /// The loss has rewards, which are reported with it (RewardSums).
     bool has_rewards() const { return loss != Loss::sft && !is_contrastive() && !is_of_rollouts(); }

@@ -1,6 +1,8 @@
 #include "data/dataset.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 
 #include "base/error.h"
 #include "io/capped_problems.h"
@@ -388,11 +390,39 @@ Dataset Dataset::hold_out(std::int64_t count, std::uint64_t seed) {
     return held_out;
 }
 
+Dataset Dataset::growing(const DatasetJob& job) {
+    if (!std::filesystem::is_directory(job.path)) {
+        throw InputError(job.path, "is no folder that is there",
+                         "make it, or end the path of a file without /");
+    }
+    Dataset dataset;
+    dataset.checksum_ = "grows";
+    return dataset;
+}
+
+void Dataset::add(std::int64_t first, std::vector<TokenSample> samples) {
+    LORATRAIN_CHECK(grows(), "samples for a dataset that does not grow");
+    arrived_.emplace(first, std::move(samples));
+}
+
+void Dataset::forget_before(std::int64_t index) {
+    std::erase_if(arrived_, [index](const auto& added) {
+        return added.first + std::ssize(added.second) <= index;
+    });
+}
+
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 Dataset& Dataset::operator=(Dataset&&) noexcept = default;
 
 TokenSample Dataset::read(std::int64_t index) const {
+    if (grows()) {
+        const auto behind = arrived_.upper_bound(index);
+        LORATRAIN_CHECK(behind != arrived_.begin(), "sample ", index, " has not come");
+        const auto& [first, samples] = *std::prev(behind);
+        LORATRAIN_CHECK(index - first < std::ssize(samples), "sample ", index, " has not come");
+        return samples[static_cast<std::size_t>(index - first)];
+    }
     LORATRAIN_CHECK(index >= 0 && index < std::ssize(infos_), "sample ", index);
     if (!kl_groups_.empty()) {
         return kl_groups_.sample(index, [this](std::int64_t example) {

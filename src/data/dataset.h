@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,13 @@ class Dataset {
     Dataset(const std::vector<std::string>& paths, const DatasetJob& job, std::int64_t vocab_size);
     Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
         : Dataset(std::vector{path}, job, vocab_size) {}
+    /// A dataset that grows (DatasetJob::grows), of which nothing has come. InputError unless the
+    /// folder is there.
+    static Dataset growing(const DatasetJob& job);
+    /// Adds samples to a dataset that grows, numbered from `first` on.
+    void add(std::int64_t first, std::vector<TokenSample> samples);
+    /// Forgets samples that were added together and are all before this one.
+    void forget_before(std::int64_t index);
     ~Dataset();
     Dataset(Dataset&&) noexcept;
     Dataset& operator=(Dataset&&) noexcept;
@@ -52,10 +60,12 @@ class Dataset {
     const std::vector<double>& weights() const { return weights_; }
     /// DatasetInfo::group_samples. A group is kept, dropped or held out as a whole.
     std::int64_t group_samples() const {
+        if (!file_) return 1;  // it grows
         return kl_groups_.empty() ? file_->group_samples() : 2 * group_units_;
     }
     /// TokenFile::is_rollouts().
-    bool is_rollouts() const { return file_->is_rollouts(); }
+    bool is_rollouts() const { return !file_ || file_->is_rollouts(); }
+    bool grows() const { return !file_; }
     const LengthReport& report() const { return report_; }
     /// Path and TokenFile::tokenizer() of each file that knows its tokenizer.
     const std::vector<std::pair<std::string, std::string>>& tokenizers() const {
@@ -74,6 +84,7 @@ class Dataset {
     TokenSample read(std::int64_t index) const;
 
   private:
+    Dataset() = default;
     /// The samples of `whole` whose entry in `marks` is `mark`.
     Dataset(const Dataset& whole, const std::vector<bool>& marks, bool mark);
     /// Makes the groups of examples, and their infos.
@@ -90,6 +101,8 @@ class Dataset {
     LengthReport report_;
     std::string checksum_;
     std::int64_t max_tokens_ = 0;
+    /// Of a dataset that grows, by the number of the first.
+    std::map<std::int64_t, std::vector<TokenSample>> arrived_;
 };
 
 }  // namespace loratrain

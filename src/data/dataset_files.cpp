@@ -79,8 +79,16 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
     };
     for (std::size_t i = files.eval.size(); i < job.datasets.size(); ++i) {
         const DatasetJob& dataset = job.datasets[i];
-        const auto train = open(dataset.paths(), dataset);
         files.eval.emplace_back();
+        if (dataset.grows()) {
+            try {
+                files.train.push_back(Dataset::growing(dataset));
+            } catch (const InputError& error) {
+                problems.add(error);
+            }
+            continue;
+        }
+        const auto train = open(dataset.paths(), dataset);
         if (!dataset.eval_path.empty()) {
             files.eval.back() = open(dataset.eval_paths(), dataset);
             check_kinds(job, dataset, train.get(), files.eval.back().get(), problems);
@@ -91,9 +99,17 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
     }
 }
 
-DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job) {
+DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job,
+                         std::int32_t batch) {
     DatasetInfo info;
     const Dataset& train = files.train.at(index(id));
+    if (train.grows()) {
+        const auto tokens = static_cast<std::int32_t>(job.max_seq_len);
+        info.train.assign(static_cast<std::size_t>(batch), {tokens, tokens - 1});
+        info.rollouts = true;
+        info.arrivals.emplace();
+        return info;
+    }
     info.train = train.infos();
     info.train_weights = train.weights();
     info.group_samples = static_cast<std::int32_t>(train.group_samples());
@@ -110,6 +126,12 @@ DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJ
         info.eval_files = eval->samples_of_files();
     }
     return info;
+}
+
+std::int32_t batch_on(std::span<const AdapterJob> adapters, DatasetId dataset) {
+    const auto user = std::find_if(adapters.begin(), adapters.end(),
+                                   [&](const AdapterJob& a) { return a.dataset == dataset; });
+    return user == adapters.end() ? 1 : user->global_batch_size;
 }
 
 std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset) {

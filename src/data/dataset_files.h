@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,12 @@ std::int64_t held_out_samples(const EvalSplit& split, std::int64_t samples);
 void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems);
 
-/// What planning needs to know of a dataset; `job` names its files.
-DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job = {});
+/// What planning needs to know of a dataset; `job` names its files. `batch`: global_batch_size of
+/// the adapter of a dataset that grows; plans expect batches of as many samples of max_seq_len.
+DatasetInfo dataset_info(const DatasetFiles& files, DatasetId id, const DatasetJob& job = {},
+                         std::int32_t batch = 1);
+/// dataset_info()'s `batch`: that of the first of the adapters that has the dataset.
+std::int32_t batch_on(std::span<const AdapterJob> adapters, DatasetId dataset);
 
 /// The beginning of a text that an adapter continues: a sample's tokens before its first target.
 struct Prompt {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
@@ -45,6 +46,28 @@ struct FileShare {
     std::int64_t taken = 0;    ///< in an epoch
 };
 
+/// What has come of a dataset that grows (DatasetJob::grows), for its one adapter: a batch has
+/// samples of one file. They are not in DatasetInfo::train, which has a batch as plans expect it.
+struct Arrivals {
+    /// The batch of an optimizer step. Its samples are numbered from step x global_batch_size on,
+    /// so that their numbers do not depend on where a run went on.
+    struct Batch {
+        std::vector<SampleInfo> samples;
+        std::int32_t file = 0;     ///< number of its file
+        std::int32_t of_file = 0;  ///< batches of the file before it
+        bool ends_file = false;
+        std::int32_t stale = 0;  ///< samples before it that were left out (LossJob::max_staleness)
+    };
+    std::int32_t first_step = 0;  ///< of batches.front(); batches before it are trained
+    std::deque<Batch> batches;
+    /// Steps that can be taken.
+    std::int32_t steps() const { return first_step + static_cast<std::int32_t>(batches.size()); }
+    bool has(std::int32_t step) const { return step >= first_step && step < steps(); }
+    const Batch& of(std::int32_t step) const {
+        return batches.at(static_cast<std::size_t>(step - first_step));
+    }
+};
+
 /// Lengths of a dataset's samples in file order, without dropped samples.
 struct DatasetInfo {
     std::vector<SampleInfo> train;
@@ -58,6 +81,7 @@ struct DatasetInfo {
     std::vector<double> eval_weights = {};
     std::vector<FileShare> files = {};          ///< as AdapterPlan::files
     std::vector<std::int64_t> eval_files = {};  ///< as AdapterPlan::eval_files
+    std::optional<Arrivals> arrivals = {};      ///< of a dataset that grows
     std::int64_t train_tokens() const;          ///< in an epoch
 };
 

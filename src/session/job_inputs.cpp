@@ -29,6 +29,7 @@ void collect(Problems& problems, const std::function<void()>& work) {
 /// Pairs are kept, dropped and held out whole; all else that is reported is of their single
 /// samples.
 std::string describe_file(const std::string& name, const Dataset& data) {
+    if (data.grows()) return name + ": rollouts that come while the job runs\n";
     const LengthReport& report = data.report();
     const auto group = static_cast<std::int32_t>(data.group_samples());
     const bool pairs = data_kind(group) == DataKind::pairs;
@@ -132,7 +133,8 @@ JobInputs open_job_inputs(const Job& job) {
 std::vector<DatasetInfo> infos_of(const Job& job, const DatasetFiles& files) {
     std::vector<DatasetInfo> infos;
     for (std::size_t i = 0; i < files.train.size(); ++i) {
-        infos.push_back(dataset_info(files, static_cast<DatasetId>(i), job.datasets[i]));
+        const auto id = static_cast<DatasetId>(i);
+        infos.push_back(dataset_info(files, id, job.datasets[i], batch_on(job.adapters, id)));
     }
     return infos;
 }

@@ -10,7 +10,9 @@
 namespace loratrain {
 
 bool may_redeploy(const Job& job) {
-    return job.parallel.find_deployment && job.parallel.redeploy == Redeploy::automatic &&
+    const bool grows = std::any_of(job.datasets.begin(), job.datasets.end(),
+                                   [](const DatasetJob& dataset) { return dataset.grows(); });
+    return !grows && job.parallel.find_deployment && job.parallel.redeploy == Redeploy::automatic &&
            !job.sweep && !job.parallel.by_workers();
 }
 

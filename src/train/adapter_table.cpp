@@ -33,7 +33,11 @@ void AdapterTable::restore(const RunState& run) {
         AdapterState& state = rows_[index(adapter)].state;
         state = run.adapters[index(adapter)];
         const bool more = steps_left(adapter) > 0;
-        if (state.status == AdapterStatus::done && more) state.status = AdapterStatus::running;
+        // A file that could not be used may be another by now.
+        const bool lacked_data = state.status == AdapterStatus::failed && grows(adapter) &&
+                                 state.bad_steps_in_row < bad_steps_allowed;
+        const bool goes_on = state.status == AdapterStatus::done || lacked_data;
+        if (goes_on && more) state.status = AdapterStatus::running;
     }
 }
 
@@ -98,6 +102,23 @@ std::int32_t AdapterTable::steps_left(AdapterId adapter) const {
     return plan_.adapters[index(adapter)].total_steps - rows_[index(adapter)].state.steps;
 }
 
+bool AdapterTable::any_grows() const {
+    const std::vector<AdapterId> adapters = all();
+    return std::any_of(adapters.begin(), adapters.end(), [this](AdapterId a) {
+        const AdapterRun& row = rows_[index(a)];
+        return row.owned && is_unfinished(row.state.status) && grows(a);
+    });
+}
+
+bool AdapterTable::grows(AdapterId adapter) const {
+    return datasets_[index(job_.adapter(adapter).dataset)].arrivals.has_value();
+}
+
+bool AdapterTable::has_batch(AdapterId adapter, std::int32_t steps) const {
+    const auto& arrivals = datasets_[index(job_.adapter(adapter).dataset)].arrivals;
+    return !arrivals || steps < arrivals->steps();
+}
+
 std::int32_t AdapterTable::next_rung(AdapterId adapter) const {
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
     const bool judged =
@@ -112,7 +133,10 @@ std::int32_t AdapterTable::next_rung(AdapterId adapter) const {
 std::int32_t AdapterTable::next_stop(AdapterId adapter) const {
     const std::int32_t rung = next_rung(adapter);
     const std::int32_t total = plan_.adapters[index(adapter)].total_steps;
-    return is_unjudged(rows_[index(adapter)].state) ? std::min(rung, total - 1) : rung;
+    const AdapterState& state = rows_[index(adapter)].state;
+    const auto& arrivals = datasets_[index(job_.adapter(adapter).dataset)].arrivals;
+    if (arrivals) return std::max(state.steps, std::min(total, arrivals->steps()));
+    return is_unjudged(state) ? std::min(rung, total - 1) : rung;
 }
 
 std::int32_t AdapterTable::steps_to_rung(AdapterId adapter) const {
@@ -143,8 +167,8 @@ std::vector<AdapterClaim> AdapterTable::claims() const {
     std::vector<AdapterClaim> claims;
     for (const AdapterId adapter : all()) {
         const AdapterState& state = rows_[index(adapter)].state;
-        const bool trains =
-            rows_[index(adapter)].owned && may_train(state.status) && !is_unjudged(state);
+        const bool trains = rows_[index(adapter)].owned && may_train(state.status) &&
+                            !is_unjudged(state) && has_batch(adapter, state.steps);
         const bool trial = job_.sweep && job_.adapter(adapter).trial;
         claims.push_back({trains, state.steps > 0, trial ? steps_left(adapter) : 0});
     }

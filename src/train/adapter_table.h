@@ -52,6 +52,12 @@ class AdapterTable {
     bool any_waiting() const;
 
     std::int32_t steps_left(AdapterId adapter) const;
+    /// Its dataset grows (DatasetJob::grows).
+    bool grows(AdapterId adapter) const;
+    /// Some adapter that is owned and unfinished has a dataset that grows.
+    bool any_grows() const;
+    /// The batch behind `steps` steps is there, as it always is of data that do not grow.
+    bool has_batch(AdapterId adapter, std::int32_t steps) const;
     /// Step of the adapter's next rung (plan/rungs.h), or its last step if no rung comes before.
     std::int32_t next_rung(AdapterId adapter) const;
     std::int32_t steps_to_rung(AdapterId adapter) const;

@@ -81,6 +81,25 @@ template <class Archive>
 void fields(Archive& /*archive*/, DropAdditions& /*drop*/) {}
 
 template <class Archive>
+void fields(Archive& archive, TokenSample& sample) {
+    archive("input_ids", sample.input_ids);
+    archive("labels", sample.labels);
+    archive("weights", sample.weights);
+    archive("advantages", sample.advantages);
+    archive("logprobs", sample.logprobs);
+    archive("adapter_step", sample.adapter_step);
+    archive("label", sample.label);
+}
+
+template <class Archive>
+void fields(Archive& archive, AddSamples& add) {
+    archive("dataset", add.dataset);
+    archive("first", add.first);
+    archive("samples", add.samples);
+    archive("first_needed", add.first_needed);
+}
+
+template <class Archive>
 void fields(Archive& archive, GenerateTexts& generate) {
     archive("adapter", generate.adapter);
 }

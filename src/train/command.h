@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "comm/command_channel.h"
+#include "io/tokens/token_file.h"
 #include "model/objective/reference_losses.h"
 #include "plan/plan.h"
 #include "train/adapter_parts.h"
@@ -81,6 +82,15 @@ struct TakeAddition {
 /// Forget the files that are still kept.
 struct DropAdditions {};
 
+/// Add samples to a dataset that grows, and forget those that are trained. They travel in the
+/// command: only rank 0 reads their files.
+struct AddSamples {
+    DatasetId dataset{};
+    std::int64_t first = 0;  ///< number of the first
+    std::vector<TokenSample> samples;
+    std::int64_t first_needed = 0;  ///< no later window has a sample before this one
+};
+
 /// Write texts with an adapter that has ended and is resident (generation.h).
 struct GenerateTexts {
     AdapterId adapter{};
@@ -97,7 +107,7 @@ struct Finish {
 using WorkerCommand =
     std::variant<TrainWindow, ReferWindow, KnownReferences, SendAdapter, CopyStates, KeepParameters,
                  AdmitAdapters, ReleaseAdapter, LoadAdapter, CheckAdditions, TakeAddition,
-                 DropAdditions, GenerateTexts, Finish>;
+                 DropAdditions, AddSamples, GenerateTexts, Finish>;
 
 /// The bytes that travel to other ranks (base/wire.h). Reading them gives the same value; Error for
 /// any other bytes.

@@ -190,6 +190,16 @@ void Executor::take_addition(const std::string& plan) {
     parts_.run.stage().bank().add_adapters();
 }
 
+void Executor::add_samples(const AddSamples& added) {
+    if (!reads_tokens(parts_.run.stage().plan())) return;
+    parts_.run.loader().grow([&] {
+        Dataset& dataset = parts_.files.train.at(index(added.dataset));
+        dataset.forget_before(added.first_needed);
+        dataset.add(added.first, added.samples);
+        return datasets_of_adapters(parts_.job);
+    });
+}
+
 void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks& hooks,
                        const Tell& tell) {
     const auto send = [&](AdapterId adapter) {
@@ -216,6 +226,7 @@ void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks
                    [&](const CheckAdditions& c) { tell(check_all(c.files)); },
                    [&](const TakeAddition& c) { take_addition(c.plan); },
                    [&](const DropAdditions&) { growth_.reset(); },
+                   [&](const AddSamples& c) { add_samples(c); },
                    [&](const GenerateTexts& c) { generate(c.adapter, hooks.between_actions); },
                    [](const Finish&) {},
                },

@@ -72,6 +72,7 @@ class Executor {
     void check(const InboxFile& file);
     AdditionsReport check_all(const std::vector<InboxFile>& files);
     void take_addition(const std::string& plan);
+    void add_samples(const AddSamples& added);
     GrowingRun growing_run() const;
 
     const TrainerParts& parts_;

@@ -212,20 +212,6 @@ void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                            "make tokens with scripts/prepare_data.py --tokenizer HF_DIR"));
 }
 
-void check_tokenizers(const DatasetJob& dataset, const Dataset& data, const std::string& tokenizer,
-                      std::vector<std::string>& warnings) {
-    if (tokenizer.empty()) return;
-    for (const auto& [path, of_file] : data.tokenizers()) {
-        if (of_file == tokenizer || !of_file.starts_with(digest_prefix)) continue;
-        warnings.push_back(cat("datasets.", dataset.name, ": ", path,
-                               " was made with another tokenizer.json (", of_file,
-                               ") than the base model came with (", tokenizer,
-                               "): where token ids differ it would be trained on noise; make it "
-                               "again with scripts/prepare_data.py --tokenizer and the folder "
-                               "that was imported"));
-    }
-}
-
 void check_lengths(const DatasetJob& dataset, const Dataset& data, std::int64_t positions,
                    std::vector<std::string>& warnings) {
     std::int64_t longer = 0;
@@ -266,6 +252,20 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
 }
 
 }  // namespace
+
+void check_tokenizers(const DatasetJob& dataset, const Dataset& data, const std::string& tokenizer,
+                      std::vector<std::string>& warnings) {
+    if (tokenizer.empty()) return;
+    for (const auto& [path, of_file] : data.tokenizers()) {
+        if (of_file == tokenizer || !of_file.starts_with(digest_prefix)) continue;
+        warnings.push_back(cat("datasets.", dataset.name, ": ", path,
+                               " was made with another tokenizer.json (", of_file,
+                               ") than the base model came with (", tokenizer,
+                               "): where token ids differ it would be trained on noise; make it "
+                               "again with scripts/prepare_data.py --tokenizer and the folder "
+                               "that was imported"));
+    }
+}
 
 BaseFacts BaseFacts::of(const WeightSource& weights) {
     return {weights.max_positions(), weights.tokenizer(), weights.end_tokens(),

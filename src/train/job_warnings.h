@@ -12,6 +12,11 @@ namespace loratrain {
 
 /// Warnings about a job that is probably not what its author wants.
 
+/// Adds a warning for each file of the dataset that was made with another tokenizer than
+/// `tokenizer`, the base's ("" = not known).
+void check_tokenizers(const DatasetJob& dataset, const Dataset& data, const std::string& tokenizer,
+                      std::vector<std::string>& warnings);
+
 /// What an inbox file has added to a job: adapters and datasets from these numbers on.
 struct JobTail {
     std::size_t first_adapter = 0;

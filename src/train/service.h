@@ -69,7 +69,10 @@ class Service {
     virtual bool delays_planning() const { return false; }
     /// True if reports are missing: windows are short, and the stream waits for the reports.
     virtual bool awaits_reports() const { return false; }
-    /// Between two windows, while none is planned: adds adapters to the job. True if it has.
+    /// True if adapters wait for something that may come any moment: windows are short.
+    virtual bool looks_often() const { return false; }
+    /// Between two windows, while none is planned: adds adapters to the job, or samples to its
+    /// data. True if it has.
     virtual bool grow() { return false; }
 };
 

@@ -174,7 +174,8 @@ void StreamTrainer::plan_next(StreamPlanner& planner) {
     if (left == 0) return planner.start(0, true);
     planner.await(deciding(planner.progress()));
     for (Service* service : services_) service->on_planning(round);
-    const double seconds = any(&Service::awaits_reports) ? asking_seconds : window_seconds;
+    const bool is_asked = any(&Service::awaits_reports) || any(&Service::looks_often);
+    const double seconds = is_asked ? asking_seconds : window_seconds;
     const std::int32_t rounds = std::min(rounds_of_next(seconds), most_rounds(planner.progress()));
     planner.start(std::min(rounds, left), rounds >= left);
 }

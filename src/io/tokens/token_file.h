@@ -25,6 +25,8 @@ struct TokenSample {
     /// and logprobs[t], its log-probability for the sampler.
     std::vector<float> advantages = {};
     std::vector<float> logprobs = {};
+    /// Of a rollout: optimizer steps of the adapter that sampled it; none = not known.
+    std::optional<std::int32_t> adapter_step = {};
     std::optional<bool> label = {};  ///< of `kto`: true = desirable; none if the file has no labels
 };
 
@@ -68,9 +70,11 @@ TokenSample tokenize_bytes(const std::string& prompt, const std::string& complet
 ///                     "rejected_labels"}, with bytes {"prompt", "chosen", "rejected"}: two
 ///                     samples, the chosen one first
 ///   .jsonl, labelled  a line as above with "label", true or false
-///   .jsonl, rollouts  {"input_ids", "labels", "advantages", "logprobs"}
+///   .jsonl, rollouts  {"input_ids", "labels", "advantages", "logprobs", "adapter_step"}; the last
+///                     may be missing
 ///   .h5, .hdf5        datasets tokens, labels (int32, flat), offsets (int64 [samples + 1]), and
-///                     optionally weights, or advantages and logprobs (float)
+///                     optionally weights, or advantages and logprobs (float) and adapter_step
+///                     (int32 [samples])
 /// There are as many weights as ids, each 0 or from 1e-30 to 1e30; a label of weight 0 becomes
 /// no_target. Advantages and logprobs are as many and finite, logprobs at most 0 (to rounding). A
 /// blank last line is accepted.

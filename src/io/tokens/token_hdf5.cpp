@@ -18,7 +18,8 @@ constexpr const char* format_name = "loratrain-tokens-1";
 constexpr std::int64_t scan_tokens = 1 << 20;
 constexpr const char* layout_hint =
     "a token file has int32 tokens, int32 labels of the same length and int64 offsets [samples + "
-    "1], and may have float weights, or float advantages and logprobs, of the same length";
+    "1], and may have float weights, or float advantages and logprobs, of the same length; beside "
+    "these an int32 adapter_step [samples]";
 
 bool is_signed_integer(hid_t dataset, std::size_t bytes) {
     const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
@@ -69,6 +70,8 @@ class TokenHdf5 final : public TokenFile {
         const std::int64_t first = offset(sample);
         TokenSample read = read_range(first, offset(sample + 1) - first);
         settle_weights(read);
+        const Hdf5Lock lock;
+        if (adapter_steps_) read.adapter_step = adapter_step(sample);
         return read;
     }
 
@@ -81,8 +84,9 @@ class TokenHdf5 final : public TokenFile {
     /// Other data say what to train on, or are misspelt: without them the wrong tokens are trained.
     void check_names(CappedProblems& problems) const {
         for (const std::string& name : root_names(file_.get())) {
-            constexpr const char* known[] = {"tokens",  "labels",        "offsets",
-                                             "weights", rollout_keys[0], rollout_keys[1]};
+            constexpr const char* known[] = {"tokens",        "labels",        "offsets",
+                                             "weights",       rollout_keys[0], rollout_keys[1],
+                                             adapter_step_key};
             const auto is_name = [&](const char* other) { return name == other; };
             if (std::any_of(std::begin(known), std::end(known), is_name)) continue;
             problems.add(cat(path_, ":", name), "is not known in a token file",
@@ -95,7 +99,14 @@ class TokenHdf5 final : public TokenFile {
         const auto exists = [&](const char* key) {
             return H5Lexists(file_.get(), key, H5P_DEFAULT) > 0;
         };
-        if (!exists(rollout_keys[0]) && !exists(rollout_keys[1])) return;
+        const bool has_steps = exists(adapter_step_key);
+        if (!exists(rollout_keys[0]) && !exists(rollout_keys[1])) {
+            if (!has_steps) return;
+            problems.add(cat(path_, ":", adapter_step_key), cat("without ", rollout_keys[0]),
+                         "only rollouts have it");
+            return;
+        }
+        if (has_steps) adapter_steps_ = open_list(adapter_step_key, 4, problems);
         for (std::size_t i = 0; i < std::size(rollout_keys); ++i) {
             rollouts_[i] = open_list(rollout_keys[i], 0, problems);
         }
@@ -158,6 +169,29 @@ class TokenHdf5 final : public TokenFile {
                          layout_hint);
         }
         for (std::int64_t i = 0; i < size(); ++i) check_offsets(i, tokens, problems);
+        check_adapter_steps(problems);
+    }
+
+    void check_adapter_steps(CappedProblems& problems) const {
+        if (!adapter_steps_) return;
+        const std::int64_t count = dataset_shape(adapter_steps_.get())[0];
+        if (count != size()) {
+            problems.add(cat(path_, ":", adapter_step_key),
+                         cat(size(), " samples but ", count, " steps"), layout_hint);
+            return;
+        }
+        for (std::int64_t i = 0; i < size(); ++i) {
+            const std::int32_t steps = adapter_step(i);
+            if (steps >= 0) continue;
+            problems.add(where(i), cat(adapter_step_key, " is ", steps), adapter_step_hint);
+        }
+    }
+
+    std::int32_t adapter_step(std::int64_t sample) const {
+        std::int32_t steps = 0;
+        read_hdf5_slab(adapter_steps_.get(), H5T_NATIVE_INT32, sample, 1, &steps,
+                       cat(path_, ":", adapter_step_key));
+        return steps;
     }
 
     void check_offsets(std::int64_t sample, std::int64_t tokens, CappedProblems& problems) const {
@@ -265,6 +299,7 @@ class TokenHdf5 final : public TokenFile {
     Hdf5Handle labels_;
     Hdf5Handle weights_;
     Hdf5Handle rollouts_[2];  ///< by rollout_keys
+    Hdf5Handle adapter_steps_;
     std::vector<std::int64_t> offsets_;
 };
 

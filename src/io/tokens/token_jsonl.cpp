@@ -74,6 +74,22 @@ void read_weights(const Json& line, TokenSample& sample) {
     settle_weights(sample);
 }
 
+void read_adapter_step(const Json& line, TokenSample& sample) {
+    const auto found = line.find(adapter_step_key);
+    if (found == line.end()) return;
+    if (sample.advantages.empty()) {
+        throw LineProblem{cat("has '", adapter_step_key, "' but no '", rollout_keys[0], "'"),
+                          "only rollouts have it"};
+    }
+    const bool whole = found->is_number_integer();
+    const std::int64_t steps = whole ? found->get<std::int64_t>() : -1;
+    if (steps < 0 || steps > INT32_MAX) {
+        throw LineProblem{cat("'", adapter_step_key, "' is ", json_text(*found)),
+                          adapter_step_hint};
+    }
+    sample.adapter_step = static_cast<std::int32_t>(steps);
+}
+
 /// `advantages` and `logprobs` where there are any.
 void read_rollout(const Json& line, TokenSample& sample) {
     if (!line.contains(rollout_keys[0]) && !line.contains(rollout_keys[1])) return;
@@ -144,7 +160,7 @@ void require_keys(const Json& line, std::initializer_list<const char*> keys,
 }
 
 void refuse_token_lists(const Json& line, const char* what) {
-    for (const char* key : {"weights", rollout_keys[0], rollout_keys[1]}) {
+    for (const char* key : {"weights", rollout_keys[0], rollout_keys[1], adapter_step_key}) {
         if (!line.contains(key)) continue;
         throw LineProblem{cat("has '", key, "', but is ", what),
                           cat(key, " are of single samples of tokens: input_ids, labels, ", key)};
@@ -165,7 +181,8 @@ std::vector<std::string> pair_keys() {
 
 std::vector<std::string> token_keys(bool labelled) {
     std::vector<std::string> keys = spare_keys();
-    keys.insert(keys.begin(), {"input_ids", "labels", "weights", rollout_keys[0], rollout_keys[1]});
+    keys.insert(keys.begin(), {"input_ids", "labels", "weights", rollout_keys[0], rollout_keys[1],
+                               adapter_step_key});
     if (labelled) keys.emplace_back("label");
     return keys;
 }
@@ -205,6 +222,7 @@ Samples read_token_line(const Json& line) {
     check_spare_keys(line, sample);
     read_weights(line, sample);
     read_rollout(line, sample);
+    read_adapter_step(line, sample);
     if (!sample.advantages.empty() && (sample.label || line.contains("weights"))) {
         throw LineProblem{cat("has advantages and ", sample.label ? "a label" : "weights"),
                           "losses of rollouts do not use it: a token's advantage is its weight"};

@@ -24,6 +24,9 @@ std::optional<std::size_t> first_bad_weight(std::span<const float> values);
 
 /// The two lists of numbers of a rollout.
 inline constexpr const char* rollout_keys[] = {"advantages", "logprobs"};
+inline constexpr const char* adapter_step_key = "adapter_step";
+inline constexpr const char* adapter_step_hint =
+    "it is the number of optimizer steps of the adapter that sampled the rollout, 0 or more";
 inline constexpr const char* rollout_hint =
     "an advantage is a finite number; a logprob is the sampler's log-probability of the token, "
     "finite and at most 0";

@@ -76,7 +76,7 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
         if (adapter.dataset != id || adapter.ended || !adapter.loss.is_contrastive()) continue;
         compared(adapter, info, most, hint_longer, limit);
     }
-    if (!dataset.has_eval()) return;
+    if (!dataset.has_eval() || dataset.grows()) return;
     const bool own_file = !dataset.eval_path.empty();
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
     samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
@@ -291,6 +291,44 @@ void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& inf
                   "change one of them: a batch has whole groups of neighbours");
 }
 
+void AdapterChecks::check_growing(const AdapterJob& adapter) {
+    const DatasetJob& dataset = job_.dataset(adapter.dataset);
+    const auto refuse = [&](const std::string& key, const std::string& what, const char* hint) {
+        problems_.add(where(cat("adapters.", adapter.name, ".", key)),
+                      cat(what, ", but its dataset ", dataset.name, ", ", dataset.path, ", grows"),
+                      hint);
+    };
+    const auto users =
+        std::count_if(job_.adapters.begin(), job_.adapters.end(),
+                      [&](const AdapterJob& other) { return other.dataset == adapter.dataset; });
+    if (users > 1) {
+        refuse("dataset", cat(users, " adapters train on it"), "give each a folder of its own");
+    }
+    if (adapter.trial) refuse("dataset", "is a trial of a sweep", "give trials files");
+    if (!adapter.max_steps) {
+        refuse("max_steps", "is missing", "say after how many steps it ends at the latest");
+    } else if (*adapter.max_steps > INT32_MAX / adapter.global_batch_size) {
+        refuse("max_steps",
+               cat(*adapter.max_steps, " steps of ", adapter.global_batch_size,
+                   " samples are more "
+                   "than can be numbered"),
+               "take fewer steps");
+    }
+    if (adapter.loss.has_reference()) {
+        refuse("beta", "needs a reference, which is computed before the first step",
+               "set beta: 0, or give a file");
+    }
+    if (job_.parallel.by_workers()) {
+        refuse("dataset", "trains on a worker", "leave parallel.assignment out");
+    }
+    if (dataset.has_eval()) {
+        problems_.add(where(cat("datasets.", dataset.name,
+                                dataset.eval_path.empty() ? ".eval_split" : ".eval_path")),
+                      cat("does not go with ", dataset.path, ", which grows"),
+                      "evaluate its exports, or another adapter");
+    }
+}
+
 AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& info) {
     AdapterPlan result;
     result.name = adapter.name;
@@ -299,6 +337,13 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     result.files = info.files;
     result.eval_files = info.eval_files;
     check_kind(adapter, info);
+    if (info.arrivals) check_growing(adapter);
+    if (adapter.loss.max_staleness && !info.arrivals) {
+        problems_.add(where(cat("adapters.", adapter.name, ".max_staleness")),
+                      cat("is of a folder that grows, but datasets.",
+                          job_.dataset(adapter.dataset).name, " is not one"),
+                      "leave it out, or give the folder, with / at its end");
+    }
     const std::int64_t groups = result.epoch_samples() / result.group_samples;
     const std::int64_t batch =
         std::max<std::int64_t>(1, adapter.global_batch_size / group_examples(result.group_samples));

@@ -40,6 +40,8 @@ class AdapterChecks {
     /// Checks that the dataset has the kind of samples that the loss takes, and that batches are
     /// whole groups.
     void check_kind(const AdapterJob& adapter, const DatasetInfo& info);
+    /// Of an adapter whose dataset grows.
+    void check_growing(const AdapterJob& adapter);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
     /// Checks that no sample is longer than the positions that longrope's factors are for.

@@ -32,9 +32,25 @@ std::vector<std::int32_t> BatchSource::samples(std::int32_t step) {
     return positions;
 }
 
+PendingBatch BatchSource::arrived(const Arrivals& arrivals, std::int32_t step,
+                                  std::size_t most) const {
+    PendingBatch pending{adapter_, step, {}, plan_.group_samples};
+    for (const SampleInfo& info : arrivals.of(step).samples) {
+        if (pending.samples.size() == most) break;
+        const auto place = static_cast<std::int32_t>(pending.samples.size());
+        pending.samples.push_back(
+            {step * spec_.global_batch_size + place, info.tokens, info.targets});
+    }
+    return pending;
+}
+
 PendingBatch BatchSource::batch(std::int32_t step, std::span<const DatasetInfo> datasets,
                                 std::size_t most_groups) {
-    const std::vector<SampleInfo>& infos = datasets[index(spec_.dataset)].train;
+    const DatasetInfo& data = datasets[index(spec_.dataset)];
+    if (data.arrivals && data.arrivals->has(step)) {
+        return arrived(*data.arrivals, step, most_groups);
+    }
+    const std::vector<SampleInfo>& infos = data.train;
     std::vector<std::int32_t> positions = samples(step);
     const auto group_samples = static_cast<std::size_t>(plan_.group_samples);
     positions.resize(std::min(positions.size() / group_samples, most_groups) * group_samples);

@@ -14,8 +14,9 @@ namespace loratrain {
 
 /// Global batches of one adapter: global_batch_size groups of samples at a time, in epoch order by
 /// the adapter's seed (shuffled if the dataset says so). Batches do not cross epochs; the last one
-/// of an epoch may be smaller, as in Hugging Face's Trainer. It holds the order of one epoch at a
-/// time.
+/// of an epoch may be smaller, as in Hugging Face's Trainer. Of a dataset that grows they are what
+/// has come (Arrivals); of steps whose batches have not, batches as plans expect them. It holds the
+/// order of one epoch at a time.
 class BatchSource {
   public:
     /// `job`, `plan` and `orders` outlive it.
@@ -29,6 +30,8 @@ class BatchSource {
                        std::size_t most_groups = std::numeric_limits<std::size_t>::max());
 
   private:
+    PendingBatch arrived(const Arrivals& arrivals, std::int32_t step, std::size_t most) const;
+
     AdapterId adapter_;
     const AdapterJob& spec_;
     const DatasetJob& dataset_;

@@ -100,9 +100,9 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads);
 /// Rules of the replica's share of samples: pack_rules() with the time of recomputation.
 PackRules dispatch_rules_of(const Job& job, const ReplicaView& view);
 
-/// Rounds of a packing block: 1 with one stage, several replicas or another policy than balanced;
-/// else as many as give about eight microbatches per stage, at most 32. A round counts the adapters
-/// that are admitted from the start (admission.h), with those added since.
+/// Rounds of a packing block: 1 with one stage, several replicas, another policy than balanced or a
+/// dataset that grows; else as many as give about eight microbatches per stage, at most 32. A round
+/// counts the adapters that are admitted from the start (admission.h), with those added since.
 std::int32_t rounds_per_block(const Job& job, const Plan& plan,
                               std::span<const DatasetInfo> datasets);
 /// The same for given adapters, without a check of memory.

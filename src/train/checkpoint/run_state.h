@@ -58,6 +58,10 @@ struct AdapterState {
     std::vector<double> rungs{};  ///< its values at the rungs reached; lower is better
     int promoted = 0;             ///< rungs passed
     std::string reason{};         ///< why it ended before its last step; may be ""
+
+    // Of a dataset that grows (services/arrivals.h).
+    std::int32_t file = 0;          ///< number of the file that the next step's batch is in
+    std::int32_t file_batches = 0;  ///< batches of that file that are trained
 };
 template <class Archive>
 void fields(Archive& archive, AdapterState& state) {
@@ -77,6 +81,8 @@ void fields(Archive& archive, AdapterState& state) {
     archive.unless("rungs", state.rungs, no_entries);
     archive.unless("promoted", at_least(0, state.promoted), 0);
     archive.unless("reason", state.reason, no_entries);
+    archive.unless("file", at_least(0, state.file), 0);
+    archive.unless("file_batches", at_least(0, state.file_batches), 0);
     if constexpr (Archive::reads) {
         state.losses = {};
         for (const double loss : losses) state.losses.add(loss);

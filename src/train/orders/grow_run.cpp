@@ -65,7 +65,9 @@ void RunGrowth::check(const InboxFile& file) {
     if (is_root_) {
         const std::vector<DatasetJob>& added = part.additions.datasets;
         for (std::size_t i = 0; i < added.size(); ++i) {
-            part.infos.push_back(dataset_info(part.files, static_cast<DatasetId>(i), added[i]));
+            const auto in_job = static_cast<DatasetId>(datasets_.size() + i);
+            part.infos.push_back(dataset_info(part.files, static_cast<DatasetId>(i), added[i],
+                                              batch_on(part.additions.adapters, in_job)));
         }
         const std::size_t known = datasets_.size();
         datasets_.insert(datasets_.end(), part.infos.begin(), part.infos.end());

@@ -78,8 +78,9 @@ StepMetrics Journal::metrics_of(const BatchResult& result) {
     return metrics;
 }
 
-void Journal::batch_done(const BatchResult& result) {
-    const StepMetrics metrics = metrics_of(result);
+void Journal::batch_done(const BatchResult& result, std::optional<std::int32_t> stale) {
+    StepMetrics metrics = metrics_of(result);
+    metrics.stale_rollouts = stale;
     metrics_.record(result.batch.adapter, metrics);
     progress_.batch_done(result.batch, metrics.loss, metrics.elapsed_seconds,
                          adapters_.work_left());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,7 +45,8 @@ class Journal {
     /// train.
     void await_first_evaluation(AdapterId adapter) { metrics_.await_first_evaluation(adapter); }
     /// Records an optimizer step. The table must have it already.
-    void batch_done(const BatchResult& result);
+    /// `stale`: rollouts that were left out before the batch; none = the line has no such key.
+    void batch_done(const BatchResult& result, std::optional<std::int32_t> stale);
     /// Records the adapter's last evaluation. The table must have it already. `is_shared`: it was
     /// made for another adapter, under which the log already has it.
     void evaluated(const EvalResult& result, bool is_shared);

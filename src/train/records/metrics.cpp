@@ -26,7 +26,8 @@ std::string step_fields(const StepMetrics& m) {
                ", \"learning_rate\": ", json_number(m.learning_rate),
                ", \"target_tokens\": ", m.target_tokens, ", \"tokens\": ", m.tokens,
                ", \"tokens_per_second\": ", format_fixed(m.tokens_per_second, 1),
-               ", \"elapsed_seconds\": ", format_fixed(m.elapsed_seconds, 3));
+               ", \"elapsed_seconds\": ", format_fixed(m.elapsed_seconds, 3),
+               m.stale_rollouts ? cat(", \"stale_rollouts\": ", *m.stale_rollouts) : "");
 }
 
 std::string reward_fields(const std::string& prefix, const LossJob& loss,

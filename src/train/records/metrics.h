@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -27,6 +28,8 @@ struct StepMetrics {
     std::int64_t tokens = 0;
     double tokens_per_second = 0.0;  ///< of this adapter, since its last step
     double elapsed_seconds = 0.0;    ///< training time over all starts of the run
+    /// Left out before the batch (LossJob::max_staleness); none = they are not counted.
+    std::optional<std::int32_t> stale_rollouts = {};
 };
 
 /// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line.

@@ -42,6 +42,11 @@ std::int32_t AdmissionService::rounds_to_event() const {
     return std::max(1, rounds);
 }
 
+bool AdmissionService::any_may_come() const {
+    const AdapterTable& adapters = worker_.adapters;
+    return adapters.any_waiting() || adapters.has_rungs() || adapters.any_grows();
+}
+
 /// Where the last of those that train ends; later while an adapter waits that may take a place
 /// then.
 std::int32_t AdmissionService::last_round(const Progress& planned) const {
@@ -50,14 +55,13 @@ std::int32_t AdmissionService::last_round(const Progress& planned) const {
         if (planned.stopped[index(a)]) continue;
         most = std::max(most, worker_.total_steps(a) - planned.steps[index(a)]);
     }
-    const bool any_may_come = worker_.adapters.any_waiting() || worker_.adapters.has_rungs();
-    if (any_may_come && !worker_.ends_need_drain()) ++most;
+    if (any_may_come() && !worker_.ends_need_drain()) ++most;
     return std::min(worker_.fixed_end, planned.round + most);
 }
 
 /// A place becomes free.
 std::int32_t AdmissionService::next_event(const Progress& planned) const {
-    if (!worker_.adapters.any_waiting() && !worker_.adapters.has_rungs()) return no_round;
+    if (!any_may_come()) return no_round;
     std::int32_t next = no_round;
     for (const AdapterId a : worker_.adapters.all()) {
         if (planned.stopped[index(a)]) continue;
@@ -119,11 +123,12 @@ std::vector<AdapterId> AdmissionService::choose(AdapterTable& table) const {
 
 bool AdmissionService::change(const Progress& planned, StreamChange& change) {
     const bool searches = worker_.searches_in_stream();
-    const bool any_may_come = worker_.adapters.any_waiting() || searches;
+    const bool grows = worker_.adapters.any_grows();
+    const bool any_may_come = worker_.adapters.any_waiting() || searches || grows;
     const bool may_change = worker_.changes_in_stream();
     if (any_may_come && may_change && !admit_in_stream(planned, change)) return false;
     if (may_change) worker_.services->dispatch.ask_for_adapters(table_before(planned, change));
-    if (searches) change.stops = worker_.adapters.progress();
+    if (searches || grows) change.stops = worker_.adapters.progress();
     return true;
 }
 
@@ -160,8 +165,9 @@ bool AdmissionService::admit_in_stream(const Progress& planned, StreamChange& ch
                         std::back_inserter(change.begun));
     const bool changes = !leaving.empty() || !change.begun.empty();
     if (changes && planned.round >= worker_.fixed_end) return false;
-    const bool may_leave = std::all_of(leaving.begin(), leaving.end(), [this](AdapterId a) {
-        return worker_.adapters.has_rungs() && worker_.job(a).trial;
+    const bool may_leave = std::all_of(leaving.begin(), leaving.end(), [&](AdapterId a) {
+        return !table.has_batch(a, table[a].state.steps) ||
+               (worker_.adapters.has_rungs() && worker_.job(a).trial);
     });
     const bool may_come = std::all_of(change.begun.begin(), change.begun.end(),
                                       [this](AdapterId a) { return may_begin(a); });

@@ -64,6 +64,7 @@ void DispatchService::begin(int signal, bool set_back) {
 
 bool DispatchService::begin_turn() {
     worker_.services->growth.grow();
+    worker_.services->arrivals.look_now();
     hear();
     if (std::exchange(begun_, true) && !resting_ && !over_) stop_or_save();
     if (!over_) ask_for_adapters(worker_.adapters);

@@ -4,6 +4,7 @@ namespace loratrain {
 
 Services::Services(Worker& worker, DispatcherLink& dispatcher)
     : steps(worker),
+      arrivals(worker),
       checkpoints(worker),
       evaluations(worker),
       dispatch(worker, dispatcher),
@@ -21,8 +22,8 @@ Services::Services(Worker& worker, DispatcherLink& dispatcher)
 }
 
 std::vector<Service*> Services::order() {
-    return {&steps,     &checkpoints,  &evaluations, &dispatch, &growth, &rungs,
-            &admission, &step_exports, &bests,       &exports,  &texts,  &redeployment};
+    return {&steps,     &arrivals,     &checkpoints, &evaluations, &dispatch, &growth,      &rungs,
+            &admission, &step_exports, &bests,       &exports,     &texts,    &redeployment};
 }
 
 }  // namespace loratrain

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "train/services/admission.h"
+#include "train/services/arrivals.h"
 #include "train/services/bests.h"
 #include "train/services/checkpoints.h"
 #include "train/services/dispatch.h"
@@ -31,6 +32,7 @@ struct Services {
     std::vector<Service*> order();
 
     StepService steps;
+    ArrivalService arrivals;
     CheckpointService checkpoints;
     EvaluationService evaluations;
     DispatchService dispatch;

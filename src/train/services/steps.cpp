@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "io/files.h"
+#include "train/services/services.h"
+#include "train/services/stops.h"
 
 namespace loratrain {
 
@@ -28,7 +29,7 @@ void StepService::on_step(const BatchResult& result) {
     if (worker_.adapters.is_evaluated_behind(batch)) {
         worker_.journal.await_evaluation(batch.adapter, batch.step + 1);
     }
-    worker_.journal.batch_done(result);
+    worker_.journal.batch_done(result, worker_.services->arrivals.stale_before(batch));
 }
 
 void StepService::decide_end(AdapterId id) {
@@ -37,10 +38,7 @@ void StepService::decide_end(AdapterId id) {
     const std::string failure = failure_reason(run.state, total_steps);
     const std::string& name = worker_.job(id).name;
     if (!failure.empty()) {
-        run.state.status = AdapterStatus::failed;
-        write_text_atomic(worker_.parts.job.run.dir + "/adapters/" + name + "/FAILED",
-                          failure + "\n");
-        log::warn(cat("adapter ", name, " FAILED: ", failure));
+        fail_adapter(worker_, id, failure);
     } else if (run.state.steps >= total_steps) {
         run.state.status = AdapterStatus::done;
     } else if (run.stream.last_step() && worker_.adapters.steps_to_come(id) == 0) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "io/files.h"
 #include "plan/schedule/evaluations.h"
 #include "train/services/services.h"
 
@@ -23,6 +24,13 @@ void stop_adapter(Worker& worker, AdapterId adapter) {
         worker.journal.flush();
     }
     if (worker.sweep.is_wanted(adapter)) worker.services->exports.write_now(adapter);
+}
+
+void fail_adapter(Worker& worker, AdapterId adapter, const std::string& why) {
+    const std::string& name = worker.job(adapter).name;
+    worker.adapters[adapter].state.status = AdapterStatus::failed;
+    write_text_atomic(worker.parts.job.run.dir + "/adapters/" + name + "/FAILED", why + "\n");
+    log::warn(cat("adapter ", name, " FAILED: ", why));
 }
 
 void stop_in_stream(Worker& worker, AdapterId adapter, const Progress& planned,

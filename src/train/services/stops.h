@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "train/stream_planner.h"
@@ -8,11 +9,14 @@
 
 namespace loratrain {
 
-/// Ends adapters and trials before their last step, by an order of people or by a sweep's budget.
+/// Ends adapters and trials before their last step, by an order of people or by a sweep's budget,
+/// and adapters that cannot go on.
 
 /// With an empty pipeline: ends the adapter as it is. If it has trained, it is evaluated and
 /// exported.
 void stop_adapter(Worker& worker, AdapterId adapter);
+/// The adapter has failed: its folder, its status and the log say why.
+void fail_adapter(Worker& worker, AdapterId adapter, const std::string& why);
 /// During a stream: the adapter leaves it before the next window.
 void stop_in_stream(Worker& worker, AdapterId adapter, const Progress& planned,
                     StreamChange& change);

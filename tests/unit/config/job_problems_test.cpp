@@ -576,6 +576,7 @@ TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     refused("loss: orpo, clip_high: 2", "clip_high", "orpo");
     refused("loss_aggregation: sequence", "loss_aggregation", "sft");
     refused("loss: ppo, max_completion_length: 9", "max_completion_length", "ppo");
+    refused("max_staleness: 1", "max_staleness", "sft");
     refused("loss: grpo, ref_adapter: init_from", "ref_adapter", "grpo");
     expect_only(
         problems(head + "adapters: [{name: a, loss: grpo, loss_aggregation: constant}]\n"), at(4),

@@ -168,7 +168,7 @@ TEST_F(JobWrite, LossesComeBack) {
           "orpo, beta: 0.3", "kto, undesirable_weight: 1.3", "dpo, label_smoothing: 0.2",
           "cit, temperature: 0.07, lambda: 2.5", "importance_sampling, loss_aggregation: sequence",
           "grpo, clip_high: 1.28, loss_aggregation: constant, max_completion_length: 99",
-          "cispo, clip_low: 0, beta: 0.04", "dro", "ppo, clip_low: 0.7"}) {
+          "cispo, clip_low: 0, beta: 0.04", "dro, max_staleness: 3", "ppo, clip_low: 0.7"}) {
         Job job = read(minimal_job + "defaults: {loss: " + loss + "}\n");
         const std::string text = to_yaml(job);
         EXPECT_EQ(to_yaml(read(text)), text);

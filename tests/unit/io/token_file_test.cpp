@@ -706,6 +706,17 @@ TEST_F(TokenFileTest, Rollouts) {
         has(refusal(R"({"text":"a","advantages":[1]})", true), "has 'advantages', but is text"));
     EXPECT_TRUE(
         has(bad(R"("advantages":[1,1],"sampling_logprobs":[-1,0])"), "did you mean 'logprobs'?"));
+    const std::string both_lists = R"("advantages":[1,1],"logprobs":[-1,0],)";
+    EXPECT_EQ(file->read(0).adapter_step, std::nullopt);
+    EXPECT_EQ(open_lines("{\"input_ids\":[1,2]," + both_lists + R"("adapter_step":7})")
+                  ->read(0)
+                  .adapter_step,
+              7);
+    for (const char* value : {"-1", "1.5", "\"7\"", "3000000000", "null"}) {
+        EXPECT_TRUE(has(bad(both_lists + R"("adapter_step":)" + value),
+                        cat("data.jsonl:2: 'adapter_step' is ", value)));
+    }
+    EXPECT_TRUE(has(bad(R"("adapter_step":1)"), "has 'adapter_step' but no 'advantages'"));
     // All bad lines at once; what fp32 rounds is no fault.
     const std::string both =
         bad("\"advantages\":[1],\"logprobs\":[0,0]}\n"
@@ -730,7 +741,20 @@ TEST_F(TokenFileTest, Hdf5Rollouts) {
     EXPECT_TRUE(file->is_rollouts());
     EXPECT_EQ(file->read(0).advantages, (Floats{3.0F, -0.5F}));
     EXPECT_EQ(file->read(1).logprobs, Floats{-2.0F});
+    EXPECT_EQ(file->read(0).adapter_step, std::nullopt);
     file.reset();
+    const auto put_steps = [&](const std::vector<std::int32_t>& steps) {
+        put_rollouts({3.0, -0.5, 0.25}, {0.0, -1.0, -2.0});
+        const Hdf5Handle to(H5Fopen(h5().c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+        put_list(to.get(), "adapter_step", H5T_STD_I32LE, H5T_NATIVE_INT32, steps.size(),
+                 steps.data());
+    };
+    put_steps({4, 5});
+    EXPECT_EQ(open_token_file(h5(), false)->read(1).adapter_step, 5);
+    put_steps({4, -5});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:sample 1: adapter_step is -5"));
+    put_steps({4});
+    EXPECT_TRUE(has(hdf5_refusal(), "data.h5:adapter_step: 2 samples but 1 steps"));
     put_rollouts({3.0, -0.5, 0.25}, {});
     EXPECT_TRUE(has(hdf5_refusal(), "data.h5:logprobs: dataset is missing"));
     put_rollouts({3.0, -0.5}, {0.0, -1.0, -2.0});

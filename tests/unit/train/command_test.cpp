@@ -89,6 +89,31 @@ TEST(WorkerCommand, CheckedAdditionsTravel) {
     EXPECT_NO_THROW(travelled(DropAdditions{}));
 }
 
+TEST(WorkerCommand, SamplesTravel) {
+    AddSamples add{DatasetId{3}, std::int64_t{5} << 32U, {}, 7};
+    TokenSample& rollout = add.samples.emplace_back(TokenSample{{1, 2}, {-100, 2}});
+    rollout.advantages = {0.0F, -1.5F};
+    rollout.logprobs = {0.0F, -0.25F};
+    rollout.adapter_step = 9;
+    TokenSample& weighed = add.samples.emplace_back(TokenSample{{4}, {4}});
+    weighed.weights = {0.5F};
+    weighed.label = false;
+    const AddSamples read = travelled(add);
+    EXPECT_EQ(read.dataset, add.dataset);
+    EXPECT_EQ(read.first, add.first);
+    EXPECT_EQ(read.first_needed, add.first_needed);
+    ASSERT_EQ(read.samples.size(), 2U);
+    for (std::size_t i = 0; i < read.samples.size(); ++i) {
+        EXPECT_EQ(read.samples[i].input_ids, add.samples[i].input_ids);
+        EXPECT_EQ(read.samples[i].labels, add.samples[i].labels);
+        EXPECT_EQ(read.samples[i].weights, add.samples[i].weights);
+        EXPECT_EQ(read.samples[i].advantages, add.samples[i].advantages);
+        EXPECT_EQ(read.samples[i].logprobs, add.samples[i].logprobs);
+        EXPECT_EQ(read.samples[i].adapter_step, add.samples[i].adapter_step);
+        EXPECT_EQ(read.samples[i].label, add.samples[i].label);
+    }
+}
+
 TEST(WorkerCommand, DamagedBytesAreErrors) {
     const std::string good = to_bytes(LoadAdapter{AdapterId{5}, "runs/a"});
     for (const std::string& bytes :

@@ -42,6 +42,7 @@ std::string line_of(const WorkerCommand& command) {
             [](const CheckAdditions&) { return line_of("check", {}); },
             [](const TakeAddition&) { return line_of("take", {}); },
             [](const DropAdditions&) { return line_of("drop", {}); },
+            [](const AddSamples& add) { return cat("add ", add.first); },
             [](const GenerateTexts& generate) { return line_of("generate", {generate.adapter}); },
             [](const Finish& finish) {
                 return cat("finish ", static_cast<int>(finish.code), " ", finish.goes_on ? 1 : 0);

@@ -1,0 +1,137 @@
+#include "data/rollout_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+
+namespace loratrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* end_name = "END";
+constexpr std::string_view prefix = "step-";
+constexpr const char* stays_hint = "files that are trained stay as they are until the run ends";
+
+/// none = no file of rollouts.
+std::optional<std::int32_t> number_of(const fs::path& file) {
+    const std::string extension = file.extension().string();
+    const bool known = extension == ".jsonl" || extension == ".h5" || extension == ".hdf5";
+    const std::string stem = file.stem().string();
+    if (!known || !stem.starts_with(prefix) || stem.size() == prefix.size()) return std::nullopt;
+    if (stem[prefix.size()] == '-') return std::nullopt;
+    std::int32_t number = 0;
+    const char* const end = stem.data() + stem.size();
+    const auto [stop, error] = std::from_chars(stem.data() + prefix.size(), end, number);
+    if (error != std::errc() || stop != end || number == INT32_MAX) return std::nullopt;
+    return number;
+}
+
+}  // namespace
+
+RolloutFolder::RolloutFolder(Settings settings, const Start& start)
+    : settings_(std::move(settings)),
+      step_(start.step - start.file_batches),
+      skipped_(start.file_batches),
+      next_number_(start.file) {}
+
+std::optional<RolloutFolder::Batch> RolloutFolder::next() {
+    while (file_ || open_next()) {
+        std::optional<Batch> batch = cut();
+        if (!batch) {
+            file_.reset();
+            if (skipped_ == 0) continue;
+            throw InputError(path_, cat("lacks ", skipped_, " batches that are trained already"),
+                             stays_hint);
+        }
+        ++step_;
+        if (skipped_ == 0) return batch;
+        --skipped_;
+    }
+    return std::nullopt;
+}
+
+bool RolloutFolder::open_next() {
+    const std::string path = look();
+    if (path.empty()) {
+        if (skipped_ == 0) return false;
+        throw InputError(awaited(), cat("is gone, and ", skipped_, " of its batches are trained"),
+                         stays_hint);
+    }
+    Dataset file(path, settings_.dataset, settings_.vocab_size);
+    if (!file.is_rollouts()) {
+        throw InputError(path, "holds no rollouts", "give each line advantages and logprobs");
+    }
+    file_ = std::move(file);
+    path_ = path;
+    next_number_ = number_ + 1;
+    row_ = batches_ = 0;
+    return true;
+}
+
+std::string RolloutFolder::look() {
+    const std::string& folder = settings_.dataset.path;
+    std::error_code error;
+    const bool ended = fs::exists(folder + end_name, error);  // what came before it is seen now
+    std::map<std::int32_t, std::string> next;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const std::optional<std::int32_t> number = number_of(entry->path());
+        if (!number) continue;
+        const bool is_new = known_.insert(*number).second;
+        if (*number < next_number_) {
+            if (is_new && listed_) late_.push_back(entry->path().string());
+            continue;
+        }
+        const auto [other, added] = next.emplace(*number, entry->path().string());
+        if (!added) {
+            throw InputError(entry->path().string(), cat("has the number of ", other->second),
+                             "remove one of them");
+        }
+    }
+    if (error) throw InputError(folder, cat("cannot be read: ", error.message()));
+    listed_ = true;
+    const bool is_other = skipped_ > 0 && !next.empty() && next.begin()->first != next_number_;
+    over_ = next.empty() && ended;
+    if (next.empty() || is_other) return "";
+    number_ = next.begin()->first;
+    return next.begin()->second;
+}
+
+/// None where all that is left of the file is too stale.
+std::optional<RolloutFolder::Batch> RolloutFolder::cut() {
+    Batch batch;
+    const auto rows = static_cast<std::int32_t>(file_->infos().size());
+    while (row_ < rows && std::ssize(batch.samples) < settings_.batch_size) {
+        TokenSample sample = file_->read(row_);
+        const SampleInfo& info = file_->infos()[static_cast<std::size_t>(row_++)];
+        const std::int32_t sampled_at = sample.adapter_step.value_or(number_);
+        if (settings_.max_staleness && step_ - sampled_at > *settings_.max_staleness) {
+            ++stale_;
+            continue;
+        }
+        batch.samples.push_back(std::move(sample));
+        batch.info.samples.push_back(info);
+    }
+    if (batch.samples.empty()) return std::nullopt;
+    batch.info.file = number_;
+    batch.info.of_file = batches_++;
+    batch.info.ends_file = row_ == rows;
+    batch.info.stale = std::exchange(stale_, 0);
+    return batch;
+}
+
+std::vector<std::string> RolloutFolder::take_late() {
+    return std::exchange(late_, {});
+}
+
+std::string RolloutFolder::awaited() const {
+    return cat(settings_.dataset.path, prefix, next_number_, ".jsonl");
+}
+
+}  // namespace loratrain
