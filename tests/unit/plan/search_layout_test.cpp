@@ -400,6 +400,7 @@ TEST(SearchDepth, MoreWhereHalfOfTheMemoryIsLeft) {
 
 TEST(SearchDepth, ProcessorsOfUnsteadySpeedGetMore) {
     Case test = case_of_unlike_adapters(16);
+    test.job.parallel.microbatch_tokens = 512;  // sizes do not matter here, and take long to search
     test.cluster.bytes_per_rank = std::uint64_t{64} << 30;
     const auto depth_on = [&](BackendKind backend) {
         test.cluster.backend = backend;
@@ -413,22 +414,20 @@ TEST(SearchDepth, ProcessorsOfUnsteadySpeedGetMore) {
 
 /// Of 16 layers the first rounds gain little by more in flight.
 TEST(SearchDepth, SpareLeavesLessIdleAsAdaptersEnd) {
-    for (const std::int64_t layers : {8, 16}) {
-        Case test = case_of_unlike_adapters(layers);
-        const auto idle = [&] {
-            const Plan plan = test.plan();
-            ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
-                                  ScheduleStream::Evaluations::due);
-            Simulator simulator(test.job, plan);
-            simulator.add(stream.next(1000, true));
-            return simulator.timeline().idle_share();
-        };
-        const double usual = idle();
-        test.cluster.bytes_per_rank = std::uint64_t{8} << 30;
-        const double spared = idle();
-        EXPECT_LT(spared, usual - 0.03) << layers;  // measured: 12.8 and 8.9%, 11.6 and 6.8%
-        EXPECT_LT(spared, 0.10) << layers;
-    }
+    Case test = case_of_unlike_adapters(16);
+    const auto idle = [&] {
+        const Plan plan = test.plan();
+        ScheduleStream stream(test.job, plan, test.datasets, fresh(plan), 1,
+                              ScheduleStream::Evaluations::due);
+        Simulator simulator(test.job, plan);
+        simulator.add(stream.next(1000, true));
+        return simulator.timeline().idle_share();
+    };
+    const double usual = idle();
+    test.cluster.bytes_per_rank = std::uint64_t{8} << 30;
+    const double spared = idle();
+    EXPECT_LT(spared, usual - 0.03);  // measured: 11.6 and 6.8%
+    EXPECT_LT(spared, 0.10);
 }
 
 TEST(SearchDepth, ARunThatIsContinuedKeepsItsDepth) {

@@ -46,6 +46,7 @@ TEST(WindowFields, KeepsColumns) {
 TEST(WindowFields, KeepsEveryField) {
     Case test = random_case(3);
     test.job.schedule.packing = Packing::bucketed;
+    test.job.parallel.microbatch_tokens = 300;  // as many as a sample has; a search takes long
     for (const SampleInfo& sample : test.datasets[0].train) {
         test.datasets[0].train_weights.push_back(0.1 * sample.targets);
     }
