@@ -1,6 +1,7 @@
 #include "plan/predict/predict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/error.h"
@@ -72,6 +73,7 @@ class Predictor {
           datasets_(datasets),
           progress_(at_start(plan)),
           met_(std::move(met)),
+          per_block_(rounds_per_block(job, plan, datasets)),
           busy_(stage_count(plan), 0.0) {
         for (const ReplicaPlan& replica : plan.replicas) {
             result_.lanes.insert(result_.lanes.end(), replica.stages.size(), replica.tensor);
@@ -152,14 +154,40 @@ class Predictor {
         return all_tokens() < (1.0 - rounds_differ) * limits.least * seconds;
     }
 
-    /// Seconds of one more repetition of `whole`. A shorter run from the same start, which fills
-    /// and drains the pipeline as well, tells what the rounds beyond it take in between.
-    double repeated_seconds(const Timeline& whole, std::int32_t fewer_rounds) {
-        if (fewer_rounds == 0) return whole.makespan();
-        const Timeline part = simulate(stream_with(packed_)->next(fewer_rounds, true, true));
+    /// Seconds of one more repetition of `whole`, of so many rounds. A shorter run from the same
+    /// start, which fills and drains the pipeline as well, tells what the rounds beyond it take in
+    /// between. A part of a block would be packed in another way than the block: of one block alone
+    /// the longer run is the one with the next block behind it.
+    double repeated_seconds(const Timeline& whole, std::int32_t rounds) {
+        const std::int32_t part = rounds / 2 > 0 ? whole_blocks(rounds / 2) : rounds;
+        if (part == rounds) return whole.makespan();
+        const bool fewer = ends_block(part);
+        const Timeline other =
+            fewer ? simulate(stream_with(packed_)->next(part, true, true)) : played_twice(rounds);
         const auto tokens = static_cast<double>(whole.tokens());
-        const double more = tokens - static_cast<double>(part.tokens());
-        return more > 0.0 ? (whole.makespan() - part.makespan()) * tokens / more : whole.makespan();
+        const double more = std::abs(tokens - static_cast<double>(other.tokens()));
+        const double seconds = std::abs(whole.makespan() - other.makespan());
+        return more > 0.0 ? seconds * tokens / more : whole.makespan();
+    }
+
+    /// The next rounds, and as many behind them.
+    Timeline played_twice(std::int32_t rounds) {
+        const auto stream = stream_with(packed_);
+        Simulator simulator(job_, plan_);
+        simulator.add(stream->next(rounds, false, true));
+        simulator.add(stream->next(rounds, true, true));
+        return simulator.timeline();
+    }
+
+    /// Whether a block ends so many rounds from now.
+    bool ends_block(std::int32_t rounds) const {
+        return (progress_.round + rounds) % per_block_ == 0;
+    }
+
+    /// Without the beginning of a block at their end, unless there is nothing else.
+    std::int32_t whole_blocks(std::int32_t rounds) const {
+        const std::int32_t begun = (progress_.round + rounds) % per_block_;
+        return begun < rounds ? rounds - begun : rounds;
     }
 
     /// Whole rounds, at most so many, with at most so many samples.
@@ -180,7 +208,7 @@ class Predictor {
     /// False when nothing is left.
     bool play(std::int32_t most_rounds) {
         admit_next();
-        const std::int32_t rounds = rounds_with_enough(most_rounds);
+        const std::int32_t rounds = whole_blocks(rounds_with_enough(most_rounds));
         const auto stream = stream_with(packed_);
         const JointWindow joint = stream->next(rounds, true, true);
         const Window& window = joint.common();
@@ -192,7 +220,7 @@ class Predictor {
         const std::int32_t times = repetitions(plan_, progress_, steps);
         // Rounds that are not played meet few new shapes.
         seconds_ += timeline.makespan() + stall_seconds(plan_, joint, met_);
-        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds / 2);
+        if (times > 1) seconds_ += (times - 1) * repeated_seconds(timeline, window.rounds);
         packed_ = {};
         tokens_ += times * static_cast<double>(timeline.tokens());
         for (std::size_t s = 0; s < busy_.size(); ++s) busy_[s] += times * timeline.busy(s);
@@ -232,6 +260,7 @@ class Predictor {
     std::span<const DatasetInfo> datasets_;
     Progress progress_;
     MetShapes met_;
+    std::int32_t per_block_;
     double seconds_ = 0.0;
     double tokens_ = 0.0;
     std::vector<double> busy_;

@@ -37,8 +37,9 @@ struct Prediction {
 /// Plays `rounds` rounds with plan.costs at the start and again where an adapter has come to its
 /// end, and takes the rounds between to last as long as the later half of those played takes
 /// without filling and draining, and without new shapes (met_shapes.h); fewer rounds, at least
-/// four, where these have some thousand samples. At most eight such windows are played, the rest
-/// goes by tokens. `met`: shapes that stages have met before.
+/// four, where these have some thousand samples. Whole packing blocks are played, and whole blocks
+/// are that half: of one block alone as many rounds behind it are. At most eight such windows are
+/// played, the rest goes by tokens. `met`: shapes that stages have met before.
 Prediction predict(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                    std::int32_t rounds, const MetShapes& met = {});
 
