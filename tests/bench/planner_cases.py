@@ -101,7 +101,7 @@ class Answer:
 
     @property
     def way(self) -> str:
-        return self.found(r"^chosen +(?:parallel\.deployment: )?(.*?)(?:, [\d.]+ x as fast|: no other).*$")
+        return self.found(r"^chosen +(?:parallel\.deployment: )?(.*?)(?:, [\d.]+ x as fast|, \d+ tokens/s|: no other).*$")
 
     @property
     def seconds(self) -> str:

@@ -1,6 +1,7 @@
 #include "plan/deployments/usual_way.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -21,19 +22,13 @@ struct Share {
     UsualWay::Kind kind = UsualWay::Kind::pipeline;
     std::vector<ReplicaJob> deployment;
     double of_pipeline = 1.0;
-    std::string speed;               ///< "9409 tokens/s beside 8843"
+    double speed = 0.0;              ///< tokens/s
     double least_gain = usual_gain;  ///< over the pipeline
     std::optional<PlannedJob> planned = {};
 };
 
-std::string speed_text(const Prediction& prediction) {
-    return format_fixed(prediction.tokens_per_second(), 0);
-}
-
-/// "1.06 x as fast as one pipeline by simulation (9409 tokens/s beside 8843)"
-std::string gain_text(const Share& share) {
-    return cat(format_fixed(1.0 / share.of_pipeline, 2),
-               " x as fast as one pipeline by simulation (", share.speed, ")");
+std::string speed_text(double tokens_per_second) {
+    return cat(format_fixed(tokens_per_second, 0), " tokens/s");
 }
 
 class WaySearch {
@@ -53,6 +48,7 @@ class WaySearch {
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         if (!comes_first) pipeline = pipeline_beside_found();
         if (!pipeline.prediction) return replicas_alone();
+        if (!pipeline.planned.report.falls_behind) pipeline_speed_ = speed_of(pipeline);
         std::vector<Share> others = replicas_beside(*pipeline.prediction);
         const double fastest = others.empty() ? 1.0 : others.front().of_pipeline;
         if (auto workers = workers_beside(*pipeline.prediction, fastest)) {
@@ -88,8 +84,8 @@ class WaySearch {
         way_.kind = UsualWay::Kind::replicas;
         way_.deployment = fastest.deployment;
         way_.planned = fastest.planned;
-        way_.text = cat(deployment_text(fastest.deployment), ", ", speed_text(*fastest.prediction),
-                        " tokens/s by simulation: one pipeline of all ranks does not fit");
+        way_.text = cat(deployment_text(fastest.deployment), ", ", speed_text(speed_of(fastest)),
+                        " by simulation: one pipeline of all ranks does not fit");
         return std::move(way_);
     }
 
@@ -101,11 +97,10 @@ class WaySearch {
     std::vector<Share> replicas_beside(const Prediction& pipeline) const {
         std::vector<Share> shares;
         for (const DeploymentPrediction& found : way_.found->fastest) {
-            shares.push_back(
-                {UsualWay::Kind::replicas, found.deployment,
-                 found.prediction->seconds / pipeline.seconds,
-                 cat(speed_text(*found.prediction), " tokens/s beside ", speed_text(pipeline)),
-                 is_one_replica(found.deployment) ? other_gain : usual_gain, found.planned});
+            shares.push_back({UsualWay::Kind::replicas, found.deployment,
+                              found.prediction->seconds / pipeline.seconds, speed_of(found),
+                              is_one_replica(found.deployment) ? other_gain : usual_gain,
+                              found.planned});
         }
         return shares;
     }
@@ -131,12 +126,23 @@ class WaySearch {
         if (!workers) return std::nullopt;
         ReplicaJob replica = workers->shape.replica;
         replica.recompute = workers->shape.recompute;
-        const double speed = static_cast<double>(pipeline.tokens) / workers->seconds;
         return Share{UsualWay::Kind::workers,
                      {replica},
                      workers->seconds / pipeline.seconds,
-                     cat(format_fixed(speed, 0), " tokens/s beside ", speed_text(pipeline)),
+                     static_cast<double>(pipeline.tokens) / workers->seconds,
                      other_gain};
+    }
+
+    /// "1.06 x as fast as one pipeline by simulation (9409 tokens/s beside 8843)". Of a pipeline
+    /// that was given up early nobody knows how fast it would have been at last.
+    std::string gain_text(const Share& share) const {
+        if (!pipeline_speed_) {
+            return cat(speed_text(share.speed),
+                       " by simulation, which one pipeline does not come near");
+        }
+        return cat(format_fixed(1.0 / share.of_pipeline, 2),
+                   " x as fast as one pipeline by simulation (", speed_text(share.speed),
+                   " beside ", format_fixed(*pipeline_speed_, 0), ")");
     }
 
     /// The fastest of those that gain enough.
@@ -166,6 +172,7 @@ class WaySearch {
     const ModelSpec& model_;
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
+    std::optional<double> pipeline_speed_;  ///< tokens/s, if it was searched to the end
     UsualWay way_;
 };
 

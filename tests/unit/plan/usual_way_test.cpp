@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "config/model_presets.h"
+#include "plan/deployments/worker_shape.h"
 #include "plan/text/plan_text.h"
 #include "unit/plan/plan_fixtures.h"
 
@@ -93,6 +94,21 @@ TEST(UsualWay, IsWorkersWhereTheseGainMore) {
     EXPECT_NE(way_of(test).kind, UsualWay::Kind::workers);
 }
 
+/// Between workers nothing passes, so they are taken for less than replicas.
+TEST(UsualWay, IsWorkersWhereTheseGainLittle) {
+    Case test = open_case(4);
+    test.cluster.ranks = 2;
+    test.datasets[0].train = equal_samples(256, 512);
+    const auto workers = fastest_workers(test.job, test.model, test.datasets, test.cluster);
+    ASSERT_TRUE(workers);
+    const auto pipeline =
+        predict_deployment(test.job, {}, test.model, test.datasets, test.cluster).prediction;
+    const double gain = pipeline->seconds / workers->seconds;
+    ASSERT_GT(gain, 1.0 + other_gain);
+    ASSERT_LT(gain, 1.0 + usual_gain);
+    EXPECT_EQ(way_of(test).kind, UsualWay::Kind::workers) << way_of(test).text;
+}
+
 /// What nothing is summed over replicas for is taken for less.
 TEST(UsualWay, IsLanesOfAllRanksWhereTheseGainLittle) {
     const Case test = gaining_little(divided_case(), {{2, 1, 1, {}}}, 50.0, 80.0);
@@ -128,6 +144,23 @@ TEST(UsualWay, IsTheSameOnManyRanksAsOnePipelineAndReplicasSay) {
     EXPECT_EQ(to_text(way.planned->plan), to_text(plan));
     test.cluster.ranks = 34;  // one pipeline does not fit
     EXPECT_EQ(way_of(test).kind, UsualWay::Kind::replicas);
+}
+
+/// By how much a pipeline is slower that was not searched to the end, nobody knows.
+TEST(UsualWay, NamesNoGainOverAPipelineThatWasGivenUp) {
+    Case test = open_case(1);
+    test.cluster.ranks = 16;
+    test.cluster.ranks_per_node = 8;
+    const UsualWay way = way_of(test);
+    ASSERT_EQ(way.kind, UsualWay::Kind::replicas) << way.text;
+    const DeploymentPrediction pipeline =
+        predict_deployment(test.job, {}, test.model, test.datasets, test.cluster,
+                           WorthPredicting{}.rounds, speed(test, way.deployment));
+    ASSERT_TRUE(pipeline.planned.report.falls_behind);
+    EXPECT_NE(way.text.find("by simulation, which one pipeline does not come near"),
+              std::string::npos)
+        << way.text;
+    EXPECT_EQ(way.text.find("x as fast"), std::string::npos) << way.text;
 }
 
 TEST(UsualWay, IsOnePipelineWhereNothingIsKnownOrOpen) {
