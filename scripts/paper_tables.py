@@ -356,7 +356,7 @@ def table(title: str, rows: list[Row], runs: DryRuns) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=Path, default=ROOT / "build/loratrain")
+    parser.add_argument("--program", type=lambda text: Path(text).resolve(), default=ROOT / "build/loratrain")
     parser.add_argument("--only", nargs="+", choices=list(PAPERS), default=list(PAPERS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--data", action="store_true")
