@@ -129,6 +129,36 @@ class Arrivals(JobTest):
         self.assertIn("its rollouts have ended", output)
         self.assertEqual(len(step_metrics(self.dir / "run", "rl")), 4)
         self.assertTrue((self.dir / "run/adapters/rl/DONE").exists())
+        before = (self.dir / "run/adapters/rl/adapter_model.safetensors").read_bytes()
+        self.succeed(run([self.write_job(job)], 2))
+        self.assertEqual(len(step_metrics(self.dir / "run", "rl")), 4)
+        self.assertEqual((self.dir / "run/adapters/rl/adapter_model.safetensors").read_bytes(), before)
+        self.put("run", 3)
+        self.succeed(run([self.write_job(job)], 2))
+        self.assertEqual(len(step_metrics(self.dir / "run", "rl")), 5)
+
+    def test_one_adapter_at_a_time(self):
+        """Who waits makes room; an end is exported although others have its place."""
+        self.whole("whole")
+        job = self.job("run")
+        job["schedule"]["max_adapters"] = 1
+        process = start([self.write_job(job)])
+        for number in self.files:
+            self.put("run", number)
+            self.wait_for_step("run", "rl", sum(-(-FILES[n] // 4) for n in range(number + 1)), unless_ended=process)
+        self.finish(process)
+        self.check_as("run", "whole")
+        job = self.job("ended", max_steps=1000)
+        job["schedule"]["max_adapters"] = 1
+        job["adapters"][0]["max_steps"] = 1000
+        job["adapters"].reverse()
+        process = start([self.write_job(job)])
+        self.put("ended", 0)
+        self.wait_for_step("ended", "rl", 1)
+        self.end("ended")
+        self.wait_for_file("ended/adapters/rl/DONE")
+        self.assertLess(len(step_metrics(self.dir / "ended", "other")), 1000)
+        self.finish(process)
 
     def test_stopped_and_killed(self):
         """No batch is trained twice, none is left out."""
