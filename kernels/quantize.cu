@@ -2,12 +2,30 @@
 
 #include "launch.cuh"
 #include "quantize.cuh"
+#include "sizes.h"
 
 namespace loratrain::kernels {
 
 namespace {
 
-/// A row per block, held in registers between its maximum and its codes.
+/// A row per warp, held in registers between its maximum and its codes.
+template <class T, int passes>
+__global__ void __launch_bounds__(block_threads)
+    warp_rows_kernel(Matrix x, const float* column_scales, Fp8Codes to) {
+    constexpr int warps = block_threads / 32;
+    const std::int64_t row = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32;
+    if (row >= x.rows) return;
+    const T* from = static_cast<const T*>(x.data) + row * x.ld;
+    HeldRow<T, 32, passes> held;
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        const std::int64_t col = held.column(pass);
+        if (col < x.cols) held.take(pass, from + col);
+    }
+    held.write_codes(x.cols, column_scales, to, row, nullptr);
+}
+
+/// A row per block, held likewise.
 template <class T, int threads, int passes>
 __global__ void __launch_bounds__(threads)
     held_rows_kernel(Matrix x, const float* column_scales, Fp8Codes to) {
@@ -54,14 +72,23 @@ cudaError_t launch_held(cudaStream_t stream, const Matrix& x, const float* colum
     return cudaGetLastError();
 }
 
+template <class T, int passes>
+cudaError_t launch_warps(cudaStream_t stream, const Matrix& x, const float* column_scales,
+                         const Fp8Codes& to) {
+    warp_rows_kernel<T, passes>
+        <<<static_cast<unsigned>(pieces(x.rows, block_threads / 32)), block_threads, 0, stream>>>(
+            x, column_scales, to);
+    return cudaGetLastError();
+}
+
 template <class T>
 cudaError_t launch_rows(cudaStream_t stream, const Matrix& x, const float* column_scales,
                         const Fp8Codes& to) {
     const bool is_wide = all_wide({&x}) && takes_wide_codes(to, column_scales);
     constexpr std::int64_t pass = block_threads * wide;
-    if (is_wide && x.cols <= pass) {
-        return launch_held<T, block_threads, 1>(stream, x, column_scales, to);
-    }
+    constexpr std::int64_t of_warp = 32 * wide;
+    if (is_wide && x.cols <= 4 * of_warp) return launch_warps<T, 4>(stream, x, column_scales, to);
+    if (is_wide && x.cols <= 8 * of_warp) return launch_warps<T, 8>(stream, x, column_scales, to);
     if (is_wide && x.cols <= 2 * pass) {
         return launch_held<T, block_threads, 2>(stream, x, column_scales, to);
     }

@@ -86,49 +86,74 @@ class HeldRow {
 #pragma unroll
         for (int i = 0; i < words; ++i) reinterpret_cast<uint4*>(to)[i] = held_[pass][i];
     }
-    __device__ void values(int pass, const float* column_scales, float (&v)[wide]) const {
+    /// Factors of the thread's columns, for many rows.
+    struct Scales {
+        float of[passes][wide];
+        __device__ void load(const float* column_scales, std::int64_t cols) {
+#pragma unroll
+            for (int pass = 0; pass < passes; ++pass) {
+                if (column(pass) >= cols) break;
+                kernels::load<wide>(column_scales + column(pass), of[pass]);
+            }
+        }
+    };
+
+    /// `scales`: Scales, or factors of all columns in memory, null = 1.
+    template <class From>
+    __device__ void values(int pass, const From& scales, float (&v)[wide]) const {
         load<wide>(reinterpret_cast<const T*>(held_[pass]), v);
+        multiply(pass, scales, v);
+    }
+
+    /// Bits of the largest magnitude among this thread's values of the row, which has `cols`.
+    template <class From>
+    __device__ std::uint32_t largest(std::int64_t cols, const From& scales) const {
+        std::uint32_t bits = 0;
+#pragma unroll
+        for (int pass = 0; pass < passes; ++pass) {
+            if (column(pass) >= cols) break;
+            float v[wide];
+            values(pass, scales, v);
+#pragma unroll
+            for (int i = 0; i < wide; ++i) bits = max(bits, magnitude_bits(v[i]));
+        }
+        return bits;
+    }
+    template <class From>
+    __device__ void store_row(std::int64_t cols, const From& scales, std::uint8_t* codes,
+                              float inverse) const {
+#pragma unroll
+        for (int pass = 0; pass < passes; ++pass) {
+            if (column(pass) >= cols) break;
+            float v[wide];
+            values(pass, scales, v);
+            store_codes<wide>(codes + column(pass), v, inverse);
+        }
+    }
+    /// Quantises the whole row, by the row's lanes; `scratch`: one value per warp of the block.
+    template <class From>
+    __device__ void write_codes(std::int64_t cols, const From& scales, const Fp8Codes& to,
+                                std::int64_t row, std::uint32_t* scratch) const {
+        const std::uint32_t own = largest(cols, scales);
+        const RowCoding coding =
+            row_coding(lanes == 32 ? __reduce_max_sync(0xffffffffU, own) : block_max(own, scratch));
+        store_row(cols, scales, to.codes + row * to.ld, coding.inverse);
+        if (lane() == 0) to.scales[row] = coding.scale;
+    }
+
+  private:
+    __device__ static void multiply(int pass, const float* column_scales, float (&v)[wide]) {
         if (column_scales == nullptr) return;
         float s[wide];
         load<wide>(column_scales + column(pass), s);
 #pragma unroll
         for (int i = 0; i < wide; ++i) v[i] *= s[i];
     }
-
-    /// Bits of the largest magnitude among this thread's values of the row, which has `cols`.
-    __device__ std::uint32_t largest(std::int64_t cols, const float* column_scales) const {
-        std::uint32_t bits = 0;
+    __device__ static void multiply(int pass, const Scales& scales, float (&v)[wide]) {
 #pragma unroll
-        for (int pass = 0; pass < passes; ++pass) {
-            if (column(pass) >= cols) break;
-            float v[wide];
-            values(pass, column_scales, v);
-#pragma unroll
-            for (int i = 0; i < wide; ++i) bits = max(bits, magnitude_bits(v[i]));
-        }
-        return bits;
-    }
-    __device__ void store_row(std::int64_t cols, const float* column_scales, std::uint8_t* codes,
-                              float inverse) const {
-#pragma unroll
-        for (int pass = 0; pass < passes; ++pass) {
-            if (column(pass) >= cols) break;
-            float v[wide];
-            values(pass, column_scales, v);
-            store_codes<wide>(codes + column(pass), v, inverse);
-        }
-    }
-    /// Quantises the whole row, by the row's lanes; `scratch`: one value per warp of the block.
-    __device__ void write_codes(std::int64_t cols, const float* column_scales, const Fp8Codes& to,
-                                std::int64_t row, std::uint32_t* scratch) const {
-        const std::uint32_t own = largest(cols, column_scales);
-        const RowCoding coding =
-            row_coding(lanes == 32 ? __reduce_max_sync(0xffffffffU, own) : block_max(own, scratch));
-        store_row(cols, column_scales, to.codes + row * to.ld, coding.inverse);
-        if (lane() == 0) to.scales[row] = coding.scale;
+        for (int i = 0; i < wide; ++i) v[i] *= scales.of[pass][i];
     }
 
-  private:
     static constexpr int words = sizeof(T) * wide / 16;
     uint4 held_[passes][words];
 };

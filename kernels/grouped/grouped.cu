@@ -74,6 +74,20 @@ bool is_valid(const Matrix& x, std::int64_t rows, std::int64_t cols) {
     return grouped_takes(x) && x.rows == rows && x.cols == cols;
 }
 
+bool are_aligned(const Fp8Codes& codes) {
+    constexpr std::int64_t piece = 16;
+    return aligned_16(codes.codes) && codes.cols % piece == 0 && codes.ld % piece == 0;
+}
+
+bool takes_codes(const ExpertProduct& p) {
+    const Fp8Codes& rows = p.codes.rows;
+    const Fp8Codes& weights = p.codes.weights;
+    const std::int64_t sums = p.finish == ExpertFinish::gate ? 2 * p.columns : p.columns;
+    return are_aligned(rows) && are_aligned(weights) && rows.cols == p.depth &&
+           weights.cols == p.depth && weights.ld == p.depth && weights.rows == p.experts * sums &&
+           (p.a_rows != nullptr || rows.rows == p.rows);
+}
+
 cudaError_t run(cudaStream_t stream, const ExpertRows& rows, ExpertProduct p) {
     p.experts = rows.routes.experts;
     p.rows = rows.routes.tokens * rows.routes.per_token;
@@ -81,7 +95,8 @@ cudaError_t run(cudaStream_t stream, const ExpertRows& rows, ExpertProduct p) {
     p.tiles = rows.tables.tiles;
     p.tile_count = rows.tables.counters;
     p.drawn = rows.tables.counters + 1;
-    if (!aligned_16(p.w) || p.inputs % wide != 0 || p.outputs % wide != 0) {
+    if (p.of_codes() ? !takes_codes(p)
+                     : !aligned_16(p.w) || p.inputs % wide != 0 || p.outputs % wide != 0) {
         return cudaErrorInvalidValue;
     }
     if (p.added.s.data == nullptr) {
@@ -91,6 +106,10 @@ cudaError_t run(cudaStream_t stream, const ExpertRows& rows, ExpertProduct p) {
         return cudaErrorInvalidValue;
     }
     if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+    if (p.of_codes()) {
+        return runs_expert_product_hopper(rows.shared_limit) ? expert_code_product_hopper(stream, p)
+                                                             : cudaErrorNotSupported;
+    }
     return runs_expert_product_hopper(rows.shared_limit) ? expert_product_hopper(stream, p)
                                                          : expert_product_tensor(stream, p);
 }
@@ -103,6 +122,10 @@ std::int64_t copies(const ExpertRows& rows) {
 
 bool grouped_takes(const Matrix& x) {
     return x.type == Element::bf16 && all_wide({&x});
+}
+
+bool takes_expert_codes(int shared_limit) {
+    return runs_expert_product_hopper(shared_limit);
 }
 
 cudaError_t make_expert_tables(cudaStream_t stream, const ExpertRows& rows) {
@@ -131,12 +154,13 @@ cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const Ex
     p.y = op.gate_up;
     p.product = op.product;
     p.added = op.added;
+    p.codes = op.codes;
     return run(stream, rows, p);
 }
 
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
                            const void* w, const Matrix& y, bool backward,
-                           const ExpertAddition& added) {
+                           const ExpertAddition& added, const ExpertCodes& codes) {
     if (!is_valid(x, copies(rows), x.cols) || !is_valid(y, copies(rows), y.cols)) {
         return cudaErrorInvalidValue;
     }
@@ -149,6 +173,7 @@ cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Ma
     p.columns = static_cast<std::int32_t>(y.cols);
     p.y = y;
     p.added = added;
+    p.codes = codes;
     return run(stream, rows, p);
 }
 
@@ -163,7 +188,7 @@ cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
     }
     ExpertProduct p;
     p.a = op.dy;
-    p.a_rows = rows.routes.rows;
+    if (op.codes.rows.codes == nullptr) p.a_rows = rows.routes.rows;
     p.w = op.w;
     p.outputs = op.dy.cols;
     p.inputs = size;
@@ -178,6 +203,7 @@ cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
     p.entries = rows.tables.entries;
     p.parts = op.parts;
     p.added = op.added;
+    p.codes = op.codes;
     const cudaError_t error = run(stream, rows, p);
     if (error != cudaSuccess) return error;
     return launch_elements<1>(

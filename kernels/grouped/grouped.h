@@ -2,6 +2,7 @@
 
 #include "kernels/activations.h"
 #include "kernels/experts.h"
+#include "kernels/quantize.h"
 
 /// Products of the rows of all experts of a layer with their weights, in bf16, one launch each
 /// (README.md).
@@ -55,6 +56,13 @@ struct ExpertAddition {
     const void* factors = nullptr;  ///< F_e of all experts in bf16 (expert_lora.h)
 };
 
+/// e4m3 codes of what a product multiplies: then it reads neither its rows nor its weights in bf16.
+/// sums = rows.scales weights.scales (sum of codes), then what is added.
+struct ExpertCodes {
+    Fp8Codes rows;     ///< for expert_gate_up [T, H], else [T k, length of the sums]
+    Fp8Codes weights;  ///< [E sums of a row, their length]; scales null: 1
+};
+
 /// What all products of a layer share.
 struct ExpertRows {
     Routes routes;
@@ -76,6 +84,7 @@ struct ExpertGateUp {
     Matrix product;
     Gate function = Gate::silu;
     ExpertAddition added = {};  ///< factors: [E, 2 F, R]
+    ExpertCodes codes = {};
 };
 cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const ExpertGateUp& op);
 
@@ -84,7 +93,7 @@ cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const Ex
 /// factors: [E, R, K].
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
                            const void* w, const Matrix& y, bool backward,
-                           const ExpertAddition& added = {});
+                           const ExpertAddition& added = {}, const ExpertCodes& codes = {});
 
 /// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with
 /// inner_p = dy_t W_e + added in bf16:
@@ -103,8 +112,18 @@ struct ExpertDownBackward {
     float* d_weights = nullptr;
     Gate function = Gate::silu;
     ExpertAddition added = {};  ///< factors: [E, R, F]
+    ExpertCodes codes = {};
 };
 cudaError_t expert_down_backward(cudaStream_t stream, const ExpertRows& rows,
                                  const ExpertDownBackward& op);
+
+/// Codes and scales (quantize_rows()) of column_scales_e ∘ x_p, for each place p of expert e; with
+/// `gathered` x is [T, N], and row t is x_p of all its places, else [T k, N]. column_scales: [E,
+/// N]; to: [T k, N]. N: a multiple of 16, at most expert_codes_columns.
+cudaError_t quantize_expert_rows(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
+                                 bool gathered, const float* column_scales, const Fp8Codes& to);
+constexpr std::int64_t expert_codes_columns = 32768;
+/// The device has products of codes: sm_90, with all of its shared memory.
+bool takes_expert_codes(int shared_limit);
 
 }  // namespace loratrain::kernels

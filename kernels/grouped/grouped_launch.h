@@ -37,6 +37,9 @@ struct ExpertProduct {
     const std::int32_t* tile_count = nullptr;
     std::int32_t* drawn = nullptr;  ///< counter of tiles taken; 0 between launches
     ExpertAddition added;
+    /// With them `a` and `w` are not read; codes.rows.rows lie as those of `a` do.
+    ExpertCodes codes;
+    bool of_codes() const { return codes.rows.codes != nullptr; }
 };
 
 constexpr int product_columns = expert_part_columns;  ///< sums of a row that a block makes at once
@@ -48,6 +51,8 @@ inline std::int32_t column_tiles(const ExpertProduct& p) {
 }
 
 cudaError_t expert_product_hopper(cudaStream_t stream, const ExpertProduct& p);
+/// Products of codes.
+cudaError_t expert_code_product_hopper(cudaStream_t stream, const ExpertProduct& p);
 cudaError_t expert_product_tensor(cudaStream_t stream, const ExpertProduct& p);
 
 /// True if the device runs the product of kernels/hopper with `shared_limit` bytes of shared

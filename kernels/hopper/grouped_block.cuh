@@ -18,7 +18,8 @@ namespace loratrain::kernels::grouped {
 struct HopperProduct {
     ExpertProduct p;
     CUtensorMap rows;     ///< boxes of 64 x 64; not used if rows are gathered
-    CUtensorMap weights;  ///< forward 128 outputs, backward 64 outputs, of 64 columns
+    CUtensorMap weights;  ///< forward 128 outputs, backward 64 outputs, of 64 columns; of codes
+                          ///< 128 rows of 128 columns
     /// Of ExpertProduct::added: s as `rows`, factors as `weights`.
     CUtensorMap s;
     CUtensorMap factors;
@@ -46,10 +47,16 @@ struct GroupedShape {
     static constexpr int shared_bytes = staged_free_at + groups * 8;
     static_assert(shared_bytes <= most_shared_bytes);
 
-    /// Registers per thread, from those with which a block starts.
-    static constexpr int copying = 152;
-    static constexpr int multiplying = 176;
-    static_assert(copying + groups * multiplying <= 65536 / threads / 8 * 8 * (1 + groups));
+};
+
+/// Registers per thread, from those with which a block starts. `exact`: of products that keep sums
+/// of a step beside the others.
+template <bool exact>
+struct GroupedRegisters {
+    static constexpr int copying = exact ? 96 : 152;
+    static constexpr int multiplying = exact ? 200 : 176;
+    static_assert(copying + GroupedShape::groups * multiplying <=
+                  65536 / GroupedShape::threads / 8 * 8 * (1 + GroupedShape::groups));
 };
 
 /// Rows and column tile of a block's next tile; `first` is negative behind the last tile.
@@ -98,17 +105,25 @@ struct GroupedWalk {
     }
 };
 
-/// `adds`: with ExpertProduct::added.
-template <class Finish, bool gathered, bool backward, bool adds>
+/// `codes`: of e4m3 codes, whose sums are scaled before anything is added; a step has 128 of them
+/// in the same bytes. `adds`: with ExpertProduct::added.
+template <class Finish, bool gathered, bool backward, bool codes, bool adds>
 class GroupedBlock {
     using Shape = GroupedShape;
+    /// Columns of an own step, and of 16 bytes.
+    static constexpr int own_depth = codes ? panel_row_bytes : Shape::depth;
+    static constexpr int piece_columns = codes ? 16 : wide;
+    static constexpr bool has_prefetch = Finish::finish == ExpertFinish::gate_backward;
 
   public:
+    /// Gradients are not left to the accumulators of products of codes, which keep fewer bits.
+    static constexpr bool exact = codes && backward;
+
     __device__ __forceinline__ GroupedBlock(const HopperProduct& product, std::uint32_t shared)
         : product_(product),
           p_(product.p),
           shared_(shared),
-          steps_((p_.depth + Shape::depth - 1) / Shape::depth) {}
+          steps_((p_.depth + own_depth - 1) / own_depth) {}
 
     static __device__ __forceinline__ void make_barriers(std::uint32_t shared) {
         for (int i = 0; i < Shape::stages; ++i) {
@@ -127,7 +142,7 @@ class GroupedBlock {
         if constexpr (gathered) {
             copy_gathered(column_tiles);
         } else {
-            if (lane() == 0) copy_boxes(column_tiles);
+            if (has_prefetch || lane() == 0) copy_boxes(column_tiles);
         }
     }
 
@@ -145,7 +160,7 @@ class GroupedBlock {
                 }
                 continue;
             }
-            if (work.first >= 0) sum(sums, walk, group, steps_of(work));
+            if (work.first >= 0) sum(sums, walk, work, group, warp);
             wait_for(staged_free(group), staged_parity);
             staged_parity ^= 1U;
             if (work.first >= 0) stage(sums, group, warp);
@@ -234,7 +249,7 @@ class GroupedBlock {
         const bool is_own = !adds || step < steps_;
         const CUtensorMap* weights = is_own ? &product_.weights : &product_.factors;
         const int depth = depth_of(work, step);
-        if constexpr (backward) {
+        if (backward && !(codes && is_own)) {
             constexpr int panel = Shape::depth * panel_row_bytes;
 #pragma unroll
             for (int i = 0; i < product_columns / panel_columns; ++i) {
@@ -253,7 +268,7 @@ class GroupedBlock {
 
     /// The first column of a step's rows, of the product's or of s.
     __device__ __forceinline__ int depth_of(const TileWork& work, int step) const {
-        return !adds || step < steps_ ? step * Shape::depth
+        return !adds || step < steps_ ? step * own_depth
                                       : work.added().begin + (step - steps_) * Shape::depth;
     }
 
@@ -277,21 +292,31 @@ class GroupedBlock {
         const int tiles = *p_.tile_count * column_tiles;
         GroupedWalk walk;
         TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
-        int tile = draw(tiles);
+        int tile = draw_of_copying(tiles);
         while (work.first >= 0) {
             const TileWork next = work_of(tile, tiles, column_tiles);
-            if (tile < tiles) tile = draw(tiles);
+            if (tile < tiles) tile = draw_of_copying(tiles);
+            if constexpr (has_prefetch) prefetch(work);
             const int steps = steps_of(work);
             for (int step = 0; step < steps; ++step, walk.next()) {
                 wait_for(free(walk.stage), walk.parity ^ 1U);
+                if (has_prefetch && lane() > 0) continue;
                 if (step == 0) write_work(shared_ + Shape::works_at + walk.stage * 16, work);
                 copy_boxes_of(work, step, walk.stage);
             }
             work = next;
         }
         wait_for(free(walk.stage), walk.parity ^ 1U);
+        if (has_prefetch && lane() > 0) return;
         write_work(shared_ + Shape::works_at + walk.stage * 16, work);
         arrive(filled(walk.stage));
+    }
+
+    /// draw() by the lanes that copy boxes: all of the warp if it has more to do, else one.
+    __device__ __forceinline__ int draw_of_copying(int tiles) const {
+        if constexpr (!has_prefetch) return draw(tiles);
+        __syncwarp();
+        return __shfl_sync(0xffffffffU, lane() == 0 ? draw(tiles) : 0, 0);
     }
 
     /// A lane copies 16 bytes of rows `lane / 8` + 4 i of a tile.
@@ -320,7 +345,10 @@ class GroupedBlock {
         const int first_row = lane() / pieces;
         const std::uint32_t even = panel_offset(first_row, piece);
         const std::uint32_t odd = panel_offset(first_row + rows_at_once, piece);
-        const auto row_pieces = static_cast<std::uint32_t>(p_.a.ld / wide);
+        const std::int64_t ld = codes ? p_.codes.rows.ld : p_.a.ld;
+        const char* from = codes ? reinterpret_cast<const char*>(p_.codes.rows.codes)
+                                 : static_cast<const char*>(p_.a.data);
+        const auto row_pieces = static_cast<std::uint32_t>(ld / piece_columns);
         GroupedWalk walk;
         TileWork work = work_of(static_cast<int>(blockIdx.x), tiles, column_tiles);
         int tile = lane() == 0 ? draw(tiles) : 0;
@@ -348,9 +376,9 @@ class GroupedBlock {
                     copy_weights(work, step, walk.stage);
                 }
                 __syncwarp();
-                const int column = step * Shape::depth;
-                copy_rows(sources, static_cast<const Bf16*>(p_.a.data) + column, walk.stage, even,
-                          odd, count, column + piece * wide < p_.depth ? 16 : 0);
+                const int column = step * own_depth;
+                copy_rows(sources, from + step * panel_row_bytes, walk.stage, even, odd, count,
+                          column + piece * piece_columns < p_.depth ? 16 : 0);
                 arrive_behind_pieces(filled(walk.stage));
             }
             if constexpr (adds) {
@@ -376,7 +404,7 @@ class GroupedBlock {
     /// stores: a condition for each row would take longer. `from`: row 0 at the step's first
     /// column.
     __device__ __forceinline__ void copy_rows(const std::uint32_t (&sources)[rows_of_lane],
-                                              const Bf16* from, int stage, std::uint32_t even,
+                                              const char* from, int stage, std::uint32_t even,
                                               std::uint32_t odd, int count, int bytes) const {
         const std::uint32_t to = rows_of(stage);
 #pragma unroll
@@ -384,7 +412,7 @@ class GroupedBlock {
             if (i % 8 == 0 && i * rows_at_once >= count) break;
             copy_16_async(
                 to + (i % 2 == 0 ? even : odd) + i / 2 * 2 * rows_at_once * panel_row_bytes,
-                from + std::uint64_t{sources[i]} * wide, bytes);
+                from + std::uint64_t{sources[i]} * 16, bytes);
         }
     }
 
@@ -404,8 +432,57 @@ class GroupedBlock {
     }
 
     /// The sums of a group's 64 rows of a tile.
-    __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, int group,
-                                        int steps) const {
+    __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, const TileWork& work,
+                                        int group, int warp) const {
+        if constexpr (codes) {
+            if constexpr (exact) {
+                sum_exactly(sums, walk, group);
+            } else {
+                sum_steps<codes>(sums, walk, group, steps_, false);
+            }
+            scale(sums, work, group, warp);
+            if (adds && work.added().steps > 0) {
+                sum_steps<false>(sums, walk, group, work.added().steps, true);
+            }
+        } else {
+            sum_steps<codes>(sums, walk, group, steps_of(work), false);
+        }
+    }
+
+    /// Own steps, each added in fp32 to those before, half of the columns at a time.
+    __device__ __forceinline__ void sum_exactly(float (&sums)[128], GroupedWalk& walk,
+                                                int group) const {
+        for (int step = 0; step < steps_; ++step, walk.next()) {
+            wait_for(filled(walk.stage), walk.parity);
+            if constexpr (gathered) show_to_products();
+            const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);
+            const std::uint32_t b = panel_operand(weights_of(walk.stage));
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float part[64];
+                begin_products();
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    multiply_code_rows(part, a + k * 2,
+                                       b + half * gate_columns * panel_row_bytes / 16 + k * 2,
+                                       k > 0);
+                }
+                commit_products();
+                wait_for_products<0>();
+                use_products(part);
+                if (half == 1) release(walk.stage);
+#pragma unroll
+                for (int i = 0; i < 64; ++i) {
+                    const int at = half * 64 + i;
+                    sums[at] = step > 0 ? sums[at] + part[i] : part[i];
+                }
+            }
+        }
+    }
+
+    template <bool of_codes>
+    __device__ __forceinline__ void sum_steps(float (&sums)[128], GroupedWalk& walk, int group,
+                                              int steps, bool add) const {
         int before = 0;
         use_products(sums);
         for (int step = 0; step < steps; ++step) {
@@ -413,18 +490,25 @@ class GroupedBlock {
             if constexpr (gathered) show_to_products();
             begin_products();
             const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);
-            if constexpr (backward) {
+            if constexpr (of_codes) {
+                const std::uint32_t b = panel_operand(weights_of(walk.stage));
+#pragma unroll
+                for (int k = 0; k < 4; ++k) {
+                    multiply_code_rows(sums, a + k * 2, b + k * 2, step > 0 || k > 0);
+                }
+            } else if constexpr (backward) {
                 const std::uint32_t b =
                     panel_operand(weights_of(walk.stage), Shape::depth * panel_row_bytes);
 #pragma unroll
                 for (int k = 0; k < Shape::depth / 16; ++k) {
-                    multiply_columns(sums, a + k * 2, b + k * panel_row_bytes, step > 0 || k > 0);
+                    multiply_columns(sums, a + k * 2, b + k * panel_row_bytes,
+                                     add || step > 0 || k > 0);
                 }
             } else {
                 const std::uint32_t b = panel_operand(weights_of(walk.stage));
 #pragma unroll
                 for (int k = 0; k < Shape::depth / 16; ++k) {
-                    multiply_rows(sums, a + k * 2, b + k * 2, step > 0 || k > 0);
+                    multiply_rows(sums, a + k * 2, b + k * 2, add || step > 0 || k > 0);
                 }
             }
             commit_products();
@@ -438,6 +522,38 @@ class GroupedBlock {
         wait_for_products<0>();
         use_products(sums);
         release(before);
+    }
+
+    /// Sums of codes times the scales of their rows and of the weights' rows.
+    __device__ __forceinline__ void scale(float (&sums)[128], const TileWork& work, int group,
+                                          int warp) const {
+        float of_rows[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int row = work.first + group * staged_rows + warp * 16 + i * 8 + lane() / 4;
+            const int at = row < work.end ? row : work.first;
+            of_rows[i] = p_.codes.rows.scales[gathered ? p_.a_rows[at] : at];
+        }
+        const float* of_weights = p_.codes.weights.scales;
+        constexpr bool gate = Finish::finish == ExpertFinish::gate;
+        const std::int64_t sums_of_row = gate ? 2 * p_.columns : p_.columns;
+        const int begin = work.column_tile * (gate ? gate_columns : product_columns);
+#pragma unroll
+        for (int k = 0; k < product_columns / 8; ++k) {
+            constexpr int half = gate_columns / 8;
+            const int column = begin + (gate ? k % half : k) * 8 + lane() % 4 * 2;
+            float2 w = make_float2(1.0F, 1.0F);
+            if (of_weights != nullptr && column < p_.columns) {
+                const int up = gate && k >= half ? p_.columns : 0;
+                w = *reinterpret_cast<const float2*>(of_weights + work.expert() * sums_of_row + up +
+                                                     column);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                sums[4 * k + 2 * i] *= of_rows[i] * w.x;
+                sums[4 * k + 2 * i + 1] *= of_rows[i] * w.y;
+            }
+        }
     }
 
     /// Stores a warp's 16 rows of sums in shared memory.

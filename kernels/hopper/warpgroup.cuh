@@ -249,6 +249,35 @@ __device__ __forceinline__ void multiply_columns(float (&d)[128], std::uint32_t 
         : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
 }
 
+/// d[64, n] = A[64, 32] B[n, 32]ᵀ of e4m3 codes, or with `add` d += ..., both in shared memory; n =
+/// 128, 256. A panel has 128 codes a row. Sums inside a product keep fewer bits than fp32.
+__device__ __forceinline__ void multiply_code_rows(float (&d)[64], std::uint32_t a, std::uint32_t b,
+                                                   bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, %67, 0;\n"
+        "mov.b64 a, {%64, %66};\n"
+        "mov.b64 b, {%65, %66};\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" LORATRAIN_64_PLACES
+        "}, "
+        "a, b, add, 1, 1;\n}\n"
+        : LORATRAIN_64_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void multiply_code_rows(float (&d)[128], std::uint32_t a,
+                                                   std::uint32_t b, bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, %131, 0;\n"
+        "mov.b64 a, {%128, %130};\n"
+        "mov.b64 b, {%129, %130};\n"
+        "wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" LORATRAIN_128_PLACES
+        "}, "
+        "a, b, add, 1, 1;\n}\n"
+        : LORATRAIN_128_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
+}
+
 #undef LORATRAIN_8_SUMS
 #undef LORATRAIN_32_SUMS
 #undef LORATRAIN_64_SUMS

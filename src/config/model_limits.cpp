@@ -106,10 +106,6 @@ constexpr ModelLimit limits[] = {
     {Ability::lanes, has_fused_linears,
      [](Of m) { return cat("lanes cannot share fused linears (", fused_names(m), ")"); }},
 
-    {Ability::fp8, has_experts,
-     [](Of m) { return cat("experts of a ", m.family, " model are not computed in fp8"); },
-     "use model.precision: bf16"},
-
     {Ability::fp8, has_delta_nets,
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},

@@ -1,19 +1,11 @@
-#include "reference/experts.h"
+#include "support/expert_products.h"
 #include "support/backend_case.h"
-#include "support/expert_adapters.h"
-#include "support/expert_routes.h"
 
 namespace loratrain {
 namespace {
 
 using reference::HostMatrix;
 
-/// A router and the sides of experts. Of logits_of() some experts have no rows, some one.
-struct ProductCase {
-    RouterCase router;
-    std::int64_t hidden;
-    std::int64_t size;
-};
 constexpr ProductCase product_cases[] = {
     {{0, 4, 2, true}, 16, 8},     {{1, 4, 2, true}, 64, 32},      {{9, 8, 3, true}, 72, 40},
     {{40, 6, 2, true}, 30, 20},   {{300, 3, 1, true}, 136, 104},  {{257, 6, 2, true}, 256, 128},
@@ -22,20 +14,7 @@ constexpr ProductCase product_cases[] = {
 
 class ExpertProductsTest : public BackendTest {
   protected:
-    /// Everything that an op of the case may read.
-    struct Made {
-        Made(Backend& backend, const ProductCase& of)
-            : logits(logits_of(of.router)),
-              routes(logits, of.router.per_token, of.router.normalised),
-              device(backend, of.router) {
-            const DeviceMatrix of_device(backend, logits, 0, DType::f32);
-            backend.route({of_device.view(), device.routes, of.router.normalised});
-        }
-        HostMatrix logits;
-        reference::Routes routes;
-        DeviceRoutes device;
-    };
-
+    using Made = MadeRoutes;
     void check_down_backward(bool with_lora);
 };
 
@@ -92,74 +71,6 @@ TEST_P(ExpertProductsTest, GateUpAsLoops) {
             expect_close(product, reference::gated_product(gate_up.download()), "product");
         }
     }
-}
-
-/// LoRA of three adapters on `linears` linears that share S: ranks 8, 12 and 3, with rows between
-/// them that nobody has, and S with numbers in the rows' own columns alone.
-class AddedToProduct {
-  public:
-    static constexpr std::int64_t columns = 144;
-
-    AddedToProduct(Backend& backend, const reference::Routes& routes, const RouterCase& of,
-                   std::int64_t cols, bool of_b, std::int64_t linears)
-        : s_(std::ssize(routes.rows), columns), device_([&] {
-              for (std::int64_t i = 0; i < linears; ++i) add(backend, of, cols, of_b, i * 16);
-              fill(routes, backend.compute_dtype());
-              return DeviceMatrix(backend, s_, 8);
-          }()) {}
-
-    /// Of linear i, which adds to `wide`.
-    ExpertLora op(std::size_t i, const TensorView& wide, const ExpertRoutes& routes) const {
-        return adapters_[i]->op(wide, device_.view(), routes);
-    }
-
-    /// `sums` with what linear i adds to its columns from `first` on.
-    HostMatrix added(const reference::Routes& routes, std::size_t i, const HostMatrix& sums) const {
-        return reference::widen_experts(routes, adapters_[i]->factors, s_, sums);
-    }
-
-  private:
-    void add(Backend& backend, const RouterCase& of, std::int64_t cols, bool of_b,
-             std::int64_t column) {
-        const std::int64_t t = of.tokens;
-        auto adapters = std::make_unique<ExpertAdapters>(backend, of, cols, of_b);
-        adapters->add(0, t / 4, 8, column, 1.0);
-        adapters->add(t / 4, t / 4 + t / 3, 12, 40 + column, 1.0);
-        adapters->add(t - t / 3, t, 3, 109 + column, 1.0);
-        adapters_.push_back(std::move(adapters));
-    }
-
-    void fill(const reference::Routes& routes, DType dtype) {
-        const HostMatrix numbers = reference::random_matrix(s_.rows, columns, 11, dtype);
-        for (const auto& adapters : adapters_) {
-            reference::for_each_row(
-                routes, adapters->factors,
-                [&](const reference::ExpertFactors& of, std::int64_t p, std::int64_t) {
-                    for (std::int64_t r = 0; r < of.rank; ++r) {
-                        s_(p, of.column + r) = numbers(p, of.column + r);
-                    }
-                });
-        }
-    }
-
-    std::vector<std::unique_ptr<ExpertAdapters>> adapters_;
-    HostMatrix s_;
-    DeviceMatrix device_;
-};
-
-/// `whole` with columns [first, first + part.cols) of `part`.
-HostMatrix with_columns(HostMatrix whole, const HostMatrix& part, std::int64_t first) {
-    for (std::int64_t row = 0; row < part.rows; ++row) {
-        for (std::int64_t col = 0; col < part.cols; ++col) whole(row, first + col) = part(row, col);
-    }
-    return whole;
-}
-HostMatrix columns_of(const HostMatrix& whole, std::int64_t first, std::int64_t cols) {
-    HostMatrix part(whole.rows, cols);
-    for (std::int64_t row = 0; row < part.rows; ++row) {
-        for (std::int64_t col = 0; col < cols; ++col) part(row, col) = whole(row, first + col);
-    }
-    return part;
 }
 
 TEST_P(ExpertProductsTest, AddLoraAsLoops) {

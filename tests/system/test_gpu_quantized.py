@@ -8,6 +8,7 @@ import unittest
 import test_quantized
 from harness import SOURCE, STOPPED, JobTest, direct, read_metrics, run
 from test_gpu import GPUS
+from test_quantized import MIXTURE
 
 
 def least_compute_capability():
@@ -80,6 +81,21 @@ class Experts(test_quantized.Experts):
     def assert_learnt_as_on_dense(self, got, want):
         worst = self.compare_losses(got, want, (*self.TARGETS, "attention"), 2e-3)
         print(f"{got}: losses {worst:.1e} from those of dense weights", file=sys.stderr)
+
+    @unittest.skipIf(not FP8, "no GPU that multiplies in fp8")
+    def test_fp8_products(self):
+        """Beside bf16, as close as LossCurves asks of dense models; the same bits after a stop."""
+        original = self.merge(self.adapter_that_changes_nothing(), self.import_golden(MIXTURE), "original")
+        weights = self.import_folder(original, "original-dense")
+        for ranks in self.RANKS:
+            dense, fp8, stopped = (f"{name}-{ranks}" for name in ("dense", "fp8", "stopped"))
+            self.train(weights, dense, ranks, precision="bf16")
+            self.train(weights, fp8, ranks, precision="fp8")
+            worst = self.compare_losses(fp8, dense, (*self.TARGETS, "attention"), 5e-2)
+            print(f"{fp8}: losses {worst:.1e} from those in bf16", file=sys.stderr)
+            self.train(weights, stopped, ranks, ["--stop-after", "2"], STOPPED, precision="fp8")
+            self.train(weights, stopped, ranks, precision="fp8")
+            self.assert_learnt_the_same(stopped, fp8)
 
 
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")

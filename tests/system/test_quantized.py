@@ -147,9 +147,9 @@ class Experts(JobTest):
             for tensor, values in read_safetensors(init / name).items()})
         return folder
 
-    def train(self, weights, run_dir, ranks, arguments=(), code=0):
+    def train(self, weights, run_dir, ranks, arguments=(), code=0, precision="auto"):
         job = self.golden_job(MIXTURE, run_dir, 64)
-        job["model"]["weights"] = str(weights)
+        job["model"] = {"weights": str(weights), "precision": precision}
         job["run"]["backend"] = self.BACKEND
         job["checkpoint"] = {"every_steps": 2}
         job["schedule"] = {"costs": "built-in"}

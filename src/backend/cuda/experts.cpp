@@ -58,6 +58,11 @@ bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView
            });
 }
 
+/// The product is in bf16, or the device has one of codes.
+bool can_multiply(const ExpertCodes& codes, int shared_limit) {
+    return !codes.are_used() || kernels::takes_expert_codes(shared_limit);
+}
+
 /// The product can add the LoRA before it rounds.
 bool can_add(ExpertLoras ops) {
     return ops.empty() || are_wide(ops.front().routes, {&ops.front().narrow});
@@ -113,6 +118,24 @@ kernels::ExpertAddition CudaBackend::add_factors(ExpertLoras ops, std::int64_t o
     return {matrix_of(front.narrow), to};
 }
 
+kernels::ExpertCodes CudaBackend::code_rows(const ExpertCodes& codes, const TensorView& x) {
+    if (!codes.are_used()) return {};
+    const Fp8Rows to = codes.of_rows(x.rows, x.cols);
+    quantize_rows({x, nullptr, to});
+    return {codes_of(to), codes_of(codes.weights)};
+}
+
+kernels::ExpertCodes CudaBackend::code_gradients(const ExpertCodes& codes, const TensorView& x,
+                                                 const ExpertRoutes& routes, bool gathered) {
+    if (!codes.are_used()) return {};
+    const kernels::Fp8Codes to = codes_of(codes.of_rows(routes.copies(), x.cols));
+    CUDA_CHECK(kernels::quantize_expert_rows(stream_, rows_of(routes, shared_limit_), matrix_of(x),
+                                             gathered, codes.weights.scales, to));
+    kernels::Fp8Codes weights = codes_of(codes.transposed);
+    weights.scales = nullptr;
+    return {to, weights};
+}
+
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
     LORATRAIN_CHECK(op.logits.dtype == DType::f32, "route: logits in ", to_string(op.logits.dtype));
@@ -127,19 +150,23 @@ void CudaBackend::route(const Route& op) {
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     require_compute({&op.x, &op.w, &op.y});
-    if (!are_wide(op.routes, {&op.x, &op.w, &op.y}) || !can_add(op.added)) {
+    if (!are_wide(op.routes, {&op.x, &op.w, &op.y}) || !can_add(op.added) ||
+        !can_multiply(op.codes, shared_limit_)) {
         return run_in_parts(*this, op);
     }
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
+    const kernels::ExpertCodes codes =
+        op.backward ? code_gradients(op.codes, op.x, op.routes, false) : code_rows(op.codes, op.x);
     const kernels::ExpertAddition added = add_factors(op.added, op.y.cols);
     CUDA_CHECK(kernels::expert_product(stream_, rows, matrix_of(op.x), op.w.data, matrix_of(op.y),
-                                       op.backward, added));
+                                       op.backward, added, codes));
 }
 
 bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
     const std::int64_t f = op.gate_up.cols / 2;
     const TensorView up = op.gate_up.col_range(f, f);
     return are_wide(op.routes, {&op.h, &op.w, &op.gate_up, &up}) && can_add(op.added) &&
+           can_multiply(op.codes, shared_limit_) &&
            (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
@@ -149,14 +176,16 @@ void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     const kernels::Matrix product =
         op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
-    CUDA_CHECK(
-        kernels::expert_gate_up(stream_, rows_of(op.routes, shared_limit_),
-                                {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product,
-                                 gate_of(op.activation), add_factors(op.added, op.gate_up.cols)}));
+    const kernels::ExpertCodes codes = code_rows(op.codes, op.h);
+    CUDA_CHECK(kernels::expert_gate_up(
+        stream_, rows_of(op.routes, shared_limit_),
+        {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product, gate_of(op.activation),
+         add_factors(op.added, op.gate_up.cols), codes}));
 }
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
     return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up}) && can_add(op.added) &&
+           can_multiply(op.codes, shared_limit_) &&
            (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
@@ -176,6 +205,7 @@ void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     params.parts = static_cast<float*>(reserve_workspace(parts));
     params.d_weights = op.d_weights;
     params.function = gate_of(op.activation);
+    params.codes = code_gradients(op.codes, op.dy, op.routes, true);
     CUDA_CHECK(kernels::expert_down_backward(stream_, rows_of(op.routes, shared_limit_), params));
 }
 

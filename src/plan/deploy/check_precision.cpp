@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/text.h"
 #include "config/model_limits.h"
@@ -17,17 +18,36 @@ constexpr std::int64_t fp8_multiple = 16;  // cuBLASLt: 16 bytes of codes
 
 constexpr const char* instead = "use model.precision: bf16";
 
+/// Sizes of MLPs, as published configs name them.
+struct NamedSize {
+    const char* name;
+    std::int64_t size;
+};
+std::vector<NamedSize> mlp_sizes(const ModelSpec& model) {
+    std::vector<NamedSize> sizes;
+    if (const DenseSpec* dense = model.dense_layers()) {
+        sizes.push_back({"intermediate_size", dense->size});
+    }
+    if (const ExpertSpec* experts = model.experts()) {
+        sizes.push_back({"moe_intermediate_size", experts->size});
+        if (experts->has_shared()) sizes.push_back({"shared expert size", experts->shared_size});
+    }
+    return sizes;
+}
+
 void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t tensor,
                  Problems& problems) {
     const ModelSpec lane = lane_model(model, tensor);
     if (takes_fp8(lane)) return;
     const AttentionSpec& attention = lane.attention();
+    std::string sizes = cat("hidden_size ", lane.hidden_size, ", ", attention.heads, " and ",
+                            attention.kv_heads, " heads of ", attention.head_dim);
+    for (const NamedSize& mlp : mlp_sizes(lane)) sizes += cat(", ", mlp.name, " ", mlp.size);
     problems.add(
         key,
         cat("fp8 products need sizes that are multiples of ", fp8_multiple,
-            tensor > 1 ? cat(", and of ", tensor, " lanes each has") : std::string(", not"),
-            " hidden_size ", lane.hidden_size, ", ", attention.heads, " and ", attention.kv_heads,
-            " heads of ", attention.head_dim, ", intermediate_size ", lane.dense().size),
+            tensor > 1 ? cat(", and of ", tensor, " lanes each has ") : std::string(", not "),
+            sizes),
         tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
 }
 
@@ -35,9 +55,11 @@ void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t te
 
 bool takes_fp8(const ModelSpec& lane_model) {
     const AttentionSpec& attention = lane_model.attention();
+    const std::vector<NamedSize> mlps = mlp_sizes(lane_model);
     return can(lane_model, Ability::fp8) && lane_model.hidden_size % fp8_multiple == 0 &&
            attention.q_size() % fp8_multiple == 0 && attention.kv_size() % fp8_multiple == 0 &&
-           lane_model.dense().size % fp8_multiple == 0;
+           std::all_of(mlps.begin(), mlps.end(),
+                       [](const NamedSize& mlp) { return mlp.size % fp8_multiple == 0; });
 }
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,

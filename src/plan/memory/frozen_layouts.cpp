@@ -149,6 +149,10 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view) {
     for (int g = 0; g < linear_group_count; ++g) {
         widest = std::max(widest, group_shape(view.lane_model, static_cast<LinearGroup>(g)).in);
     }
+    if (const ExpertSpec* experts = view.lane_model.experts()) {
+        widest = std::max(
+            {widest, experts->count * view.lane_model.hidden_size, experts->count * experts->size});
+    }
     return view.plan.fp8_linears ? aligned_array(widest, size_of(DType::f32)) : 0;
 }
 
@@ -162,6 +166,15 @@ MatrixShape experts_down_shape(const ExpertSpec& experts, std::int64_t hidden_si
 
 WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape) {
     return weight_layout(traits_of(linear_format(plan)), shape);
+}
+
+Fp8ExpertsLayout fp8_experts_layout(const MatrixShape& shape) {
+    const std::uint64_t codes = aligned_array(shape.elements(), 1);
+    return {0, codes, 2 * codes, 2 * codes + aligned_array(shape.rows, size_of(DType::f32))};
+}
+
+std::uint64_t experts_bytes(const Plan& plan, const MatrixShape& shape) {
+    return plan.fp8_linears ? fp8_experts_layout(shape).bytes : experts_layout(plan, shape).bytes;
 }
 
 MatrixShape vocabulary_shape(const ModelSpec& model) {

@@ -64,7 +64,7 @@ struct Fp8GroupLayout {
 Fp8GroupLayout fp8_group_layout(const ReplicaView& view, LinearGroup group);
 /// Of one or the other, in a layer that has the group.
 std::uint64_t group_bytes(const ReplicaView& view, LinearGroup group);
-/// fp32 ones, the scales of transposed codes: of as many rows as the widest group has inputs.
+/// fp32 ones, the scales of transposed codes: for the widest group and all experts of a layer.
 std::uint64_t unit_scale_bytes(const ReplicaView& view);
 
 /// The experts of a layer, expert by expert: gate and up [2 F, H], down [H, F]. In the format of
@@ -72,6 +72,17 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view);
 MatrixShape experts_gate_up_shape(const ExpertSpec& experts, std::int64_t hidden_size);
 MatrixShape experts_down_shape(const ExpertSpec& experts, std::int64_t hidden_size);
 WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape);
+/// With Plan::fp8_linears, offsets in bytes: e4m3 codes [E N, K], the same transposed for each
+/// expert [E K, N] (with Plan::fp8_one_order too), a scale per row [E N] fp32.
+struct Fp8ExpertsLayout {
+    std::uint64_t codes = 0;
+    std::uint64_t transposed = 0;
+    std::uint64_t scales = 0;
+    std::uint64_t bytes = 0;
+};
+Fp8ExpertsLayout fp8_experts_layout(const MatrixShape& shape);
+/// Of one or the other.
+std::uint64_t experts_bytes(const Plan& plan, const MatrixShape& shape);
 
 /// The embedding, and the head.
 MatrixShape vocabulary_shape(const ModelSpec& model);

@@ -152,8 +152,8 @@ void add_saved(const ExpertSpec& experts, const ReplicaView& view, LayerActivati
 
 std::uint64_t held_beside_linears(const ExpertSpec& experts, const ReplicaView& view) {
     const std::int64_t hidden = view.lane_model.hidden_size;
-    return experts_layout(view.plan, experts_gate_up_shape(experts, hidden)).bytes +
-           experts_layout(view.plan, experts_down_shape(experts, hidden)).bytes;
+    return experts_bytes(view.plan, experts_gate_up_shape(experts, hidden)) +
+           experts_bytes(view.plan, experts_down_shape(experts, hidden));
 }
 
 void add_shared_scratch(const ExpertSpec& experts, const ReplicaView& view, ExpertScratch& scratch,
@@ -178,12 +178,18 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     sizes.add(scratch.d_logits, "gradients of a router's logits", t, experts.count);
     sizes.add(scratch.rows, "rows of experts", copies, hidden);
     sizes.add(scratch.product, "products of experts", copies, experts.size);
-    if (!joins_experts(view, experts)) {
+    if (!joins_experts(view, experts) || (view.plan.fp8_linears && !is_large_hopper(view.plan))) {
         sizes.add(scratch.inner, "inner gradients of experts", copies, experts.size);
     }
     sizes.add(scratch.gradient, "gradients of experts", copies, 2 * experts.size);
     sizes.add(scratch.weights, "gradients of a router's weights", copies, 1, DType::f32);
     if (experts.has_shared()) add_shared_scratch(experts, view, scratch, sizes);
+    if (view.plan.fp8_linears) {
+        const std::int64_t widest = std::max(hidden, 2 * experts.size);
+        const auto numbers = static_cast<std::int64_t>(size_of(DType::f32));
+        sizes.add(scratch.codes, "codes of rows of experts", copies, widest / numbers, DType::f32);
+        sizes.add(scratch.code_scales, "scales of these codes", copies, 1, DType::f32);
+    }
     if (!view.plan.expert_lora) return;
     const std::int64_t r = view.replica.saved_columns;
     sizes.add(scratch.ds, "LoRA gradients of experts", copies, 2 * r);

@@ -152,9 +152,11 @@ struct ExpertScratch {
     ScratchMatrix d_logits;        ///< their gradient [T, E]
     ScratchMatrix rows;            ///< in the order of experts [T k, H]
     ScratchMatrix product;         ///< [T k, F]
-    ScratchMatrix inner;           ///< the same; only without joins_experts()
+    ScratchMatrix inner;           ///< the same; only where products are made in parts
     ScratchMatrix gradient;        ///< [T k, 2 F]
     ScratchMatrix weights;         ///< gradient of the router's weights [T k, 1] fp32
+    ScratchMatrix codes;           ///< [T k, max(H, 2 F)] bytes, four of them in an fp32; only with
+    ScratchMatrix code_scales;     ///< Plan::fp8_linears, as their scales [T k, 1] fp32
     ScratchMatrix ds;              ///< of gate and up, or of down in the first half [T k, 2 R];
                                    ///< only with Plan::expert_lora
     ScratchMatrix shared_product;  ///< [T, Fs + R] of the shared expert, as the others below

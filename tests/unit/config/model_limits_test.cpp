@@ -99,7 +99,8 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     model.family = "qwen3_moe";
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
-        const bool possible = ability == Ability::training || ability == Ability::experts;
+        const bool possible =
+            ability == Ability::training || ability == Ability::experts || ability == Ability::fp8;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");

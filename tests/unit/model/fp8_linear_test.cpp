@@ -86,6 +86,55 @@ TEST(Fp8Linears, AreCloseToDenseOnes) {
     }
 }
 
+/// Layers with experts, one of them shared, around one without.
+ModelSpec mixed_model() {
+    ModelSpec model = wide_model();
+    ExpertSpec experts{5, 2, 192, true};
+    experts.shared_size = 64;
+    experts.shared_gate = true;
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    for (const std::size_t l : {0, 2}) layers[l].mlp = experts;
+    model.layers = 3;
+    model.set_layers(layers);
+    return model;
+}
+
+/// On attention and experts, on attention, on down alone.
+std::vector<AdapterJob> adapters_of_mixture() {
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 7),
+                                     small_adapter("c", 3)};
+    adapters[1].targets = {true, true, true, true, false, false, false};
+    adapters[2].targets = {false, false, false, false, false, false, true};
+    return adapters;
+}
+
+TEST(Fp8Experts, AreCloseToDenseOnes) {
+    expect_close_to_dense(fp8_case(mixed_model(), adapters_of_mixture()),
+                          SmallCase(mixed_model(), adapters_of_mixture()));
+}
+
+TEST(Fp8Experts, RecomputationGivesTheSameBits) {
+    SmallCase test_case = fp8_case(mixed_model(), adapters_of_mixture());
+    WholeStage kept(test_case);
+    test_case.plan.replicas[0].recompute = Recompute::layer;
+    WholeStage recomputed(test_case);
+    for (WholeStage* whole : {&kept, &recomputed}) {
+        whole->forward(0);
+        whole->backward();
+    }
+    for (const std::size_t a : {0U, 1U, 2U}) {
+        EXPECT_EQ(flat(recomputed.gradients(a)), flat(kept.gradients(a)));
+    }
+}
+
+/// Beside the same codes widened to compute type.
+TEST(Fp8Experts, TakeCodesAsTheirFileHasThem) {
+    ModelSpec model = mixed_model();
+    model.quantization = {WeightFormat::e4m3, SourceType::bf16};
+    expect_close_to_dense(fp8_case(model, adapters_of_mixture()),
+                          SmallCase(model, adapters_of_mixture()));
+}
+
 /// Recomputation changes nothing that codes are made of; LoRA's products in another order change
 /// last bits, which now and then make a code its neighbour (some 4e-4 of a gradient).
 TEST(Fp8Linears, BySegmentAndWithRecomputation) {

@@ -184,11 +184,9 @@ TEST(StageMemory, StagedBf16) {
     }
 }
 
-TEST(StageMemory, Fp8Linears) {
-    ModelSpec model = small_model();
-    model.attention().qkv_bias = true;
+void expect_exact_in_fp8(const ModelSpec& model, const std::vector<AdapterJob>& adapters) {
     for (const int ranks : {1, 3}) {
-        SmallCase test_case(model, two_adapters(), ranks);
+        SmallCase test_case(model, adapters, ranks);
         Plan& plan = test_case.plan;
         plan.fp8_linears = true;
         for (const bool one_order : {false, true}) {
@@ -202,6 +200,26 @@ TEST(StageMemory, Fp8Linears) {
             }
         }
     }
+}
+
+TEST(StageMemory, Fp8Linears) {
+    ModelSpec model = small_model();
+    model.attention().qkv_bias = true;
+    expect_exact_in_fp8(model, two_adapters());
+}
+
+TEST(StageMemory, Fp8Experts) {
+    ExpertSpec experts{5, 2, 16, true};
+    experts.shared_size = 48;
+    experts.shared_gate = true;
+    ModelSpec model = small_model(3);
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    for (const std::size_t l : {0, 2}) layers[l].mlp = experts;
+    model.set_layers(layers);
+    expect_exact_in_fp8(model, {small_adapter("a", 5)});
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[1].targets = {true, false, false, false, true, true, true};
+    expect_exact_in_fp8(model, adapters);
 }
 
 TEST(StageMemory, QuantisedLinears) {

@@ -53,14 +53,25 @@ TEST(CheckPrecision, Fp8IsForHopper) {
     }
 }
 
-TEST(CheckPrecision, Fp8IsNotForExperts) {
+TEST(CheckPrecision, Fp8ExpertsNeedMultiplesOf16) {
+    const Job job = job_in(Precision::fp8);
     ModelSpec model = small_model();
-    model.descriptions.front().mlp = ExpertSpec{8, 2, 32, true};
-    const auto problems = problems_of(job_in(Precision::fp8), model, BackendKind::cuda);
-    ASSERT_EQ(problems.size(), 1U);
-    EXPECT_NE(problems[0].what.find("are not computed in fp8"), std::string::npos);
+    ExpertSpec experts{8, 2, 32, true};
+    const auto problems = [&] {
+        model.descriptions.front().mlp = experts;
+        return problems_of(job, model, BackendKind::cuda);
+    };
+    EXPECT_TRUE(problems().empty());
     model.quantization = {WeightFormat::e4m3, SourceType::bf16};
-    EXPECT_EQ(problems_of(job_in(Precision::fp8), model, BackendKind::cuda).size(), 1U);
+    EXPECT_TRUE(problems().empty());
+    experts.size = 40;
+    ASSERT_EQ(problems().size(), 1U);
+    EXPECT_NE(problems()[0].what.find("heads of 8, moe_intermediate_size 40"), std::string::npos)
+        << problems()[0].what;
+    experts.size = 32;
+    experts.shared_size = 24;
+    ASSERT_EQ(problems().size(), 1U);
+    EXPECT_NE(problems()[0].what.find("shared expert size 24"), std::string::npos);
     EXPECT_TRUE(problems_of(job_in(Precision::bf16), model, BackendKind::cuda).empty());
 }
 
