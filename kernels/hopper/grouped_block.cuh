@@ -46,7 +46,6 @@ struct GroupedShape {
     static constexpr int staged_free_at = staged_filled_at + groups * 8;
     static constexpr int shared_bytes = staged_free_at + groups * 8;
     static_assert(shared_bytes <= most_shared_bytes);
-
 };
 
 /// Registers per thread, from those with which a block starts. `exact`: of products that keep sums
@@ -435,38 +434,41 @@ class GroupedBlock {
     __device__ __forceinline__ void sum(float (&sums)[128], GroupedWalk& walk, const TileWork& work,
                                         int group, int warp) const {
         if constexpr (codes) {
-            if constexpr (exact) {
-                sum_exactly(sums, walk, group);
-            } else {
-                sum_steps<codes>(sums, walk, group, steps_, false);
-            }
+            sum_codes<true>(sums, walk, group, steps_, false);
             scale(sums, work, group, warp);
             if (adds && work.added().steps > 0) {
-                sum_steps<false>(sums, walk, group, work.added().steps, true);
+                sum_codes<false>(sums, walk, group, work.added().steps, true);
             }
         } else {
-            sum_steps<codes>(sums, walk, group, steps_of(work), false);
+            sum_steps<false>(sums, walk, group, steps_of(work), false);
         }
     }
 
-    /// Own steps, each added in fp32 to those before, half of the columns at a time.
-    __device__ __forceinline__ void sum_exactly(float (&sums)[128], GroupedWalk& walk,
-                                                int group) const {
-        for (int step = 0; step < steps_; ++step, walk.next()) {
+    /// Steps of codes, or those added to them.
+    template <bool of_codes>
+    __device__ __forceinline__ void sum_codes(float (&sums)[128], GroupedWalk& walk, int group,
+                                              int steps, bool add) const {
+        if constexpr (exact) {
+            sum_exactly<of_codes>(sums, walk, group, steps, add);
+        } else {
+            sum_steps<of_codes>(sums, walk, group, steps, add);
+        }
+    }
+
+    /// Each step is added in fp32 to those before, half of the columns at a time.
+    template <bool of_codes>
+    __device__ __forceinline__ void sum_exactly(float (&sums)[128], GroupedWalk& walk, int group,
+                                                int steps, bool add) const {
+        for (int step = 0; step < steps; ++step, walk.next()) {
             wait_for(filled(walk.stage), walk.parity);
-            if constexpr (gathered) show_to_products();
             const std::uint32_t a = panel_operand(rows_of(walk.stage) + group * Shape::half_bytes);
-            const std::uint32_t b = panel_operand(weights_of(walk.stage));
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
+                const std::uint32_t b =
+                    weights_of(walk.stage) + half * gate_columns * panel_row_bytes;
                 float part[64];
                 begin_products();
-#pragma unroll
-                for (int k = 0; k < 4; ++k) {
-                    multiply_code_rows(part, a + k * 2,
-                                       b + half * gate_columns * panel_row_bytes / 16 + k * 2,
-                                       k > 0);
-                }
+                multiply_half<of_codes>(part, a, b);
                 commit_products();
                 wait_for_products<0>();
                 use_products(part);
@@ -474,8 +476,25 @@ class GroupedBlock {
 #pragma unroll
                 for (int i = 0; i < 64; ++i) {
                     const int at = half * 64 + i;
-                    sums[at] = step > 0 ? sums[at] + part[i] : part[i];
+                    sums[at] = add || step > 0 ? sums[at] + part[i] : part[i];
                 }
+            }
+        }
+    }
+
+    /// A step of half of the columns, whose weights begin at `weights`.
+    template <bool of_codes>
+    static __device__ __forceinline__ void multiply_half(float (&part)[64], std::uint32_t a,
+                                                         std::uint32_t weights) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            if constexpr (of_codes) {
+                multiply_code_rows(part, a + k * 2, panel_operand(weights) + k * 2, k > 0);
+            } else {
+                multiply_columns(
+                    part, a + k * 2,
+                    panel_operand(weights, Shape::depth * panel_row_bytes) + k * panel_row_bytes,
+                    k > 0);
             }
         }
     }

@@ -234,7 +234,20 @@ __device__ __forceinline__ void multiply_rows(float (&d)[128], std::uint32_t a, 
         : LORATRAIN_128_SUMS("+", d)
         : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
 }
-/// d[64, 256] = A[64, 16] B[16, 256], or with `add` d += ..., both in shared memory.
+/// d[64, n] = A[64, 16] B[16, n], or with `add` d += ..., both in shared memory; n = 128, 256.
+__device__ __forceinline__ void multiply_columns(float (&d)[64], std::uint32_t a, std::uint32_t b,
+                                                 bool add) {
+    asm volatile(
+        "{\n.reg .pred add;\n.reg .b64 a, b;\n"
+        "setp.ne.b32 add, %67, 0;\n"
+        "mov.b64 a, {%64, %66};\n"
+        "mov.b64 b, {%65, %66};\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" LORATRAIN_64_PLACES
+        "}, "
+        "a, b, add, 1, 1, 0, 1;\n}\n"
+        : LORATRAIN_64_SUMS("+", d)
+        : "r"(a), "r"(b), "n"(panel_layout), "r"(static_cast<int>(add)));
+}
 __device__ __forceinline__ void multiply_columns(float (&d)[128], std::uint32_t a, std::uint32_t b,
                                                  bool add) {
     asm volatile(

@@ -284,8 +284,6 @@ TEST_P(ExpertCodesTest, RefuseCodesThatDoNotFit) {
 }
 
 LORATRAIN_FOR_EACH_BACKEND(ExpertCodesTest);
-INSTANTIATE_TEST_SUITE_P(SharedLimits, ExpertCodesTest, testing::ValuesIn(shared_limit_cases()),
-                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace loratrain

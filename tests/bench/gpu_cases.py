@@ -38,6 +38,14 @@ def equal_tokens(adapters: int, share: float | None = None, mixed: bool = False,
 MAIN = "8B, 4 adapters x 2 x 2048"
 
 
+def mixture_30b(precision: str, tokens_per_second: int) -> Case:
+    """30B-A3B with LoRA on attention; bf16 where nothing is said."""
+    return Case("30B-A3B, 4 adapters x 2 x 2048" + (f", {precision}" if precision else ""),
+                "--model qwen3-30b-a3b --adapters 4 --samples 2 --sample-tokens 2048 --microbatch-tokens 8192 "
+                f"--steps 3{f' --precision {precision}' if precision else ''}",
+                bars={"tokens_per_second": ("at least", tokens_per_second)})
+
+
 ONE_GPU = (
     Case(MAIN,
          "--model llama-3.1-8b --adapters 4 --samples 2 --sample-tokens 2048 --microbatch-tokens 8192 --steps 3",
@@ -55,6 +63,7 @@ ONE_GPU = (
          "--model llama-3.1-8b --adapters 4 --samples 1 --sample-tokens 8192 --microbatch-tokens 8192 --steps 2",
          (f"{PEFT_8B} --batch 1 --sequence 8192 --compile",),
          {"peer": ("at least", 1.0), "tokens_per_second": ("at least", 13000)}),
+    mixture_30b("", 28000), mixture_30b("fp8", 32000),
     Case("1.1B, 1 adapter x 8 x 512",
          "--model tinyllama-1.1b --adapters 1 --samples 8 --sample-tokens 512 --steps 16",
          (f"{PEFT_1B} --batch 8 --sequence 512 --compile", f"{PEFT_1B} --batch 8 --sequence 512"),

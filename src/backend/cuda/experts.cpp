@@ -58,9 +58,11 @@ bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView
            });
 }
 
-/// The product is in bf16, or the device has one of codes.
-bool can_multiply(const ExpertCodes& codes, int shared_limit) {
-    return !codes.are_used() || kernels::takes_expert_codes(shared_limit);
+/// Products of codes are made of all experts at once, by Hopper's kernel.
+void require_at_once(const ExpertCodes& codes, bool at_once, int shared_limit) {
+    LORATRAIN_CHECK(!codes.are_used() || (at_once && kernels::takes_expert_codes(shared_limit)),
+                    "products of codes of experts need compute capability 9.0 with all of its "
+                    "shared memory, and columns in multiples of 16");
 }
 
 /// The product can add the LoRA before it rounds.
@@ -150,10 +152,9 @@ void CudaBackend::route(const Route& op) {
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     require_compute({&op.x, &op.w, &op.y});
-    if (!are_wide(op.routes, {&op.x, &op.w, &op.y}) || !can_add(op.added) ||
-        !can_multiply(op.codes, shared_limit_)) {
-        return run_in_parts(*this, op);
-    }
+    const bool at_once = are_wide(op.routes, {&op.x, &op.w, &op.y}) && can_add(op.added);
+    require_at_once(op.codes, at_once, shared_limit_);
+    if (!at_once) return run_in_parts(*this, op);
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
     const kernels::ExpertCodes codes =
         op.backward ? code_gradients(op.codes, op.x, op.routes, false) : code_rows(op.codes, op.x);
@@ -166,13 +167,13 @@ bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
     const std::int64_t f = op.gate_up.cols / 2;
     const TensorView up = op.gate_up.col_range(f, f);
     return are_wide(op.routes, {&op.h, &op.w, &op.gate_up, &up}) && can_add(op.added) &&
-           can_multiply(op.codes, shared_limit_) &&
            (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
 void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     check_shapes(op);
     require_compute({&op.h, &op.w, &op.gate_up});
+    require_at_once(op.codes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     const kernels::Matrix product =
         op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
@@ -185,13 +186,13 @@ void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
     return are_wide(op.routes, {&op.dy, &op.w, &op.gate_up, &op.d_gate_up}) && can_add(op.added) &&
-           can_multiply(op.codes, shared_limit_) &&
            (op.product.data == nullptr || are_wide(op.routes, {&op.product}));
 }
 
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     check_shapes(op);
     require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
+    require_at_once(op.codes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     kernels::ExpertDownBackward params;
     params.dy = matrix_of(op.dy);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -17,6 +18,11 @@ namespace {
 constexpr std::int64_t fp8_multiple = 16;  // cuBLASLt: 16 bytes of codes
 
 constexpr const char* instead = "use model.precision: bf16";
+
+/// GPUs with kernels/hopper.
+bool multiplies_expert_codes(std::string_view device) {
+    return device == "h100" || device == "h200";
+}
 
 /// Sizes of MLPs, as published configs name them.
 struct NamedSize {
@@ -74,6 +80,11 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
     if (!computes_fp8(device_of(cluster))) {
         problems.add(key,
                      cat("fp8 products with a scale per row are for Hopper, not for '",
+                         device_of(cluster), "'"),
+                     instead);
+    } else if (has_experts(model) && !multiplies_expert_codes(device_of(cluster))) {
+        problems.add(key,
+                     cat("fp8 products of experts are for h100 and h200, not for '",
                          device_of(cluster), "'"),
                      instead);
     }

@@ -38,6 +38,11 @@ bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.compute == DType::bf16;
 }
 
+/// GPUs with kernels/hopper and most_shared_bytes.
+bool is_large_hopper(const Plan& plan) {
+    return plan.device == "h100" || plan.device == "h200";
+}
+
 /// Whose rows a microbatch may hold.
 struct ScratchUsers {
     std::vector<const AdapterJob*> adapters;

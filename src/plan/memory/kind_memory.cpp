@@ -178,7 +178,7 @@ void add_scratch(const ExpertSpec& experts, const ReplicaView& view, KindScratch
     sizes.add(scratch.d_logits, "gradients of a router's logits", t, experts.count);
     sizes.add(scratch.rows, "rows of experts", copies, hidden);
     sizes.add(scratch.product, "products of experts", copies, experts.size);
-    if (!joins_experts(view, experts) || (view.plan.fp8_linears && !is_large_hopper(view.plan))) {
+    if (!joins_experts(view, experts)) {
         sizes.add(scratch.inner, "inner gradients of experts", copies, experts.size);
     }
     sizes.add(scratch.gradient, "gradients of experts", copies, 2 * experts.size);

@@ -152,7 +152,7 @@ struct ExpertScratch {
     ScratchMatrix d_logits;        ///< their gradient [T, E]
     ScratchMatrix rows;            ///< in the order of experts [T k, H]
     ScratchMatrix product;         ///< [T k, F]
-    ScratchMatrix inner;           ///< the same; only where products are made in parts
+    ScratchMatrix inner;           ///< the same; only without joins_experts()
     ScratchMatrix gradient;        ///< [T k, 2 F]
     ScratchMatrix weights;         ///< gradient of the router's weights [T k, 1] fp32
     ScratchMatrix codes;           ///< [T k, max(H, 2 F)] bytes, four of them in an fp32; only with

@@ -131,10 +131,6 @@ class BytesOnStage {
 
 }  // namespace
 
-bool is_large_hopper(const Plan& plan) {
-    return plan.device == "h100" || plan.device == "h200";
-}
-
 bool joins_experts(const ReplicaView& view, const ExpertSpec& experts) {
     constexpr std::int64_t multiple = 8;
     return view.plan.backend == BackendKind::cuda && view.plan.compute == DType::bf16 &&

@@ -20,8 +20,6 @@ std::uint64_t layer_slot_bytes(const ReplicaView& view);
 /// Whether a GPU makes the products of all experts at once (ExpertRoutes::tiles): in bf16, sizes in
 /// eights.
 bool joins_experts(const ReplicaView& view, const ExpertSpec& experts);
-/// GPUs with kernels/hopper and most_shared_bytes; they alone join products of codes.
-bool is_large_hopper(const Plan& plan);
 
 /// Offsets of the parts of ExpertRoutes of a microbatch; fp32 and int32.
 struct RoutesLayout {

@@ -58,6 +58,10 @@ void expect_close_to_dense(const SmallCase& fp8, const SmallCase& dense, bool ou
         EXPECT_GE(cosine(flat(got), flat(expected)), 0.985);
         EXPECT_NEAR(norm(flat(got)) / norm(flat(expected)), 1.0, 0.05);
         for (std::size_t t = 0; t < got.size(); ++t) {
+            if (norm(expected[t].values) == 0.0) {  // of an expert without rows
+                EXPECT_EQ(norm(got[t].values), 0.0) << got[t].name;
+                continue;
+            }
             EXPECT_GE(cosine(got[t].values, expected[t].values), 0.97) << got[t].name;
             EXPECT_NEAR(norm(got[t].values) / norm(expected[t].values), 1.0, 0.15) << got[t].name;
         }

@@ -75,6 +75,20 @@ TEST(CheckPrecision, Fp8ExpertsNeedMultiplesOf16) {
     EXPECT_TRUE(problems_of(job_in(Precision::bf16), model, BackendKind::cuda).empty());
 }
 
+TEST(CheckPrecision, Fp8ExpertsAreForHopperAlone) {
+    const Job job = job_in(Precision::fp8);
+    ModelSpec model = small_model();
+    model.descriptions.front().mlp = ExpertSpec{8, 2, 32, true};
+    for (const char* device : {"", "h100", "h200"}) {
+        EXPECT_TRUE(problems_of(job, model, BackendKind::cuda, device).empty()) << device;
+    }
+    for (const char* device : {"NVIDIA B200", "a100", "l40s"}) {
+        const auto problems = problems_of(job, model, BackendKind::cuda, device);
+        ASSERT_EQ(problems.size(), 1U) << device;
+        EXPECT_NE(problems[0].what.find(cat("not for '", device, "'")), std::string::npos);
+    }
+}
+
 TEST(CheckPrecision, Fp8NeedsMultiplesOf16) {
     const Job job = job_in(Precision::fp8);
     EXPECT_TRUE(problems_of(job, small_model(), BackendKind::cuda).empty());
