@@ -59,8 +59,10 @@ bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView
 }
 
 /// Products of codes are made of all experts at once, by Hopper's kernel.
-void require_at_once(const ExpertCodes& codes, bool at_once, int shared_limit) {
-    LORATRAIN_CHECK(!codes.are_used() || (at_once && kernels::takes_expert_codes(shared_limit)),
+void require_at_once(const ExpertCodes& codes, const ExpertRoutes& routes, bool at_once,
+                     int shared_limit) {
+    if (!codes.are_used() || routes.copies() == 0) return;
+    LORATRAIN_CHECK(at_once && kernels::takes_expert_codes(shared_limit),
                     "products of codes of experts need compute capability 9.0 with all of its "
                     "shared memory, and columns in multiples of 16");
 }
@@ -153,7 +155,7 @@ void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     require_compute({&op.x, &op.w, &op.y});
     const bool at_once = are_wide(op.routes, {&op.x, &op.w, &op.y}) && can_add(op.added);
-    require_at_once(op.codes, at_once, shared_limit_);
+    require_at_once(op.codes, op.routes, at_once, shared_limit_);
     if (!at_once) return run_in_parts(*this, op);
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
     const kernels::ExpertCodes codes =
@@ -173,7 +175,7 @@ bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
 void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     check_shapes(op);
     require_compute({&op.h, &op.w, &op.gate_up});
-    require_at_once(op.codes, takes_at_once(op), shared_limit_);
+    require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     const kernels::Matrix product =
         op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
@@ -192,7 +194,7 @@ bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     check_shapes(op);
     require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
-    require_at_once(op.codes, takes_at_once(op), shared_limit_);
+    require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     kernels::ExpertDownBackward params;
     params.dy = matrix_of(op.dy);
