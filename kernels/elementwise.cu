@@ -1,5 +1,7 @@
 #include "elementwise.h"
 
+#include <type_traits>
+
 #include "launch.cuh"
 
 namespace loratrain::kernels {
@@ -15,6 +17,22 @@ struct CopyBody {
         float v[N];
         load<N>(source + row * source_ld + col, v);
         store<N>(target + row * target_ld + col, v);
+    }
+};
+
+/// Columns are those of the heads without what lies between them.
+template <class T, int N>
+struct CopyHeadsBody {
+    T* target;
+    const T* source;
+    std::int64_t target_ld, source_ld;
+    std::int32_t width, target_stride, source_stride;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        const auto head = static_cast<std::int32_t>(col) / width;
+        const std::int64_t place = static_cast<std::int32_t>(col) - head * width;
+        float v[N];
+        load<N>(source + row * source_ld + std::int64_t{head} * source_stride + place, v);
+        store<N>(target + row * target_ld + std::int64_t{head} * target_stride + place, v);
     }
 };
 
@@ -97,6 +115,23 @@ cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source
                        ? launch_copy<To, From, wide>(stream, target, source)
                        : launch_copy<To, From, 1>(stream, target, source);
         });
+    });
+}
+
+cudaError_t copy_heads(cudaStream_t stream, const CopyHeadsParams& p) {
+    return with_type(p.target.type, [&](auto element) {
+        using T = decltype(element);
+        const auto launch = [&](auto n) {
+            return launch_elements<n()>(
+                stream, p.target.rows, std::int64_t{p.heads} * p.width,
+                CopyHeadsBody<T, n()>{pointer<T>(p.target), pointer<const T>(p.source), p.target.ld,
+                                      p.source.ld, p.width, p.target_stride, p.source_stride});
+        };
+        const bool is_wide = rows_aligned(p.target) && rows_aligned(p.source) &&
+                             p.width % wide == 0 && p.target_stride % wide == 0 &&
+                             p.source_stride % wide == 0;
+        return is_wide ? launch(std::integral_constant<int, wide>{})
+                       : launch(std::integral_constant<int, 1>{});
     });
 }
 

@@ -9,6 +9,18 @@ namespace loratrain::kernels {
 /// target = source, converting between element types; equal shapes.
 cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source);
 
+/// target[t, h target_stride + j] = source[t, h source_stride + j] for h < heads, j < width; equal
+/// types.
+struct CopyHeadsParams {
+    Matrix target;
+    Matrix source;
+    std::int32_t heads = 0;
+    std::int32_t width = 0;
+    std::int32_t target_stride = 0;
+    std::int32_t source_stride = 0;
+};
+cudaError_t copy_heads(cudaStream_t stream, const CopyHeadsParams& params);
+
 /// y[t, :] += bias; bias: [cols] of y's type.
 cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias);
 

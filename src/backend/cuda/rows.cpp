@@ -15,10 +15,10 @@ void CudaBackend::copy(const Copy& op) {
 
 void CudaBackend::copy_heads(const CopyHeads& op) {
     check_shapes(op);
-    for (std::int64_t head = 0; head < op.heads; ++head) {
-        copy({op.target.col_range(head * op.target_stride, op.width),
-              op.source.col_range(head * op.source_stride, op.width)});
-    }
+    CUDA_CHECK(kernels::copy_heads(
+        stream_, {matrix_of(op.target), matrix_of(op.source), static_cast<std::int32_t>(op.heads),
+                  static_cast<std::int32_t>(op.width), static_cast<std::int32_t>(op.target_stride),
+                  static_cast<std::int32_t>(op.source_stride)}));
 }
 
 void CudaBackend::add_bias(const AddBias& op) {
