@@ -3,32 +3,11 @@
 #include <algorithm>
 
 #include "launch.cuh"
+#include "stored_columns.cuh"
 
 namespace loratrain::kernels {
 
 namespace {
-
-/// N columns as they are stored.
-template <class T, int N>
-struct StoredColumns {
-    static constexpr int words = static_cast<int>(sizeof(T)) * N / 16;
-    uint4 held[words];
-
-    __device__ __forceinline__ void take(const T* from) {
-#pragma unroll
-        for (int i = 0; i < words; ++i) held[i] = reinterpret_cast<const uint4*>(from)[i];
-    }
-    __device__ __forceinline__ void values(float (&v)[N]) const {
-        load<N>(reinterpret_cast<const T*>(held), v);
-    }
-};
-template <class T>
-struct StoredColumns<T, 1> {
-    T held;
-
-    __device__ __forceinline__ void take(const T* from) { held = *from; }
-    __device__ __forceinline__ void values(float (&v)[1]) const { v[0] = to_float(held); }
-};
 
 /// N angles' columns of one head: of its halves, or 2 N columns that follow each other.
 template <class T, int N, bool interleaved>
