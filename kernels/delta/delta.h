@@ -61,7 +61,8 @@ struct GatedNormParams {
     Matrix y;
 };
 cudaError_t gated_norm(cudaStream_t stream, const GatedNormParams& params);
-/// d_o, d_z from dy; forward.y is not read. d_o may alias dy, and d_z z.
+/// d_o, d_z from dy; y is made again where it has data, and aliases nothing. d_o may alias dy or o,
+/// and d_z z.
 struct GatedNormBackwardParams {
     GatedNormParams forward;
     Matrix dy;

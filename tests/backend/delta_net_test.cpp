@@ -337,7 +337,7 @@ TEST_P(DeltaGatesTest, AgreeWithLoops) {
 class GatedNormTest : public BackendTest {};
 
 TEST_P(GatedNormTest, AgreesWithLoopsAlsoInPlace) {
-    for (const std::int64_t width : {8, 30, 128}) {
+    for (const std::int64_t width : {8, 30, 72, 128, 256}) {
         for (const std::int64_t heads : {1, 4}) {
             const std::int64_t rows = 3;
             const HostMatrix o = random(rows, heads * width, 1);
@@ -359,10 +359,24 @@ TEST_P(GatedNormTest, AgreesWithLoopsAlsoInPlace) {
                 return reference::gated_norm(o, x, w, delta_eps);
             };
             expect_close(y, of_o(o), "gated norm");
+            const HostMatrix first = y.download();
+            const DeviceMatrix again(backend(), HostMatrix(rows, heads * width, 1.0 / 0.0), 8);
+            const DeviceMatrix d_z(backend(), HostMatrix(rows, heads * width, 1.0 / 0.0), 8);
+            GatedNorm with_y = op;
+            with_y.y = again.view();
+            GatedNorm without_y = op;
+            without_y.y = {};
+            const HostMatrix d_o = slopes_by_differences(o, dy, of_o);
             backend().gated_norm_backward(
-                {op, device_dy.view(), device_dy.view(), device_z.view()});
-            expect_close(device_dy, slopes_by_differences(o, dy, of_o), "d_o over dy");
-            expect_close(device_z, slopes_by_differences(z, dy, of_z), "d_z over z");
+                {without_y, device_dy.view(), device_dy.view(), d_z.view()});
+            expect_close(device_dy, d_o, "d_o over dy");
+            const DeviceMatrix same_dy(backend(), dy, 8);
+            backend().gated_norm_backward(
+                {with_y, same_dy.view(), device_o.view(), device_z.view()});
+            EXPECT_EQ(again.download().values, first.values) << "the norm made again";
+            EXPECT_EQ(device_o.download().values, device_dy.download().values) << "d_o over o";
+            EXPECT_EQ(device_z.download().values, d_z.download().values) << "d_z over z";
+            expect_close(d_z, slopes_by_differences(z, dy, of_z), "d_z");
         }
     }
 }

@@ -132,7 +132,7 @@ void gate_head(const NormedHead& head, float* y) {
     }
 }
 
-/// d_o = inverse (c - o inverse² mean(o c)), c = dy w silu(z), which goes through d_o.
+/// d_o = inverse (c - o inverse² mean(o c)), c = dy w silu(z). d_o may be dy or o, and d_z z.
 LORATRAIN_VECTOR_CODE
 void gate_head_backward(const NormedHead& head, const float* dy, float* d_o, float* d_z) {
     const float inverse = head.inverse;
@@ -142,16 +142,17 @@ void gate_head_backward(const NormedHead& head, const float* dy, float* d_o, flo
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t j = 0; j < head.width; ++j) {
+        sum += o[j] * (dy[j] * weight[j] * (z[j] * sigmoid_inline(z[j])));
+    }
+    const float along = sum * inverse * inverse / static_cast<float>(head.width);
+#pragma omp simd
+    for (std::int64_t j = 0; j < head.width; ++j) {
         const float s = sigmoid_inline(z[j]);
         const float silu = z[j] * s;
         const float weighted = dy[j] * weight[j];
         d_z[j] = weighted * o[j] * inverse * (s + silu * (1.0F - s));
-        d_o[j] = weighted * silu;
-        sum += o[j] * d_o[j];
+        d_o[j] = inverse * (weighted * silu - o[j] * along);
     }
-    const float along = sum * inverse * inverse / static_cast<float>(head.width);
-#pragma omp simd
-    for (std::int64_t j = 0; j < head.width; ++j) d_o[j] = inverse * (d_o[j] - o[j] * along);
 }
 
 /// body(row, first column, head) for every head of every row.
@@ -250,6 +251,9 @@ void CpuBackend::gated_norm_backward(const GatedNormBackward& op) {
     check_shapes(op);
     for_heads(threads_, op.forward,
               [&](std::int64_t row, std::int64_t first, const NormedHead& head) {
+                  if (op.forward.y.data != nullptr) {
+                      gate_head(head, row_of(op.forward.y, row) + first);
+                  }
                   gate_head_backward(head, row_of(op.dy, row) + first, row_of(op.d_o, row) + first,
                                      row_of(op.d_z, row) + first);
               });

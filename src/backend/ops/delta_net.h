@@ -126,8 +126,8 @@ struct GatedNorm {
     TensorView y;
 };
 
-/// d_o and d_z = gradients of GatedNorm from dy; w is frozen. forward.y is not read. d_o may alias
-/// dy, and d_z z.
+/// d_o and d_z = gradients of GatedNorm from dy; w is frozen. If forward.y has data, y is made
+/// again in it; it aliases nothing. d_o may alias dy or o, and d_z z.
 struct GatedNormBackward {
     GatedNorm forward;
     TensorView dy;

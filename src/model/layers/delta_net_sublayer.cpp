@@ -1,5 +1,7 @@
 #include "model/layers/delta_net_sublayer.h"
 
+#include <utility>
+
 namespace loratrain {
 
 DeltaNetSublayer::Parts DeltaNetSublayer::split(const LayerSite& at, const TensorView& made) {
@@ -122,32 +124,40 @@ void DeltaNetSublayer::forward(const LayerSite& at, const Branch& branch) {
                {{product}, {at.saved.delta_net.s_out.col_range(0, at.rows.width)}});
 }
 
-Scratch DeltaNetSublayer::out_backward(const LayerSite& at, const Branch& branch) const {
-    LoraLinear& linear = tools_.linear;
-    const GroupSite out = at.group(LinearGroup::delta_out);
-    const PerLinear s = tools_.columns_of(out, at.saved.delta_net.s_out);
-    const Scratch d_made = branch.gradient_of_made();
-    linear.backward_b(out, d_made, s);
-    {
-        const Scratch product = product_of(at);
-        tools_.backend.gated_norm(norm_op(at, product));
-        linear.backward_a(out, product, d_made);
-        const Scratch spare = tools_.workspace.inner(product->rows, d_made->cols);
-        linear.add_form_gradients(out, 0, {product, d_made, product, {}, spare}, s[0]);
-    }
-    Scratch d_product = tools_.workspace.inner(at.rows.tokens, at.delta_net().value_size());
-    linear.backward_x(out, {d_made}, d_product);
-    return d_product;
+Scratch DeltaNetSublayer::gradient_of_outputs(const LayerSite& at) const {
+    const TensorView& made = at.saved.delta_net.made;
+    return tools_.workspace.gradient(
+        made.rows, made.cols,
+        at.group(LinearGroup::delta_in).count() * tools_.view.replica.saved_columns);
 }
 
-void DeltaNetSublayer::made_backward(const LayerSite& at, const TensorView& d_product,
-                                     const TensorView& d_made) const {
+Scratch DeltaNetSublayer::out_backward(const LayerSite& at, const Branch& branch) const {
+    LoraLinear& linear = tools_.linear;
+    const TensorView& made = at.saved.delta_net.made;
+    const GroupSite out = at.group(LinearGroup::delta_out);
+    const PerLinear s = tools_.columns_of(out, at.saved.delta_net.s_out);
+    const Scratch d_sum = branch.gradient_of_made();
+    linear.backward_b(out, d_sum, s);
+    Scratch d_product = tools_.workspace.inner(at.rows.tokens, at.delta_net().value_size());
+    linear.backward_x(out, {d_sum}, d_product);
+    Scratch d_made = at.delta_net().are_by_kind()
+                         ? gradient_of_outputs(at)
+                         : lease(&DeltaNetScratch::ordered, made.rows, made.cols);
+    const Scratch product = product_of(at);
+    const GatedNorm norm = norm_op(at, product);
+    tools_.backend.gated_norm_backward({norm, d_product, norm.o, split(at, d_made).z});
+    d_product.end();
+    linear.backward_a(out, product, d_sum);
+    const Scratch spare = tools_.workspace.inner(product->rows, d_sum->cols);
+    linear.add_form_gradients(out, 0, {product, d_sum, product, {}, spare}, s[0]);
+    return d_made;
+}
+
+void DeltaNetSublayer::rule_backward(const LayerSite& at, const TensorView& d_made) const {
     const DeltaNetSpec& net = at.delta_net();
     const std::int64_t t = at.rows.tokens;
     const std::int64_t keys = net.key_size();
     const Parts grads = split(at, d_made);
-    tools_.backend.gated_norm_backward({norm_op(at, {}), d_product, d_product, grads.z});
-
     const Scratch mixed = lease(&DeltaNetScratch::mixed, t, net.conv_size());
     const Scratch d_mixed = lease(&DeltaNetScratch::d_mixed, t, net.conv_size());
     const Scratch gates = lease(&DeltaNetScratch::gates, 4 * t, net.value_heads);
@@ -158,10 +168,10 @@ void DeltaNetSublayer::made_backward(const LayerSite& at, const TensorView& d_pr
     const DeltaGates of_gates = gates_op(at, gates);
     tools_.backend.causal_conv(conv);
     tools_.backend.delta_gates(of_gates);
-    tools_.backend.delta_rule_backward({rule_op(at, mixed, gates, states), d_product,
-                                        d_mixed->col_range(0, keys), d_mixed->col_range(keys, keys),
-                                        d_mixed->col_range(2 * keys, net.value_size()), d_g,
-                                        d_beta});
+    const DeltaRule rule = rule_op(at, mixed, gates, states);
+    tools_.backend.delta_rule_backward(
+        {rule, rule.o, d_mixed->col_range(0, keys), d_mixed->col_range(keys, keys),
+         d_mixed->col_range(2 * keys, net.value_size()), d_g, d_beta});
     tools_.backend.delta_gates_backward({of_gates, d_g, d_beta, grads.a, grads.b});
     tools_.backend.causal_conv_backward({conv, d_mixed, grads.mixed});
 }
@@ -169,18 +179,14 @@ void DeltaNetSublayer::made_backward(const LayerSite& at, const TensorView& d_pr
 void DeltaNetSublayer::backward(const LayerSite& at, const Branch& branch, bool need_dx) {
     const DeltaNetActivations& saved = at.saved.delta_net;
     const bool by_kind = at.delta_net().are_by_kind();
-    Scratch d_product = out_backward(at, branch);
-    const GroupSite in = at.group(LinearGroup::delta_in);
-    const Scratch d_outputs = tools_.workspace.gradient(
-        saved.made.rows, saved.made.cols, in.count() * tools_.view.replica.saved_columns);
-    if (by_kind) {
-        made_backward(at, d_product, d_outputs);
-    } else {
-        const Scratch d_made = lease(&DeltaNetScratch::ordered, saved.made.rows, saved.made.cols);
-        made_backward(at, d_product, d_made);
+    Scratch d_outputs = out_backward(at, branch);
+    rule_backward(at, d_outputs);
+    if (!by_kind) {
+        const Scratch d_made = std::move(d_outputs);
+        d_outputs = gradient_of_outputs(at);
         reorder(at, d_outputs, d_made, true);
     }
-    d_product.end();
+    const GroupSite in = at.group(LinearGroup::delta_in);
     tools_.linear.backward_b(in, d_outputs, tools_.columns_of(in, saved.s_in));
     const PerLinear y = tools_.outputs_of(in, saved.made);
     const auto output_of = [&](int i, const TensorView&) {

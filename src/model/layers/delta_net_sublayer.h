@@ -41,11 +41,14 @@ class DeltaNetSublayer final : public Sublayer {
     GatedNorm norm_op(const LayerSite& at, const TensorView& product) const;
     /// Scratch for the input of out_proj, with R columns behind it.
     Scratch product_of(const LayerSite& at) const;
-    /// From the branch's gradient to that of out_proj's input, and the gradients of its LoRA.
+    /// Scratch for the gradient of the linears' outputs, with the columns of their dS behind it.
+    Scratch gradient_of_outputs(const LayerSite& at) const;
+    /// From the branch's gradient to that of o, in the place of saved.o, and of z, in the gradient
+    /// of `made` that it leases; and the gradients of out_proj's LoRA. That of `made` is the
+    /// gradient of the linears' outputs where these are by kind.
     Scratch out_backward(const LayerSite& at, const Branch& branch) const;
-    /// From d_product, which is lost, to the gradient of `made`.
-    void made_backward(const LayerSite& at, const TensorView& d_product,
-                       const TensorView& d_made) const;
+    /// From the gradient of o to all others of `made`.
+    void rule_backward(const LayerSite& at, const TensorView& d_made) const;
 
     const LayerTools& tools_;
 };
