@@ -25,6 +25,25 @@ void run_in_parts(Backend& backend, const LoraGatedBackward& op) {
     backend.lora_backward_group(both);
 }
 
+namespace {
+
+/// The product of an expert's rows, which become codes in their own rows of the scratch.
+void multiply_codes(Backend& backend, const ExpertProduct& op, std::int64_t expert,
+                    std::int64_t first, std::int64_t count) {
+    const std::int64_t n = op.w.rows / op.routes.experts;
+    const std::int64_t k = op.w.cols;
+    const Fp8Rows weights = op.codes.weights.row_range(expert * n, n);
+    const Fp8Rows rows = op.codes.of_rows(op.routes.copies(), op.x.cols).row_range(first, count);
+    backend.quantize_rows(
+        {op.x.row_range(first, count), op.backward ? weights.scales : nullptr, rows});
+    GemmFp8 gemm{rows, op.backward ? op.codes.transposed.row_range(expert * k, k) : weights,
+                 op.y.row_range(first, count)};
+    gemm.fast = !op.backward;
+    backend.gemm_fp8(gemm);
+}
+
+}  // namespace
+
 void run_in_parts(Backend& backend, const ExpertProduct& op) {
     const ExpertRoutes& routes = op.routes;
     std::array<std::int32_t, most_experts + 1> offsets;
@@ -35,6 +54,10 @@ void run_in_parts(Backend& backend, const ExpertProduct& op) {
         const std::int64_t first = offsets[static_cast<std::size_t>(expert)];
         const std::int64_t count = offsets[static_cast<std::size_t>(expert) + 1] - first;
         if (count == 0) continue;
+        if (op.codes.are_used()) {
+            multiply_codes(backend, op, expert, first, count);
+            continue;
+        }
         Gemm gemm{op.x.row_range(first, count), op.w.row_range(expert * rows, rows),
                   op.y.row_range(first, count)};
         gemm.transpose_b = !op.backward;
@@ -45,7 +68,7 @@ void run_in_parts(Backend& backend, const ExpertProduct& op) {
 
 void run_in_parts(Backend& backend, const ExpertGateUp& op) {
     backend.gather_rows({op.rows, op.h, op.routes.rows});
-    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes, false, op.added});
+    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes, false, op.added, op.codes});
     if (op.product.data == nullptr) return;
     const std::int64_t f = op.product.cols;
     backend.swiglu(
@@ -57,7 +80,7 @@ void run_in_parts(Backend& backend, const ExpertDownBackward& op) {
     const TensorView gate = op.gate_up.col_range(0, f);
     const TensorView up = op.gate_up.col_range(f, f);
     backend.gather_rows({op.rows, op.dy, op.routes.rows});
-    backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true, op.added});
+    backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true, op.added, op.codes});
     backend.swiglu({gate, up, op.product, {}, op.activation});
     backend.weigh_experts({op.inner, op.product, op.d_weights, op.routes});
     backend.swiglu_backward({gate,

@@ -167,7 +167,24 @@ void check_shapes(const Route& op) {
                     " of ", op.groups, " groups");
 }
 
+namespace {
+
+void check_codes(const ExpertCodes& codes, const TensorView& w, std::int64_t columns,
+                 bool backward) {
+    if (!codes.are_used()) return;
+    const bool fit =
+        codes.weights.rows == w.rows && codes.weights.cols == w.cols &&
+        (!backward || codes.transposed.rows * codes.transposed.cols == w.rows * w.cols) &&
+        codes.rows.cols >= columns;
+    LORATRAIN_CHECK(fit, "codes of [", codes.weights.rows, ", ", codes.weights.cols,
+                    "], and of rows of ", codes.rows.cols, " columns, for weights [", w.rows, ", ",
+                    w.cols, "] and rows of ", columns);
+}
+
+}  // namespace
+
 void check_shapes(const ExpertProduct& op) {
+    check_codes(op.codes, op.w, op.x.cols, op.backward);
     const std::int64_t outputs = op.w.rows / std::max<std::int64_t>(1, op.routes.experts);
     const std::int64_t from = op.backward ? outputs : op.w.cols;
     const std::int64_t to = op.backward ? op.w.cols : outputs;
@@ -180,6 +197,7 @@ void check_shapes(const ExpertProduct& op) {
 }
 
 void check_shapes(const ExpertGateUp& op) {
+    check_codes(op.codes, op.w, op.h.cols, false);
     const std::int64_t f = op.gate_up.cols / 2;
     LORATRAIN_CHECK(op.h.rows == op.routes.tokens && op.w.cols == op.h.cols &&
                         op.w.rows == op.routes.experts * 2 * f && op.w.ld == op.w.cols &&
@@ -193,6 +211,7 @@ void check_shapes(const ExpertGateUp& op) {
 }
 
 void check_shapes(const ExpertDownBackward& op) {
+    check_codes(op.codes, op.w, op.dy.cols, true);
     check_same("expert_down_backward", op.gate_up, op.d_gate_up);
     LORATRAIN_CHECK(op.dy.rows == op.routes.tokens && op.w.rows == op.routes.experts * op.dy.cols &&
                         op.w.ld == op.w.cols && op.gate_up.rows == op.routes.copies() &&

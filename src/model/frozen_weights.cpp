@@ -292,24 +292,49 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const std::int64_t hidden = model.hidden_size;
     weights.gate_up = allocate_experts(experts_gate_up_shape(*experts, hidden));
     weights.down = allocate_experts(experts_down_shape(*experts, hidden));
-    const auto load = [&](std::int64_t expert, Linear linear, const WeightView& rows) {
-        load_linear(expert_weight_name(layer, expert, linear), {{rows.rows, rows.cols}, 0, 0},
-                    rows);
+    const auto load = [&](std::int64_t expert, Linear linear, const ExpertMatrix& to,
+                          std::int64_t first, std::int64_t rows) {
+        const std::string name = expert_weight_name(layer, expert, linear);
+        if (view_.plan.fp8_linears) {
+            const Fp8Rows codes = to.codes.row_range(first, rows);
+            return load_codes(name, {{rows, codes.cols}, 0, 0}, codes);
+        }
+        const WeightView part = to.matrix.view.row_range(first, rows);
+        load_linear(name, {{rows, part.cols}, 0, 0}, part);
     };
     for (std::int64_t expert = 0; expert < count; ++expert) {
-        const WeightView gate_up = weights.gate_up.view.row_range(2 * expert * size, 2 * size);
-        load(expert, Linear::gate, gate_up.row_range(0, size));
-        load(expert, Linear::up, gate_up.row_range(size, size));
-        load(expert, Linear::down, weights.down.view.row_range(expert * hidden, hidden));
+        load(expert, Linear::gate, weights.gate_up, 2 * expert * size, size);
+        load(expert, Linear::up, weights.gate_up, (2 * expert + 1) * size, size);
+        load(expert, Linear::down, weights.down, expert * hidden, hidden);
     }
+    for (ExpertMatrix* of : {&weights.gate_up, &weights.down}) transpose_experts(*of, count);
 }
 
-FrozenMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {
-    FrozenMatrix frozen;
-    frozen.storage =
-        backend_.allocate(experts_layout(view_.plan, shape).bytes, "weights of experts");
-    frozen.view = linear_view(frozen.storage.data(), shape, shape);
-    return frozen;
+ExpertMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {
+    ExpertMatrix experts;
+    Buffer& storage = experts.matrix.storage;
+    storage = backend_.allocate(experts_bytes(view_.plan, shape), "weights of experts");
+    if (!view_.plan.fp8_linears) {
+        experts.matrix.view = linear_view(storage.data(), shape, shape);
+        return experts;
+    }
+    const Fp8ExpertsLayout layout = fp8_experts_layout(shape);
+    auto* start = storage.as<std::uint8_t>();
+    experts.codes = {start + layout.codes, reinterpret_cast<float*>(start + layout.scales),
+                     shape.rows, shape.cols, shape.cols};
+    experts.transposed.codes = start + layout.transposed;
+    return experts;
+}
+
+void FrozenWeights::transpose_experts(ExpertMatrix& of, std::int64_t count) {
+    if (of.codes.codes == nullptr) return;
+    const std::int64_t n = of.codes.rows / count;
+    const std::int64_t k = of.codes.cols;
+    of.transposed = {of.transposed.codes, unit_scales_.as<float>(), count * k, n, n};
+    for (std::int64_t expert = 0; expert < count; ++expert) {
+        backend_.transpose_codes(
+            {of.transposed.row_range(expert * k, k), of.codes.row_range(expert * n, n)});
+    }
 }
 
 WeightView FrozenWeights::linear_view(void* data, const MatrixShape& stored,
@@ -341,32 +366,33 @@ void FrozenWeights::make_unit_scales() {
 }
 
 void FrozenWeights::load_fp8_group(std::int32_t layer, GroupWeights& weights) {
-    const std::int64_t k = weights.shape.in;
-    const DType dtype = backend_.compute_dtype();
     const Fp8Weights& fp8 = weights.fp8;
     std::int64_t first_row = 0;
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
-        const LinearShape shape = linear_shape(view_.lane_model, linear);
-        if (linear_format(view_.plan) == WeightFormat::e4m3) {
-            const Fp8Rows rows = fp8.codes.row_range(first_row, shape.out);
-            load_linear(weight_name(layer, linear), part_of(linear),
-                        {rows.codes, rows.scales, WeightFormat::e4m3, SourceType::f32,
-                         WeightResidence::resident, shape.out, k, k});
-            first_row += shape.out;
-            continue;
-        }
-        const std::size_t bytes = static_cast<std::size_t>(shape.out * k) * size_of(dtype);
-        if (dense_.bytes() < bytes) {
-            dense_ = Buffer();
-            dense_ = backend_.allocate(bytes, "weights that become codes");
-        }
-        const TensorView dense = matrix(dense_.data(), dtype, shape.out, k);
-        load_rows(weight_name(layer, linear), part_of(linear), dense);
-        backend_.quantize_rows({dense, nullptr, fp8.codes.row_range(first_row, shape.out)});
-        first_row += shape.out;
+        const std::int64_t rows = linear_shape(view_.lane_model, linear).out;
+        load_codes(weight_name(layer, linear), part_of(linear),
+                   fp8.codes.row_range(first_row, rows));
+        first_row += rows;
     }
     if (!view_.plan.fp8_one_order) backend_.transpose_codes({fp8.transposed, fp8.codes});
+}
+
+void FrozenWeights::load_codes(const std::string& name, const Part& part, const Fp8Rows& codes) {
+    if (linear_format(view_.plan) == WeightFormat::e4m3) {
+        return load_linear(name, part,
+                           {codes.codes, codes.scales, WeightFormat::e4m3, SourceType::f32,
+                            WeightResidence::resident, codes.rows, codes.cols, codes.cols});
+    }
+    const DType dtype = backend_.compute_dtype();
+    const std::size_t bytes = static_cast<std::size_t>(codes.rows * codes.cols) * size_of(dtype);
+    if (dense_.bytes() < bytes) {
+        dense_ = Buffer();
+        dense_ = backend_.allocate(bytes, "weights that become codes");
+    }
+    const TensorView dense = matrix(dense_.data(), dtype, codes.rows, codes.cols);
+    load_rows(name, part, dense);
+    backend_.quantize_rows({dense, nullptr, codes});
 }
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {

@@ -59,10 +59,18 @@ struct GroupWeights {
     std::int64_t packed_width = -1;
 };
 
-/// Of a layer with experts (ExpertSpec): one after another, as experts_gate_up_shape() says.
+/// W of all experts, one after another; with Plan::fp8_linears its codes, and those of each expert
+/// transposed (Fp8ExpertsLayout).
+struct ExpertMatrix {
+    FrozenMatrix matrix;  ///< without a view where there are codes
+    Fp8Rows codes;
+    Fp8Rows transposed;
+};
+
+/// Of a layer with experts (ExpertSpec), as experts_gate_up_shape() says.
 struct ExpertWeights {
-    FrozenMatrix gate_up;
-    FrozenMatrix down;
+    ExpertMatrix gate_up;
+    ExpertMatrix down;
 };
 
 struct LayerWeights {
@@ -127,7 +135,8 @@ class FrozenWeights {
     void load_linears(std::int32_t layer, LayerWeights& weights);
     /// Experts do not stream.
     void load_experts(std::int32_t layer, ExpertWeights& weights);
-    FrozenMatrix allocate_experts(const MatrixShape& shape);
+    ExpertMatrix allocate_experts(const MatrixShape& shape);
+    void transpose_experts(ExpertMatrix& of, std::int64_t count);
     /// weight_view() in the format and residence of linears.
     WeightView linear_view(void* data, const MatrixShape& stored, const MatrixShape& shape) const;
     void load_streamed(std::int32_t local, LayerWeights& weights);
@@ -137,6 +146,8 @@ class FrozenWeights {
     void read_linear(const std::string& name, const Part& part, const WeightView& target);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
     void load_fp8_group(std::int32_t layer, GroupWeights& weights);
+    /// The codes of a linear as its file has them, or made of its weights.
+    void load_codes(const std::string& name, const Part& part, const Fp8Rows& codes);
     /// Where the group's linears lie from now on: as stored_layout or Fp8GroupLayout say, behind
     /// `data`.
     void place_group(LinearGroup group, void* data, GroupWeights& weights);

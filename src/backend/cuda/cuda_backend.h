@@ -101,6 +101,11 @@ class CudaBackend final : public Backend {
     kernels::ExpertLoraSlices expert_slices(ExpertLoras ops);
     /// The factors of what a product with `outputs` columns adds, at `bytes` of the operator's
     /// scratch.
+    /// Codes of the rows of x; without codes nothing.
+    kernels::ExpertCodes code_rows(const ExpertCodes& codes, const TensorView& x);
+    /// Of the T k rows of gradients, scaled, for the transposed codes.
+    kernels::ExpertCodes code_gradients(const ExpertCodes& codes, const TensorView& x,
+                                        const ExpertRoutes& routes, bool gathered);
     kernels::ExpertAddition add_factors(ExpertLoras ops, std::int64_t outputs,
                                         std::size_t bytes = 0);
     /// Writes into each tile the number of tiles of its slot; returns the largest number.

@@ -58,6 +58,15 @@ bool are_wide(const ExpertRoutes& routes, std::initializer_list<const TensorView
            });
 }
 
+/// Products of codes are made of all experts at once, by Hopper's kernel.
+void require_at_once(const ExpertCodes& codes, const ExpertRoutes& routes, bool at_once,
+                     int shared_limit) {
+    if (!codes.are_used() || routes.copies() == 0) return;
+    LORATRAIN_CHECK(at_once && kernels::takes_expert_codes(shared_limit),
+                    "products of codes of experts need compute capability 9.0 with all of its "
+                    "shared memory, and columns in multiples of 16");
+}
+
 /// The product can add the LoRA before it rounds.
 bool can_add(ExpertLoras ops) {
     return ops.empty() || are_wide(ops.front().routes, {&ops.front().narrow});
@@ -113,6 +122,24 @@ kernels::ExpertAddition CudaBackend::add_factors(ExpertLoras ops, std::int64_t o
     return {matrix_of(front.narrow), to};
 }
 
+kernels::ExpertCodes CudaBackend::code_rows(const ExpertCodes& codes, const TensorView& x) {
+    if (!codes.are_used()) return {};
+    const Fp8Rows to = codes.of_rows(x.rows, x.cols);
+    quantize_rows({x, nullptr, to});
+    return {codes_of(to), codes_of(codes.weights)};
+}
+
+kernels::ExpertCodes CudaBackend::code_gradients(const ExpertCodes& codes, const TensorView& x,
+                                                 const ExpertRoutes& routes, bool gathered) {
+    if (!codes.are_used()) return {};
+    const kernels::Fp8Codes to = codes_of(codes.of_rows(routes.copies(), x.cols));
+    CUDA_CHECK(kernels::quantize_expert_rows(stream_, rows_of(routes, shared_limit_), matrix_of(x),
+                                             gathered, codes.weights.scales, to));
+    kernels::Fp8Codes weights = codes_of(codes.transposed);
+    weights.scales = nullptr;
+    return {to, weights};
+}
+
 void CudaBackend::route(const Route& op) {
     check_shapes(op);
     LORATRAIN_CHECK(op.logits.dtype == DType::f32, "route: logits in ", to_string(op.logits.dtype));
@@ -127,13 +154,15 @@ void CudaBackend::route(const Route& op) {
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     require_compute({&op.x, &op.w, &op.y});
-    if (!are_wide(op.routes, {&op.x, &op.w, &op.y}) || !can_add(op.added)) {
-        return run_in_parts(*this, op);
-    }
+    const bool at_once = are_wide(op.routes, {&op.x, &op.w, &op.y}) && can_add(op.added);
+    require_at_once(op.codes, op.routes, at_once, shared_limit_);
+    if (!at_once) return run_in_parts(*this, op);
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
+    const kernels::ExpertCodes codes =
+        op.backward ? code_gradients(op.codes, op.x, op.routes, false) : code_rows(op.codes, op.x);
     const kernels::ExpertAddition added = add_factors(op.added, op.y.cols);
     CUDA_CHECK(kernels::expert_product(stream_, rows, matrix_of(op.x), op.w.data, matrix_of(op.y),
-                                       op.backward, added));
+                                       op.backward, added, codes));
 }
 
 bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
@@ -146,13 +175,15 @@ bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
 void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     check_shapes(op);
     require_compute({&op.h, &op.w, &op.gate_up});
+    require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     const kernels::Matrix product =
         op.product.data == nullptr ? kernels::Matrix{} : matrix_of(op.product);
-    CUDA_CHECK(
-        kernels::expert_gate_up(stream_, rows_of(op.routes, shared_limit_),
-                                {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product,
-                                 gate_of(op.activation), add_factors(op.added, op.gate_up.cols)}));
+    const kernels::ExpertCodes codes = code_rows(op.codes, op.h);
+    CUDA_CHECK(kernels::expert_gate_up(
+        stream_, rows_of(op.routes, shared_limit_),
+        {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product, gate_of(op.activation),
+         add_factors(op.added, op.gate_up.cols), codes}));
 }
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
@@ -163,6 +194,7 @@ bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     check_shapes(op);
     require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
+    require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
     kernels::ExpertDownBackward params;
     params.dy = matrix_of(op.dy);
@@ -176,6 +208,7 @@ void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     params.parts = static_cast<float*>(reserve_workspace(parts));
     params.d_weights = op.d_weights;
     params.function = gate_of(op.activation);
+    params.codes = code_gradients(op.codes, op.dy, op.routes, true);
     CUDA_CHECK(kernels::expert_down_backward(stream_, rows_of(op.routes, shared_limit_), params));
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/ops/gemm.h"
 #include "backend/ops/lora.h"
 #include "base/operators.h"
 #include "base/tensor.h"
@@ -75,6 +76,22 @@ struct ExpertLora {
 /// same. In one call faster than one by one where they have the same wide.
 using ExpertLoras = std::span<const ExpertLora>;
 
+/// e4m3 codes of W of all experts, which a product reads in place of W; of W's view only the shape
+/// counts then. The rows that it multiplies become codes too (QuantizeRows): x_p, or backward
+/// weights.scales_e ∘ x_p for place p of expert e, so that gradients belong to the very weights of
+/// forward (design.md "fp8 products"). On CUDA in bf16 on compute capability 9.0 alone, columns in
+/// multiples of 16; products that are not backward may keep less exact sums (GemmFp8::fast).
+struct ExpertCodes {
+    Fp8Rows weights;     ///< as W [E N, K], a scale per row
+    Fp8Rows transposed;  ///< of each expert [K, N], so [E K, N]; scales 1
+    Fp8Rows rows;        ///< scratch: codes and scales of T k rows of at most `cols` columns
+    bool are_used() const { return weights.codes != nullptr; }
+    /// Codes of the rows of a matrix, in the scratch.
+    Fp8Rows of_rows(std::int64_t count, std::int64_t columns) const {
+        return {rows.codes, rows.scales, count, columns, columns};
+    }
+};
+
 /// A linear of all experts. For the rows x_e and y_e of expert e, in the order of experts:
 ///   y_e = x_e W_eᵀ + added      x: [T k, K], y: [T k, N]
 ///   y_e = x_e W_e + added       with `backward`; x: [T k, N], y: [T k, K]
@@ -89,6 +106,7 @@ struct ExpertProduct {
     ExpertRoutes routes;
     bool backward = false;
     ExpertLoras added = {};
+    ExpertCodes codes = {};
 };
 
 /// Gate and up of all experts. For each place p, with its row t and expert e:
@@ -105,6 +123,7 @@ struct ExpertGateUp {
     ExpertRoutes routes;
     Activation activation = Activation::silu;
     ExpertLoras added = {};
+    ExpertCodes codes = {};
 };
 
 /// Gradients of y_t = sum over the experts e of row t of w_te (f(g) u) W_eᵀ. For each place p, with
@@ -128,6 +147,7 @@ struct ExpertDownBackward {
     ExpertRoutes routes;
     Activation activation = Activation::silu;
     ExpertLoras added = {};
+    ExpertCodes codes = {};
 };
 
 /// y_t = added_t + sum over the k experts of row t, in order, of w x_place; w = the route's weight

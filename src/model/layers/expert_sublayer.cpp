@@ -70,8 +70,26 @@ void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*
     branch.input_backward(dh);
 }
 
-Scratch ExpertSublayer::weights_of(const FrozenMatrix& matrix) const {
-    return tools_.workspace.matrix_of(matrix.view, {matrix.view.rows, matrix.view.cols});
+Scratch ExpertSublayer::weights_of(const ExpertMatrix& experts) const {
+    const Fp8Rows& codes = experts.codes;
+    if (codes.codes != nullptr) {
+        return Scratch(matrix(nullptr, tools_.view.plan.compute, codes.rows, codes.cols));
+    }
+    const WeightView& view = experts.matrix.view;
+    return tools_.workspace.matrix_of(view, {view.rows, view.cols});
+}
+
+ExpertSublayer::LeasedCodes ExpertSublayer::codes_of(const ExpertMatrix& experts,
+                                                     std::int64_t copies) const {
+    if (experts.codes.codes == nullptr) return {};
+    LeasedCodes leased{lease(&ExpertScratch::codes, copies),
+                       lease(&ExpertScratch::code_scales, copies),
+                       {experts.codes, experts.transposed, {}}};
+    const std::int64_t bytes =
+        leased.rows->cols * static_cast<std::int64_t>(size_of(leased.rows->dtype));
+    leased.codes.rows = {static_cast<std::uint8_t*>(leased.rows->data), leased.scales->f32(),
+                         copies, bytes, bytes};
+    return leased;
 }
 
 ExpertLoras ExpertSublayer::forward_lora(const LayerSite& at, ExpertLinears linears,
@@ -104,8 +122,9 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
     const ExpertLoras added =
         forward_lora(at, experts_gate_up, {h, true}, at.saved.experts.s_gate_up, gate_up);
     const Scratch w = weights_of(at.weights.experts.gate_up);
+    const LeasedCodes coded = codes_of(at.weights.experts.gate_up, routes.copies());
     tools_.backend.expert_gate_up(
-        {h, w, gate_up, product, rows, routes, experts.activation, added});
+        {h, w, gate_up, product, rows, routes, experts.activation, added, coded.codes});
 }
 
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
@@ -116,7 +135,8 @@ void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const Te
     if (!branch.has_sum()) return;
     {
         const Scratch w = weights_of(at.weights.experts.down);
-        tools_.backend.multiply_experts({product, w, rows, routes, false, added});
+        const LeasedCodes coded = codes_of(at.weights.experts.down, routes.copies());
+        tools_.backend.multiply_experts({product, w, rows, routes, false, added, coded.codes});
     }
     tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
 }
@@ -150,8 +170,9 @@ void ExpertSublayer::backward_inner(const LayerSite& at, const TensorView& dy,
     if (inner->data == nullptr && ds.data == nullptr) made.data = nullptr;
     const ExpertLoras added = backward_lora(at, experts_down, {dy, true}, ds, inner_view);
     const Scratch w = weights_of(at.weights.experts.down);
+    const LeasedCodes coded = codes_of(at.weights.experts.down, routes.copies());
     tools_.backend.expert_down_backward({dy, w, gate_up, d_gate_up, d_weights, rows, made, inner,
-                                         routes, at.experts().activation, added});
+                                         routes, at.experts().activation, added, coded.codes});
 }
 
 void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
@@ -160,7 +181,9 @@ void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,
     const ExpertLoras added = backward_lora(at, experts_gate_up, {d_gate_up}, ds, rows);
     {
         const Scratch w = weights_of(at.weights.experts.gate_up);
-        tools_.backend.multiply_experts({d_gate_up, w, rows, routes_of(at), true, added});
+        const ExpertRoutes routes = routes_of(at);
+        const LeasedCodes coded = codes_of(at.weights.experts.gate_up, routes.copies());
+        tools_.backend.multiply_experts({d_gate_up, w, rows, routes, true, added, coded.codes});
     }
     if (ds->data == nullptr) return;
     lora_.add_gradients(lora_site(at), experts_gate_up, {h, true}, ds, {d_gate_up},

@@ -55,8 +55,15 @@ class ExpertSublayer final : public Sublayer {
                              const TensorView& s, const TensorView& y);
     ExpertLoras backward_lora(const LayerSite& at, ExpertLinears linears, const ExpertRowsView& dy,
                               const TensorView& ds, const TensorView& dx);
-    /// [E N, K], in compute type.
-    Scratch weights_of(const FrozenMatrix& matrix) const;
+    /// [E N, K], in compute type; the shape alone where there are codes.
+    Scratch weights_of(const ExpertMatrix& experts) const;
+    /// Codes of W, and a place for those of the rows that it is multiplied with.
+    struct LeasedCodes {
+        Scratch rows;
+        Scratch scales;
+        ExpertCodes codes;
+    };
+    LeasedCodes codes_of(const ExpertMatrix& experts, std::int64_t copies) const;
 
     const LayerTools& tools_;
     ExpertLoraLinear lora_;
