@@ -232,7 +232,9 @@ CostModel built_in_costs(const ModelSpec& whole, DType compute, std::string_view
     costs.step_per_parameter = bytes_per_stepped_parameter / rates.memory_bytes;
     costs.message = {rates.message_fixed, 1.0 / rates.message_bytes};
     add_to_layers(lane_sums(model, compute, lane_link(device), tensor), 1.0, costs);
-    add_to_layers({widening_of_experts(model, compute, rates), 0.0, 0.0}, 1.0, costs);
+    if (!fp8_linears) {
+        add_to_layers({widening_of_experts(model, compute, rates), 0.0, 0.0}, 1.0, costs);
+    }
     costs.source =
         cat("built in for ", rates.name, rates.doubt,
             known ? std::string() : cat(", an estimate, as '", device, "' is not known"));

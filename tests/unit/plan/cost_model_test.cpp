@@ -250,6 +250,14 @@ TEST(BuiltInCosts, QuantisedExpertsAreWidenedForEachMicrobatch) {
         built_in_costs(*model_preset("qwen3-30b-a3b"), DType::f32, "cpu").layer_forward.fixed);
 }
 
+TEST(BuiltInCosts, CodesOfExpertsAreNotWidenedForFp8Products) {
+    const auto fixed = [](const char* preset) {
+        return built_in_costs(*model_preset(preset), DType::bf16, "h200", 1, true)
+            .layer_forward.fixed;
+    };
+    EXPECT_EQ(fixed("qwen3-30b-a3b-fp8"), fixed("qwen3-30b-a3b"));
+}
+
 TEST(BuiltInCosts, ExpertsTakePassesOverTheirRows) {
     const ModelSpec model = *model_preset("qwen3-30b-a3b");
     Job job;
