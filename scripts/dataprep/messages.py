@@ -113,7 +113,7 @@ def _with_reasoning(message: Message, place: str) -> Message:
     if reasoning is None or message["role"] != "assistant":
         return message
     if not isinstance(reasoning, str):
-        raise InputError(f"{place}: its reasoning is no text: {_short(reasoning)}")
+        raise InputError(f"{place}: its reasoning is not a text: {_short(reasoning)}")
     if any(message.get(key, reasoning) != reasoning for key in REASONING):
         raise InputError(f"{place} has several texts of reasoning, as {' and '.join(k for k in REASONING if k in message)}")
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}

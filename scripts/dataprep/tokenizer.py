@@ -246,7 +246,7 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{value!r} is no number of a token") from error
+        raise InputError(f"{value!r} is not a number of a token") from error
 
 
 # --- training a tokenizer ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ void check_can_stop(const std::string& run_dir, const RunStatus& status,
     for (const AdapterProgress& progress : status.adapters) names.push_back(progress.name);
     const auto found = std::find(names.begin(), names.end(), adapter);
     if (found == names.end()) {
-        throw InputError("stop", cat("'", adapter, "' is no adapter of ", run_dir),
+        throw InputError("stop", cat("'", adapter, "' is not an adapter of ", run_dir),
                          hint_among(adapter, names));
     }
     const std::string& state =
@@ -27,7 +27,8 @@ void check_can_stop(const std::string& run_dir, const RunStatus& status,
         state == status_name(AdapterStatus::waiting)) {
         return;
     }
-    throw InputError("stop", cat("'", adapter, "' of ", run_dir, " has ended already: ", state));
+    throw InputError("stop", cat("'", adapter, "' of ", run_dir, " has ended already: ", state),
+                     "there is nothing to stop; loratrain status shows every adapter's state");
 }
 
 ExitCode stop_command(const CommandLine& command_line, const MpiSession& mpi) {

@@ -38,7 +38,7 @@ int shared_memory_limit(std::size_t offered) {
         std::size_t kib = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), kib);
         if (error != std::errc() || end != text.data() + text.size() || kib == 0 || kib > 1024) {
-            throw InputError(name, cat("'", text, "' is no number of KiB"),
+            throw InputError(name, cat("'", text, "' is not a number of KiB"),
                              "give 99, 163 or 227, or do not set it");
         }
         limit = std::min(limit, kib * 1024);

@@ -25,7 +25,7 @@ const char* hint_for(std::errc code, bool has_path) {
         return "the working directory has been removed; change to another one";
     }
     if (code == std::errc::permission_denied) return "check the permissions of its folders";
-    if (code == std::errc::not_a_directory) return "a part of it is no folder; check the path";
+    if (code == std::errc::not_a_directory) return "a part of it is not a folder; check the path";
     if (code == std::errc::too_many_symbolic_link_levels) return "its links lead in a circle";
     return "";
 }

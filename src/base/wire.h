@@ -119,7 +119,7 @@ class WireReader {
         std::uint64_t value = 0;
         for (unsigned shift = 0;; shift += 7) {
             const auto byte = static_cast<unsigned char>(take(1).front());
-            if (shift == most && byte > 1) fail("is no number");
+            if (shift == most && byte > 1) fail("is not a number");
             value |= std::uint64_t{byte & 0x7fU} << shift;
             if (byte < 0x80) return value;
         }

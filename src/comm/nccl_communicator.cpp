@@ -246,7 +246,8 @@ class NcclCommunicator final : public Communicator {
         for (const auto& [key, link] : links_) {
             if (const char* failure = link->failure()) {
                 throw Error(cat("the NCCL link between ranks ", rank_, " and ", key.first,
-                                ", channel ", name_of(key.second), ", failed: ", failure));
+                                ", channel ", name_of(key.second), ", failed: ", failure,
+                                "; NCCL_DEBUG=INFO makes NCCL say why"));
             }
         }
     }

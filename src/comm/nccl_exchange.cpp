@@ -46,7 +46,7 @@ class NcclExchange final : public DeviceExchange {
         const char* failure = failure_of(comm_);
         if (failure != nullptr) {
             throw Error(cat("NCCL between rank ", rank_, " and the others that sum gradients ",
-                            "with it failed: ", failure));
+                            "with it failed: ", failure, "; NCCL_DEBUG=INFO makes NCCL say why"));
         }
     }
 

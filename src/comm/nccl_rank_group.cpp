@@ -93,7 +93,7 @@ class NcclRankGroup final : public RankGroup {
         const char* failure = failure_of(comm_);
         if (failure != nullptr) {
             throw Error(cat("NCCL between lane ", index_, " and the others of its ", size_,
-                            " failed: ", failure));
+                            " failed: ", failure, "; NCCL_DEBUG=INFO makes NCCL say why"));
         }
     }
 

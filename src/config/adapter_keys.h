@@ -17,9 +17,9 @@ template <class V>
 void keys(V& v, LrSchedulerKwargs& kwargs) {
     const LrSchedulerKwargs usual;
     v.key("num_cycles", kwargs.num_cycles,
-          "number of waves of a cosine, also in the decay of warmup_stable_decay; number of "
-          "restarts of cosine_with_restarts",
-          {.usual = "0.5; 1 for restarts",
+          "number of waves of the cosine, for cosine schedules and the decay of "
+          "warmup_stable_decay; for cosine_with_restarts the number of restarts",
+          {.usual = "0.5; cosine_with_restarts 1",
            .of = "cosine, cosine_with_restarts, cosine_with_min_lr, warmup_stable_decay"});
     v.key("min_lr", kwargs.min_lr, "last learning rate of cosine_with_min_lr",
           {.usual = "none", .of = "cosine_with_min_lr"});
@@ -28,9 +28,10 @@ void keys(V& v, LrSchedulerKwargs& kwargs) {
     v.key("lr_end", kwargs.lr_end, "last learning rate of polynomial",
           {.usual = "1.0e-07", .of = "polynomial"});
     v.key("power", kwargs.power, "exponent of polynomial", {.usual = "1", .of = "polynomial"});
-    v.key("timescale", kwargs.timescale, "time scale of inverse_sqrt, in steps",
+    v.key("timescale", kwargs.timescale,
+          "t of inverse_sqrt in steps: the rate is lr / sqrt((step - warm-up + t) / t)",
           {.range = at_least(1),
-           .usual = "the warm-up's, or 10000",
+           .usual = "the steps of the warm-up, or 10000 without one",
            .whole = true,
            .of = "inverse_sqrt"});
     v.key(
@@ -73,16 +74,16 @@ void keys(V& v, LossJob& loss) {
            .of = "dpo, cpo or sft",
            .used = loss.has_types() || sft});
     v.key("beta", loss.beta,
-          "scale of rewards; for `orpo` the weight of the odds ratio, for `dro` of the squared "
-          "log-ratio, for other losses of rollouts of the KL to the reference",
+          "scale of rewards (`dpo`, `cpo`, `simpo`, `kto`); weight of the odds ratio (`orpo`), of "
+          "the squared log-ratio (`dro`), of the KL to the reference (other losses of rollouts)",
           {.range = at_least(0.0),  // above 0 for rewards: check_beta()
-           .usual = "0.1; of rollouts 0, `dro` 0.05",
+           .usual = "0.1; `dro` 0.05; other losses of rollouts 0",
            .of = "dpo, cpo, simpo, orpo, kto or of rollouts",
            .used = loss.has_beta()});
     v.key(
         "label_smoothing", loss.label_smoothing,
-        "assumed share of pairs with a wrong label, for `simpo` and for loss_type `sigmoid`; with "
-        "`dpo` this is cDPO (TRL 1.16 ignores the key there)",
+        "share of pairs whose chosen and rejected samples are assumed to be swapped; for `simpo`, "
+        "and for `dpo` (cDPO) and `cpo` with loss_type `sigmoid`. TRL 1.16 ignores it for `dpo`",
         {.range = from_to_below(0.0, 0.5),
          .written = loss.has_label_smoothing(),
          .of = "simpo, or dpo or cpo with loss_type: sigmoid (sft: label_smoothing_factor)",
@@ -161,12 +162,11 @@ void form_keys(V& v, AdapterJob& job) {
     v.key("lora_dropout", job.lora_dropout, "dropout rate of the inputs of A",
           {.range = from_to_below(0.0, 1.0), .in_names = "do"});
     v.own("target_modules", job, modules_key,
-          "`all-linear`; or a list, as in `[q_proj, v_proj]`, of q_proj, k_proj, v_proj, o_proj, "
-          "gate_proj, up_proj, down_proj (qkv_proj, gate_up_proj in models that fuse them), "
-          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, out_proj (of "
-          "gated delta nets), lm_head, "
-          "embed_tokens; or a regular expression for whole names such as "
-          "model.layers.0.self_attn.q_proj",
+          "linear layers that get LoRA: `all-linear`; a list, as in `[q_proj, v_proj]`; or a "
+          "regular expression for whole names such as model.layers.0.self_attn.q_proj. A list has "
+          "names or ends of names of modules: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+          "down_proj, lm_head, embed_tokens; fused qkv_proj, gate_up_proj; of gated delta nets "
+          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, out_proj",
           {.usual = all_linear_word, .in_names = ""});
     v.mention("exclude_modules",
               "modules without LoRA: a list of names or ends of names, or a regular expression",
@@ -263,8 +263,8 @@ void keys(V& v, AdapterJob& job) {
     v.key("priority", job.priority, "adapters of higher priority start first and preempt others",
           {.range = any_number, .resume = Resume::allowed});
     v.key("trial", job.trial,
-          "the adapter competes with the trials of the sweep; as for these, its initial weights do "
-          "not depend on its name",
+          "the adapter competes with the trials of the sweep; the initial weights of trials do not "
+          "depend on their names",
           {.written = job.trial, .shared = false});
 }
 

@@ -153,8 +153,8 @@ void check_start(SectionReader& section, const AdapterJob& job) {
     if (!job.init_from.empty()) {
         section.problem(place, "init_lora_weights",
                         cat("'", start, "' does not go with init_from, which is the start"),
-                        "leave one of the two out; what a run with it has exported continues as "
-                        "init_lora_weights: true with twice the r");
+                        "leave one of the two out; to continue an export of a run with it, leave "
+                        "init_lora_weights out and give twice the r");
     }
 }
 
@@ -233,7 +233,7 @@ void check_reference(SectionReader& section, AdapterJob& job) {
     section.problem(
         node == nullptr ? section.place() : node->place, "ref_adapter",
         cat("does not go with init_lora_weights: ", word_of(initial_words, job.init_lora_weights),
-            ", a residual start: A and B begin as a part of W"),
+            ", with which A and B start as a part of W"),
         "leave one of the two out");
 }
 
@@ -244,7 +244,7 @@ void check_loss_type(SectionReader& section, const LossJob& loss) {
     if (loss.has_types() ? !of_tokens : of_tokens || node == nullptr) return;
     section.problem(node == nullptr ? section.place() : node->key_place, "loss_type",
                     cat(word_of(loss_type_words, loss.type),
-                        " is not of loss: ", word_of(loss_words, loss.loss)),
+                        " is not a variant of loss: ", word_of(loss_words, loss.loss)),
                     loss.has_types() ? "write sigmoid, hinge or ipo" : "write nll or dft");
 }
 
@@ -264,7 +264,7 @@ class LossCheck : public KeyTexts {
                              loss_.has_types() || loss_.is_dft()
                                  ? cat(", loss_type: ", word_of(loss_type_words, loss_.type))
                                  : ""),
-                         cat("leave it out; it is of loss: ", key.info.of));
+                         cat("leave it out; it belongs to loss: ", key.info.of));
     }
 
     SectionReader& section_;
@@ -353,8 +353,9 @@ class NameCheck {
 void check_has_dataset(SectionReader& section, const AdapterDefaults& draft) {
     const ReadContext& context = section.context();
     if (draft.has_dataset || context.datasets.size() <= 1) return;
-    section.problem(section.place(), "dataset", "is missing",
-                    "name " + context.log.hint_among("", context.datasets));
+    section.problem(
+        section.place(), "dataset", "is missing: the job has several datasets",
+        cat("give a dataset, here or in defaults; ", context.log.hint_among("", context.datasets)));
 }
 
 std::string adapter_path(const YamlNode& item, std::size_t i) {

@@ -56,7 +56,7 @@ void check_bench(const CommandLine::Bench& bench, Problems& problems) {
          {std::pair{"--hidden", bench.hidden}, std::pair{"--intermediate", bench.intermediate}}) {
         const bool whole_blocks = size % traits_of(WeightFormat::nf4).block == 0;
         if (bench.weights != "nf4" || !bench.model.empty() || whole_blocks) continue;
-        problems.add(option, cat(size, " is no multiple of 64, as --weights nf4 needs"),
+        problems.add(option, cat(size, " is not a multiple of 64, as --weights nf4 needs"),
                      "give a multiple of 64, or --weights int8");
     }
     check_word("--recompute", bench.recompute, {"auto", "none", "layer"}, problems);

@@ -36,7 +36,7 @@ void read_ranks(const Parsed& parsed, CommandLine& line, Problems& problems) {
         int number = 0;
         const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
         if (error != std::errc() || end != word.data() + word.size() || number < 1) {
-            problems.add("--ranks", cat("'", text, "' is no number of ranks"),
+            problems.add("--ranks", cat("'", text, "' is not a number of ranks"),
                          "give at least 1, or several as in 1,2,4,8 to compare them");
             return;
         }
@@ -138,15 +138,17 @@ void read_preview(const Parsed& parsed, CommandLine& line, Problems& problems) {
     }
     if (line.compare) {
         problems.add("--compare", "only goes with --dry-run",
-                     "training uses schedule and parallel as the job has them");
+                     "leave it out: training uses schedule and parallel as the job has them");
     }
     if (line.verbose) {
-        problems.add("--verbose", "only goes with --dry-run", "training logs its plan anyway");
+        problems.add("--verbose", "only goes with --dry-run",
+                     "leave it out: training logs its plan anyway");
     }
     for (const char* option : {"ranks-per-node", "device", "out"}) {
         if (parsed.values.count(option) == 0) continue;
         problems.add(cat("--", option), "only goes with --dry-run",
-                     "training uses what is there and writes to run.dir");
+                     "leave it out: training uses the GPUs and hosts that there are, and writes to "
+                     "run.dir");
     }
 }
 

@@ -100,7 +100,7 @@ void read_train_files(SectionReader& section, DatasetJob& dataset) {
                         "keep one of the two");
     }
     if (list->kind != YamlNode::Kind::list) {
-        section.problem(list->place, "files", "is no list",
+        section.problem(list->place, "files", "is not a list",
                         "write files: [{path: a.jsonl, weight: 2}, {path: b.jsonl}]");
         return;
     }

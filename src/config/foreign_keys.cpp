@@ -42,7 +42,9 @@ bool is_harmless(const ForeignKey& foreign, const YamlNode& value) {
 std::string answer_to(const ForeignKey& foreign, const std::string& section) {
     const std::string ours = foreign.ours;
     std::string more = foreign.answer;
-    if (ours.empty()) return more;
+    if (ours.empty()) {
+        return more.find("leave") != std::string::npos ? more : cat(more, "; leave the key out");
+    }
     std::string text;
     if (section == foreign.section) {
         text = cat("did you mean '", ours, "'?");

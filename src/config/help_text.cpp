@@ -13,7 +13,7 @@ Usage:
   loratrain report RUN_DIR... [--out FILE]     write curves, tables: a web page
   loratrain stop RUN_DIR ADAPTER               end and export one adapter
   loratrain check-export DIR --base BASE.h5    say which programs can load it
-  loratrain merge DIR OUT --base BASE.h5       add it to the base's weights
+  loratrain merge DIR OUT --base BASE.h5       base + adapter as one model
   loratrain selftest                           check this installation, 1 minute
 
 Options for training:
@@ -28,10 +28,10 @@ Options for planning:
   --dry-run         say if the job fits, its time, what to change; no training
   --verbose         with --dry-run: also data, plan, memory and prediction
   --compare         with --dry-run: also other deployments and policies
-  --ranks N[,N..]   with --dry-run: plan for N ranks; of several make a table
-  --ranks-per-node N  with --dry-run: so many of them on each host
-  --device h200|h100|a100|...  plan for such GPUs, or cpu; draw a timeline
-  --out DIR         of the timeline (default <run.dir>/dry_run)
+  --ranks N[,N..]   with --dry-run: plan for N ranks; several N: a table
+  --ranks-per-node N  with --dry-run: put N of the ranks on each host
+  --device h200|h100|a100|...  plan for this GPU, or cpu; draw a timeline
+  --out DIR         folder of the timeline (default <run.dir>/dry_run)
 
 Options for import-hf:
   --force  --dtype bf16  --quantize nf4|int8|fp8  --base-model-name

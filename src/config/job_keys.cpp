@@ -182,8 +182,8 @@ std::vector<JobKey> find_job_keys(const std::string& part) {
     if (!found.empty()) return found;
     const std::string near = nearest(part, known);
     throw InputError(
-        "--keys", cat("'", part, "' is in no key's name"),
-        near.empty() ? "loratrain --keys prints all" : cat("did you mean ", near, "?"));
+        "--keys", cat("no key has '", part, "' in its name"),
+        near.empty() ? "loratrain --keys prints all keys" : cat("did you mean ", near, "?"));
 }
 
 std::string keys_text(const std::vector<JobKey>& rows) {

@@ -38,10 +38,10 @@ void keys(V& v, ModelJob& model) {
                      "layers that stay on each rank, spread evenly",
                      "give the layers that stay on each rank"},
         residency_words,
-        "layers whose frozen weights stay in a rank's memory: `all`; `stream`: none, they are read "
-        "from host memory during computation; `{resident_layers: N}`: N of each rank; `shared`: "
-        "identical replicas on a host store each layer once and read the others' over NVLink; "
-        "`auto`: as many as fit",
+        "layers whose frozen weights stay in a rank's memory; the others are read from host memory "
+        "at each use. `all`; `stream`: none; `{resident_layers: N}`: N of each rank; `auto`: as "
+        "many as fit; `shared`: equal replicas of a host keep each layer once between them, and "
+        "read it over NVLink",
         {.resume = Resume::allowed, .inside = "model.residency"});
     v.key("base_model_name_or_path", model.base_model_name_or_path,
           "name of the base in exported adapters",
@@ -105,9 +105,9 @@ void keys(V& v, ParallelJob& parallel) {
           {.range = at_least(1)});
     recompute_key(
         v, parallel,
-        "which activations are computed again in the backward pass: `none`; `layer`: all but "
-        "the layers' inputs; `{layers: N}`: those of N layers of each rank; `auto`: of as "
-        "few layers as memory allows",
+        "layers whose activations are computed again in the backward pass, from the layer's "
+        "input: `none`; `layer`: all layers; `{layers: N}`: N layers of each rank; `auto`: as few "
+        "layers as memory allows",
         {.inside = "parallel.recompute"});
     v.key(
         "offload",
@@ -124,15 +124,14 @@ void keys(V& v, ParallelJob& parallel) {
           "sample to the kind of replica with the fewest GPU-seconds for it; `uniform`: equal "
           "numbers");
     v.key("assignment", parallel.assignment, assignment_words,
-          "where an adapter trains: `joint`: on all ranks; `each`: on one worker, which is one "
-          "rank, or as many as pipeline_stages or deployment say; `auto`: on one worker of the "
-          "size that simulation finds; `plora`: on one worker, in the packed jobs of PLoRA. "
+          "where an adapter trains: `joint`: on all ranks; `each`, `auto`, `plora`: on one worker. "
+          "Of `each` a worker has as many ranks as pipeline_stages or deployment say, else one; "
+          "of `auto` as many as simulation finds; `plora` trains in the packed jobs of PLoRA. "
           "Without the key: `joint`, or on GPUs `auto` if that gains enough (planning.md)",
           {.usual = "auto", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
-          "`auto`: with `deployment: auto`, the run changes to a faster deployment as adapters end "
-          "or "
-          "are added, if that pays; `never`");
+          "`auto`: with `deployment: auto`, the run changes to another deployment when adapters "
+          "end or are added, if that saves more time than it costs; `never`");
 }
 
 template <class V>
@@ -147,8 +146,8 @@ template <class V>
 void keys(V& v, ClusterJob& cluster) {
     v.section(
         "between_hosts", cluster.between_hosts,
-        "speed of messages between hosts, as in `{gigabytes_per_second: 20, microseconds: 10}`; a "
-        "run on several hosts measures it",
+        "speed of the network between hosts, for predictions until a run has measured it, as in "
+        "`{gigabytes_per_second: 20, microseconds: 10}`",
         {.usual = "built in", .inside = "cluster.between_hosts"});
 }
 
@@ -174,7 +173,7 @@ void keys(V& v, ScheduleJob& schedule) {
 template <class V>
 void keys(V& v, DataFile& file) {
     v.path("path", file.path, "`.jsonl` or `.h5`", {.required = "give a .jsonl or .h5 file"});
-    v.key("name", file.name, "name in metrics", {.usual = "of the path"});
+    v.key("name", file.name, "name in metrics", {.usual = "the file's name"});
     v.key("weight", file.weight,
           "how many times an epoch has each sample of the file: 2 = twice; 0.25 = a quarter of the "
           "samples, and another quarter in the next epoch",
@@ -199,10 +198,11 @@ void keys(V& v, DatasetJob& dataset) {
     v.key("over_length", dataset.over_length, over_length_words,
           "what to do with longer samples: `error`, `truncate`, `drop`");
     v.key("shuffle", dataset.shuffle, "each epoch has a new order");
-    v.key("kl_batch_size", dataset.kl_batch_size,
-          "for `kto`: samples of a group of neighbours, whose completions are swapped to estimate "
-          "KL; TRL's per_device_train_batch_size",
-          {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
+    v.key(
+        "kl_batch_size", dataset.kl_batch_size,
+        "for `kto`: number of neighbouring samples that form a group. To estimate KL, each is also "
+        "scored with the completion of the one before it (TRL: per_device_train_batch_size)",
+        {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
     v.key("eval_split", dataset.eval_split,
           "samples held out for evaluation: a number such as 200, or a share such as 0.05",
           {.usual = "`eval.split`"});
@@ -253,8 +253,8 @@ template <class V>
 void keys(V& v, ExportJob& exports) {
     v.key("scaling", exports.scaling, export_scaling_words,
           "`peft`: adapter_config.json has use_rslora, ranks and alphas as in the job; `plain`: "
-          "one r and one lora_alpha for all modules, and what else scales goes into B, for "
-          "programs that read no other keys (not VeRA)");
+          "it has one r and one lora_alpha for all modules, and B contains all other scaling, for "
+          "programs that do not read the other keys (not for VeRA)");
     v.key("dtype", exports.dtype, export_dtype_words,
           "type of exported tensors: `fp32`, or `bf16` for half the size");
     v.key("tokenizer", exports.tokenizer,
@@ -262,8 +262,8 @@ void keys(V& v, ExportJob& exports) {
           "this machine");
     v.key(
         "every_steps", exports.every_steps,
-        "an adapter's steps between its exports to `exports/NAME/step-N` while it trains, of every "
-        "trial of a sweep too; 0 = none");
+        "export every adapter, also every trial of a sweep, to `exports/NAME/step-N` after each so "
+        "many of its steps; 0 = only at its end");
     v.key("keep", exports.keep, "number of newest `exports/NAME/step-N` that are kept",
           {.range = at_least(1)});
 }
@@ -301,12 +301,13 @@ void keys(V& v, SweepSpace& space) {
     v.key("method", space.method, sweep_method_words,
           "which trials there are: `grid`: every combination of the space; `random`: some drawn at "
           "random; `list`: those of configurations");
-    v.own("space", space, OwnKey<SweepSpace, SweepRange>{},
-          "keys of an adapter that vary, each with a list of values, as in `{r: [8, 16]}`, or with "
-          "a range or multiples of r (the section sweep.space.KEY); the key `together` has a list "
-          "of mappings, as in `{together: [{r: 8, lora_alpha: 16}, {r: 32, lora_alpha: 32}]}`, of "
-          "which a trial takes one as a whole",
-          {.usual = "required, except with method: list", .inside = "sweep.space.KEY"});
+    v.own(
+        "space", space, OwnKey<SweepSpace, SweepRange>{},
+        "keys of an adapter that vary. A key has a list of values, as in `{r: [8, 16]}`, or a "
+        "range, or multiples of r (the section sweep.space.KEY). Keys that change together stand "
+        "under `together`, as in `{together: [{r: 8, lora_alpha: 16}, {r: 32, lora_alpha: 32}]}`: "
+        "a trial takes one of these mappings",
+        {.usual = "required, except with method: list", .inside = "sweep.space.KEY"});
     v.mention("configurations",
               "with `method: random` the number of trials; with `method: list` the trials, as in "
               "`[{r: 8}, {r: 16}]`",
@@ -334,11 +335,10 @@ void keys(V& v, SweepJob& sweep) {
     v.key("scheduler", sweep.scheduler, trial_scheduler_words,
           "what ends trials early: `none`, `halving`, `asha`, `median`");
     v.key("rungs", sweep.rungs,
-          "how many times a trial is compared with others, to decide which go on; the last time is "
-          "at its end",
+          "number of steps at which a trial is compared with others; the last of them is its end",
           {.range = from_to(1, most_rungs)});
     v.key("reduction_factor", sweep.reduction_factor,
-          "one of so many trials goes on from a rung to the next",
+          "trials at a rung for each one that goes on: 3 = a third goes on",
           {.range = from_to(2, most_reduction)});
     v.key("rung_eval_samples", sweep.rung_eval_samples,
           "evaluation samples used at rungs before the last; 0 = all");

@@ -16,8 +16,8 @@ void KeyReader::key(const char* name, std::optional<double>& value, const char* 
     if (!begin(name, info) || !section_.has(name)) return;
     section_.read(name, value, info.range);
     if (!info.whole || is_whole(*value)) return;
-    section_.problem(section_.find(name)->place, name, format_exact(*value) + " is no whole number",
-                     "give a number of steps");
+    section_.problem(section_.find(name)->place, name,
+                     format_exact(*value) + " is not a whole number", "give a number of steps");
     value.reset();
 }
 

@@ -116,7 +116,7 @@ void check_lr_schedule(SectionReader& section, const AdapterJob& job) {
                 "give a smaller lr_end");
         case LrSchedule::cosine_with_restarts:
             if (is_whole(kwargs.num_cycles.value_or(1.0))) return;
-            return problem("num_cycles of cosine_with_restarts is no whole number",
+            return problem("num_cycles of cosine_with_restarts is not a whole number",
                            "give how often it restarts");
         default:
             return;

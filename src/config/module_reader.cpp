@@ -20,18 +20,20 @@ constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
     "a regular expression must match whole names, as in .*\\.(q_proj|v_proj)";
 constexpr const char* dead_rule_hint =
-    "name modules of the model, rank_pattern and alpha_pattern targets of the adapter: q_proj, or "
-    "layers.0.self_attn.q_proj";
+    "give the name of a module, or the end of one: q_proj, or layers.0.self_attn.q_proj; "
+    "rank_pattern and alpha_pattern take targets of the adapter alone";
 constexpr const char* not_supported_hint =
     "whole modules and norms stay frozen: use target_modules: all-linear, which is every linear of "
     "the layers, or a list of these with lm_head or embed_tokens";
 
-std::vector<std::string> all_linear_names() {
+/// What a list of target_modules may name.
+std::vector<std::string> all_target_names() {
     std::vector<std::string> names;
     for (int i = 0; i < linear_count; ++i) {
         const char* name = module_name(static_cast<Linear>(i));
         if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
     }
+    for (const Linear linear : outer_linears) names.emplace_back(module_name(linear));
     return names;
 }
 
@@ -49,7 +51,7 @@ std::vector<std::string> texts_of(SectionReader& section, const YamlNode& node, 
             texts.push_back(item.text);
             continue;
         }
-        section.problem(item.place, key, "is no list of names", "write it as [a, b]");
+        section.problem(item.place, key, "is not a list of names", "write it as [a, b]");
         return {};
     }
     return texts;
@@ -129,7 +131,7 @@ bool read_target(SectionReader& section, const YamlNode& item, Draft& draft) {
                                        [&](const char* name) { return is_name_end(name, last); });
         section.problem(item.place, "target_modules", cat("'", item.text, "' is not a target"),
                         other && !item.text.empty() ? not_supported_hint
-                                                    : hint_among(item.text, all_linear_names()));
+                                                    : hint_among(item.text, all_target_names()));
         return false;
     }
     auto& listed = draft.keys.target_modules;
@@ -158,7 +160,7 @@ void read_target_list(SectionReader& section, const YamlNode& node, Draft& draft
 
 void read_target_regex(SectionReader& section, const YamlNode& node, Draft& draft) {
     const std::string hint =
-        cat("write all-linear, or some of [", join(all_linear_names(), ", "), "]; ", regex_hint);
+        cat("write all-linear, or some of [", join(all_target_names(), ", "), "]; ", regex_hint);
     if (node.text.empty()) {
         section.problem(node.place, "target_modules",
                         "'' is neither all-linear nor a list of targets", hint);
@@ -196,7 +198,7 @@ void read_targets(SectionReader& section, Draft& draft) {
         return read_target_list(section, *node, draft);
     }
     section.problem(node->place, "target_modules", "is neither all-linear nor a list of targets",
-                    cat("write all-linear, or some of [", join(all_linear_names(), ", "), "]"));
+                    cat("write all-linear, or some of [", join(all_target_names(), ", "), "]"));
 }
 
 void read_excluded(SectionReader& section, Draft& draft) {
@@ -382,7 +384,11 @@ void check_outer(SectionReader& section, const AdapterJob& job) {
     const auto refuse = [&](const std::string& what, const char* hint) {
         section.problem(place_of(section, "target_modules"), "target_modules", what, hint);
     };
-    if (!plain) refuse(name + " takes plain LoRA alone", "leave it out, or the other form");
+    if (!plain) {
+        refuse(name + " can be trained with plain LoRA alone",
+               "leave it out of target_modules, or leave out use_dora, peft_type or the "
+               "init_lora_weights that makes another form");
+    }
     if (job.targets_head && job.lora_dropout > 0.0) {
         refuse("lm_head does not go with lora_dropout", "set lora_dropout: 0, or leave it out");
     }
@@ -417,9 +423,10 @@ void check_modules(SectionReader& section, const AdapterJob& job) {
         return;
     }
     if (targets_any(job)) return check_dead_rules(section, job);
-    section.problem(place_of(section, "target_modules"), "target_modules",
-                    "selects no linear of the model",
-                    "compare with exclude_modules, layers_to_transform and layers_pattern");
+    section.problem(
+        place_of(section, "target_modules"), "target_modules",
+        "selects no linear layer of the model",
+        "change exclude_modules, layers_to_transform or layers_pattern: they leave nothing");
 }
 
 }  // namespace loratrain

@@ -76,7 +76,7 @@ std::string regex_problem(const std::string& pattern) {
         name_end_regex(pattern);
         name_regex(pattern);
     } catch (const std::regex_error& error) {
-        return cat("is no regular expression that can be used: ", error.what());
+        return cat("is not a usable regular expression: ", error.what());
     }
     return "";
 }

@@ -25,7 +25,7 @@ void read_deployment(SectionReader& section, ParallelJob& parallel) {
     parallel.find_deployment = is_word(auto_word);
     const bool has_entries = node->kind == YamlNode::Kind::list && !node->children.empty();
     if (!parallel.find_deployment && !has_entries) {
-        section.problem(node->place, key, "is none of pipeline, auto and a list of replicas",
+        section.problem(node->place, key, "is neither pipeline, auto nor a list of replicas",
                         "write pipeline, auto, or as in [{tp: 2, pp: 2}]");
         return;
     }
@@ -68,7 +68,8 @@ void read_stop_tokens(SectionReader& section, GenerateJob& generate) {
             generate.stop_tokens.push_back(static_cast<std::int32_t>(*token));
             continue;
         }
-        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is no token id"), hint);
+        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is not a token id"),
+                        hint);
     }
 }
 
@@ -114,14 +115,15 @@ void check(SectionReader& section, ParallelJob& parallel) {
     const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();
     if (parallel.assignment == Assignment::automatic && cut) {
         section.problem(section.find("assignment")->place, "assignment",
-                        "is auto, but how ranks are cut is given too",
+                        "auto does not go with pipeline_stages or deployment, which say how many "
+                        "ranks a worker has",
                         "write each, or leave out pipeline_stages and deployment");
     }
     if (parallel.find_deployment || parallel.deployment.size() > 1) {
         section.problem(
             section.find("deployment")->place, "deployment",
-            "does not give one kind of replica, but all workers are alike",
-            "give one entry, as in [{tp: 1, pp: 2, count: 4}], or leave it out and write "
+            "must have one entry with assignment: each, since all workers are split alike",
+            "write for example [{tp: 1, pp: 2, count: 4}], or leave it out and write "
             "assignment: auto");
     }
 }
@@ -145,17 +147,17 @@ void check_offload(SectionReader& top, const Job& job) {
     const Place place = section.find("offload")->place;
     if (job.parallel.recompute == Recompute::none) {
         section.problem(place, "offload",
-                        "is given together with recompute: none, which keeps all activations",
-                        "use recompute: auto or layer, of whose layers these are, or offload: "
-                        "none");
+                        "does not go with recompute: none: only layers that are recomputed can "
+                        "keep their activations on the host instead",
+                        "write recompute: auto or layer, or offload: none");
     }
     using Kind = Residency::Kind;
     const Kind residency = job.model.residency.kind;
     if (residency == Kind::stream || residency == Kind::some) {
         section.problem(place, "offload",
-                        "is given together with a model.residency whose layers come over the "
-                        "same link",
-                        "use residency: all or shared, or offload: none");
+                        "does not go with this model.residency: activations and weights would "
+                        "share the link to the host",
+                        "write residency: all or shared, or offload: none");
     }
 }
 

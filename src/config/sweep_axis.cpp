@@ -73,7 +73,7 @@ void read_together(const YamlNode& node, SweepAxis& axis, ProblemLog& log) {
     if (!are_good(node, node.children, log)) return;
     for (const YamlNode& entry : node.children) {
         if (node.kind != Kind::list || entry.kind != Kind::map) {
-            log.add(entry.place, path_of(node.key) + ": an entry is no mapping",
+            log.add(entry.place, path_of(node.key) + ": an entry is not a mapping",
                     "list mappings, as in together: [{dataset: a, max_steps: 100}]");
             return axis.choices.clear();
         }
@@ -138,7 +138,7 @@ SweepAxis read_axis(const YamlNode& node, bool ranges_allowed, ProblemLog& log) 
     } else if (const JobKey* key = find_job_key(adapter_section, node.key);
                key != nullptr && !key->varies) {
         log.add(node.key_place, path_of(node.key) + ": cannot vary",
-                "trials are named after what varies; sweep.name is what all names begin with");
+                "leave it out: trials are named after what varies, with sweep.name in front");
     } else if (node.kind != Kind::map) {
         read_values(node, node, false, axis, log);
     } else if (const YamlNode* factors = node.find(times_key);

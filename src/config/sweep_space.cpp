@@ -160,8 +160,8 @@ std::vector<YamlNode> random_trials(const std::vector<SweepAxis>& axes, const Sw
     }
     if (trials.size() == space.count) return trials;
     log.add(space.place,
-            cat("sweep: no ", space.count, " different configurations can be drawn, only ",
-                trials.size()),
+            cat("sweep.configurations: ", space.count, " are wanted, but the space has only ",
+                trials.size(), " different ones"),
             "ask for fewer configurations, or give more values");
     return {};
 }
@@ -172,7 +172,7 @@ std::vector<YamlNode> listed_trials(const SweepSpace& space, const AdapterJob& d
     if (too_many(static_cast<double>(space.configurations->children.size()), space, log)) return {};
     for (const YamlNode& entry : space.configurations->children) {
         if (entry.kind != YamlNode::Kind::map) {
-            log.add(entry.place, "sweep.configurations: an entry is no mapping",
+            log.add(entry.place, "sweep.configurations: an entry is not a mapping",
                     "write the keys of an adapter, as in {r: 8, learning_rate: 1.0e-4}");
             continue;
         }
@@ -193,7 +193,7 @@ void read_shard(SectionReader& sweep, SweepSpace& space) {
     const bool slash = first.ec == std::errc{} && first.ptr != end && *first.ptr == '/';
     const auto last = slash ? std::from_chars(first.ptr + 1, end, space.shards) : first;
     if (slash && last.ec == std::errc{} && last.ptr == end && space.shard < space.shards) return;
-    sweep.problem(node->place, "shard", "'" + text + "' is no part of the trials",
+    sweep.problem(node->place, "shard", "'" + text + "' is not a part of the trials",
                   "write 0/4 for the first of four parts, 3/4 for the last");
     space.shard = 0;
     space.shards = 1;
@@ -229,7 +229,8 @@ bool read_map(SectionReader& sweep, SweepSpace& space) {
     if (space.method == SweepMethod::grid) {
         if (count == nullptr) return true;
         sweep.problem(count->key_place, "configurations", "is given with method: grid",
-                      "a grid has them all; choose method: random for so many of them");
+                      "leave it out: a grid has all combinations; or choose method: random, which "
+                      "draws so many");
         return false;
     }
     std::int64_t wanted = 0;
@@ -302,13 +303,13 @@ void check_sweep(const Job& job, const Place& place, ProblemLog& log) {
         job.adapters.begin(), job.adapters.end(),
         [](const AdapterJob& adapter) { return adapter.trial && adapter.loss.loss == Loss::kto; });
     if (any_kto && job.sweep->objective == SweepObjective::exact_match) {
-        log.add(place, "sweep.objective: exact_match cannot rank trials of kto, which have none",
-                "rank them by eval_loss");
+        log.add(place, "sweep.objective: trials of kto have no exact_match",
+                "write objective: eval_loss");
     }
     const std::string& reference = job.sweep->reference;
     if (any && !reference.empty() &&
         std::find(names.begin(), names.end(), reference) == names.end()) {
-        log.add(place, cat("sweep.reference: '", reference, "' is no adapter of this job"),
+        log.add(place, cat("sweep.reference: '", reference, "' is not an adapter of this job"),
                 log.hint_among(reference, names));
     }
 }

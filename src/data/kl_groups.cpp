@@ -12,7 +12,8 @@ Example example_of(const std::string& where, const TokenSample& sample) {
                                     [](std::int32_t label) { return label != no_target; });
     const std::int64_t prompt = begin - sample.labels.begin();
     if (!std::equal(begin, sample.labels.end(), sample.input_ids.begin() + prompt)) {
-        throw InputError(where, "its completion is not trained to the end, as 'label' asks",
+        throw InputError(where,
+                         "some tokens of the completion are not trained, but kto needs all of them",
                          "give labels of -100 in the prompt, and the ids in the completion");
     }
     return {static_cast<std::int32_t>(sample.input_ids.size()), static_cast<std::int32_t>(prompt),

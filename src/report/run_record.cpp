@@ -22,10 +22,10 @@ constexpr const char* resolved_name = "/resolved.yaml";
 
 void check_run_directory(const std::string& dir) {
     if (!fs::is_directory(dir)) {
-        throw InputError(dir, "is no directory", "give the run.dir of a job");
+        throw InputError(dir, "is not a directory", "give the run.dir of a job");
     }
     if (!is_run_directory(dir)) {
-        throw InputError(dir, "is no run directory: it has no resolved.yaml",
+        throw InputError(dir, "is not a run directory: it has no resolved.yaml",
                          "give the run.dir of a job that has started, or a directory of such");
     }
 }

@@ -67,7 +67,7 @@ OrderedJson former_provenance(const std::string& path) {
         const bool known = starts.is_array() &&
                            std::all_of(starts.begin(), starts.end(),
                                        [](const OrderedJson& start) { return start.is_object(); });
-        if (!known) throw JsonRefusal("'starts' is no list of starts");
+        if (!known) throw JsonRefusal("'starts' is not a list of starts");
         json["starts"] = starts;
     };
     warn_at_failure(read, path + " cannot be read and is begun anew: ");

@@ -70,7 +70,10 @@ void check_below(const fs::path& folder, CappedProblems& problems) {
         if (laid_there || fs::is_directory(status)) continue;
         const std::string path = entry->path().string();
         const std::string kind = not_a_plain_file(path);
-        if (!kind.empty()) problems.add(path, cat("is ", kind, ", must be a plain file or folder"));
+        if (!kind.empty()) {
+            problems.add(path, cat("is ", kind, ", must be a plain file or folder"),
+                         "move it elsewhere, or choose another run.dir");
+        }
     }
 }
 

@@ -42,9 +42,10 @@ void check_warmups(const Job& job, const Plan& plan, std::size_t first,
         names.push_back(cat(adapter.name, " (", warmup_steps(adapter, steps), " of ", steps, ")"));
     }
     if (names.empty()) return;
-    warnings.push_back(cat("warmup_steps take the whole training of ", some_of(names, most_named),
-                           ": the learning rate never gets there; give fewer, or a fraction, as "
-                           "in warmup_steps: 0.1"));
+    warnings.push_back(
+        cat("warmup_steps take the whole training of ", some_of(names, most_named),
+            ": the learning rate never reaches its full value; give fewer steps, or a "
+            "fraction, as in warmup_steps: 0.1"));
 }
 
 void check_rungs(const Job& job, const Plan& plan, std::size_t first,
@@ -207,9 +208,11 @@ void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                  std::vector<std::string>& warnings) {
     if (dataset.tokenizer != Tokenizer::bytes || vocabulary <= largest_byte_vocabulary) return;
     warnings.push_back(cat("datasets.", dataset.name,
-                           ": tokenizer: bytes numbers bytes, but the base model's ", vocabulary,
-                           " tokens are those of another tokenizer: it would be trained on noise; ",
-                           "make tokens with scripts/prepare_data.py --tokenizer HF_DIR"));
+                           ": tokenizer: bytes makes each byte a token, but the base model's ",
+                           vocabulary,
+                           " tokens are those of another tokenizer, so it would be "
+                           "trained on noise; make tokens with scripts/prepare_data.py --tokenizer "
+                           "HF_DIR"));
 }
 
 void check_lengths(const DatasetJob& dataset, const Dataset& data, std::int64_t positions,

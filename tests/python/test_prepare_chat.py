@@ -270,7 +270,7 @@ class Preparation(ChatCase):
                           self.chat_refusal(CHATML, talk({"role": "assistant", **message})))
         cutting = CHATML.replace("m.content", "m.content.split('</think>')[-1]")
         self.assertIn("does not write its reasoning", self.chat_refusal(cutting, talk("<think>hm</think>A")))
-        self.assertIn("its reasoning is no text", self.chat_refusal(CHATML, talk({"role": "assistant", "content": "A", "reasoning": {"a": 1}})))
+        self.assertIn("its reasoning is not a text", self.chat_refusal(CHATML, talk({"role": "assistant", "content": "A", "reasoning": {"a": 1}})))
 
     def test_tools_of_every_spelling_are_one(self) -> None:
         expected = self.text(WITH_TOOLS, talk("A", tools=TOOLS))

@@ -93,7 +93,7 @@ class FirstUse(JobTest):
 
     def test_ranks_that_are_not_the_workers(self):
         self.refused(self.job(parallel={"assignment": "each", "deployment": [{"pp": 2, "count": 2}]}),
-                     "1 rank is not 2 workers of 2", "start 4 ranks, or change deployment")
+                     "1 rank cannot be split into 2 workers of 2", "start 4 ranks, or change deployment")
 
     def test_patterns_behind_others(self):
         job = self.job()
@@ -124,7 +124,7 @@ class FirstUse(JobTest):
         job = self.job(datasets={"a": {"path": str(text), "tokenizer": "bytes"}})
         self.assertNotIn("tokenizer", self.dry_run(job))
         job["model"] = {"synthetic": "tinyllama-1.1b"}
-        self.assertIn("datasets.a: tokenizer: bytes numbers bytes, but the base model's 32000 tokens",
+        self.assertIn("datasets.a: tokenizer: bytes makes each byte a token, but the base model's 32000 tokens",
                       self.dry_run(job, "--device", "h200", "--ranks", "1"))
 
     def test_shape_of_a_config_alone(self):
@@ -204,7 +204,7 @@ class FirstUse(JobTest):
         self.refused(self.job(model={"weights": str(folder)}), "is a folder", hint)
         self.refused(self.job(model={"weights": str(folder / "model.safetensors")}),
                      "is a shard of Hugging Face weights", hint)
-        self.refused(self.job(model={"weights": "meta-llama/Llama-3.2-1B"}), "is no file",
+        self.refused(self.job(model={"weights": "meta-llama/Llama-3.2-1B"}), "does not exist",
                      "loratrain import-hf HF_DIR base.h5", "hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B")
 
     def test_names_on_a_hub_are_to_be_downloaded(self):

@@ -175,7 +175,7 @@ class PeftExport(JobTest):
         self.succeed(run(["import-hf", GOLDEN / "llama/base", self.dir / "base.h5"]))
         process = self.succeed(run(["check-export", folder, "--base", self.dir / "base.h5"]))
         unknown = [line.split()[0] for line in (process.stdout + process.stderr).splitlines()
-                   if "is no key of PEFT" in line]
+                   if "is not a key of PEFT" in line]
         self.assertEqual(set(unknown), {"no_such_key"})
 
     def test_bf16_beside_the_tokenizer(self):

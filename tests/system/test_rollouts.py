@@ -143,7 +143,7 @@ class Rollouts(JobTest):
             del adapter[key]
         refused = run([self.write_job(job)])
         self.assertEqual(refused.returncode, 2, refused.stdout)
-        self.assertIn("adapters.dapo.loss: sft trains on single samples, dataset dapo holds rollouts", refused.stderr)
+        self.assertIn("adapters.dapo.loss: sft trains on single samples, but dataset dapo holds rollouts", refused.stderr)
         job = self.golden_job("llama", "plain", 96, ["a_r4_all"], loss="ppo")
         refused = run([self.write_job(job)])
         self.assertEqual(refused.returncode, 2, refused.stdout)

@@ -65,7 +65,8 @@ Buffer CpuBackend::allocate(std::size_t bytes, const char* what) {
         bytes > SIZE_MAX - alignment ? nullptr : std::aligned_alloc(alignment, padded(bytes));
     if (data == nullptr) {
         throw Error(cat("out of memory: ", what, " needs ", human_bytes(bytes), " (", bytes,
-                        " bytes), this rank holds ", human_bytes(memory_.current)));
+                        " bytes), this rank holds ", human_bytes(memory_.current),
+                        "; start fewer ranks on this host, or give the job more memory"));
     }
     memory_.current += bytes;
     memory_.peak = std::max(memory_.peak, memory_.current);

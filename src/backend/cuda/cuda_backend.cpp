@@ -84,7 +84,8 @@ Buffer CudaBackend::allocate(std::size_t bytes, const char* what) {
     void* data = allocate_counted(bytes, &memory_);
     if (data == nullptr) {
         throw Error(cat("out of GPU memory: ", what, " needs ", human_bytes(bytes), " (", bytes,
-                        " bytes), this rank holds ", human_bytes(memory_.current)));
+                        " bytes), this rank holds ", human_bytes(memory_.current),
+                        "; nvidia-smi shows which other process holds memory of this GPU"));
     }
     zero(data, bytes);
     return {this, data, bytes};

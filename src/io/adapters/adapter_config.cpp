@@ -317,7 +317,7 @@ std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) cons
             std::any_of(std::begin(config_keys), std::end(config_keys),
                         [&own = name](const ConfigKey& key) { return key.name == own; });
         if (known || is_off(value)) continue;
-        found.push_back({name, "which is no key of PEFT 0.21: what it means is not known",
+        found.push_back({name, "which is not a key of PEFT 0.21: what it means is not known",
                          everybody, true,
                          "take it out of the file if A and B mean the same without it", false});
     }

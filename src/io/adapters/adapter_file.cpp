@@ -103,7 +103,7 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     for (const auto& [name, entry] : file.entries()) {
         if (known.count(name) > 0) continue;
         problems.add(
-            file.path() + ":" + name, "is no tensor of this adapter",
+            file.path() + ":" + name, "is not a tensor of this adapter",
             cat("only ", tensor_names(adapter.form), " of the job's target modules can be read"));
     }
 }

@@ -114,7 +114,7 @@ void compare_rank(const ExportFiles& of, const std::string& module, Linear linea
         faults.push_back(cat(module, " is not in target_parameters: PEFT takes ",
                              module_name(linear), " for that of experts, and would leave it out"));
     } else if (said == 0 && loader == Loader::peft && !tied && !by_weight) {
-        faults.push_back(cat(module, " is none of target_modules: it would be left out"));
+        faults.push_back(cat(module, " is not among target_modules: it would be left out"));
     } else if (said > 0 && said != rank) {
         faults.push_back(cat(module, " has rank ", rank, ", adapter_config.json says ", said));
     }
@@ -129,7 +129,7 @@ Texts faults_of_embedding(const ExportFiles& of, const ModelSpec& model) {
     if (!of.job) return {};
     const LinearShape shape = linear_shape(model, Linear::embedding);
     const int said = of.job->rank(outer_layer(model, Linear::embedding), Linear::embedding);
-    if (said == 0) return {cat(module_path(0, Linear::embedding), " is none of target_modules")};
+    if (said == 0) return {cat(module_path(0, Linear::embedding), " is not among target_modules")};
     const bool fits = a != of.tensors.end() && b != of.tensors.end() &&
                       a->second.shape == std::vector<std::int64_t>{said, shape.in} &&
                       b->second.shape == std::vector<std::int64_t>{shape.out, said};
@@ -183,7 +183,7 @@ std::vector<std::string> faults_of_tensors(const ExportFiles& of, Loader loader,
             continue;
         }
         if (!linear || !spelled) {
-            faults.push_back(cat(module, " is no module of the base (",
+            faults.push_back(cat(module, " is not a module of the base (",
                                  wrapped ? model.wrapper : model.family,
                                  "): it would be left out in silence"));
             continue;

@@ -171,7 +171,8 @@ class AdapterProducts {
             if (known_.count(name) > 0) continue;
             const bool tied = model_.tie_word_embeddings && name.starts_with(head_lora);
             add(name, "cannot be merged into the base",
-                tied ? "the head is the embedding matrix: LoRA on it alone is no weight of the base"
+                tied ? "the head is the embedding matrix: LoRA on it alone is not a weight of the "
+                       "base"
                      : "only lora_A and lora_B of its linears can");
         }
     }

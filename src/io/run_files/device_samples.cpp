@@ -24,7 +24,7 @@ void read_key(const OrderedJson& object, const char* key, std::optional<T>& valu
 
 std::uint64_t bytes_at(const OrderedJson& object, const char* key) {
     const OrderedJson& value = object.at(key);
-    if (!value.is_number_unsigned()) throw JsonRefusal(cat("'", key, "' is no number of bytes"));
+    if (!value.is_number_unsigned()) throw JsonRefusal(cat("'", key, "' is not a number of bytes"));
     return value.get<std::uint64_t>();
 }
 

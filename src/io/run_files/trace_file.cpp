@@ -135,7 +135,7 @@ std::vector<TraceSpan> trace_from_json(const std::string& text, const std::strin
         }
         return spans;
     } catch (const OrderedJson::exception& error) {
-        throw InputError(where, cat("is no trace of this program: ", error.what()));
+        throw InputError(where, cat("is not a trace of this program: ", error.what()));
     }
 }
 

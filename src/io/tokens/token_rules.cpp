@@ -110,7 +110,7 @@ void check_label_mask(const char* key, const Json& mask, const TokenSample& samp
     const auto is_zero = [](const Json& value) { return value == 0 || value == false; };
     const std::size_t tokens = sample.labels.size();
     if (!mask.is_array() || mask.size() != tokens) {
-        throw LineProblem{cat("'", key, "' is no list of ", tokens, " numbers"),
+        throw LineProblem{cat("'", key, "' is not a list of ", tokens, " numbers"),
                           "leave it out: labels say what is trained"};
     }
     for (std::size_t i = 0; i < tokens; ++i) {

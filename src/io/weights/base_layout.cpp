@@ -103,9 +103,9 @@ void LayoutReader::read_tensors() {
         }
     }
     for (const std::string& name : found.left) {
-        found.problems.add(where(name),
-                           "is no tensor of a " + layout_.spec.family + " model with this config",
-                           import_hint);
+        found.problems.add(
+            where(name), "is not a tensor of a " + layout_.spec.family + " model with this config",
+            import_hint);
     }
     if (found.problems.empty() && combined_checksum(found.checksums) != layout_.checksum) {
         found.problems.add(
@@ -143,7 +143,7 @@ void LayoutReader::read_quantized(const BaseTensor& tensor, Inventory& found) {
     const MatrixShape shape{tensor.shape[0], tensor.shape[1]};
     if (format == WeightFormat::nf4 && shape.cols % traits.block != 0) {
         found.problems.add(where(tensor.name),
-                           cat("has rows of ", shape.cols, " weights, no multiple of ",
+                           cat("has rows of ", shape.cols, " weights, not a multiple of ",
                                traits.block, " as nf4 needs"),
                            import_hint);
         return;

@@ -259,7 +259,8 @@ void refuse_hugging_face_files(const std::string& weights) {
     const std::string where = missing && !shard ? "HF_DIR" : model.string();
     const std::string output = (where == "HF_DIR" ? std::string("base") : where) + ".h5";
     const char* what = shard ? "is a shard of Hugging Face weights" : "is a folder";
-    throw InputError(weights, cat(missing ? "is no file" : what, "; base weights are an HDF5 file"),
+    throw InputError(weights,
+                     cat(missing ? "does not exist" : what, "; base weights are an HDF5 file"),
                      cat("make it once from the model's folder: loratrain import-hf ", where, " ",
                          output, ", and give ", output, " (in a job: model: {weights: ", output,
                          "})", missing ? download_hint(weights) : ""));

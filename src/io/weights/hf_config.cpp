@@ -71,7 +71,7 @@ void read_heads(JsonReader& config, const Family& family, const ClassSizes& size
     attention.kv_heads = named ? config.count("num_key_value_heads").value_or(0) : missing;
     if (sizes.heads > 0 && attention.kv_heads > 0 && sizes.heads % attention.kv_heads != 0) {
         config.add(cat("num_attention_heads ", sizes.heads,
-                       " is no multiple of num_key_value_heads ", attention.kv_heads,
+                       " is not a multiple of num_key_value_heads ", attention.kv_heads,
                        named ? "" : " (the family's default)"));
     }
 }
@@ -84,8 +84,9 @@ std::int64_t read_head_dim(JsonReader& config, const Family& family, const Class
         head_dim = family.head_dim;
     } else if (sizes.heads > 0 && sizes.hidden > 0) {
         if (sizes.hidden % sizes.heads != 0) {
-            config.add(cat("hidden_size ", sizes.hidden, " is no multiple of num_attention_heads ",
-                           sizes.heads, " and there is no head_dim"));
+            config.add(cat("hidden_size ", sizes.hidden,
+                           " is not a multiple of num_attention_heads ", sizes.heads,
+                           " and there is no head_dim"));
         }
         head_dim = sizes.hidden / sizes.heads;
     }

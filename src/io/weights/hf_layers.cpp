@@ -149,7 +149,7 @@ std::optional<DeltaNetSpec> read_delta_net(JsonReader& config, const Family& fam
     read("linear_conv_kernel_dim", net.conv_width);
     if (net.key_heads > 0 && net.value_heads % net.key_heads != 0) {
         config.wrong("linear_num_value_heads",
-                     cat("is no multiple of linear_num_key_heads ", net.key_heads));
+                     cat("is not a multiple of linear_num_key_heads ", net.key_heads));
     }
     if (net.conv_width > most_conv_width) {
         config.wrong("linear_conv_kernel_dim", cat("must be at most ", most_conv_width));

@@ -101,7 +101,7 @@ void HfQuantizedLinears::check_nf4(const BaseTensor& tensor, CappedProblems& pro
     const std::int64_t block = traits_of(WeightFormat::nf4).block;
     if (shape.cols % block != 0) {
         problems.add(shards_.where(tensor.name),
-                     cat("has rows of ", shape.cols, " weights, no multiple of ", block,
+                     cat("has rows of ", shape.cols, " weights, not a multiple of ", block,
                          ": rows that share scales are not supported"),
                      "import the model as it was before quantisation, with --quantize int8 or fp8");
         return;

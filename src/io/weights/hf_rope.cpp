@@ -265,7 +265,8 @@ void check_rotated_part(JsonReader& config, const RopeDefaults& defaults, std::i
 void check_longrope(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim,
                     const RopeSpec& rope) {
     if (rope.type != RopeType::longrope) return;
-    if (!defaults.longrope) config.add("longrope is no setting of this family", not_rotated_here);
+    if (!defaults.longrope)
+        config.add("longrope is not a setting of this family", not_rotated_here);
     const std::int64_t pairs = rotary_dim(head_dim, rope) / 2;
     if (std::ssize(rope.short_factors) == pairs) return;
     config.add(cat("short_factor has ", rope.short_factors.size(), " numbers, must have one for ",
@@ -277,7 +278,7 @@ void check_rope(JsonReader& config, const RopeDefaults& defaults, std::int64_t h
     check_rotated_part(config, defaults, head_dim, rope);
     check_longrope(config, defaults, head_dim, rope);
     if (rope.query_beta != 0.0 && !defaults.scales_queries) {
-        config.add("llama_4_scaling_beta is no setting of this family", not_rotated_here);
+        config.add("llama_4_scaling_beta is not a setting of this family", not_rotated_here);
     }
 }
 

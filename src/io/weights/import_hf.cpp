@@ -137,7 +137,7 @@ void check_names(const Import& import, const ModelSpec& spec, CappedProblems& pr
         if (tied_head || is_stored_table_name(name) || is_left_out(import, spec, name)) continue;
         if (!std::binary_search(expected.begin(), expected.end(), name)) {
             problems.add(import.shards.where(name),
-                         "is no tensor of a " + spec.family + " model with this config.json",
+                         "is not a tensor of a " + spec.family + " model with this config.json",
                          is_of_adapter(name) ? "it belongs to an adapter: merge it into the model "
                                                "(PEFT: merge_and_unload), or give the base alone"
                                              : "this variant of the model is not supported");

@@ -48,7 +48,7 @@ Quantization check_quantizable(const HfShards& shards, const std::vector<BaseTen
     for (const BaseTensor& tensor : linears) {
         if (format == WeightFormat::nf4 && tensor.shape[1] % traits.block != 0) {
             problems.add(shards.has(tensor.name) ? shards.where(tensor.name) : tensor.name,
-                         cat("has rows of ", tensor.shape[1], " weights, no multiple of ",
+                         cat("has rows of ", tensor.shape[1], " weights, not a multiple of ",
                              traits.block, " as nf4 needs"),
                          "use --quantize int8 or fp8");
         }

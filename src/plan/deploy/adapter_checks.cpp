@@ -202,7 +202,7 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
         const auto linear = static_cast<Linear>(i);
         if (!adapter.targets_linear(linear) || !known.insert(module_name(linear)).second) continue;
         problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
-                      cat(module_name(linear), " is no linear of a ", model_.family, " model"),
+                      cat(module_name(linear), " is not a linear of a ", model_.family, " model"),
                       cat("it has ", join(target_names(model_), ", ")));
     }
 }
@@ -273,10 +273,11 @@ void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& inf
     if (held != taken || info.rollouts != rollouts) {
         const KindWords wanted = kind_words(taken, rollouts);
         const KindWords found = kind_words(held, info.rollouts);
-        problems_.add(where(cat("adapters.", adapter.name, ".loss")),
-                      cat(word_of(loss_words, adapter.loss.loss), " trains on ", wanted.name,
-                          ", dataset ", job_.dataset(adapter.dataset).name, " holds ", found.name),
-                      cat("give it loss: ", found.losses, ", or ", wanted.data, " (jobs/data.md)"));
+        problems_.add(
+            where(cat("adapters.", adapter.name, ".loss")),
+            cat(word_of(loss_words, adapter.loss.loss), " trains on ", wanted.name,
+                ", but dataset ", job_.dataset(adapter.dataset).name, " holds ", found.name),
+            cat("give the adapter loss: ", found.losses, ", or ", wanted.data, " (jobs/data.md)"));
         return;
     }
     if (adapter.loss.is_contrastive() && adapter.global_batch_size < 2) {
@@ -286,7 +287,7 @@ void AdapterChecks::check_kind(const AdapterJob& adapter, const DatasetInfo& inf
     const std::int32_t examples = group_examples(info.group_samples);
     if (adapter.global_batch_size % examples == 0) return;
     problems_.add(where(cat("adapters.", adapter.name, ".global_batch_size")),
-                  cat("is ", adapter.global_batch_size, ", no multiple of datasets.",
+                  cat("is ", adapter.global_batch_size, ", not a multiple of datasets.",
                       job_.dataset(adapter.dataset).name, ".kl_batch_size ", examples),
                   "change one of them: a batch has whole groups of neighbours");
 }

@@ -76,7 +76,7 @@ class DeploymentCheck {
                           cluster_.ranks == 1 ? " was started" : " were started"),
                       cat("start ", ranks, " ranks (mpirun -np ", ranks, "), or ",
                           more > 0 ? cat("add {tp: 1, pp: 1, count: ", more, "}")
-                                   : cat("deploy for ", cluster_.ranks)));
+                                   : cat("give a deployment of ", cluster_.ranks)));
     }
 
     const Job& job_;

@@ -66,8 +66,8 @@ ReplicaJob wanted_replica(const Job& job, int ranks) {
     const bool counted = !parallel.deployment.empty();
     throw InputError(
         cat(job.path, ": parallel.assignment"),
-        cat(ranks, ranks == 1 ? " rank is" : " ranks are", " not ", std::max(1, replica.count),
-            " workers of ", each),
+        cat(ranks, ranks == 1 ? " rank" : " ranks", " cannot be split into ",
+            std::max(1, replica.count), " workers of ", each),
         cat("start ", counted ? "" : "a multiple of ", counted ? each * replica.count : each,
             " ranks, or change ", counted ? "deployment" : "pipeline_stages"));
 }

@@ -52,9 +52,11 @@ class StageTensors {
         if (lane.index == 0 || cut.own != cuts_[i].own) {
             paste(cut, values, whole);
         } else if (!same_bits(values, cut_out(cut, whole))) {
-            throw Error(cat("adapter ", adapter_.name, ", ", whole_[i].name, ": ranks ",
-                            stage_.rank + lane.index - 1, " and ", stage_.rank + lane.index,
-                            " should have the same values, but differ"));
+            throw Error(
+                cat("adapter ", adapter_.name, ", ", whole_[i].name, ": ranks ",
+                    stage_.rank + lane.index - 1, " and ", stage_.rank + lane.index,
+                    " should have the same values, but differ; a GPU or its memory may be faulty: "
+                    "start again, from the last checkpoint"));
         }
         cuts_[i] = cut;
     }
@@ -81,9 +83,11 @@ void check_copies(const Job& job, const Plan& plan, AdapterId adapter,
         const UnitCopy& first = unit.copies.front();
         for (std::size_t h = 1; h < unit.copies.size(); ++h) {
             if (same_bits(part_of(first), part_of(unit.copies[h]))) continue;
-            throw Error(cat("adapter ", job.adapter(adapter).name, ", ", unit.name, ": ranks ",
-                            first.rank, " and ", unit.copies[h].rank,
-                            " should have the same values, but differ"));
+            throw Error(
+                cat("adapter ", job.adapter(adapter).name, ", ", unit.name, ": ranks ", first.rank,
+                    " and ", unit.copies[h].rank,
+                    " should have the same values, but differ; a GPU or its memory may be faulty: "
+                    "start again, from the last checkpoint"));
         }
     }
 }

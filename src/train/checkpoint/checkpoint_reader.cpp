@@ -58,14 +58,14 @@ void check_identity(const fs::path& dir, const Manifest& manifest, const JobDiff
     }
     if (manifest.weights_checksum != identity.weights_checksum) {
         problems.add(dir.string(),
-                     "was written for other base weights or another config.json of theirs "
-                     "(checksum differs)",
+                     "was written for another base: its weights or its config.json differ "
+                     "(by their checksums)",
                      "use the same model.weights, or another run.dir");
     }
     const std::vector<std::string>& data = manifest.data_checksums;
     const auto& data_now = identity.data_checksums;
     if (data.size() > data_now.size() || !std::equal(data.begin(), data.end(), data_now.begin())) {
-        problems.add(dir.string(), "was written for other training data (checksum differs)",
+        problems.add(dir.string(), "was written for other training data (by their checksums)",
                      "use the same data files, or another run.dir");
     }
     problems.throw_if_any();
@@ -86,8 +86,8 @@ void check_contents(const fs::path& dir, const Job& job, const Plan& plan) {
         const std::int32_t most = plan.adapters[i].total_steps;
         if (adapter.steps > most) {
             problems.add((dir / checkpoint_state_name).string(),
-                         cat("adapter ", job.adapters[i].name, " has taken ", adapter.steps,
-                             " steps, has only ", most));
+                         cat("says that adapter ", job.adapters[i].name, " has taken ",
+                             adapter.steps, " steps, but the job gives it only ", most));
         }
         const fs::path file = dir / stored_adapter_name(job.adapters[i]);
         const fs::path best = dir / kept_best_name(job.adapters[i]);

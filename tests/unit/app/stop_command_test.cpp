@@ -21,12 +21,15 @@ std::string problem(const std::string& adapter) {
 TEST(StopCommand, UnfinishedAdaptersOnly) {
     EXPECT_EQ(problem("math"), "");
     EXPECT_EQ(problem("code"), "");
-    EXPECT_EQ(problem("old"), "stop: 'old' of runs/a has ended already: STOPPED EARLY");
+    EXPECT_EQ(problem("old"),
+              "stop: 'old' of runs/a has ended already: STOPPED EARLY\n"
+              "    there is nothing to stop; loratrain status shows every adapter's state");
 }
 
 TEST(StopCommand, UnknownNamesNameTheKnown) {
-    EXPECT_EQ(problem("maht"), "stop: 'maht' is no adapter of runs/a\n    did you mean 'math'?");
-    EXPECT_EQ(problem("x"), "stop: 'x' is no adapter of runs/a\n    one of: math, code, old");
+    EXPECT_EQ(problem("maht"),
+              "stop: 'maht' is not an adapter of runs/a\n    did you mean 'math'?");
+    EXPECT_EQ(problem("x"), "stop: 'x' is not an adapter of runs/a\n    one of: math, code, old");
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(Wire, RefusesValuesOutOfRange) {
     EXPECT_EQ(refusal(to_wire(std::int32_t{-6})), "a basket cannot be read: small is less than -5");
     EXPECT_EQ(refusal(to_wire(std::int64_t{1} << 40)),
               "a basket cannot be read: small is out of range");
-    EXPECT_EQ(refusal(std::string(20, '\xff')), "a basket cannot be read: small is no number");
+    EXPECT_EQ(refusal(std::string(20, '\xff')), "a basket cannot be read: small is not a number");
     const auto read = [](auto&& value, char byte) {
         WireReader reader(std::string_view(&byte, 1));
         reader("value", value);

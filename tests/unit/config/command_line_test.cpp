@@ -77,7 +77,7 @@ TEST(CommandLineTrain, ADryRunTakesADeviceAndAPlaceForItsFiles) {
     EXPECT_EQ(line.device, "h200");
     EXPECT_EQ(line.output, "pictures");
     expect_only(problems_of({"t.yaml", "--device", "h200"}), "--device", "only goes with --dry-run",
-                "what is there");
+                "the GPUs and hosts that there are");
     expect_only(problems_of({"t.yaml", "--out", "x"}), "--out", "only goes with --dry-run",
                 "run.dir");
     EXPECT_FALSE(line.compare);
@@ -128,12 +128,12 @@ TEST(CommandLineTrain, BadUsage) {
     expect_only(problems_of({"a.yaml", "--ranks", "4"}), "--ranks", "only goes with --dry-run",
                 "mpirun -np 4 loratrain a.yaml");
     expect_only(problems_of({"a.yaml", "--ranks-per-node", "4"}), "--ranks-per-node",
-                "only goes with --dry-run", "training uses what is there");
+                "only goes with --dry-run", "training uses the GPUs and hosts that there are");
     EXPECT_EQ(parse({"a.yaml", "--dry-run", "--ranks", "8", "--ranks-per-node=4"}).ranks_per_node,
               4);
     for (const char* ranks : {"0", "", "-1", "2,", ",2", "1,,2", "4,x", "1.5", "99999999999"}) {
         expect_only(problems_of({"a.yaml", "--dry-run", "--ranks", ranks}), "--ranks",
-                    cat("'", ranks, "' is no number of ranks"), "at least 1");
+                    cat("'", ranks, "' is not a number of ranks"), "at least 1");
     }
     EXPECT_EQ(parse({"a.yaml", "--dry-run", "--ranks", "1,2,8"}).ranks,
               (std::vector<int>{1, 2, 8}));

@@ -125,7 +125,9 @@ TEST_F(Inbox, EveryProblemAtOnce) {
     expect_among(found, "new.yaml:3", "unknown key 'defaults.ranks'", "");
     expect_among(found, "new.yaml:5", "adapters.a.dataset: 'mth' is not in datasets", "math");
     expect_among(found, "new.yaml:6", "adapters.b.r: 'many' is not a whole number", "");
-    expect_among(found, "new.yaml:6", "adapters.b.dataset: is missing", "math, code, poems");
+    expect_among(found, "new.yaml:6",
+                 "adapters.b.dataset: is missing: the job has several datasets",
+                 "math, code, poems");
     expect_among(found, "new.yaml:7", "adapters.b.name: 'b' is used twice", "new.yaml:6");
 }
 

@@ -182,7 +182,7 @@ TEST_F(JobKeys, AreFoundByPartsOfTheirNames) {
         FAIL();
     } catch (const InputError& error) {
         EXPECT_STREQ(error.what(),
-                     "--keys: 'lora_alhpa' is in no key's name\n    did you mean lora_alpha?");
+                     "--keys: no key has 'lora_alhpa' in its name\n    did you mean lora_alpha?");
     }
 }
 

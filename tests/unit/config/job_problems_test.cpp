@@ -148,7 +148,8 @@ const BadValue bad_values[] = {
     {"UnknownKwargs", "defaults", "lr_scheduler_kwargs: {powr: 2}",
      "unknown key 'defaults.lr_scheduler_kwargs.powr'", "did you mean 'power'?"},
     {"HalfAStep", "defaults", "lr_scheduler_kwargs: {num_decay_steps: 2.5}",
-     "defaults.lr_scheduler_kwargs.num_decay_steps: 2.5 is no whole number", "a number of steps"},
+     "defaults.lr_scheduler_kwargs.num_decay_steps: 2.5 is not a whole number",
+     "a number of steps"},
     {"NoTimescale", "defaults",
      "lr_scheduler_type: inverse_sqrt, lr_scheduler_kwargs: {timescale: 0}",
      "defaults.lr_scheduler_kwargs.timescale: 0 is out of range", "give a number, at least 1"},
@@ -205,9 +206,9 @@ const BadValue bad_values[] = {
     {"Recompute", "parallel", "recompute: full", "parallel.recompute: 'full' is not known here",
      "give one of: auto, none, layer"},
     {"DeploymentWord", "parallel", "deployment: all",
-     "parallel.deployment: is none of pipeline, auto and a list of replicas", "[{tp: 2, pp: 2}]"},
+     "parallel.deployment: is neither pipeline, auto nor a list of replicas", "[{tp: 2, pp: 2}]"},
     {"DeploymentEmpty", "parallel", "deployment: []",
-     "parallel.deployment: is none of pipeline, auto and a list of replicas", "[{tp: 2, pp: 2}]"},
+     "parallel.deployment: is neither pipeline, auto nor a list of replicas", "[{tp: 2, pp: 2}]"},
     {"DeploymentNumber", "parallel", "deployment: [{tp: 2}, {tp: 0}]",
      "parallel.deployment[1].tp: 0 is out of range", whole1},
     {"DeploymentKey", "parallel", "deployment: [{tp: 2, stages: 2}]",
@@ -219,10 +220,13 @@ const BadValue bad_values[] = {
     {"Dispatch", "parallel", "dispatch: all", "parallel.dispatch: 'all' is not known here",
      "give one of: balanced, length, uniform"},
     {"AssignmentAuto", "parallel", "assignment: auto, pipeline_stages: 2",
-     "parallel.assignment: is auto, but how ranks are cut is given too", "write each"},
+     "parallel.assignment: auto does not go with pipeline_stages or deployment, which say how many "
+     "ranks a worker has",
+     "write each"},
     {"AssignmentEach", "parallel", "assignment: each, deployment: auto",
-     "parallel.deployment: does not give one kind of replica, but all workers are alike",
-     "give one entry"},
+     "parallel.deployment: must have one entry with assignment: each, since all workers are split "
+     "alike",
+     "write for example [{tp: 1, pp: 2, count: 4}]"},
     {"BetweenHosts", "cluster", "between_hosts: {gigabytes_per_second: 0}",
      "cluster.between_hosts.gigabytes_per_second: 0 is out of range", "greater than 0"},
     {"BetweenHostsKey", "cluster", "between_hosts: {gbps: 5}",
@@ -269,7 +273,7 @@ TEST_F(JobProblems, FilesOfADataset) {
     EXPECT_EQ(found("path: a, files: [b]"),
               "1 datasets.d.files: is given together with path; keep one of the two");
     EXPECT_EQ(found("files: a.jsonl"),
-              "1 datasets.d.files: is no list; write files: [{path: a.jsonl, weight: 2}, {path: "
+              "1 datasets.d.files: is not a list; write files: [{path: a.jsonl, weight: 2}, {path: "
               "b.jsonl}]");
     EXPECT_EQ(found("files: [{weight: 2}]"),
               "1 datasets.d.files[0].path: is missing; give a .jsonl or .h5 file");
@@ -293,14 +297,15 @@ TEST_F(JobProblems, References) {
                          "adapters: [{name: a, ", keys, "}]\n"));
         return cat(all.size(), " ", all[0].what, "; ", all[0].hint);
     };
-    EXPECT_EQ(found("ref_adapter: x"),
-              "1 adapters.a.ref_adapter: has no meaning with loss: sft; leave it out; it is of "
-              "loss: dpo, kto, or of rollouts with beta > 0");
+    EXPECT_EQ(
+        found("ref_adapter: x"),
+        "1 adapters.a.ref_adapter: has no meaning with loss: sft; leave it out; it belongs to "
+        "loss: dpo, kto, or of rollouts with beta > 0");
     EXPECT_EQ(found("loss: simpo, ref_adapter: init_from").substr(0, 60),
               "1 adapters.a.ref_adapter: has no meaning with loss: simpo; l");
     EXPECT_EQ(found("loss: kto, init_lora_weights: pissa, ref_adapter: x"),
-              "1 adapters.a.ref_adapter: does not go with init_lora_weights: pissa, a residual "
-              "start: A and B begin as a part of W; leave one of the two out");
+              "1 adapters.a.ref_adapter: does not go with init_lora_weights: pissa, with which "
+              "A and B start as a part of W; leave one of the two out");
 }
 
 /// Schedules whose kwargs an adapter and its defaults have between them.
@@ -327,7 +332,7 @@ TEST_F(JobProblems, SchedulesTakeTheirOwnKwargs) {
               "2e-04; give a smaller lr_end");
     EXPECT_EQ(found("lr_scheduler_type: cosine_with_restarts",
                     ", lr_scheduler_kwargs: {num_cycles: 1.5}"),
-              "1 adapters.a.lr_scheduler_kwargs: num_cycles of cosine_with_restarts is no whole "
+              "1 adapters.a.lr_scheduler_kwargs: num_cycles of cosine_with_restarts is not a whole "
               "number; give how often it restarts");
     const char* polynomial = "lr_scheduler_type: polynomial, lr_scheduler_kwargs: {power: 2}";
     EXPECT_EQ(read(text(polynomial, "")).adapters[0].lr_scheduler_kwargs.power, 2.0);
@@ -400,14 +405,15 @@ TEST_F(JobProblems, Offload) {
     expect_among(problems(job("much")), at(5), "parallel.offload: 'much' is not known here",
                  "auto, none");
     expect_among(problems(job("auto, recompute: none")), at(5),
-                 "parallel.offload: is given together with recompute: none, which keeps all "
-                 "activations",
+                 "parallel.offload: does not go with recompute: none: only layers that are "
+                 "recomputed can keep their activations on the host instead",
                  "offload: none");
     for (const char* residency : {"stream", "{resident_layers: 4}"}) {
-        expect_among(problems(job("{layers: 4}", residency)), at(5),
-                     "parallel.offload: is given together with a model.residency whose layers come "
-                     "over the same link",
-                     "residency: all or shared");
+        expect_among(
+            problems(job("{layers: 4}", residency)), at(5),
+            "parallel.offload: does not go with this model.residency: activations and weights "
+            "would share the link to the host",
+            "residency: all or shared");
     }
     EXPECT_EQ(read(job("{layers: 4}", "shared")).parallel.offload,
               (Offload{Offload::Kind::some, 4}));
@@ -464,8 +470,8 @@ TEST_F(JobProblems, TextsNeedDataToBeEvaluatedOnAndTheirNumber) {
                      minimal_job));
     expect_among(found, at(1), "eval.generate.samples: is missing", "generate: {samples: 64");
     expect_among(found, at(1), "eval.generate.max_new_tokens: 0 is out of range", "at least 1");
-    expect_among(found, at(1), "eval.generate.stop_tokens: 'x' is no token id", "[2, 32000]");
-    expect_among(found, at(1), "eval.generate.stop_tokens: '-1' is no token id", "[2, 32000]");
+    expect_among(found, at(1), "eval.generate.stop_tokens: 'x' is not a token id", "[2, 32000]");
+    expect_among(found, at(1), "eval.generate.stop_tokens: '-1' is not a token id", "[2, 32000]");
     expect_among(found, at(1), "unknown key 'eval.generate.tokens'", "");
     EXPECT_EQ(found.size(), 5U);
     const std::vector<Problem> without =
@@ -500,7 +506,8 @@ TEST_F(JobProblems, MissingKeysOfSectionsArePlacedAtTheSection) {
     expect_among(found, at(5), "datasets.math.path: is missing", ".jsonl");
     expect_among(found, at(6), "datasets.code.path: is empty", ".jsonl");
     expect_among(found, at(8), "adapters[0].name: is missing", "name");
-    expect_among(found, at(9), "adapters.a.dataset: is missing", "name one of: math, code");
+    expect_among(found, at(9), "adapters.a.dataset: is missing: the job has several datasets",
+                 "give a dataset, here or in defaults; one of: math, code");
 }
 
 TEST_F(JobProblems, EmptyListsOfDatasetsAndAdapters) {
@@ -547,7 +554,7 @@ TEST_F(JobProblems, FaultOfTheDefaultsIsReportedOnce) {
 TEST_F(JobProblems, KeysOfLossesThatTheAdapterDoesNotHave) {
     const std::string head = "model: {weights: w}\nrun: {dir: o}\ndatasets: {d: {path: p}}\n";
     expect_only(problems(head + "adapters: [{name: a, beta: 0.2}]\n"), at(4),
-                "adapters.a.beta: has no meaning with loss: sft", "it is of loss: dpo, cpo");
+                "adapters.a.beta: has no meaning with loss: sft", "it belongs to loss: dpo, cpo");
     expect_only(problems(head + "adapters: [{name: a, loss: rm}]\n"), at(4),
                 "adapters.a.loss: 'rm' is not known here", "sft, dpo, cpo, simpo");
     expect_only(problems(head + "adapters: [{name: a, loss: dpo, label_smoothing: 0.5}]\n"), at(4),

@@ -76,7 +76,8 @@ TEST_F(ModuleRules, LayersMayBeChosen) {
                       5),
               "3q");
     expect_only(refused("layers_to_transform: 3, layers_pattern: [h, blocks]"), at(6),
-                "adapters.a.target_modules: selects no linear of the model", "layers_pattern");
+                "adapters.a.target_modules: selects no linear layer of the model",
+                "layers_pattern");
 }
 
 TEST_F(ModuleRules, PatternsGiveRanksAndAlphas) {
@@ -161,7 +162,7 @@ TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
     expect_only(refused("target_modules: [model.norm]"), at(7),
                 "defaults.target_modules: 'model.norm' is not a target", "stay frozen");
     expect_only(refused("target_modules: [mlp.q_proj]"), at(7),
-                "defaults.target_modules: 'mlp.q_proj' is not a target", "one of: q_proj");
+                "defaults.target_modules: 'mlp.q_proj' is not a target", "lm_head, embed_tokens");
     expect_only(refused("target_modules: '.*'"), at(6),
                 "adapters.a.target_modules: '.*' matches model too", "stay frozen");
     EXPECT_EQ(targets(adapter("target_modules: '.*_proj|lm_head', exclude_modules: [lm_head, "
@@ -215,7 +216,7 @@ TEST_F(ModuleRules, ProblemsNameKeyAndValue) {
 }
 
 TEST_F(ModuleRules, RefusesWhatMatchesNothing) {
-    const char* hint = "targets of the adapter: q_proj";
+    const char* hint = "or the end of one: q_proj, or layers.0.self_attn.q_proj";
     for (const auto& [keys, key, what] :
          {std::tuple{"rank_pattern: {q_prj: 8}", "rank_pattern", "'q_prj' matches no target"},
           {"rank_pattern: {^q_proj: 8}", "rank_pattern", "'^q_proj' matches no target"},
@@ -303,9 +304,9 @@ TEST_F(ModuleRules, TheHeadIsATargetByName) {
         adapter("target_modules: [q_proj, lm_head], exclude_modules: [lm_head]").targets_head);
     const std::string key = "adapters.a.target_modules: ";
     expect_only(refused("target_modules: [q_proj, lm_head], use_dora: true"), at(6),
-                key + "lm_head takes plain LoRA alone", "the other form");
+                key + "lm_head can be trained with plain LoRA alone", "leave out use_dora");
     expect_only(refused("target_modules: [q_proj, lm_head], peft_type: vera"), at(6),
-                key + "lm_head takes plain LoRA alone", "the other form");
+                key + "lm_head can be trained with plain LoRA alone", "leave out use_dora");
     expect_only(refused("target_modules: [q_proj, lm_head], lora_dropout: 0.1"), at(6),
                 key + "lm_head does not go with lora_dropout", "lora_dropout: 0");
     expect_only(refused("target_modules: [q_proj, lm_head], layers_to_transform: [0]"), at(6),
@@ -334,8 +335,9 @@ TEST_F(ModuleRules, TheEmbeddingIsATargetByName) {
     const std::string key = "adapters.a.target_modules: ";
     const std::string on = "target_modules: [q_proj, embed_tokens], ";
     for (const char* form : {"use_dora: true", "peft_type: vera", "init_lora_weights: pissa"}) {
-        expect_only(refused(on + form), at(6), key + "embed_tokens takes plain LoRA alone",
-                    "the other form");
+        expect_only(refused(on + form), at(6),
+                    key + "embed_tokens can be trained with plain LoRA alone",
+                    "leave out use_dora");
     }
     expect_only(refused(on + "loraplus_lr_ratio: 4"), at(6),
                 key + "embed_tokens does not go with loraplus_lr_ratio", "one of them");

@@ -109,7 +109,7 @@ TEST_F(Sweep, ShardsPartTheTrials) {
     EXPECT_EQ(shard("1/2"), (std::vector<std::string>{"first", "r2", "r5"}));
     for (const char* wrong : {"2/2", "1", "1/", "-1/2", "a/b", "1/2/3"}) {
         expect_only(bad(space + "  shard: '" + wrong + "'\n"), at(11),
-                    std::string("sweep.shard: '") + wrong + "' is no part of the trials", "0/4");
+                    std::string("sweep.shard: '") + wrong + "' is not a part of the trials", "0/4");
     }
 }
 
@@ -162,9 +162,10 @@ TEST_F(Sweep, BadSpacesHaveOneMessageEach) {
     expect_only(bad("  space: {}\n"), at(10), "sweep.space: is empty", "keys");
     expect_only(bad("  objective: eval_loss\n"), at(8), "sweep.space: is missing", "what to try");
     expect_only(bad("  space: {r: [8]}\n  reference: frist\n"), at(8),
-                "sweep.reference: 'frist' is no adapter of this job", "first");
+                "sweep.reference: 'frist' is not an adapter of this job", "first");
     expect_only(bad("  method: random\n  configurations: 7\n  space: {r: [8, 16]}\n"), at(8),
-                "sweep: no 7 different configurations can be drawn, only 2", "fewer");
+                "sweep.configurations: 7 are wanted, but the space has only 2 different ones",
+                "fewer");
     std::string digits = "  space: {";
     for (const char* key : {"r", "seed", "priority", "global_batch_size", "max_steps",
                             "weight_decay", "learning_rate", "lora_alpha", "warmup_steps"}) {
@@ -188,8 +189,7 @@ TEST_F(Sweep, TrialsNeedDataToBeRankedBy) {
 TEST_F(Sweep, KtoHasNoExactMatchToBeRankedBy) {
     const std::string kto = "  space: {loss: kto, r: [8, 16]}\n";
     expect_only(bad(kto + "  objective: exact_match\n"), at(8),
-                "sweep.objective: exact_match cannot rank trials of kto, which have none",
-                "eval_loss");
+                "sweep.objective: trials of kto have no exact_match", "eval_loss");
     EXPECT_EQ(sweep(kto + "  objective: eval_loss\n").adapters.size(), 3U);
     EXPECT_EQ(sweep("  space: {loss: dpo, r: [8]}\n  objective: exact_match\n").adapters.size(),
               2U);

@@ -415,7 +415,7 @@ TEST_F(SeveralFiles, AreRefusedTogether) {
 TEST_F(DatasetTest, RefusesExamplesThatMakeNoGroup) {
     EXPECT_TRUE(has(refusal(examples_of({1, 2})), "has 2 examples, too few for a group of "));
     EXPECT_TRUE(has(refusal(R"({"input_ids":[1,2,3],"labels":[-100,2,-100],"label":true})"),
-                    "data.jsonl:1: its completion is not trained to the end"));
+                    "data.jsonl:1: some tokens of the completion are not trained"));
 }
 
 }  // namespace

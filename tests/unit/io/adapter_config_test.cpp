@@ -132,7 +132,7 @@ TEST_F(AdapterConfigTest, HowAAndBBegan) {
 
 TEST_F(AdapterConfigTest, KeysThatNoListKnows) {
     EXPECT_TRUE(has(variants({{"new_config", {{"beta", 2}}}}),
-                    R"(new_config is {"beta":2}, which is no key of PEFT 0.21)"));
+                    R"(new_config is {"beta":2}, which is not a key of PEFT 0.21)"));
     EXPECT_EQ(variants({{"new_config", nullptr}, {"use_new", false}}), "");
 }
 

@@ -306,7 +306,8 @@ TEST_F(AdapterFileTest, ChecksEveryTensor) {
     const std::string text = refusal();
     EXPECT_TRUE(has(text, "q_proj.lora_A.weight: has shape [4, 4], the job needs [2, 8]"));
     EXPECT_TRUE(has(text, "layers.0.self_attn.q_proj.lora_B.weight: tensor is missing"));
-    EXPECT_TRUE(has(text, "layers.9.self_attn.q_proj.lora_B.weight: is no tensor of this adapter"));
+    EXPECT_TRUE(
+        has(text, "layers.9.self_attn.q_proj.lora_B.weight: is not a tensor of this adapter"));
 }
 
 TEST_F(AdapterFileTest, RefusesValuesThatAreNotFinite) {

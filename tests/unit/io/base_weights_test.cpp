@@ -405,7 +405,7 @@ TEST_F(BaseWeightsTest, AllProblemsOfTheDatasetsAtOnce) {
     const std::string text = refusal();
     EXPECT_TRUE(has(text, "base.h5:lm_head.weight: tensor is missing"));
     EXPECT_TRUE(has(text, "base.h5:model.norm.weight: tensor is missing"));
-    EXPECT_TRUE(has(text, "base.h5:model.norm.wait: is no tensor of a llama model"));
+    EXPECT_TRUE(has(text, "base.h5:model.norm.wait: is not a tensor of a llama model"));
     EXPECT_TRUE(has(text, "q_proj.weight: has shape [4, 8], config.json needs [8, 8]"));
     EXPECT_TRUE(has(text, "v_proj.weight: has no attribute 'checksum'"));
     EXPECT_TRUE(has(text, "o_proj.weight: is not a readable dataset"));

@@ -372,7 +372,8 @@ TEST(HfConfigTest, Qwen35AsPublished) {
     const json types = {{"num_hidden_layers", 2},
                         {"layer_types", {"full_attention", "linear_attention"}}};
     EXPECT_EQ(parse(whole(types)).layer(0).delta_net(), nullptr);
-    EXPECT_TRUE(has(config_refusal(whole({{"linear_num_value_heads", 24}})), "is no multiple of"));
+    EXPECT_TRUE(
+        has(config_refusal(whole({{"linear_num_value_heads", 24}})), "is not a multiple of"));
     EXPECT_TRUE(has(config_refusal(whole({{"linear_conv_kernel_dim", 9}})), "must be at most 8"));
     EXPECT_TRUE(has(config_refusal(whole({{"hidden_act", "gelu_pytorch_tanh"}})), "only silu"));
     EXPECT_TRUE(has(config_refusal(whole({{"full_attention_interval", 100}})),
@@ -1165,7 +1166,7 @@ TEST(HfConfigTest, Yarn) {
 
 TEST(HfConfigTest, RefusesRopeTypes) {
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "longrope"}, {"factor", 2.0}}}}),
-                    "longrope is no setting of this family"));
+                    "longrope is not a setting of this family"));
     EXPECT_TRUE(has(refusal_with({{"rope_parameters", {{"rope_type", "dynamic"}}}}),
                     "rope_parameters.rope_type is \"dynamic\""));
     EXPECT_TRUE(has(refusal_with({{"rope_scaling", {{"type", "linear"}}}}),

@@ -193,11 +193,12 @@ TEST_F(ImportQuantizedTest, CodesAndScalesOfAnyRowsAreThoseOfTheWholeTensor) {
 TEST_F(ImportQuantizedTest, RefusesRowsThatNf4CannotCutAndNamesThem) {
     const std::string text = import_problem(golden_path("mistral") + "/base", WeightFormat::nf4);
     EXPECT_TRUE(has(text, "model.layers.0.mlp.down_proj.weight"));
-    EXPECT_TRUE(has(text, "has rows of 144 weights, no multiple of 64 as nf4 needs"));
+    EXPECT_TRUE(has(text, "has rows of 144 weights, not a multiple of 64 as nf4 needs"));
     EXPECT_TRUE(has(text, "model.layers.1.mlp.down_proj.weight"));
     EXPECT_FALSE(has(text, "q_proj"));
-    EXPECT_TRUE(has(import_problem(golden_path("qwen3_moe") + "/base", WeightFormat::nf4),
-                    "mlp.experts.0.down_proj.weight: has rows of 24 weights, no multiple of 64"));
+    EXPECT_TRUE(
+        has(import_problem(golden_path("qwen3_moe") + "/base", WeightFormat::nf4),
+            "mlp.experts.0.down_proj.weight: has rows of 24 weights, not a multiple of 64"));
     EXPECT_FALSE(std::filesystem::exists(out()));
     EXPECT_NO_THROW(import_hf(golden_path("mistral") + "/base", out(),
                               {.force = true, .quantize = WeightFormat::int8}));

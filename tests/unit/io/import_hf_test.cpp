@@ -117,7 +117,7 @@ TEST_F(ImportHfTest, LayersThatPredictFurtherTokensAreLeftOut) {
     std::filesystem::create_directories(hf());
     put(hf() + "/config.json", config.dump());
     write_safetensors(hf() + "/model.safetensors", tensors);
-    EXPECT_TRUE(has(refusal(), "layers.4.eh_proj.weight: is no tensor of a glm4_moe model"));
+    EXPECT_TRUE(has(refusal(), "layers.4.eh_proj.weight: is not a tensor of a glm4_moe model"));
     config["num_nextn_predict_layers"] = 1;
     put(hf() + "/config.json", config.dump());
     const ImportReport report = import();
@@ -188,7 +188,7 @@ TEST_F(ImportHfTest, ExpertsThatAreTwoTensorsOfALayer) {
     std::filesystem::remove(out());
     fused.back().shape = {fused.back().shape[0] * fused.back().shape[1], fused.back().shape[2]};
     write_safetensors(hf() + "/model.safetensors", fused);
-    EXPECT_TRUE(has(refusal(), "experts.down_proj: is no tensor of a qwen3_moe model"));
+    EXPECT_TRUE(has(refusal(), "experts.down_proj: is not a tensor of a qwen3_moe model"));
 }
 
 TEST_F(ImportHfTest, TextModelsInsideOfOthersComeOutAlone) {
@@ -354,7 +354,7 @@ TEST_F(ImportHfTest, AllProblemsOfTheTensorsAtOnce) {
     EXPECT_TRUE(has(text, "hf:lm_head.weight: tensor is missing"));
     EXPECT_TRUE(has(text, "model.norm.weight: has shape [2, 4], config.json needs [8]"));
     EXPECT_TRUE(has(text, "up_proj.weight: has dtype I32"));
-    EXPECT_TRUE(has(text, "up_proj.weight_scale: is no tensor of a llama model"));
+    EXPECT_TRUE(has(text, "up_proj.weight_scale: is not a tensor of a llama model"));
 }
 
 TEST_F(ImportHfTest, ReadsNamesWithOtherWordsInFront) {
@@ -423,7 +423,7 @@ TEST_F(ImportHfTest, SaysThatAnAdapterIsInTheFolder) {
     }
     put_tiny(tensors);
     const std::string text = refusal();
-    EXPECT_TRUE(has(text, "q_proj.base_layer.weight: is no tensor of a llama model")) << text;
+    EXPECT_TRUE(has(text, "q_proj.base_layer.weight: is not a tensor of a llama model")) << text;
     EXPECT_TRUE(has(text, "merge it into the model (PEFT: merge_and_unload)")) << text;
 }
 

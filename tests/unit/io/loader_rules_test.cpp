@@ -66,7 +66,7 @@ TEST_F(LoaderRulesTest, LoraInExperts) {
         has(down, "PEFT loads\nvLLM does not\nLoRA in experts is not on gate_proj, up_proj"));
     ModelSpec fewer = base;
     std::get<ExpertSpec>(fewer.descriptions.front().mlp).count = 5;
-    EXPECT_TRUE(has(check(adapter, fewer), ".mlp.experts.5.down_proj is no module of the base"));
+    EXPECT_TRUE(has(check(adapter, fewer), ".mlp.experts.5.down_proj is not a module of the base"));
 }
 
 TEST_F(LoaderRulesTest, LoraBesideExperts) {
@@ -145,9 +145,9 @@ TEST_F(LoaderRulesTest, ModulesOfAnotherBase) {
 TEST_F(LoaderRulesTest, NamesFollowTheModelAround) {
     EXPECT_EQ(check("gemma3/adapters/a_r4_all/final", base_of("gemma3")), all);
     EXPECT_TRUE(has(check("gemma3/adapters/a_r4_all/final", base_of("gemma3_text")),
-                    "is no module of the base (gemma3_text)"));
+                    "is not a module of the base (gemma3_text)"));
     EXPECT_TRUE(has(check("gemma3_text/adapters/a_r4_all/final", base_of("gemma3")),
-                    "is no module of the base (gemma3)"));
+                    "is not a module of the base (gemma3)"));
 }
 
 TEST_F(LoaderRulesTest, KeysAndRanks) {
@@ -163,7 +163,7 @@ TEST_F(LoaderRulesTest, KeysAndRanks) {
     EXPECT_TRUE(has(check(plain, llama, {{"peft_type", "IA4"}}), "which PEFT 0.21 does not know"));
     EXPECT_TRUE(has(check(plain, llama, {{"r", 8}}), "has rank 4, adapter_config.json says 8"));
     EXPECT_TRUE(has(check(plain, llama, {{"target_modules", {"q_proj"}}}),
-                    "PEFT does not\nmodel.layers.0.mlp.down_proj is none of target_modules"));
+                    "PEFT does not\nmodel.layers.0.mlp.down_proj is not among target_modules"));
 }
 
 /// What no rule is written for is not called unloadable.
@@ -180,7 +180,7 @@ TEST_F(LoaderRulesTest, WeightsOfLinearsAsTargetParameters) {
     }
     const json other{{"target_modules", {"q_proj"}}, {"target_parameters", {"k_proj.weight"}}};
     EXPECT_TRUE(has(check("llama/adapters/c_r3_qv/final", base_of("llama"), other),
-                    "v_proj is none of target_modules"));
+                    "v_proj is not among target_modules"));
 }
 
 TEST_F(LoaderRulesTest, ModulesThatNothingNames) {
@@ -252,7 +252,7 @@ TEST_F(LoaderRulesTest, VariantsThatPeftLoads) {
     EXPECT_TRUE(has(check(plain, llama, {{"target_modules", ".*"}, {"layers_to_transform", 1}}),
                     "PEFT does not\ntarget_modules is a text, beside layers_to_transform"));
     EXPECT_EQ(check(plain, llama, {{"new_config", 3}}), all);
-    EXPECT_TRUE(has(advice_, "new_config is 3, which is no key of PEFT 0.21"));
+    EXPECT_TRUE(has(advice_, "new_config is 3, which is not a key of PEFT 0.21"));
 }
 
 /// As PEFT 0.21 writes LoRA on the tensors of all experts, and block-diagonal LoRA.

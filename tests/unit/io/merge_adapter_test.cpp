@@ -254,7 +254,7 @@ TEST_F(MergeAdapterTest, RefusesVariants) {
     EXPECT_TRUE(has(refusal({{"alora_invocation_tokens", {5, 6}}}), "PEFT cannot merge it either"));
     EXPECT_TRUE(has(refusal({{"layer_replication", {{0, 2}, {1, 4}}}}), "repeats layers"));
     EXPECT_TRUE(has(refusal({{"kasa_config", {{"beta", 1}}}}), "merge_and_unload()"));
-    EXPECT_TRUE(has(refusal({{"new_key", 1}}), "new_key is 1, which is no key of PEFT"));
+    EXPECT_TRUE(has(refusal({{"new_key", 1}}), "new_key is 1, which is not a key of PEFT"));
     EXPECT_TRUE(has(refusal({{"target_modules", {"q_proj"}}}),
                     "v_proj.lora_A.weight: is of no module that target_modules"));
 }

@@ -273,7 +273,7 @@ TEST_F(TokenFileTest, RefusesMasksThatLabelsContradict) {
     EXPECT_TRUE(
         has(refusal(text), "data.jsonl:1: 'assistant_masks'[1] is 0, but 'labels'[1] is 2"));
     EXPECT_TRUE(has(refusal(R"({"input_ids":[1,2],"labels":[1,2],"completion_mask":[1]})"),
-                    "'completion_mask' is no list of 2 numbers"));
+                    "'completion_mask' is not a list of 2 numbers"));
 }
 
 // Of packed rows as axolotl, TRL and others write them.

@@ -467,7 +467,7 @@ TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     test.job.adapters[1].targets = {};
     test.job.adapters[1].targets[static_cast<std::size_t>(Linear::k)] = true;
     const std::string text = problems_of(test);
-    EXPECT_TRUE(has(text, "adapters.a1.target_modules: k_proj is no linear of a "));
+    EXPECT_TRUE(has(text, "adapters.a1.target_modules: k_proj is not a linear of a "));
     EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
 }
 
@@ -546,7 +546,7 @@ TEST(MakePlan, LoraBesideExperts) {
     adapter.lora_dropout = 0.0;
     adapter.targets.fill(false);
     adapter.targets[static_cast<std::size_t>(Linear::gate_up)] = true;
-    EXPECT_TRUE(has(problems_of(test), "target_modules: gate_up_proj is no linear of a "));
+    EXPECT_TRUE(has(problems_of(test), "target_modules: gate_up_proj is not a linear of a "));
     EXPECT_TRUE(has(problems_of(test), "v_proj, o_proj, gate_proj, up_proj, down_proj"));
 }
 
@@ -666,7 +666,7 @@ TEST(MakePlan, ExamplesAndTheirKlSamplesAreGroups) {
                     "with 54 tokens"));
     test.job.parallel.microbatch_tokens.reset();
     test.job.adapters[0].global_batch_size = 4;
-    EXPECT_TRUE(has(problems_of(test), "global_batch_size: is 4, no multiple of datasets."));
+    EXPECT_TRUE(has(problems_of(test), "global_batch_size: is 4, not a multiple of datasets."));
     test.job.adapters[0].loss.loss = Loss::sft;
     EXPECT_TRUE(has(problems_of(test), "holds samples with a label of true or false"));
 }
@@ -682,9 +682,10 @@ TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
     test.datasets[0].group_samples = 1;
     test.datasets[0].rollouts = true;
     test.job.adapters[1].loss.loss = Loss::grpo;
-    EXPECT_TRUE(has(problems_of(test),
-                    "adapters.a0.loss: sft trains on single samples, dataset data holds rollouts, "
-                    "with advantages and logprobs"));
+    EXPECT_TRUE(
+        has(problems_of(test),
+            "adapters.a0.loss: sft trains on single samples, but dataset data holds rollouts, "
+            "with advantages and logprobs"));
     EXPECT_FALSE(has(problems_of(test), "adapters.a1.loss"));
     test.datasets[0].rollouts = false;
     EXPECT_TRUE(has(problems_of(test), "adapters.a1.loss: grpo trains on rollouts"));
