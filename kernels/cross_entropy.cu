@@ -3,6 +3,7 @@
 
 #include "cross_entropy.h"
 #include "launch.cuh"
+#include "stored_columns.cuh"
 
 namespace loratrain::kernels {
 
@@ -10,6 +11,9 @@ namespace {
 
 constexpr unsigned row_threads = 512;
 constexpr unsigned row_warps = row_threads / 32;
+/// Of a multiprocessor.
+template <int N>
+constexpr unsigned row_blocks = N == wide ? 2 : 3;
 constexpr unsigned bin_threads = 1024;
 
 /// Largest value seen and the sum of e^(x - largest).
@@ -45,19 +49,51 @@ __device__ __forceinline__ Running merged_over_block(Running mine) {
     return total;
 }
 
+/// Calls f(first column, values) for N columns of a row at a time, some of which are loaded before
+/// the first are used; a thread's in their order, or with `backwards` from the row's end, which the
+/// L2 still has of a pass before.
+template <int N, bool backwards = false, class T, class F>
+__device__ __forceinline__ void for_each_piece(const T* logits, std::int64_t cols, const F& f) {
+    constexpr int at_once = 4;
+    constexpr int step = row_threads * N;
+    const auto end = static_cast<int>(cols);
+    const int turns = (end + at_once * step - 1) / (at_once * step);
+    for (int turn = 0; turn < turns; ++turn) {
+        const int first = (backwards ? turns - 1 - turn : turn) * (at_once * step) +
+                          static_cast<int>(threadIdx.x) * N;
+        StoredColumns<T, N> pieces[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            if (first + i * step < end) pieces[i].take(logits + first + i * step);
+        }
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) {
+            if (first + i * step >= end) continue;
+            float v[N];
+            pieces[i].values(v);
+            f(first + i * step, v);
+        }
+    }
+}
+
 /// Adds N values; `beaten` becomes true when one of them beats the target's logit. `part`: other
 /// lanes may have larger values where all of these are -inf, whose sum is 0 then, not NaN.
 template <class T, bool part, int N>
-__device__ __forceinline__ void add_values(const float (&v)[N], std::int64_t first,
-                                           std::int64_t target, float own, Running& running,
-                                           bool& beaten) {
-    float largest = running.largest;
+__device__ __forceinline__ void add_values(const float (&v)[N], int first, int target, float own,
+                                           Running& running, bool& beaten) {
+    float of_piece = v[0];
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        largest = fmaxf(largest, v[i]);
-        const std::int64_t column = first + i;
-        beaten = beaten || (column < target && v[i] >= own) || (column > target && v[i] > own);
+    for (int i = 1; i < N; ++i) of_piece = fmaxf(of_piece, v[i]);
+    if (target >= first && target < first + N) {
+        const int place = target - first;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            beaten = beaten || (i < place && v[i] >= own) || (i > place && v[i] > own);
+        }
+    } else {
+        beaten = beaten || (first < target ? of_piece >= own : of_piece > own);
     }
+    const float largest = fmaxf(running.largest, of_piece);
     const float shift = part && largest == -INFINITY ? 0.0F : largest;
     float sum = 0.0F;
 #pragma unroll
@@ -74,14 +110,12 @@ template <class T, int N>
 __device__ double sum_of_logits(const T* logits, std::int64_t cols) {
     __shared__ double warps[row_warps];
     double mine = 0.0;
-    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N>(logits, cols, [&](int, const float(&v)[N]) {
         float sum = 0.0F;
 #pragma unroll
         for (int i = 0; i < N; ++i) sum += v[i];
         mine += static_cast<double>(sum);
-    }
+    });
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
         mine += __shfl_xor_sync(0xffffffffU, mine, offset);
@@ -120,16 +154,14 @@ __device__ __forceinline__ float slope_of_cap(float capped, float cap) {
 
 /// Logits of a row become its gradient; `target`: among these columns.
 template <class T, int N>
-__device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t columns,
-                                std::int64_t target, float scale, float largest, double sum,
-                                const FormedLoss& of, float soft_cap = 0.0F) {
+__device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t columns, int target,
+                                float scale, float largest, double sum, const FormedLoss& of,
+                                float soft_cap = 0.0F) {
     const auto factor = static_cast<float>(static_cast<double>(scale) * of.softmax / sum);
     const auto all =
         static_cast<float>(static_cast<double>(scale) * of.all / static_cast<double>(columns));
     const auto beside = static_cast<float>(static_cast<double>(scale) * of.target);
-    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N, true>(logits, cols, [&](int j, float(&v)[N]) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float slope = slope_of_cap(v[i], soft_cap);
@@ -138,24 +170,23 @@ __device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t colum
             if (soft_cap != 0.0F) v[i] *= slope;
         }
         store<N>(logits + j, v);
-    }
+    });
 }
 
 /// row_kernel of a form that is not plain.
 template <class T, int N>
-__global__ void __launch_bounds__(row_threads) formed_row_kernel(CrossEntropyParams p) {
+__global__ void __launch_bounds__(row_threads, row_blocks<N>)
+    formed_row_kernel(CrossEntropyParams p) {
     const std::int64_t row = blockIdx.x;
     const std::int64_t cols = p.logits.cols;
     T* logits = static_cast<T*>(p.logits.data) + row * p.logits.ld;
-    const std::int64_t target = p.targets[row];
+    const int target = p.targets[row];
     const float own = to_float(logits[target]);
     Running running;
     bool beaten = !(own == own);
-    for (std::int64_t j = threadIdx.x * N; j < cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N>(logits, cols, [&](int j, const float(&v)[N]) {
         add_values<T, false>(v, j, target, own, running, beaten);
-    }
+    });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
     const double mean = p.form.label_smoothing > 0.0F
@@ -174,18 +205,16 @@ __global__ void __launch_bounds__(row_threads) formed_row_kernel(CrossEntropyPar
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) {
+__global__ void __launch_bounds__(row_threads, row_blocks<N>) row_kernel(CrossEntropyParams p) {
     const std::int64_t row = blockIdx.x;
     T* logits = static_cast<T*>(p.logits.data) + row * p.logits.ld;
-    const std::int64_t target = p.targets[row];
+    const int target = p.targets[row];
     const float own = to_float(logits[target]);
     Running running;
     bool beaten = !(own == own);
-    for (std::int64_t j = threadIdx.x * N; j < p.logits.cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N>(logits, p.logits.cols, [&](int j, const float(&v)[N]) {
         add_values<T, false>(v, j, target, own, running, beaten);
-    }
+    });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
     if (threadIdx.x == 0) {
@@ -197,35 +226,32 @@ __global__ void __launch_bounds__(row_threads) row_kernel(CrossEntropyParams p) 
     const float scale = p.scales[row];
     const auto factor = static_cast<float>(static_cast<double>(scale) / total.sum);
     const auto inverse = static_cast<float>(1.0 / total.sum);
-    for (std::int64_t j = threadIdx.x * N; j < p.logits.cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N, true>(logits, p.logits.cols, [&](int j, float(&v)[N]) {
+        const int place = target - j;
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float slope = slope_of_cap(v[i], p.soft_cap);
             const float e = exponential<T>(v[i] - total.largest);
-            v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
+            v[i] = place == i ? scale * (e * inverse - 1.0F) : e * factor;
             if (p.soft_cap != 0.0F) v[i] *= slope;
         }
         store<N>(logits + j, v);
-    }
+    });
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(row_threads) statistics_kernel(LaneLogits p) {
+__global__ void __launch_bounds__(row_threads, row_blocks<N>) statistics_kernel(LaneLogits p) {
     const std::int64_t row = blockIdx.x;
     const Matrix& m = p.of.logits;
     const T* logits = static_cast<const T*>(m.data) + row * m.ld;
-    const std::int64_t target = p.of.targets[row] - p.first_column;
+    const auto target = static_cast<int>(p.of.targets[row] - p.first_column);
     const bool here = target >= 0 && target < m.cols;
     const float own = here ? to_float(logits[target]) : INFINITY;
     Running running;
     bool beaten = !(own == own);
-    for (std::int64_t j = threadIdx.x * N; j < m.cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N>(logits, m.cols, [&](int j, const float(&v)[N]) {
         add_values<T, true>(v, j, target, own, running, beaten);
-    }
+    });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
     const double sum = p.of.form.label_smoothing > 0.0F ? sum_of_logits<T, N>(logits, m.cols) : 0.0;
@@ -268,7 +294,7 @@ __device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t 
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(row_threads) lane_row_kernel(LaneLogits p) {
+__global__ void __launch_bounds__(row_threads, row_blocks<N>) lane_row_kernel(LaneLogits p) {
     __shared__ WholeRow shared;
     const std::int64_t row = blockIdx.x;
     if (threadIdx.x == 0) {
@@ -280,26 +306,24 @@ __global__ void __launch_bounds__(row_threads) lane_row_kernel(LaneLogits p) {
     __syncthreads();
     const Matrix& m = p.of.logits;
     T* logits = static_cast<T*>(m.data) + row * m.ld;
-    const std::int64_t target = p.of.targets[row] - p.first_column;
+    const auto target = static_cast<int>(p.of.targets[row] - p.first_column);
     const auto largest = static_cast<float>(shared.largest);
     const float scale = p.of.scales[row];
     const auto factor = static_cast<float>(static_cast<double>(scale) / shared.sum);
     const auto inverse = static_cast<float>(1.0 / shared.sum);
-    for (std::int64_t j = threadIdx.x * N; j < m.cols; j += row_threads * N) {
-        float v[N];
-        load<N>(logits + j, v);
+    for_each_piece<N, true>(logits, m.cols, [&](int j, float(&v)[N]) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
             const float e = exponential<T>(v[i] - largest);
             v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
         }
         store<N>(logits + j, v);
-    }
+    });
 }
 
 /// lane_row_kernel of a form that is not plain.
 template <class T, int N>
-__global__ void __launch_bounds__(row_threads) formed_lane_row_kernel(LaneLogits p) {
+__global__ void __launch_bounds__(row_threads, row_blocks<N>) formed_lane_row_kernel(LaneLogits p) {
     __shared__ WholeRow shared;
     __shared__ FormedLoss formed;
     const std::int64_t row = blockIdx.x;
@@ -314,7 +338,7 @@ __global__ void __launch_bounds__(row_threads) formed_lane_row_kernel(LaneLogits
     __syncthreads();
     const Matrix& m = p.of.logits;
     formed_gradient<T, N>(static_cast<T*>(m.data) + row * m.ld, m.cols, p.columns,
-                          p.of.targets[row] - p.first_column, p.of.scales[row],
+                          static_cast<int>(p.of.targets[row] - p.first_column), p.of.scales[row],
                           static_cast<float>(shared.largest), shared.sum, formed);
 }
 
