@@ -41,11 +41,12 @@ std::vector<float> transposed(const std::vector<float>& values, std::int64_t row
 
 /// Initial::uniform, of a tensor whose linear has so many inputs.
 DrawUniform uniform_start(std::uint64_t key, const TensorCut& cut, std::int64_t in, float* values) {
+    const Slice own = cut.own.only();  // of A along the inputs, which are one part
     DrawUniform draw;
     draw.values = values;
     draw.rows = cut.outer;
-    draw.cols = cut.own.count * cut.inner;
-    draw.first = cut.own.first * cut.inner;
+    draw.cols = own.count * cut.inner;
+    draw.first = own.first * cut.inner;
     draw.stride = cut.extent * cut.inner;
     draw.key = key;
     draw.bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(in)));
@@ -55,16 +56,14 @@ DrawUniform uniform_start(std::uint64_t key, const TensorCut& cut, std::int64_t 
 /// N(0, deviation^2): on the host, as devices have other logarithms.
 std::vector<float> normal_start(std::uint64_t key, const TensorCut& cut, float deviation) {
     constexpr std::int64_t work_per_value = 16;  // beside copying one
-    const std::int64_t row = cut.own.count * cut.inner;
     std::vector<float> values(static_cast<std::size_t>(cut.count()));
     share_rows(cut.count(), work_per_value, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end;) {
-            const std::int64_t count = std::min(end - i, row - i % row);
-            const std::span<float> part(values.data() + i, static_cast<std::size_t>(count));
-            normal_floats(key, static_cast<std::uint64_t>(cut.whole_index(i)), part);
+        cut.for_each_run(begin, end, [&](const TensorCut::Run& run) {
+            const std::span<float> part(values.data() + run.in_part,
+                                        static_cast<std::size_t>(run.count));
+            normal_floats(key, static_cast<std::uint64_t>(run.in_whole), part);
             for (float& value : part) value *= deviation;
-            i += count;
-        }
+        });
     });
     return values;
 }

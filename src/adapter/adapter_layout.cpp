@@ -44,10 +44,10 @@ TensorCut cut_of(const FormTensor& tensor, std::int64_t rank, const LinearShape&
     const std::vector<std::int64_t> shape = tensor_shape(tensor, rank, whole);
     TensorCut cut = whole_tensor(element_count(shape));
     for (std::size_t i = 0; i < shape.size(); ++i) {
-        const Slice own = tensor.axes[i] == Axis::in    ? slice.in
-                          : tensor.axes[i] == Axis::out ? slice.out
-                                                        : Slice{0, shape[i]};
-        if (own.count == shape[i]) continue;
+        const Slices own = tensor.axes[i] == Axis::in    ? Slices(slice.in)
+                           : tensor.axes[i] == Axis::out ? slice.out
+                                                         : Slices({0, shape[i]});
+        if (own.count() == shape[i]) continue;
         const auto axis = shape.begin() + static_cast<std::ptrdiff_t>(i);
         cut = {element_count({shape.begin(), axis}), shape[i],
                element_count({axis + 1, shape.end()}), own};
@@ -72,9 +72,9 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
                 const LayerLinear target = target_of(model, l, linear);
                 const LinearShape& whole = target.shape;
                 const LinearSlice slice = target.is_in_experts()
-                                              ? LinearSlice{{0, whole.out}, {0, whole.in}}
+                                              ? LinearSlice{Slice{0, whole.out}, {0, whole.in}}
                                               : lane_slice(model, linear, lane);
-                const LinearShape own{slice.in.count, slice.out.count};
+                const LinearShape own{slice.in.count, slice.out.count()};
                 const int rank = adapter.rank(l, linear);
                 const TargetExperts& experts = target.experts;
                 for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {

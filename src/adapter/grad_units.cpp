@@ -48,12 +48,24 @@ TensorCut axis_of(const std::vector<Piece>& pieces) {
 }
 
 /// What a piece has along the axis.
-Slice along(const TensorCut& axis, const Piece& piece) {
+Slices along(const TensorCut& axis, const Piece& piece) {
     const TensorCut& cut = piece.tensor.cut;
-    if (cut.is_whole()) return {0, axis.extent};
+    if (cut.is_whole()) return Slice{0, axis.extent};
     LORATRAIN_CHECK(cut.outer == axis.outer && cut.extent == axis.extent && cut.inner == axis.inner,
                     "ranks cut a tensor along two axes");
     return cut.own;
+}
+
+/// Where the first of a piece's indices is behind which it has `slice`; -1: it has no part of it.
+std::int64_t place_in(const Slices& own, const Slice& slice) {
+    std::int64_t place = 0;
+    for (const Slice& range : own.ranges()) {
+        if (slice.first >= range.first && slice.first < range.end()) {
+            return place + slice.first - range.first;
+        }
+        place += range.count;
+    }
+    return -1;
 }
 
 /// Of the axis, so much at most that its owner can receive it from as many ranks.
@@ -68,8 +80,7 @@ void add_units(const Plan& plan, const std::string& name, const std::vector<Piec
     const std::int64_t most = most_of_a_unit(plan, axis, pieces.size());
     std::set<std::int64_t> ends;
     for (const Piece& piece : pieces) {
-        const Slice own = along(axis, piece);
-        ends.insert({own.first, own.first + own.count});
+        for (const Slice& own : along(axis, piece).ranges()) ends.insert({own.first, own.end()});
     }
     for (std::int64_t end = *ends.begin() + most; end < *ends.rbegin(); end += most) {
         ends.insert(end);
@@ -78,12 +89,13 @@ void add_units(const Plan& plan, const std::string& name, const std::vector<Piec
         const Slice slice{*end, *std::next(end) - *end};
         GradUnit unit{name, axis.outer * slice.count * axis.inner, {}, 0};
         for (const Piece& piece : pieces) {
-            const Slice own = along(axis, piece);
-            if (slice.first < own.first || slice.first >= own.first + own.count) continue;
+            const Slices own = along(axis, piece);
+            const std::int64_t place = place_in(own, slice);
+            if (place < 0) continue;
             unit.copies.push_back(
                 {piece.rank,
                  piece.tensor.range.first,
-                 {axis.outer, own.count, axis.inner, {slice.first - own.first, slice.count}}});
+                 {axis.outer, own.count(), axis.inner, Slice{place, slice.count}}});
         }
         unit.owner = unit.copies[units.size() % unit.copies.size()].rank;
         units.push_back(std::move(unit));

@@ -12,8 +12,8 @@ namespace loratrain {
 
 /// Gradient units: the parts of an adapter's gradient that ranks sum as a whole.
 
-/// One rank's copy of a gradient unit: part `cut` of the tensor that begins at `first` in the
-/// rank's arrays.
+/// One rank's copy of a gradient unit: part `cut`, one range, of the tensor that begins at `first`
+/// in the rank's arrays.
 struct UnitCopy {
     std::int32_t rank = 0;
     std::int64_t first = 0;

@@ -13,19 +13,18 @@ namespace loratrain {
 
 namespace {
 
-/// Rows [first, first + count) of the columns of a matrix [.., width].
+/// Rows and columns of a matrix [.., width].
 struct Corner {
-    Slice rows;
+    Slices rows;
     Slice columns;
 };
 
 void append(std::vector<float>& to, const NamedTensor& tensor, const Corner& corner) {
     const std::int64_t width = tensor.shape[1];
-    for (std::int64_t row = 0; row < corner.rows.count; ++row) {
-        const auto begin =
-            tensor.values.begin() + (corner.rows.first + row) * width + corner.columns.first;
+    corner.rows.for_each_piece(1, [&](std::int64_t row, std::int64_t, std::int64_t) {
+        const auto begin = tensor.values.begin() + row * width + corner.columns.first;
         to.insert(to.end(), begin, begin + corner.columns.count);
-    }
+    });
 }
 
 }  // namespace
@@ -50,7 +49,7 @@ ProjectedFactors::ProjectedFactors(const AdapterJob& adapter, const ModelSpec& m
             Offsets& offsets = offsets_[static_cast<std::size_t>(linear)];
             offsets = {a, std::ssize(values), out, 0};
             append(values, projections[1], {slice.out, rank});
-            out += slice.out.count * adapter.r;
+            out += slice.out.count() * adapter.r;
         }
     }
     const std::int64_t drawn = std::ssize(values);

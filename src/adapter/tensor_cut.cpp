@@ -20,19 +20,17 @@ void check_counts(const TensorCut& cut, std::size_t whole, std::size_t part) {
 std::vector<float> cut_out(const TensorCut& cut, std::span<const float> whole) {
     std::vector<float> part(static_cast<std::size_t>(cut.count()));
     check_counts(cut, whole.size(), part.size());
-    const std::int64_t row = cut.own.count * cut.inner;
-    for (std::int64_t i = 0; i < cut.outer; ++i) {
-        std::copy_n(whole.data() + cut.whole_index(i * row), row, part.data() + i * row);
-    }
+    cut.for_each_run(0, cut.count(), [&](const TensorCut::Run& run) {
+        std::copy_n(whole.data() + run.in_whole, run.count, part.data() + run.in_part);
+    });
     return part;
 }
 
 void paste(const TensorCut& cut, std::span<const float> part, std::span<float> whole) {
     check_counts(cut, whole.size(), part.size());
-    const std::int64_t row = cut.own.count * cut.inner;
-    for (std::int64_t i = 0; i < cut.outer; ++i) {
-        std::copy_n(part.data() + i * row, row, whole.data() + cut.whole_index(i * row));
-    }
+    cut.for_each_run(0, cut.count(), [&](const TensorCut::Run& run) {
+        std::copy_n(part.data() + run.in_part, run.count, whole.data() + run.in_whole);
+    });
 }
 
 }  // namespace loratrain

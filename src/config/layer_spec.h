@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <variant>
@@ -79,6 +80,9 @@ struct AttentionSpec {
 /// Columns of a head that are rotated.
 std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope);
 
+/// Numbers of rows or columns of up to three parts that lie one behind another: of q, k and v.
+using PartSizes = std::array<std::int64_t, 3>;
+
 /// Which linears make q, k, v, z, b and a of a gated delta net.
 enum class DeltaLinears : std::uint8_t {
     by_kind,      ///< [q k v], z, b, a (qwen3_5)
@@ -101,6 +105,7 @@ struct DeltaNetSpec {
     std::int64_t value_size() const { return value_heads * value_dim; }
     /// Columns of q, k and v, which are convolved.
     std::int64_t conv_size() const { return 2 * key_size() + value_size(); }
+    PartSizes conv_parts() const { return {key_size(), key_size(), value_size()}; }
     std::int64_t state_size() const { return value_heads * key_dim * value_dim; }
     bool are_by_kind() const { return linears == DeltaLinears::by_kind; }
     friend bool operator==(const DeltaNetSpec&, const DeltaNetSpec&) = default;

@@ -75,7 +75,7 @@ constexpr TensorRow rows[] = {
      [](Layer) { return "linear_attn.conv1d.weight"; },
      [](Layer l, Hidden) {
          return of_kind<DeltaNetSpec>(l.mixer, [](const DeltaNetSpec& d) {
-             return RowShape{d.conv_width, d.conv_size()};
+             return RowShape{d.conv_width, d.conv_size(), d.conv_parts()};
          });
      }},
     {LayerTensor::delta_a_log, LinearGroup::gate_up, [](Layer) { return "linear_attn.A_log"; },

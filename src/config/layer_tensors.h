@@ -35,10 +35,12 @@ inline constexpr int layer_tensor_count = 15;
 struct LayerTensorShape {
     std::int64_t columns = 0;
     std::int64_t rows = 0;
+    PartSizes parts{};  ///< of the rows, of each of which lanes have a share; zeros: they have all
 
     std::int64_t elements() const { return columns * (rows > 0 ? rows : 1); }
 };
-/// A lane's layer has the lane's part: an even share of the columns of the model's, or all.
+/// A lane's layer has the lane's part: an even share of the model's columns or all of them, of the
+/// rows what `parts` says (plan/tensor_shard.h).
 LayerTensorShape layer_tensor_shape(const LayerSpec& layer, std::int64_t hidden_size,
                                     LayerTensor tensor);
 

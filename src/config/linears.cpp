@@ -24,6 +24,7 @@ struct LinearRow {
     bool Kind::*bias;                                  ///< null: never
     Shape (*shape)(const Kind&, std::int64_t hidden);  ///< none: this one does not have it
     const char* block = "";                            ///< "": the table's
+    PartSizes (*parts)(const Kind&) = nullptr;         ///< null: one (LayerLinear::parts)
 };
 
 constexpr Shape only_if(bool has, std::int64_t in, std::int64_t out) {
@@ -52,14 +53,14 @@ struct LinearTable<AttentionSpec> {
          [](Of a, std::int64_t h) { return only_if(true, a.q_size(), h); }}};
 };
 
-/// Lanes cannot share delta nets (config/model_limits.cpp): how they would cut them says nothing.
 template <>
 struct LinearTable<DeltaNetSpec> {
     using Of = const DeltaNetSpec&;
     static constexpr const char* block = "linear_attn";
     static constexpr LinearRow<DeltaNetSpec> rows[] = {
         {Linear::delta_qkv, "in_proj_qkv", LinearGroup::delta_in, LaneCut::rows, nullptr,
-         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.conv_size()); }},
+         [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.conv_size()); }, "",
+         [](Of d) { return d.conv_parts(); }},
         {Linear::delta_z, "in_proj_z", LinearGroup::delta_in, LaneCut::rows, nullptr,
          [](Of d, std::int64_t h) { return only_if(d.are_by_kind(), h, d.value_size()); }},
         {Linear::delta_b, "in_proj_b", LinearGroup::delta_in, LaneCut::rows, nullptr,
@@ -159,7 +160,8 @@ LayerLinear linear_in(const Kind& kind, std::int64_t hidden_size, Linear linear)
         if (row.linear != linear) continue;
         const Shape shape = row.shape(kind, hidden_size);
         if (!shape) return {};
-        return {true, *shape, row.bias != nullptr && kind.*row.bias, experts_of(kind, row.group)};
+        return {true, *shape, row.bias != nullptr && kind.*row.bias, experts_of(kind, row.group),
+                row.parts != nullptr ? row.parts(kind) : PartSizes{}};
     }
     return {};
 }
@@ -275,12 +277,16 @@ bool has_linear(const LayerSpec& layer, Linear linear) {
     return found.is_there && !found.is_in_experts();
 }
 
+LayerLinear linear_of(const ModelSpec& spec, Linear linear) {
+    return linear_in_model(spec, linear, false);
+}
+
 LinearShape linear_shape(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear, false).shape;
+    return linear_of(spec, linear).shape;
 }
 
 bool has_linear(const ModelSpec& spec, Linear linear) {
-    return linear_in_model(spec, linear, false).is_there;
+    return linear_of(spec, linear).is_there;
 }
 
 std::string target_name(const ModelSpec& spec, Linear linear) {

@@ -84,8 +84,9 @@ std::string module_path(std::int64_t layer, Linear linear, std::int32_t expert);
 /// Which linear has this module_path(), in any layer and expert; nothing: none has.
 std::optional<Linear> linear_of_module(std::string_view path);
 
-/// How tensor lanes share W [out, in] of a linear (plan/tensor_shard.h): its rows evenly, its rows
-/// by key-value heads, of which several lanes may have the same, or its columns.
+/// How tensor lanes share W [out, in] of a linear (plan/tensor_shard.h): the rows of each of its
+/// parts evenly, its rows by key-value heads, of which several lanes may have the same, or its
+/// columns.
 enum class LaneCut : std::uint8_t { rows, key_value_heads, columns };
 LaneCut lane_cut(Linear linear);
 /// Of a layer's.
@@ -109,6 +110,7 @@ struct LayerLinear {
     LinearShape shape{};
     bool bias = false;
     TargetExperts experts{};
+    PartSizes parts{};  ///< of the out-features, one behind another; zeros: they are one part
 
     bool is_in_experts() const { return experts.first != no_expert; }
 };
@@ -119,8 +121,9 @@ bool has_linear(const LayerSpec& layer, Linear linear);
 
 // Of a model. Layers that have a linear have it alike (config/model_limits.h).
 
-/// All but those in experts. Some layer has it; its shape there.
+/// All but those in experts. Some layer has it; what and of which shape it is there.
 bool has_linear(const ModelSpec& spec, Linear linear);
+LayerLinear linear_of(const ModelSpec& spec, Linear linear);
 LinearShape linear_shape(const ModelSpec& spec, Linear linear);
 /// What PEFT's target_modules call it: module_name(), or "mlp.gate_proj" where the model has two
 /// linears of that name.

@@ -101,8 +101,6 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
     {Ability::lanes, has_experts,
      [](Of /*any*/) { return std::string("lanes cannot share experts"); }},
-    {Ability::lanes, has_delta_nets,
-     [](Of /*any*/) { return std::string("lanes cannot share gated delta nets"); }},
     {Ability::lanes, has_fused_linears,
      [](Of m) { return cat("lanes cannot share fused linears (", fused_names(m), ")"); }},
 

@@ -21,12 +21,6 @@ std::int64_t rows_of_block(std::int64_t row_bytes, std::int64_t rows) {
     return std::clamp<std::int64_t>(block_bytes / row_bytes, 1, rows);
 }
 
-/// Calls use(first, count) for blocks of at most `at_once` of the rows.
-template <class Use>
-void for_each_block(std::int64_t rows, std::int64_t at_once, const Use& use) {
-    for (std::int64_t row = 0; row < rows; row += at_once) use(row, std::min(at_once, rows - row));
-}
-
 WeightResidence residence(bool staged) {
     return staged ? WeightResidence::staged : WeightResidence::resident;
 }
@@ -68,7 +62,7 @@ void FrozenWeights::load(SharedLayers* shared_layers) {
         embedding_ = load_vocabulary(embedding_name);
     }
     if (stage_.has_head) {
-        final_norm_ = load_vector(final_norm_name, model.hidden_size);
+        final_norm_ = load_vector(final_norm_name, model.hidden_size, Slice{0, model.hidden_size});
         if (model.tie_word_embeddings && stage_.has_embedding) {
             head_.view = embedding_.view;
         } else {
@@ -157,13 +151,13 @@ void FrozenWeights::read_linear(const std::string& name, const Part& part,
     const WeightTraits& traits = traits_of(target.format);
     const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, target.cols));
     const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
-    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
+    part.rows.for_each_piece(at_once, [&](std::int64_t first, std::int64_t row,
+                                          std::int64_t count) {
         const WeightView rows = target.row_range(row, count);
         if (traits.dense) {
-            source_.read_rows(name, part.first_row + row, rows.dense());
+            source_.read_rows(name, first, rows.dense());
         } else {
-            source_.read_codes(name, part.first_row + row, count, rows.codes,
-                               static_cast<float*>(rows.scales));
+            source_.read_codes(name, first, count, rows.codes, static_cast<float*>(rows.scales));
         }
     });
 }
@@ -250,12 +244,13 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
         return source_.read_rows(name, 0, matrix(&weights.numbers[at], DType::f32, 1, 1));
     }
     const LayerTensorShape whole = layer_tensor_shape(view_.plan.model.layer(layer), hidden, which);
+    const LinearSlice slice = lane_slice(whole, own, lane_);
     const std::int64_t rows = std::max<std::int64_t>(1, own.rows);
-    const std::int64_t first = whole.columns == own.columns ? 0 : lane_.index * own.columns;
     const DType dtype = is_f32(which) ? DType::f32 : backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
     weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
-    load_rows(name, {{rows, whole.columns}, 0, first},
+    load_rows(name,
+              {{std::max<std::int64_t>(1, whole.rows), whole.columns}, slice.out, slice.in.first},
               matrix(weights.tensors[at].data(), dtype, rows, own.columns));
 }
 
@@ -297,10 +292,10 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
         const std::string name = expert_weight_name(layer, expert, linear);
         if (view_.plan.fp8_linears) {
             const Fp8Rows codes = to.codes.row_range(first, rows);
-            return load_codes(name, {{rows, codes.cols}, 0, 0}, codes);
+            return load_codes(name, {{rows, codes.cols}, Slice{0, rows}, 0}, codes);
         }
         const WeightView part = to.matrix.view.row_range(first, rows);
-        load_linear(name, {{rows, part.cols}, 0, 0}, part);
+        load_linear(name, {{rows, part.cols}, Slice{0, rows}, 0}, part);
     };
     for (std::int64_t expert = 0; expert < count; ++expert) {
         load(expert, Linear::gate, weights.gate_up, 2 * expert * size, size);
@@ -347,7 +342,7 @@ WeightView FrozenWeights::linear_view(void* data, const MatrixShape& stored,
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {
     const LinearShape whole = linear_shape(view_.plan.model, linear);
     const LinearSlice slice = lane_slice(view_.plan.model, linear, lane_);
-    return {{whole.out, whole.in}, slice.out.first, slice.in.first};
+    return {{whole.out, whole.in}, slice.out, slice.in.first};
 }
 
 void FrozenWeights::load_biases(std::int32_t layer, GroupWeights& weights) {
@@ -397,20 +392,23 @@ void FrozenWeights::load_codes(const std::string& name, const Part& part, const 
 
 Buffer FrozenWeights::load_bias(std::int32_t layer, Linear linear) {
     const std::string name = bias_name(layer, linear);
-    const Slice own = lane_slice(view_.plan.model, linear, lane_).out;
+    const Slices own = lane_slice(view_.plan.model, linear, lane_).out;
     if (is_cut_by_columns(linear) && lane_.index > 0) {
         const auto bytes =
-            static_cast<std::uint64_t>(own.count) * size_of(backend_.compute_dtype());
+            static_cast<std::uint64_t>(own.count()) * size_of(backend_.compute_dtype());
         return backend_.allocate(aligned(bytes), name.c_str());
     }
     return load_vector(name, linear_shape(view_.plan.model, linear).out, own);
 }
 
-Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t whole, const Slice& slice) {
+Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t whole, const Slices& own) {
     const DType dtype = backend_.compute_dtype();
     Buffer buffer = backend_.allocate(
-        aligned(static_cast<std::uint64_t>(slice.count) * size_of(dtype)), name.c_str());
-    load_rows(name, {{1, whole}, 0, slice.first}, matrix(buffer.data(), dtype, 1, slice.count));
+        aligned(static_cast<std::uint64_t>(own.count()) * size_of(dtype)), name.c_str());
+    const TensorView vector = matrix(buffer.data(), dtype, 1, own.count());
+    own.for_each_piece(whole, [&](std::int64_t first, std::int64_t place, std::int64_t count) {
+        load_rows(name, {{1, whole}, Slice{0, 1}, first}, vector.col_range(place, count));
+    });
     return buffer;
 }
 
@@ -421,8 +419,7 @@ FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
     frozen.view = weight_view(frozen.storage.data(), view_.plan.weights,
                               residence(head_is_staged(view_.plan)),
                               vocabulary_shape(view_.lane_model), {vocabulary_.count, hidden});
-    load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_.first, 0},
-              frozen.view.dense());
+    load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_, 0}, frozen.view.dense());
     return frozen;
 }
 
@@ -466,13 +463,13 @@ void FrozenWeights::load_linear(const std::string& name, const Part& part,
     const auto most = static_cast<std::size_t>(at_once);
     std::vector<char> host_codes(most * codes.whole);
     std::vector<float> host_scales(most * scales.whole / sizeof(float));
-    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
-        source_.read_codes(name, part.first_row + row, count, host_codes.data(),
-                           host_scales.data());
-        const WeightView rows = target.row_range(row, count);
-        upload_cut(rows.codes, host_codes.data(), count, codes);
-        upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
-    });
+    part.rows.for_each_piece(
+        at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
+            source_.read_codes(name, first, count, host_codes.data(), host_scales.data());
+            const WeightView rows = target.row_range(row, count);
+            upload_cut(rows.codes, host_codes.data(), count, codes);
+            upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
+        });
     backend_.synchronize();
 }
 
@@ -496,14 +493,14 @@ void FrozenWeights::load_rows(const std::string& name, const Part& part, const T
     const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
     std::vector<char> host(static_cast<std::size_t>(at_once * row_bytes));
     Buffer block = backend_.allocate(host.size(), "loading block");
-    for_each_block(target.rows, at_once, [&](std::int64_t row, std::int64_t count) {
-        source_.read_rows(name, part.first_row + row,
-                          matrix(host.data(), target.dtype, count, columns));
-        backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
-        backend_.copy(
-            {target.row_range(row, count), matrix(block.data(), target.dtype, count, columns)
-                                               .col_range(part.first_col, target.cols)});
-    });
+    part.rows.for_each_piece(
+        at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
+            source_.read_rows(name, first, matrix(host.data(), target.dtype, count, columns));
+            backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
+            backend_.copy(
+                {target.row_range(row, count), matrix(block.data(), target.dtype, count, columns)
+                                                   .col_range(part.first_col, target.cols)});
+        });
     backend_.synchronize();
 }
 

@@ -121,7 +121,7 @@ class FrozenWeights {
     /// The part of a tensor that a matrix gets.
     struct Part {
         MatrixShape whole;
-        std::int64_t first_row = 0;
+        Slices rows;
         std::int64_t first_col = 0;
     };
     void load(SharedLayers* shared_layers);
@@ -130,7 +130,7 @@ class FrozenWeights {
     void make_room(SharedLayers& shared_layers);
     /// All but the linears.
     void load_tensors(std::int32_t layer, LayerWeights& weights);
-    /// A lane has its columns of what lanes share.
+    /// A lane has its part of what lanes share.
     void load_tensor(std::int32_t layer, LayerTensor which, LayerWeights& weights);
     void load_linears(std::int32_t layer, LayerWeights& weights);
     /// Experts do not stream.
@@ -161,11 +161,8 @@ class FrozenWeights {
     Buffer load_bias(std::int32_t layer, Linear linear);
     Buffer load_frequencies(const RopeSpec& rope);
     const float* frequencies_of(const RopeSpec& rope) const;
-    /// Elements `slice` of a vector of `whole`.
-    Buffer load_vector(const std::string& name, std::int64_t whole, const Slice& slice);
-    Buffer load_vector(const std::string& name, std::int64_t whole) {
-        return load_vector(name, whole, {0, whole});
-    }
+    /// Elements `own` of a vector of `whole`.
+    Buffer load_vector(const std::string& name, std::int64_t whole, const Slices& own);
     FrozenMatrix load_vocabulary(const std::string& name);
 
     Part part_of(Linear linear) const;

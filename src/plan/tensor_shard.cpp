@@ -28,6 +28,18 @@ Slice even_slice(std::int64_t whole, const TensorLane& lane) {
     return {count * lane.index, count};
 }
 
+/// Of each part, an even slice.
+Slices slices_of(const PartSizes& parts, const TensorLane& lane) {
+    Slices slices;
+    std::int64_t first = 0;
+    for (const std::int64_t part : parts) {
+        const Slice own = even_slice(part, lane);
+        slices.add({first + own.first, own.count});
+        first += part;
+    }
+    return slices;
+}
+
 Slice key_value_slice(const ModelSpec& model, const TensorLane& lane) {
     const AttentionSpec& attention = model.attention();
     if (lane.count <= attention.kv_heads) return even_slice(attention.kv_size(), lane);
@@ -42,12 +54,23 @@ bool cuts_whole_blocks(const ModelSpec& model, std::int64_t columns) {
     return block == row_block || divides(block, columns);
 }
 
+/// Columns that a lane reads of what lanes cut by columns.
+bool are_columns_wide(const ModelSpec& model, std::int64_t columns) {
+    return divides(granule, columns) && cuts_whole_blocks(model, columns);
+}
+
+bool are_delta_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
+    const DeltaNetSpec* net = model.delta_nets();
+    return net == nullptr || (divides(granule, net->key_size() / tensor) &&
+                              are_columns_wide(model, net->value_size() / tensor));
+}
+
 /// Of models that have nothing that lanes cannot share.
 bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
     const std::int64_t queries = model.attention().q_size() / tensor;
     const std::int64_t inner = model.dense().size;
-    return divides(granule * tensor, inner) && divides(granule, queries) &&
-           cuts_whole_blocks(model, queries) && cuts_whole_blocks(model, inner / tensor) &&
+    return divides(tensor, inner) && are_columns_wide(model, inner / tensor) &&
+           are_columns_wide(model, queries) && are_delta_lanes_wide(model, tensor) &&
            model.vocab_size >= vocabulary_block * tensor;
 }
 
@@ -56,8 +79,9 @@ AttentionSpec lane_of(AttentionSpec whole, std::int32_t tensor) {
     whole.kv_heads = std::max<std::int64_t>(1, whole.kv_heads / tensor);
     return whole;
 }
-DeltaNetSpec lane_of(const DeltaNetSpec& whole, std::int32_t tensor) {
-    LORATRAIN_CHECK(tensor == 1, "gated delta nets of ", tensor, " lanes");
+DeltaNetSpec lane_of(DeltaNetSpec whole, std::int32_t tensor) {
+    whole.key_heads /= tensor;
+    whole.value_heads /= tensor;
     return whole;
 }
 DenseSpec lane_of(DenseSpec whole, std::int32_t tensor) {
@@ -82,6 +106,10 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
         return cat("neither divides ", kv_heads, " key-value heads nor is it a multiple of them");
     }
     if (const ModelLimit* limit = limit_of(model, Ability::lanes)) return limit->what(model);
+    const DeltaNetSpec* net = model.delta_nets();
+    if (net != nullptr && !divides(tensor, net->key_heads)) {
+        return cat("does not divide ", net->key_heads, " key heads of gated delta nets");
+    }
     if (are_lanes_wide(model, tensor)) return "";
     return cat("lanes are too many for an intermediate size of ", model.dense().size, ", heads of ",
                attention.head_dim, " and a vocabulary of ", model.vocab_size);
@@ -114,8 +142,9 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
 }
 
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane) {
-    const LinearShape whole = linear_shape(model, linear);
-    LinearSlice slice{{0, whole.out}, {0, whole.in}};
+    const LayerLinear of = linear_of(model, linear);
+    const LinearShape& whole = of.shape;
+    LinearSlice slice{Slice{0, whole.out}, {0, whole.in}};
     if (linear == Linear::head) {
         slice.out = lane_vocabulary(model, lane);
         return slice;
@@ -126,7 +155,7 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& 
     }
     switch (lane_cut(linear)) {
         case LaneCut::rows:
-            slice.out = even_slice(whole.out, lane);
+            slice.out = slices_of(of.parts == PartSizes{} ? PartSizes{whole.out} : of.parts, lane);
             break;
         case LaneCut::key_value_heads:
             slice.out = key_value_slice(model, lane);
@@ -136,6 +165,14 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& 
             break;
     }
     return slice;
+}
+
+LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
+                       const TensorLane& lane) {
+    const bool shares_columns = own.columns < whole.columns;
+    return {whole.parts == PartSizes{} ? Slice{0, std::max<std::int64_t>(1, whole.rows)}
+                                       : slices_of(whole.parts, lane),
+            shares_columns ? even_slice(whole.columns, lane) : Slice{0, whole.columns}};
 }
 
 Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane) {

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "config/layer_tensors.h"
 #include "config/model_spec.h"
+#include "plan/slices.h"
 
 namespace loratrain {
 
@@ -15,6 +17,7 @@ namespace loratrain {
 /// - the model has nothing that lanes cannot share (Ability::lanes);
 /// - tensor divides heads; it divides kv_heads or is a multiple of them (then a key-value head lies
 ///   on several lanes);
+/// - tensor divides the key heads of gated delta nets, and 8 a lane's key and value columns;
 /// - 8 * tensor divides the MLP's size; 8 divides q_size / tensor;
 /// - the vocabulary has 16 rows for each lane;
 /// - a lane's columns of quantised linears share no scale with other lanes.
@@ -25,8 +28,8 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor);
 /// All numbers of lanes that can share the model, ascending.
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);
 
-/// Sizes on one of `tensor` lanes: heads, kv_heads (at least 1) and MLP sizes divided by `tensor`;
-/// vocab_size of the lane with most rows. Error unless can_shard().
+/// Sizes on one of `tensor` lanes: heads, kv_heads (at least 1), heads of delta nets and MLP sizes
+/// divided by `tensor`; vocab_size of the lane with most rows. Error unless can_shard().
 ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor);
 
 /// One of a stage's lanes.
@@ -35,21 +38,17 @@ struct TensorLane {
     std::int32_t count = 1;
 };
 
-/// Rows or columns [first, first + count).
-struct Slice {
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-    friend bool operator==(const Slice&, const Slice&) = default;
-};
-
 /// A lane's part of a linear's W [out, in]. q, k, v, gate, up: rows, so that the whole input makes
-/// the lane's part of the output. o, down: columns, so that the lanes' outputs add up to the
-/// linear's.
+/// the lane's part of the output; several ranges where one linear makes several parts (q, k and v
+/// of gated delta nets). o, down: columns, so that the lanes' outputs add up to the linear's.
 struct LinearSlice {
-    Slice out;
+    Slices out;
     Slice in;
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
+/// Of another tensor of a layer, which `whole` has.
+LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
+                       const TensorLane& lane);
 /// o and down.
 inline bool is_cut_by_columns(Linear linear) {
     return lane_cut(linear) == LaneCut::columns;

@@ -16,8 +16,9 @@ namespace {
 /// Copies between a tensor and a unit's values one behind the other.
 CopyBlock cut_of(const UnitCopy& copy, float* gradients, float* values) {
     const TensorCut& cut = copy.cut;
-    float* first = gradients + copy.first + cut.own.first * cut.inner;
-    const std::int64_t cols = cut.own.count * cut.inner;
+    const Slice own = cut.own.only();
+    float* first = gradients + copy.first + own.first * cut.inner;
+    const std::int64_t cols = own.count * cut.inner;
     return {first, values, cut.outer, cols, cut.extent * cut.inner, cols};
 }
 

@@ -98,10 +98,12 @@ class Exchange : public ::testing::TestWithParam<std::string> {
     void for_each(AdapterId adapter, const Visit& visit) const {
         const AdapterLayout tensors = layout(adapter);
         for (const PlacedTensor& tensor : tensors.tensors(StatePart::gradients)) {
-            for (std::int64_t i = 0; i < tensor.range.count; ++i) {
-                visit(tensor, tensor.cut.whole_index(i),
-                      static_cast<std::size_t>(tensor.range.first + i));
-            }
+            tensor.cut.for_each_run(0, tensor.range.count, [&](const TensorCut::Run& run) {
+                for (std::int64_t i = 0; i < run.count; ++i) {
+                    visit(tensor, run.in_whole + i,
+                          static_cast<std::size_t>(tensor.range.first + run.in_part + i));
+                }
+            });
         }
     }
 
@@ -156,9 +158,11 @@ class Exchange : public ::testing::TestWithParam<std::string> {
                 other.of_form != tensor.of_form) {
                 continue;
             }
-            for (std::int64_t i = 0; i < other.range.count; ++i) {
-                if (other.cut.whole_index(i) == element) return true;
-            }
+            bool found = false;
+            other.cut.for_each_run(0, other.range.count, [&](const TensorCut::Run& run) {
+                found = found || (element >= run.in_whole && element < run.in_whole + run.count);
+            });
+            if (found) return true;
         }
         return false;
     }

@@ -35,7 +35,7 @@ NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all
             "gemma2": "logits with a soft cap", "glm4": "fused linears (gate_up_proj)",
             "phi3": "fused linears (qkv_proj, gate_up_proj)", "qwen3_moe": "experts",
             "qwen3_moe_dense": "experts", "mixtral": "experts",
-            "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5": "gated delta nets", "qwen3_5_moe": "experts", "qwen3_next": "experts",
+            "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5_moe": "experts", "qwen3_next": "experts",
             "phi3_window": "fused linears (qkv_proj, gate_up_proj)"}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),

@@ -29,7 +29,7 @@ GOLDEN = {"llama": [UNLIKE], "qwen2": [EQUAL], "qwen3": [LANES], "mistral": [EQU
           "smollm3": [UNLIKE], "granite": [LANES], "seed_oss": [EQUAL], "mistral_window": [EQUAL],
           "qwen2_window": [UNLIKE], "qwen3_yarn": [EQUAL], "olmo2": [UNLIKE], "olmo3": [EQUAL],
           "gemma2": [UNLIKE], "gemma3_text": [LANES], "ministral3": [EQUAL], "gemma3": [EQUAL],
-          "qwen2_5_vl": [UNLIKE], "qwen3_vl": [LANES], "qwen3_5": [UNLIKE], "qwen3_5_moe": [UNLIKE], "qwen3_next": [EQUAL],
+          "qwen2_5_vl": [UNLIKE], "qwen3_vl": [LANES], "qwen3_5": [LANES], "qwen3_5_moe": [UNLIKE], "qwen3_next": [EQUAL],
           "glm4": [EQUAL], "phi3": [UNLIKE], "phi3_window": [EQUAL], "apertus": [LANES],
           "qwen3_moe": [UNLIKE], "qwen3_moe_dense": [EQUAL], "mixtral": [UNLIKE],
           "qwen2_moe": [EQUAL], "glm4_moe": [UNLIKE]}

@@ -6,7 +6,8 @@ import unittest
 import test_golden
 import test_invariance
 import test_resume
-from harness import (NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, run, start, step_metrics)
+from harness import (NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, run, start,
+                     step_metrics, write_samples)
 
 LIMIT = 1e-6
 WEIGHTS = 5e-5
@@ -16,7 +17,8 @@ GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)
           "mistral_window": [(2, 1)], "qwen2_window": [(2, 1)],
           "qwen3_yarn": [(2, 1)], "gemma3_text": [(2, 1)], "ministral3": [(2, 1)], "gemma3": [(2, 1)],
           "qwen2_5_vl": [(2, 1)], "qwen3_vl": [(2, 1)],
-          "apertus": [(2, 1)]}
+          "apertus": [(2, 1)], "qwen3_5": [(2, 1), (2, 2)]}
+FROM_LANES_TO_LANES = ("qwen3_5",)
 
 
 def lanes(tp, pp=1):
@@ -166,6 +168,29 @@ class Resume(test_resume.ResumeTest):
                 got, want = (adapter_weights(self.dir / d, name) for d in (run_dir, "whole"))
                 for tensor, values in want.items():
                     self.assertLessEqual(frobenius(got[tensor], values), WEIGHTS, (name, tensor))
+
+
+    def test_of_several_kinds_of_layers(self):
+        """Rows of several parts, which checkpoints have whole."""
+        adapters = {"all": {"r": 3, "max_steps": 8, "target_modules": "all-linear"}}
+        for family in FROM_LANES_TO_LANES:
+            def job(run_dir):
+                job = self.tiny_job(f"{family}-{run_dir}", adapters, family)
+                job["datasets"] = {"a": {"path": write_samples(self.dir / "few-words.jsonl", 23, 5, 200)}}
+                job["checkpoint"] = {"every_steps": 4}
+                return self.write_job(job, f"{family}-{run_dir}.yaml")
+
+            self.succeed(self.on(job("whole"), 1))
+            for before, after in ((2, 1), (1, 2)):
+                run_dir = f"{before}-{after}"
+                self.stop_at(job(run_dir), before)
+                self.continue_on(self.dir / f"{family}-{run_dir}.yaml", after)
+                got, want = f"{family}-{run_dir}", f"{family}-whole"
+                self.compare_losses(got, want, adapters, 5 * LIMIT)
+                weights, wanted = (adapter_weights(self.dir / d, "all") for d in (got, want))
+                self.assertEqual(weights.keys(), wanted.keys())
+                for tensor, values in wanted.items():
+                    self.assertLessEqual(frobenius(weights[tensor], values), WEIGHTS, (family, tensor))
 
 
 class Orders(JobTest):

@@ -32,20 +32,37 @@ ModelSpec shared_model() {
 
 TEST(TensorCut, RowsColumnsAndBack) {
     const std::vector<float> whole{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    const TensorCut rows{1, 4, 3, {1, 2}};     // of [4, 3]
-    const TensorCut columns{3, 4, 1, {2, 2}};  // of [3, 4]
+    const TensorCut rows{1, 4, 3, Slice{1, 2}};     // of [4, 3]
+    const TensorCut columns{3, 4, 1, Slice{2, 2}};  // of [3, 4]
+    Slices apart(Slice{0, 1});
+    apart.add({3, 1});
+    const TensorCut rows_apart{1, 4, 3, apart};
+    const TensorCut columns_apart{3, 4, 1, apart};
     EXPECT_EQ(cut_out(rows, whole), (std::vector<float>{3, 4, 5, 6, 7, 8}));
     EXPECT_EQ(cut_out(columns, whole), (std::vector<float>{2, 3, 6, 7, 10, 11}));
+    EXPECT_EQ(cut_out(rows_apart, whole), (std::vector<float>{0, 1, 2, 9, 10, 11}));
+    EXPECT_EQ(cut_out(columns_apart, whole), (std::vector<float>{0, 3, 4, 7, 8, 11}));
     EXPECT_EQ(cut_out(whole_tensor(12), whole), whole);
     EXPECT_TRUE(whole_tensor(12).is_whole());
-    for (const TensorCut& cut : {rows, columns}) {
+    for (const TensorCut& cut : {rows, columns, rows_apart, columns_apart}) {
         EXPECT_FALSE(cut.is_whole());
         std::vector<float> back(12, -1.0F);
         paste(cut, cut_out(cut, whole), back);
-        for (std::int64_t i = 0; i < cut.count(); ++i) {
-            const auto place = static_cast<std::size_t>(cut.whole_index(i));
-            EXPECT_EQ(back[place], whole[place]);
+        for (std::size_t i = 0; i < back.size(); ++i) {
+            EXPECT_TRUE(back[i] == -1.0F || back[i] == whole[i]);
         }
+        // Any elements of it, as threads take them.
+        std::vector<float> part;
+        for (std::int64_t begin = 0; begin < cut.count(); begin += 2) {
+            const std::int64_t end = std::min(begin + 2, cut.count());
+            cut.for_each_run(begin, end, [&](const TensorCut::Run& run) {
+                EXPECT_EQ(run.in_part, std::ssize(part));
+                for (std::int64_t i = 0; i < run.count; ++i) {
+                    part.push_back(whole[static_cast<std::size_t>(run.in_whole + i)]);
+                }
+            });
+        }
+        EXPECT_EQ(part, cut_out(cut, whole));
         EXPECT_EQ(std::count(back.begin(), back.end(), -1.0F), 12 - cut.count());
         EXPECT_THROW(cut_out(cut, std::vector<float>(11)), Error);
         EXPECT_THROW(paste(cut, std::vector<float>(3), back), Error);

@@ -56,10 +56,9 @@ TEST(ModelLimits, LayersMayDifferInPositionsMasksAndKindsOfMlp) {
 TEST(ModelLimits, DeltaNets) {
     ModelSpec model = test::with_delta_nets(test::small_model(4), DeltaLinears::by_kind);
     for (const Ability ability : all_abilities) {
-        const bool limited = ability == Ability::lanes || ability == Ability::fp8;
+        const bool limited = ability == Ability::fp8;
         EXPECT_EQ(can(model, ability), !limited) << limit_text(model, ability);
     }
-    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share gated delta nets");
     std::vector<LayerSpec> layers(4, model.layer(0));
     layers[1].mixer = DeltaNetSpec{2, 4, 8, 16};
     model.set_layers(layers);

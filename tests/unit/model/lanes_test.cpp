@@ -200,6 +200,16 @@ TEST(Lanes, QueryAndKeyNormsAndBiases) {
     }
 }
 
+TEST(Lanes, GatedDeltaNets) {
+    std::vector<AdapterJob> adapters = adapters_of_all_kinds();
+    adapters[1].targets = all_linears();
+    for (const DeltaLinears linears : {DeltaLinears::by_kind, DeltaLinears::by_key_head}) {
+        Lanes lanes({with_delta_nets(shared_model(), linears), adapters}, 2);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
 TEST(Lanes, BySegmentAndRecomputed) {
     SmallCase test_case(shared_model(), adapters_of_all_kinds());
     test_case.plan.replicas[0].pad_columns = 0;

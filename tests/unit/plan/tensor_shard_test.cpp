@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/small_model.h"
 
 namespace loratrain::plan_test {
 
@@ -33,6 +34,11 @@ std::vector<std::int32_t> valid_up_to_16(const ModelSpec& model) {
 }
 
 using Degrees = std::vector<std::int32_t>;
+using Ranges = std::vector<Slice>;
+
+Ranges ranges_of(const Slices& slices) {
+    return {slices.ranges().begin(), slices.ranges().end()};
+}
 
 }  // namespace
 
@@ -81,10 +87,10 @@ TEST(TensorShard, SlicesCoverEveryLinearOnce) {
                 std::int64_t next = 0;
                 for (std::int32_t index = 0; index < count; ++index) {
                     const auto [out, in] = lane_slice(model, linear, {index, count});
-                    EXPECT_EQ(out.count, own.out);
+                    EXPECT_EQ(out.count(), own.out);
                     EXPECT_EQ(in.count, own.in);
-                    const Slice& cut = is_cut_by_columns(linear) ? in : out;
-                    const Slice& kept = is_cut_by_columns(linear) ? out : in;
+                    const Slice cut = is_cut_by_columns(linear) ? in : out.only();
+                    const Slice kept = is_cut_by_columns(linear) ? out.only() : in;
                     EXPECT_EQ(kept.first, 0);
                     const bool key_value = linear == Linear::k || linear == Linear::v;
                     if (key_value && index % sharers > 0) {
@@ -98,6 +104,54 @@ TEST(TensorShard, SlicesCoverEveryLinearOnce) {
             }
         }
     }
+}
+
+TEST(TensorShard, ALaneOfDeltaNetsHasItsHeadsOfEveryPart) {
+    const ModelSpec by_kind = test::with_delta_nets(test::small_model(), DeltaLinears::by_kind);
+    const auto of_lane = [&](Linear linear, std::int32_t index) {
+        return lane_slice(by_kind, linear, {index, 2});
+    };
+    // 2 key heads of 8 and 4 value heads of 12 columns.
+    EXPECT_EQ(ranges_of(of_lane(Linear::delta_qkv, 0).out), (Ranges{{0, 8}, {16, 8}, {32, 24}}));
+    EXPECT_EQ(ranges_of(of_lane(Linear::delta_qkv, 1).out), (Ranges{{8, 8}, {24, 8}, {56, 24}}));
+    EXPECT_EQ(ranges_of(of_lane(Linear::delta_z, 1).out), (Ranges{{24, 24}}));
+    EXPECT_EQ(ranges_of(of_lane(Linear::delta_b, 1).out), (Ranges{{2, 2}}));
+    EXPECT_EQ(of_lane(Linear::delta_out, 1).in, (Slice{24, 24}));
+    EXPECT_EQ(ranges_of(lane_slice(by_kind, Linear::delta_qkv, {0, 1}).out), (Ranges{{0, 80}}));
+    const ModelSpec by_head = test::with_delta_nets(test::small_model(), DeltaLinears::by_key_head);
+    const auto of_head = [&](Linear linear) { return lane_slice(by_head, linear, {1, 2}).out; };
+    EXPECT_EQ(ranges_of(of_head(Linear::delta_qkvz)), (Ranges{{64, 64}}));
+    EXPECT_EQ(ranges_of(of_head(Linear::delta_ba)), (Ranges{{4, 4}}));
+    const ModelSpec lane = lane_model(by_kind, 2);
+    EXPECT_EQ(lane.delta_nets()->key_heads, 1);
+    EXPECT_EQ(lane.delta_nets()->value_heads, 2);
+    const auto tensor = [&](LayerTensor which) {
+        const auto shape = [&](const ModelSpec& model) {
+            return layer_tensor_shape(model.layer(0), model.hidden_size, which);
+        };
+        return lane_slice(shape(by_kind), shape(lane), {1, 2});
+    };
+    EXPECT_EQ(tensor(LayerTensor::delta_conv).out, of_lane(Linear::delta_qkv, 1).out);
+    EXPECT_EQ(tensor(LayerTensor::delta_conv).in, (Slice{0, 4}));
+    EXPECT_EQ(tensor(LayerTensor::delta_a_log).in, (Slice{2, 2}));
+    EXPECT_EQ(tensor(LayerTensor::delta_norm).in, (Slice{0, 12}));
+    EXPECT_EQ(shard_obstacle(by_kind, 4), "does not divide 2 key heads of gated delta nets");
+}
+
+TEST(TensorShard, RangesThatMeetAreOne) {
+    Slices slices(Slice{4, 2});
+    slices.add({6, 3});
+    slices.add({9, 0});
+    EXPECT_EQ(slices, Slices(Slice{4, 5}));
+    slices.add({20, 1});
+    EXPECT_EQ(slices.count(), 6);
+    EXPECT_THROW(slices.only(), Error);
+    EXPECT_THROW(slices.add({20, 1}), Error);
+    std::vector<std::int64_t> pieces;
+    slices.for_each_piece(3, [&](std::int64_t first, std::int64_t place, std::int64_t count) {
+        pieces.insert(pieces.end(), {first, place, count});
+    });
+    EXPECT_EQ(pieces, (std::vector<std::int64_t>{4, 0, 3, 7, 3, 2, 20, 5, 1}));
 }
 
 TEST(TensorShard, SlicesCoverTheVocabularyInBlocksOf16) {
