@@ -71,9 +71,7 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
             for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
                 const LayerLinear target = target_of(model, l, linear);
                 const LinearShape& whole = target.shape;
-                const LinearSlice slice = target.is_in_experts()
-                                              ? LinearSlice{Slice{0, whole.out}, {0, whole.in}}
-                                              : lane_slice(model, linear, lane);
+                const LinearSlice slice = lane_slice(model, linear, target, lane);
                 const LinearShape own{slice.in.count, slice.out.count()};
                 const int rank = adapter.rank(l, linear);
                 const TargetExperts& experts = target.experts;

@@ -14,6 +14,9 @@ namespace loratrain {
 /// norms around both. A kind is a struct here, with rows in config/linears.cpp for its linears and
 /// in config/layer_tensors.cpp for its other tensors.
 
+/// Numbers of rows or columns of up to three parts that lie one behind another: of q, k and v.
+using PartSizes = std::array<std::int64_t, 3>;
+
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
 ///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
@@ -67,6 +70,7 @@ struct AttentionSpec {
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t q_outputs() const { return output_gate ? 2 * q_size() : q_size(); }
     std::int64_t kv_size() const { return kv_heads * head_dim; }
+    PartSizes qkv_parts() const { return {q_size(), kv_size(), kv_size()}; }
     std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
     /// q, k and v go side by side, as their linears make them, to where rope rotates them: one
@@ -79,9 +83,6 @@ struct AttentionSpec {
 
 /// Columns of a head that are rotated.
 std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope);
-
-/// Numbers of rows or columns of up to three parts that lie one behind another: of q, k and v.
-using PartSizes = std::array<std::int64_t, 3>;
 
 /// Which linears make q, k, v, z, b and a of a gated delta net.
 enum class DeltaLinears : std::uint8_t {
@@ -120,6 +121,7 @@ struct DenseSpec {
     /// One linear makes gate and up, in this order (phi3): LoRA on it has one A for both.
     bool fused_gate_up = false;
 
+    PartSizes gate_up_parts() const { return {size, size}; }
     bool has_gate() const { return activation != Activation::xielu; }
     friend bool operator==(const DenseSpec&, const DenseSpec&) = default;
 };

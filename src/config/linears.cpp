@@ -46,9 +46,8 @@ struct LinearTable<AttentionSpec> {
         {Linear::v, "v_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
          [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
         {Linear::qkv, "qkv_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
-         [](Of a, std::int64_t h) {
-             return only_if(a.fused_qkv, h, a.q_size() + 2 * a.kv_size());
-         }},
+         [](Of a, std::int64_t h) { return only_if(a.fused_qkv, h, a.q_size() + 2 * a.kv_size()); },
+         "", [](Of a) { return a.qkv_parts(); }},
         {Linear::o, "o_proj", LinearGroup::o, LaneCut::columns, &AttentionSpec::o_bias,
          [](Of a, std::int64_t h) { return only_if(true, a.q_size(), h); }}};
 };
@@ -87,7 +86,8 @@ struct LinearTable<DenseSpec> {
         {Linear::up, "up_proj", LinearGroup::gate_up, LaneCut::rows, &DenseSpec::bias,
          [](Of m, std::int64_t h) { return only_if(!m.fused_gate_up, h, m.size); }},
         {Linear::gate_up, "gate_up_proj", LinearGroup::gate_up, LaneCut::rows, &DenseSpec::bias,
-         [](Of m, std::int64_t h) { return only_if(m.fused_gate_up, h, 2 * m.size); }},
+         [](Of m, std::int64_t h) { return only_if(m.fused_gate_up, h, 2 * m.size); }, "",
+         [](Of m) { return m.gate_up_parts(); }},
         {Linear::down, "down_proj", LinearGroup::down, LaneCut::columns, &DenseSpec::bias,
          [](Of m, std::int64_t h) { return only_if(true, m.size, h); }}};
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <type_traits>
 #include <variant>
-#include <vector>
 
 #include "base/text.h"
 
@@ -59,18 +58,6 @@ bool has_wide_delta_keys(Of m) {
     return net != nullptr && net->key_dim > 256;
 }
 
-bool has_fused_linears(Of m) {
-    return has_linear(m, Linear::qkv) || has_linear(m, Linear::gate_up);
-}
-
-std::string fused_names(Of m) {
-    std::vector<std::string> names;
-    for (const Linear linear : {Linear::qkv, Linear::gate_up}) {
-        if (has_linear(m, linear)) names.emplace_back(module_name(linear));
-    }
-    return join(names, ", ");
-}
-
 std::string lora_in_experts(Of m) {
     const bool beside =
         is_beside_experts(m, Linear::down) || is_beside_experts(m, Linear::shared_down);
@@ -99,10 +86,6 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
     {Ability::lanes, [](Of m) { return m.logits_soft_cap > 0.0; },
      [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
-    {Ability::lanes, has_experts,
-     [](Of /*any*/) { return std::string("lanes cannot share experts"); }},
-    {Ability::lanes, has_fused_linears,
-     [](Of m) { return cat("lanes cannot share fused linears (", fused_names(m), ")"); }},
 
     {Ability::fp8, has_delta_nets,
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },

@@ -29,8 +29,9 @@ enum class Ability : std::uint8_t {
 struct ModelLimit {
     Ability ability;
     bool (*has_trait)(const ModelSpec&);
-    std::string (*what)(const ModelSpec&);  ///< a clause: "lanes cannot share experts"
-    const char* hint = "";                  ///< what to do instead; "" = the caller says it
+    std::string (*what)(
+        const ModelSpec&);  ///< a clause: "lanes cannot share logits with a soft cap"
+    const char* hint = "";  ///< what to do instead; "" = the caller says it
 };
 
 /// The first limit of the table that refuses `ability`; null = none.

@@ -290,12 +290,9 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const auto load = [&](std::int64_t expert, Linear linear, const ExpertMatrix& to,
                           std::int64_t first, std::int64_t rows) {
         const std::string name = expert_weight_name(layer, expert, linear);
-        if (view_.plan.fp8_linears) {
-            const Fp8Rows codes = to.codes.row_range(first, rows);
-            return load_codes(name, {{rows, codes.cols}, Slice{0, rows}, 0}, codes);
-        }
-        const WeightView part = to.matrix.view.row_range(first, rows);
-        load_linear(name, {{rows, part.cols}, Slice{0, rows}, 0}, part);
+        const Part part = part_of(linear, target_of(view_.plan.model, layer, linear));
+        if (view_.plan.fp8_linears) return load_codes(name, part, to.codes.row_range(first, rows));
+        load_linear(name, part, to.matrix.view.row_range(first, rows));
     };
     for (std::int64_t expert = 0; expert < count; ++expert) {
         load(expert, Linear::gate, weights.gate_up, 2 * expert * size, size);
@@ -340,8 +337,12 @@ WeightView FrozenWeights::linear_view(void* data, const MatrixShape& stored,
 }
 
 FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {
-    const LinearShape whole = linear_shape(view_.plan.model, linear);
-    const LinearSlice slice = lane_slice(view_.plan.model, linear, lane_);
+    return part_of(linear, linear_of(view_.plan.model, linear));
+}
+
+FrozenWeights::Part FrozenWeights::part_of(Linear linear, const LayerLinear& of) const {
+    const LinearShape& whole = of.shape;
+    const LinearSlice slice = lane_slice(view_.plan.model, linear, of, lane_);
     return {{whole.out, whole.in}, slice.out, slice.in.first};
 }
 

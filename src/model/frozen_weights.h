@@ -166,6 +166,7 @@ class FrozenWeights {
     FrozenMatrix load_vocabulary(const std::string& name);
 
     Part part_of(Linear linear) const;
+    Part part_of(Linear linear, const LayerLinear& of) const;
     void load_rows(const std::string& name, const Part& part, const TensorView& target);
     void load_linear(const std::string& name, const Part& part, const WeightView& target);
 

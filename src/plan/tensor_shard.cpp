@@ -65,13 +65,35 @@ bool are_delta_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
                               are_columns_wide(model, net->value_size() / tensor));
 }
 
+/// Of experts, which may be of any size, a lane has as many columns as of others.
+bool are_mlps_wide(const ModelSpec& model, std::int32_t tensor) {
+    const DenseSpec* dense = model.dense_layers();
+    const ExpertSpec* experts = model.experts();
+    const auto is_shared = [&](std::int64_t size) {
+        return divides(tensor, size) && cuts_whole_blocks(model, size / tensor);
+    };
+    return (dense == nullptr ||
+            (divides(granule * tensor, dense->size) && is_shared(dense->size))) &&
+           (experts == nullptr || (is_shared(experts->size) && is_shared(experts->shared_size)));
+}
+
 /// Of models that have nothing that lanes cannot share.
 bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
     const std::int64_t queries = model.attention().q_size() / tensor;
-    const std::int64_t inner = model.dense().size;
-    return divides(tensor, inner) && are_columns_wide(model, inner / tensor) &&
-           are_columns_wide(model, queries) && are_delta_lanes_wide(model, tensor) &&
-           model.vocab_size >= vocabulary_block * tensor;
+    return are_mlps_wide(model, tensor) && are_columns_wide(model, queries) &&
+           are_delta_lanes_wide(model, tensor) && model.vocab_size >= vocabulary_block * tensor;
+}
+
+std::string words_of_mlps(const ModelSpec& model) {
+    std::vector<std::string> sizes;
+    const DenseSpec* dense = model.dense_layers();
+    if (dense != nullptr) sizes.push_back(cat("an intermediate size of ", dense->size));
+    if (const ExpertSpec* experts = model.experts()) {
+        sizes.push_back(cat("experts of ", experts->size));
+        if (experts->has_shared())
+            sizes.push_back(cat("a shared expert of ", experts->shared_size));
+    }
+    return join(sizes, ", ");
 }
 
 AttentionSpec lane_of(AttentionSpec whole, std::int32_t tensor) {
@@ -88,8 +110,9 @@ DenseSpec lane_of(DenseSpec whole, std::int32_t tensor) {
     whole.size /= tensor;
     return whole;
 }
-ExpertSpec lane_of(const ExpertSpec& whole, std::int32_t tensor) {
-    LORATRAIN_CHECK(tensor == 1, "experts of ", tensor, " lanes");
+ExpertSpec lane_of(ExpertSpec whole, std::int32_t tensor) {
+    whole.size /= tensor;
+    whole.shared_size /= tensor;
     return whole;
 }
 
@@ -105,14 +128,17 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
     if (!divides(tensor, kv_heads) && !divides(kv_heads, tensor)) {
         return cat("neither divides ", kv_heads, " key-value heads nor is it a multiple of them");
     }
-    if (const ModelLimit* limit = limit_of(model, Ability::lanes)) return limit->what(model);
+    if (attention.fused_qkv && tensor > kv_heads) {
+        return cat("is more than ", kv_heads, " key-value heads, and one linear makes q, k and v");
+    }
     const DeltaNetSpec* net = model.delta_nets();
     if (net != nullptr && !divides(tensor, net->key_heads)) {
         return cat("does not divide ", net->key_heads, " key heads of gated delta nets");
     }
+    if (const ModelLimit* limit = limit_of(model, Ability::lanes)) return limit->what(model);
     if (are_lanes_wide(model, tensor)) return "";
-    return cat("lanes are too many for an intermediate size of ", model.dense().size, ", heads of ",
-               attention.head_dim, " and a vocabulary of ", model.vocab_size);
+    return cat("lanes are too many for ", words_of_mlps(model), ", heads of ", attention.head_dim,
+               " and a vocabulary of ", model.vocab_size);
 }
 
 bool can_shard(const ModelSpec& model, std::int32_t tensor) {
@@ -142,7 +168,11 @@ ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor) {
 }
 
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane) {
-    const LayerLinear of = linear_of(model, linear);
+    return lane_slice(model, linear, linear_of(model, linear), lane);
+}
+
+LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
+                       const TensorLane& lane) {
     const LinearShape& whole = of.shape;
     LinearSlice slice{Slice{0, whole.out}, {0, whole.in}};
     if (linear == Linear::head) {

@@ -10,15 +10,15 @@
 
 namespace loratrain {
 
-/// Tensor parallelism: a lane computes with its share of the heads and of the MLP's columns, as a
-/// stage of a thinner model does.
+/// Tensor parallelism: a lane computes with its share of the heads and of the columns of MLPs and
+/// of each expert, as a stage of a thinner model does. Every lane has the whole router.
 
 /// True if `tensor` lanes can share the model. One lane always can. Conditions:
 /// - the model has nothing that lanes cannot share (Ability::lanes);
-/// - tensor divides heads; it divides kv_heads or is a multiple of them (then a key-value head lies
-///   on several lanes);
+/// - tensor divides heads; it divides kv_heads or, where q, k and v are linears of their own, is a
+///   multiple of them (then a key-value head lies on several lanes);
 /// - tensor divides the key heads of gated delta nets, and 8 a lane's key and value columns;
-/// - 8 * tensor divides the MLP's size; 8 divides q_size / tensor;
+/// - 8 * tensor divides the MLP's size, tensor that of experts; 8 divides q_size / tensor;
 /// - the vocabulary has 16 rows for each lane;
 /// - a lane's columns of quantised linears share no scale with other lanes.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
@@ -39,13 +39,16 @@ struct TensorLane {
 };
 
 /// A lane's part of a linear's W [out, in]. q, k, v, gate, up: rows, so that the whole input makes
-/// the lane's part of the output; several ranges where one linear makes several parts (q, k and v
-/// of gated delta nets). o, down: columns, so that the lanes' outputs add up to the linear's.
+/// the lane's part of the output; several ranges where one linear makes several parts, as q, k
+/// and v. o, down: columns, so that the lanes' outputs add up to the linear's.
 struct LinearSlice {
     Slices out;
     Slice in;
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
+/// Of `of`, a layer's, which may be in experts: each expert is cut as an MLP is.
+LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
+                       const TensorLane& lane);
 /// Of another tensor of a layer, which `whole` has.
 LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane);

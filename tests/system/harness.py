@@ -30,13 +30,11 @@ GOLDEN_LAYERS = {"llama": 4, "qwen2": 3, "qwen3": 3, "mistral": 2,  # of the fam
                  "apertus": 3, "qwen3_moe": 3, "qwen3_moe_dense": 4, "mixtral": 3, "qwen2_moe": 4, "glm4_moe": 4, "qwen2_5_vl": 3, "qwen3_vl": 3, "qwen3_5": 4, "qwen3_5_moe": 3, "qwen3_next": 4,
                  "llama_nf4": 2, "llama_int8": 2, "llama_e4m3": 2, "llama_e4m3_block": 2,
                  "qwen3_moe_e4m3_block": 2}
-# What lanes cannot share of them.
-NO_LANES = {"olmo2": "norms over all heads of q and k", "olmo3": "norms over all heads of q and k",
-            "gemma2": "logits with a soft cap", "glm4": "fused linears (gate_up_proj)",
-            "phi3": "fused linears (qkv_proj, gate_up_proj)", "qwen3_moe": "experts",
-            "qwen3_moe_dense": "experts", "mixtral": "experts",
-            "qwen2_moe": "experts", "glm4_moe": "experts", "qwen3_5_moe": "experts", "qwen3_next": "experts",
-            "phi3_window": "fused linears (qkv_proj, gate_up_proj)"}
+# Why lanes cannot share them.
+NO_LANES = {"olmo2": "lanes cannot share norms over all heads of q and k",
+            "olmo3": "lanes cannot share norms over all heads of q and k",
+            "gemma2": "lanes cannot share logits with a soft cap",
+            "qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets"}
 GOLDEN_FORMS = {"llama": ("f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa", "f_olora",
                           "f_vera", "f_vera_fresh", "f_head", "f_embed"),
                 "qwen2": ("f_dora", "f_pissa", "f_vera", "f_head", "f_embed"), "smollm3": ("f_dora",),

@@ -11,7 +11,7 @@ import os
 import random
 import unittest
 
-from harness import (GOLDEN, STOPPED, JobTest, adapter_weights, frobenius, read_metrics, run, step_metrics, write_safetensors,
+from harness import (GOLDEN, NO_LANES, STOPPED, JobTest, adapter_weights, frobenius, read_metrics, run, step_metrics, write_safetensors,
                      write_samples)
 
 FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
@@ -146,8 +146,8 @@ class Hybrids(JobTest):
                            parallel={"deployment": [{"count": 2}]})
                 self.check_golden(family, f"{family}-shared", LIMITS)
 
-    def check_quantised(self, run_dir, folder, word, near, job_of):
-        """Samples alone and in two stages as side by side; near what the base gives as it was."""
+    def check_quantised(self, run_dir, folder, word, near, job_of, lanes=False):
+        """Samples alone, in two stages and on two lanes as side by side; near what the base gives as it was."""
         dense, path = self.dir / f"{run_dir}.h5", self.dir / f"{run_dir}-{word}.h5"
         self.succeed(run(["import-hf", folder, dense, "--force"]))
         self.succeed(run(["import-hf", folder, path, "--quantize", word]))
@@ -157,7 +157,10 @@ class Hybrids(JobTest):
                 (f"{one}-alone", path, 1, ONE_AT_A_TIME, "all"), (f"{one}-stages", path, 2, 64, "stream")):
             self.train("", place, ranks, job=job_of(), parallel={"microbatch_tokens": tokens},
                        model={"weights": str(weights), "residency": residency})
-        for place in ("alone", "stages"):
+        if lanes:
+            self.train("", f"{one}-lanes", 2, job=job_of(), model={"weights": str(path)},
+                       parallel={"microbatch_tokens": 64, "deployment": [{"tp": 2}]})
+        for place in ("alone", "stages", "lanes")[:3 if lanes else 2]:
             self.check_close(f"{one}-{place}", one)
         for name in self.adapters_of(one):
             losses, wanted = ([line["loss"] for line in step_metrics(self.dir / place, name)]
@@ -173,7 +176,8 @@ class Hybrids(JobTest):
                     continue
                 with self.subTest(family=family, word=word):
                     self.check_quantised(family, GOLDEN / family / "base", word, near,
-                                         lambda family=family: self.golden_job(family, "run", 64))
+                                         lambda family=family: self.golden_job(family, "run", 64),
+                                         family not in NO_LANES)
 
     def test_quantised_in_blocks(self):
         """nf4, which has 64 weights of a row in a block."""

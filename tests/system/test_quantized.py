@@ -15,7 +15,7 @@ LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 # (tp, pp): lanes cut columns between weights that share a scale.
 LAYOUTS = {"llama_nf4": [(1, 1), (1, 2), (2, 2)], "llama_int8": [(1, 2), (2, 1)],
            "llama_e4m3": [(1, 1), (2, 2)], "llama_e4m3_block": [(1, 2)],
-           "qwen3_moe_e4m3_block": [(1, 1), (1, 2)]}  # lanes cannot share experts
+           "qwen3_moe_e4m3_block": [(1, 1), (1, 2)]}  # lanes would cut blocks of its experts
 MIXTURE = "qwen3_moe_e4m3_block"
 
 

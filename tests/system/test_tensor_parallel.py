@@ -6,7 +6,7 @@ import unittest
 import test_golden
 import test_invariance
 import test_resume
-from harness import (NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, run, start,
+from harness import (GOLDEN_FORMS, NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, run, start,
                      step_metrics, write_samples)
 
 LIMIT = 1e-6
@@ -17,8 +17,13 @@ GOLDEN = {"llama": [(2, 1), (4, 1), (2, 2)], "qwen2": [(2, 1)], "qwen3": [(2, 1)
           "mistral_window": [(2, 1)], "qwen2_window": [(2, 1)],
           "qwen3_yarn": [(2, 1)], "gemma3_text": [(2, 1)], "ministral3": [(2, 1)], "gemma3": [(2, 1)],
           "qwen2_5_vl": [(2, 1)], "qwen3_vl": [(2, 1)],
-          "apertus": [(2, 1)], "qwen3_5": [(2, 1), (2, 2)]}
-FROM_LANES_TO_LANES = ("qwen3_5",)
+          "apertus": [(2, 1)], "qwen3_5": [(2, 1), (2, 2)], "qwen3_next": [(2, 1), (2, 2)],
+          "qwen3_moe": [(2, 1), (4, 1)], "qwen3_moe_dense": [(2, 1), (2, 2)], "mixtral": [(4, 1)],
+          "qwen2_moe": [(2, 1)], "glm4_moe": [(4, 1)],
+          "glm4": [(2, 1)], "phi3": [(2, 1), (2, 2)], "phi3_window": [(2, 1)]}
+KINDS = {"phi3": "all-linear", "qwen3_5": "all-linear", "qwen3_next": "all-linear",
+         "qwen3_moe_dense": ["q_proj", "k_proj", "gate_proj", "up_proj", "down_proj"]}
+FORMS = ("phi3", "qwen3_next", "qwen3_moe", "qwen3_moe_dense", "mixtral", "qwen2_moe", "glm4_moe")
 
 
 def lanes(tp, pp=1):
@@ -32,7 +37,7 @@ class Golden(EachFamily, JobTest):
         job["parallel"]["deployment"] = lanes(2)
         process = run([self.write_job(job)], 2)
         self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
-        self.assertIn("lanes cannot share " + NO_LANES[family], process.stdout + process.stderr)
+        self.assertIn(NO_LANES[family], process.stdout + process.stderr)
 
     def check_family(self, family):
         if family in NO_LANES:
@@ -50,6 +55,17 @@ class Golden(EachFamily, JobTest):
                     errors = self.check_golden(family, run_dir, test_golden.LIMITS)
                     worst = {key: max(worst[key], error) for key, error in errors.items()}
         self.print_worst(f"{family} on lanes", worst)
+
+
+class Forms(JobTest):
+    def test_on_nets_and_in_experts(self):
+        for family in FORMS:
+            names = ("a_r4_all", *GOLDEN_FORMS[family])
+            with self.subTest(family=family):
+                job = self.golden_job(family, f"run-{family}", 300, names)
+                job["parallel"]["deployment"] = lanes(2)
+                self.succeed(run([self.write_job(job)], 2))
+                self.check_golden(family, f"run-{family}", test_golden.LIMITS, names)
 
 
 class CodedMoments(JobTest):
@@ -171,9 +187,10 @@ class Resume(test_resume.ResumeTest):
 
 
     def test_of_several_kinds_of_layers(self):
-        """Rows of several parts, which checkpoints have whole."""
-        adapters = {"all": {"r": 3, "max_steps": 8, "target_modules": "all-linear"}}
-        for family in FROM_LANES_TO_LANES:
+        """Rows of several parts and experts, which checkpoints have whole."""
+        for family, targets in KINDS.items():
+            adapters = {"all": {"r": 3, "max_steps": 8, "target_modules": targets}}
+
             def job(run_dir):
                 job = self.tiny_job(f"{family}-{run_dir}", adapters, family)
                 job["datasets"] = {"a": {"path": write_samples(self.dir / "few-words.jsonl", 23, 5, 200)}}

@@ -122,7 +122,19 @@ void Branch::project_backward(const GroupSite& at, const Operand& of, const Tens
     linear.backward_a(at, x(), dy, stream_.norm_before.data(), tools_.norm_offset());
 }
 
+TensorView Branch::begin_sum() const {
+    if (tools_.lanes.is_first()) return x();
+    tools_.backend.zero(sum().data,
+                        static_cast<std::size_t>(sum().rows * sum().ld) * sum().element_size());
+    return sum();
+}
+
+void Branch::sum_over_lanes() const {
+    if (has_sum()) tools_.lanes.all->all_reduce(sum());
+}
+
 void Branch::input_backward(const TensorView& dh) const {
+    tools_.lanes.all->all_reduce(dh);
     norm_backward(dh, true, {});
 }
 

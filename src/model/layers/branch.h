@@ -42,6 +42,12 @@ class Branch {
     /// its output to the residual stream and all-reduces the result over the lanes.
     void add(const GroupSite& at, const GroupInput& of) const;
 
+    /// What a sublayer that adds to sum() itself adds to: x, or on other lanes than the first zeros
+    /// in sum().
+    TensorView begin_sum() const;
+    /// All-reduces what the lanes have added.
+    void sum_over_lanes() const;
+
     const TensorView& gradient() const { return gradient_; }
     /// Gradient of `made`: the running gradient, or in scratch (Workspace::branch) if there is a
     /// norm after the sublayer.
@@ -56,7 +62,7 @@ class Branch {
     /// need_dx.
     void project_backward(const GroupSite& at, const Operand& dy, const TensorView& s,
                           const OutputOf& output_of, bool need_dx) const;
-    /// Adds the gradient of x, computed from dh, to gradient().
+    /// Adds the gradient of x, computed from dh, of which a lane has its part, to gradient().
     void input_backward(const TensorView& dh) const;
 
   private:

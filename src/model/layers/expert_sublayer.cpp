@@ -57,6 +57,7 @@ void ExpertSublayer::forward(const LayerSite& at, const Branch& branch) {
     }
     combine(at, branch, product);
     if (at.experts().has_shared()) shared_.add(at, branch);
+    branch.sum_over_lanes();
 }
 
 void ExpertSublayer::backward(const LayerSite& at, const Branch& branch, bool /*need_dx*/) {
@@ -138,7 +139,7 @@ void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const Te
         const LeasedCodes coded = codes_of(at.weights.experts.down, routes.copies());
         tools_.backend.multiply_experts({product, w, rows, routes, false, added, coded.codes});
     }
-    tools_.backend.combine_experts({branch.sum(), rows, branch.x(), routes, true});
+    tools_.backend.combine_experts({branch.sum(), rows, branch.begin_sum(), routes, true});
 }
 
 void ExpertSublayer::backward_down(const LayerSite& at, const TensorView& dy,

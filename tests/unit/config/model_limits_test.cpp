@@ -86,11 +86,9 @@ TEST(ModelLimits, WhatLanesCannotShare) {
               "lanes cannot share norms over all heads of q and k");
     EXPECT_EQ(refused([](ModelSpec& m) { m.logits_soft_cap = 30.0; }),
               "lanes cannot share logits with a soft cap");
-    EXPECT_EQ(refused([](ModelSpec& m) { m.dense().fused_gate_up = true; }),
-              "lanes cannot share fused linears (gate_up_proj)");
     EXPECT_EQ(
         refused([](ModelSpec& m) { m.attention().fused_qkv = m.dense().fused_gate_up = true; }),
-        "lanes cannot share fused linears (qkv_proj, gate_up_proj)");
+        "");
 }
 
 TEST(ModelLimits, WhatExpertsDoNotGoWith) {
@@ -98,11 +96,10 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     model.family = "qwen3_moe";
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
-        const bool possible =
-            ability == Ability::training || ability == Ability::experts || ability == Ability::fp8;
+        const bool possible = ability == Ability::training || ability == Ability::lanes ||
+                              ability == Ability::experts || ability == Ability::fp8;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
-    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
     EXPECT_EQ(limit_text(model, Ability::dora),
               "LoRA in the experts of a qwen3_moe model cannot be DoRA");
     ModelSpec wrapped = model;
@@ -112,7 +109,6 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     std::vector<LayerSpec> layers(2, model.layer(0));
     layers[1].mlp = DenseSpec{32};
     model.set_layers(layers);
-    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts");
     EXPECT_EQ(limit_text(model, Ability::dora),
               "LoRA in the MLPs of a qwen3_moe model cannot be DoRA");
 }

@@ -210,6 +210,45 @@ TEST(Lanes, GatedDeltaNets) {
     }
 }
 
+TEST(Lanes, FusedLinears) {
+    ModelSpec model = shared_model();
+    model.attention().fused_qkv = model.dense().fused_gate_up = true;
+    model.attention().qkv_bias = model.dense().bias = true;
+    std::vector<AdapterJob> adapters = adapters_of_all_kinds();
+    adapters[1].targets = all_linears();
+    Lanes lanes({model, adapters}, 2);
+    lanes.expect_as_whole(tolerance);
+    lanes.expect_memory_as_planned();
+}
+
+TEST(Lanes, Experts) {
+    ModelSpec model = shared_model();
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    layers[1].mlp = layers[2].mlp =
+        ExpertSpec{.count = 5, .per_token = 2, .size = 12, .normalised = true};
+    model.set_layers(layers);
+    std::vector<AdapterJob> adapters{small_adapter("all", 4), small_adapter("some", 3),
+                                     small_dora("dora", 2, 0.3)};
+    adapters[1].targets = {false, true, false, false, false, false, true};
+    adapters[2].targets = {true, true, true, true};
+    for (const std::int64_t shared_size : {0, 20}) {
+        for (const bool gated : {false, true}) {
+            for (const std::size_t l : {1, 2}) {
+                auto& experts = std::get<ExpertSpec>(layers[l].mlp);
+                experts.shared_size = shared_size;
+                experts.shared_gate = gated && shared_size > 0;
+            }
+            model.set_layers(layers);
+            for (const std::int32_t count : {2, 4}) {
+                SCOPED_TRACE(cat(count, " lanes, shared expert of ", shared_size, " ", gated));
+                Lanes lanes({model, adapters}, count);
+                lanes.expect_as_whole(tolerance);
+                lanes.expect_memory_as_planned();
+            }
+        }
+    }
+}
+
 TEST(Lanes, BySegmentAndRecomputed) {
     SmallCase test_case(shared_model(), adapters_of_all_kinds());
     test_case.plan.replicas[0].pad_columns = 0;

@@ -66,7 +66,10 @@ TEST(TensorShard, ValidDegrees) {
     EXPECT_EQ(valid_up_to_16(quantized), (Degrees{1, 2, 4, 8, 16}));
     ModelSpec fused = model_of(16, 8, 8, 8 * 16);
     fused.dense().fused_gate_up = true;
-    EXPECT_EQ(valid_up_to_16(fused), (Degrees{1}));
+    EXPECT_EQ(valid_up_to_16(fused), (Degrees{1, 2, 4, 8, 16}));
+    // Rows of a key-value head of several lanes would lie beside each lane's own queries.
+    fused.attention().fused_qkv = true;
+    EXPECT_EQ(valid_up_to_16(fused), (Degrees{1, 2, 4, 8}));
     // One lane has no rule.
     EXPECT_EQ(valid_up_to_16(model_of(3, 3, 5, 7)), (Degrees{1}));
     EXPECT_FALSE(can_shard(model_of(32, 8, 128, 14336), 0));
@@ -136,6 +139,50 @@ TEST(TensorShard, ALaneOfDeltaNetsHasItsHeadsOfEveryPart) {
     EXPECT_EQ(tensor(LayerTensor::delta_a_log).in, (Slice{2, 2}));
     EXPECT_EQ(tensor(LayerTensor::delta_norm).in, (Slice{0, 12}));
     EXPECT_EQ(shard_obstacle(by_kind, 4), "does not divide 2 key heads of gated delta nets");
+}
+
+TEST(TensorShard, ALaneOfFusedLinearsHasRowsOfEveryPart) {
+    ModelSpec model = test::small_model();
+    model.attention().fused_qkv = model.dense().fused_gate_up = true;
+    const auto rows = [&](Linear linear) {
+        return ranges_of(lane_slice(model, linear, {1, 2}).out);
+    };
+    EXPECT_EQ(rows(Linear::qkv), (Ranges{{16, 16}, {40, 8}, {56, 8}}));
+    EXPECT_EQ(rows(Linear::gate_up), (Ranges{{24, 24}, {72, 24}}));
+    EXPECT_EQ(shard_obstacle(model, 4),
+              "is more than 2 key-value heads, and one linear makes q, k and v");
+}
+
+TEST(TensorShard, ALaneHasItsColumnsOfEveryExpert) {
+    ModelSpec model = test::small_model();
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    layers[1].mlp = ExpertSpec{.count = 5, .per_token = 2, .size = 20, .shared_size = 28};
+    model.set_layers(layers);
+    const auto of_expert = [&](Linear linear) {
+        return lane_slice(model, linear, target_of(model, 1, linear), {1, 2});
+    };
+    EXPECT_EQ(ranges_of(of_expert(Linear::gate).out), (Ranges{{10, 10}}));
+    EXPECT_EQ(of_expert(Linear::gate).in, (Slice{0, 32}));
+    EXPECT_EQ(of_expert(Linear::down).in, (Slice{10, 10}));
+    EXPECT_EQ(ranges_of(of_expert(Linear::down).out), (Ranges{{0, 32}}));
+    EXPECT_EQ(of_expert(Linear::shared_down).in, (Slice{14, 14}));
+    // The same linear of another layer is in no expert.
+    EXPECT_EQ(lane_slice(model, Linear::down, {1, 2}).in, (Slice{24, 24}));
+    EXPECT_EQ(lane_model(model, 2).experts()->size, 10);
+    EXPECT_EQ(lane_model(model, 2).experts()->shared_size, 14);
+    EXPECT_EQ(lane_model(model, 2).experts()->count, 5);
+    std::get<ExpertSpec>(layers[1].mlp).size = 15;
+    model.set_layers(layers);
+    EXPECT_EQ(shard_obstacle(model, 2),
+              "lanes are too many for an intermediate size of 48, experts of 15, a shared expert "
+              "of 28, heads of 8 and a vocabulary of 61");
+    // Columns that share a scale.
+    ModelSpec quantized = test::quantizable_model();
+    quantized.quantization = {WeightFormat::nf4, SourceType::bf16};
+    quantized.descriptions.front().mlp = ExpertSpec{5, 2, 128};
+    EXPECT_EQ(shard_obstacle(quantized, 2), "");
+    quantized.descriptions.front().mlp = ExpertSpec{5, 2, 192};
+    EXPECT_NE(shard_obstacle(quantized, 2), "");
 }
 
 TEST(TensorShard, RangesThatMeetAreOne) {
