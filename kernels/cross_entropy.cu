@@ -105,15 +105,15 @@ __device__ __forceinline__ void add_values(const float (&v)[N], int first, int t
     running.sum += static_cast<double>(sum);
 }
 
-/// Over the block; all threads get it.
-template <class T, int N>
-__device__ double sum_of_logits(const T* logits, std::int64_t cols) {
+/// Sum of value(logit) over the block; all threads get it.
+template <int N, class T, class Value>
+__device__ double sum_over_logits(const T* logits, std::int64_t cols, const Value& value) {
     __shared__ double warps[row_warps];
     double mine = 0.0;
     for_each_piece<N>(logits, cols, [&](int, const float(&v)[N]) {
         float sum = 0.0F;
 #pragma unroll
-        for (int i = 0; i < N; ++i) sum += v[i];
+        for (int i = 0; i < N; ++i) sum += value(v[i]);
         mine += static_cast<double>(sum);
     });
 #pragma unroll
@@ -127,6 +127,20 @@ __device__ double sum_of_logits(const T* logits, std::int64_t cols) {
     return total;
 }
 
+template <int N, class T>
+__device__ double sum_of_logits(const T* logits, std::int64_t cols) {
+    return sum_over_logits<N>(logits, cols, [](float x) { return x; });
+}
+
+/// Of e^(x - shift) (x - shift).
+template <int N, class T>
+__device__ double sum_of_weighted(const T* logits, std::int64_t cols, float shift) {
+    return sum_over_logits<N>(logits, cols, [shift](float x) {
+        const float e = exponential<T>(x - shift);
+        return e == 0.0F ? 0.0F : e * (x - shift);
+    });
+}
+
 /// The numbers of TokenLoss, of a row.
 struct FormedLoss {
     double loss;
@@ -135,8 +149,10 @@ struct FormedLoss {
     double target;   ///< and from the target's beside
 };
 
+/// `mean` of the logits; for the entropy weighted by their softmax.
 __device__ __forceinline__ FormedLoss formed_loss(const TokenLoss& form, double log_sum,
                                                   double target, double mean) {
+    if (form.entropy) return {log_sum - mean, 0.0, 0.0, 0.0};
     const double weight = form.dft ? exp(target - log_sum) : 1.0;
     const double smoothing = form.label_smoothing;
     const double z = form.z_loss;
@@ -189,9 +205,13 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>)
     });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
-    const double mean = p.form.label_smoothing > 0.0F
-                            ? sum_of_logits<T, N>(logits, cols) / static_cast<double>(cols)
-                            : 0.0;
+    double mean = 0.0;
+    if (p.form.entropy) {
+        mean = static_cast<double>(total.largest) +
+               sum_of_weighted<N>(logits, cols, total.largest) / total.sum;
+    } else if (p.form.label_smoothing > 0.0F) {
+        mean = sum_of_logits<N>(logits, cols) / static_cast<double>(cols);
+    }
     const double log_sum = static_cast<double>(total.largest) + log(total.sum);
     const FormedLoss formed = formed_loss(p.form, log_sum, static_cast<double>(own), mean);
     if (threadIdx.x == 0) {
@@ -254,7 +274,13 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) statistics_kernel(
     });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
-    const double sum = p.of.form.label_smoothing > 0.0F ? sum_of_logits<T, N>(logits, m.cols) : 0.0;
+    double sum = 0.0;
+    if (p.of.form.entropy) {
+        const float shift = total.largest == -INFINITY ? 0.0F : total.largest;
+        sum = sum_of_weighted<N>(logits, m.cols, shift);
+    } else if (p.of.form.label_smoothing > 0.0F) {
+        sum = sum_of_logits<N>(logits, m.cols);
+    }
     if (threadIdx.x != 0) return;
     double standing = 0.0;
     if (here) standing = wrong ? -1.0 : 1.0;
@@ -286,7 +312,9 @@ __device__ __forceinline__ WholeRow whole_row(const LaneLogits& p, std::int64_t 
         const LaneStatistics part = p.statistics[lane * p.of.logits.rows + row];
         const double weight = part.largest == -INFINITY ? 0.0 : exp(part.largest - whole.largest);
         whole.sum += part.sum * weight;
-        whole.logits += part.logits;
+        whole.logits += p.of.form.entropy && weight > 0.0
+                            ? weight * (part.logits + (part.largest - whole.largest) * part.sum)
+                            : part.logits;
         if (lane < owner) whole.loses = whole.loses || !(part.largest < whole.target);
         if (lane > owner) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
@@ -329,8 +357,9 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) formed_lane_row_ke
     const std::int64_t row = blockIdx.x;
     if (threadIdx.x == 0) {
         shared = whole_row(p, row);
-        formed = formed_loss(p.of.form, shared.largest + log(shared.sum), shared.target,
-                             shared.logits / static_cast<double>(p.columns));
+        const double mean = p.of.form.entropy ? shared.largest + shared.logits / shared.sum
+                                              : shared.logits / static_cast<double>(p.columns);
+        formed = formed_loss(p.of.form, shared.largest + log(shared.sum), shared.target, mean);
         p.of.row_losses[row] = formed.loss;
         p.of.row_wrong[row] = shared.loses ? 1 : 0;
     }
@@ -364,14 +393,14 @@ __global__ void __launch_bounds__(bin_threads) bin_kernel(CrossEntropyParams p) 
         while (bins[earlier] != bin) ++earlier;
         if (earlier != mine) continue;
         double loss = p.loss_sums[bin];
-        double wrong_count = p.wrong_counts[bin];
+        double wrong_count = p.wrong_counts != nullptr ? p.wrong_counts[bin] : 0.0;
         for (int i = mine; i < count; ++i) {
             if (bins[i] != bin) continue;
             loss += losses[i];
             wrong_count += wrong[i];
         }
         p.loss_sums[bin] = loss;
-        p.wrong_counts[bin] = wrong_count;
+        if (p.wrong_counts != nullptr) p.wrong_counts[bin] = wrong_count;
     }
 }
 

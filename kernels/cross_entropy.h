@@ -12,7 +12,8 @@ struct TokenLoss {
     float label_smoothing = 0.0F;
     float z_loss = 0.0F;
     bool dft = false;
-    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft; }
+    bool entropy = false;
+    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft && !entropy; }
 };
 
 /// Loss of each row i, and with `gradient` its gradient in place of the logits:
@@ -26,7 +27,7 @@ struct CrossEntropyParams {
     const float* scales = nullptr;
     const std::int32_t* bins = nullptr;
     double* loss_sums = nullptr;
-    double* wrong_counts = nullptr;
+    double* wrong_counts = nullptr;  ///< null = nobody asks
     bool gradient = true;
     const float* weights = nullptr;  ///< null = 1 each
     TokenLoss form = {};

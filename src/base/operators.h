@@ -45,7 +45,9 @@ struct ShardStatistics {
     /// Of the target: 0 = among other lanes' columns; 1 = among this lane's columns, and the
     /// largest of them; -1 = among this lane's columns, and not the largest.
     double standing = 0.0;
-    double logits = 0.0;  ///< sum of the logits if the loss is smoothed; else 0
+    /// Sum of the logits if the loss is smoothed; for their entropy sum of
+    /// exp(logit - largest) (logit - largest); else 0.
+    double logits = 0.0;
 };
 
 }  // namespace loratrain

@@ -67,7 +67,7 @@ void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
 }
 
 void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
-                double* wrong_counts, const TensorView& dx) {
+                double* wrong_counts, const TensorView& dx, double* entropies) {
     const bool gradient = dx.data != nullptr;
     if (gradient && tables.label_chunks().empty()) {
         backend_.scatter_rows({dx, workspace_.head_rows(0, 0), nullptr});
@@ -78,6 +78,12 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
         const TensorView d_rows = workspace_.head_rows(2, chunk.labels);
         Scratch s;
         const TensorView logits = logits_of(tables, chunk, x, s);
+        if (entropies != nullptr) {
+            TokenLoss entropy;
+            entropy.entropy = true;
+            cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, entropies, nullptr,
+                           false, nullptr, entropy});
+        }
         cross_entropy({logits, chunk.targets, chunk.scales, chunk.bins, loss_sums, wrong_counts,
                        gradient, chunk.weights, chunk.form,
                        static_cast<float>(view_.lane_model.logits_soft_cap)});

@@ -31,9 +31,10 @@ class Head {
 
     /// Adds the losses and the numbers of wrong tokens of x [T, H], the output of the last layer,
     /// to the sums. If `dx` has data, it becomes the gradient of the sum over rows of scale * loss
-    /// with respect to x.
+    /// with respect to x. `wrong_counts` may be null. `entropies`: sums to add the entropies of the
+    /// rows' distributions to; null = nobody asks.
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
-              double* wrong_counts, const TensorView& dx);
+              double* wrong_counts, const TensorView& dx, double* entropies = nullptr);
 
     /// The most likely token of each row that has a target; of equal logits the first.
     std::vector<LikelyToken> likely_tokens(const MicrobatchTables& tables, const TensorView& x);

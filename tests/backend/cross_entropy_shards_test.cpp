@@ -136,8 +136,9 @@ TEST_P(CrossEntropyShardsTest, AgreeWithLoops) {
 }
 
 TEST_P(CrossEntropyShardsTest, OtherLossesOfTokensAgreeWithLoops) {
-    for (const TokenLoss& form : {TokenLoss{0.2F, 0.0F, false}, TokenLoss{0.0F, 0.01F, true},
-                                  TokenLoss{0.1F, 0.02F, true}}) {
+    for (const TokenLoss& form :
+         {TokenLoss{0.2F, 0.0F, false}, TokenLoss{0.0F, 0.01F, true}, TokenLoss{0.1F, 0.02F, true},
+          TokenLoss{0.0F, 0.0F, false, true}}) {
         check(random(9, 7, 3), {0, 3, 7}, form);
         check(random(33, 3001, 3), {0, 1504, 3001}, form);
     }
@@ -167,6 +168,14 @@ TEST_P(CrossEntropyShardsTest, ALaneOfMinusInfinitiesAddsNothing) {
     EXPECT_EQ(shards.wrongs[2], want.wrong_counts[0]);
     expect_close(shards.gradients().values, want.gradients.values, tolerance_of(dtype()),
                  "d-logits");
+    const TokenLoss entropy{0.0F, 0.0F, false, true};
+    CrossEntropyShards of_entropies(backend(), logits, {0, 4, 8, 12}, {1, 2, 9});
+    of_entropies.run(false, entropy);
+    const auto entropies =
+        reference::cross_entropy(logits, {1, 2, 9}, shards.scales(), {0, 0, 0}, 1, {}, entropy);
+    for (const double sum : of_entropies.losses) {
+        expect_close({sum}, entropies.loss_sums, sum_tolerance_of(dtype()), "entropy");
+    }
 }
 
 TEST_P(CrossEntropyShardsTest, NotANumberStaysInItsRow) {

@@ -66,8 +66,9 @@ TEST_P(CrossEntropyTest, AgreesWithLoops) {
 }
 
 TEST_P(CrossEntropyTest, OtherLossesOfTokensAgreeWithLoops) {
-    for (const TokenLoss& form : {TokenLoss{0.1F, 0.0F, false}, TokenLoss{0.0F, 0.01F, false},
-                                  TokenLoss{0.0F, 0.0F, true}, TokenLoss{0.3F, 0.02F, true}}) {
+    for (const TokenLoss& form :
+         {TokenLoss{0.1F, 0.0F, false}, TokenLoss{0.0F, 0.01F, false}, TokenLoss{0.0F, 0.0F, true},
+          TokenLoss{0.3F, 0.02F, true}, TokenLoss{0.0F, 0.0F, false, true}}) {
         check(random(1, 1, 1), 0, form);
         check(random(7, 5, 1), 3, form);
         check(random(64, 1025, 2), 7, form);

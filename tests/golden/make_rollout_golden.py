@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import torch
 from safetensors.torch import save_file
 from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import entropy_from_logits
 
 import make_preference_golden as golden
 
@@ -69,6 +70,13 @@ def with_sampler(model, rollouts):
         logps, _ = logprobs_of(model, rollouts)
     noisy = (logps + 0.25 * golden.random_normal(*logps.shape)).clamp(max=-0.01).float()
     return [(*rollout, [0.0] + noisy[i, :len(rollout[0]) - 1].tolist()) for i, rollout in enumerate(rollouts)]
+
+
+def mean_entropy(model, samples, mask):
+    """Of the model's distributions of the targets."""
+    with torch.no_grad():
+        logits, _ = golden.logits_of(model, [sample[:2] for sample in samples])
+    return entropy_from_logits(logits[:, :-1])[mask > 0].mean().item()
 
 
 def padded(lists, width):
@@ -134,7 +142,8 @@ def run(facts, model, ref_model, batch):
     ratios = torch.exp(logps - sampler).detach()[mask > 0]
     for bound in ("clip_low", "clip_high"):  # no rounding of fp32 moves a ratio over a bound
         assert (ratios - facts["loss"].get(bound, 0.8 if bound == "clip_low" else 1.2)).abs().min() > 1e-4
-    return loss, int(mask.sum()), metrics | {"ratio/mean": ratios.mean().item(), "ratio/max": ratios.max().item()}
+    told = {"ratio/mean": ratios.mean().item(), "ratio/max": ratios.max().item(), "entropy": mean_entropy(model, batch, mask)}
+    return loss, int(mask.sum()), metrics | told
 
 
 def write(rollouts, path):

@@ -34,9 +34,18 @@ inline CrossEntropyResult cross_entropy(
         const double e = form.label_smoothing;
         const double share = form.dft ? std::exp(own - lse) : 1.0;
         const double smoothed = e > 0.0 ? e * (lse - mean) : 0.0;
+        out.wrong_counts[bins[row]] += best == targets[row] ? 0.0 : 1.0;
+        if (form.entropy) {
+            double entropy = 0.0;
+            for (std::int64_t j = 0; j < logits.cols; ++j) {
+                const double log_p = logits(row, j) - lse;
+                if (!std::isinf(log_p)) entropy -= std::exp(log_p) * log_p;
+            }
+            out.loss_sums[bins[row]] += weight * entropy;
+            continue;
+        }
         out.loss_sums[bins[row]] +=
             weight * (share * ((1.0 - e) * (lse - own) + smoothed) + form.z_loss * lse * lse);
-        out.wrong_counts[bins[row]] += best == targets[row] ? 0.0 : 1.0;
         for (std::int64_t j = 0; j < logits.cols; ++j) {
             const double hot = j == targets[row] ? 1.0 : 0.0;
             const double p = std::exp(logits(row, j) - lse);

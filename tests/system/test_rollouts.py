@@ -46,7 +46,7 @@ class Rollouts(JobTest):
             self.succeed(run([self.write_job(alone)]))
             for line, other in zip(step_metrics(self.dir / "together", name),
                                    step_metrics(self.dir / f"alone-{name}", name)):
-                for key in ("loss", "grad_norm", "ratio/mean", "ratio/max"):
+                for key in ("loss", "grad_norm", "ratio/mean", "ratio/max", "entropy"):
                     self.assertAlmostEqual(line[key], other[key], delta=2e-6 * max(1, abs(line[key])), msg=(name, key))
 
     def rollouts_of(self, run_dir, name, logprobs, count=6):

@@ -60,6 +60,22 @@ double sum_of(const float* x, std::int64_t count) {
     return total;
 }
 
+/// Sum of e^(x - shift) (x - shift).
+LORATRAIN_VECTOR_CODE double sum_of_weighted(const float* x, std::int64_t count, float shift) {
+    double total = 0.0;
+    for (std::int64_t begin = 0; begin < count; begin += terms_per_sum) {
+        const std::int64_t end = std::min(begin + terms_per_sum, count);
+        float sum = 0.0F;
+#pragma omp simd reduction(+ : sum)
+        for (std::int64_t j = begin; j < end; ++j) {
+            const float e = exp_inline(x[j] - shift);
+            sum += e == 0.0F ? 0.0F : e * (x[j] - shift);
+        }
+        total += sum;
+    }
+    return total;
+}
+
 /// The numbers of TokenLoss, of a row.
 struct FormedLoss {
     double loss;
@@ -68,7 +84,9 @@ struct FormedLoss {
     double target;   ///< and from the target's beside
 };
 
+/// `mean` of the logits; for the entropy weighted by their softmax.
 FormedLoss formed_loss(const TokenLoss& form, double log_sum, double target, double mean) {
+    if (form.entropy) return {log_sum - mean, 0.0, 0.0, 0.0};
     const double weight = form.dft ? std::exp(target - log_sum) : 1.0;
     const double smoothing = form.label_smoothing;
     const double z = form.z_loss;
@@ -94,11 +112,13 @@ double formed_row_loss(const CrossEntropy& op, std::int64_t row) {
     float* logits = op.logits.f32() + row * op.logits.ld;
     const std::int64_t count = op.logits.cols;
     const double own = logits[op.targets[row]];
-    const double mean =
+    double mean =
         op.form.label_smoothing > 0.0F ? sum_of(logits, count) / static_cast<double>(count) : 0.0;
     const float shift = largest(logits, count);
+    const double weighted = op.form.entropy ? sum_of_weighted(logits, count, shift) : 0.0;
     const double sum = op.gradient ? sum_of_exp<true>(logits, count, shift)
                                    : sum_of_exp<false>(logits, count, shift);
+    if (op.form.entropy) mean = shift + weighted / sum;
     const FormedLoss formed = formed_loss(op.form, shift + std::log(sum), own, mean);
     if (op.gradient) {
         formed_gradient(logits, count, op.targets[row], op.scales[row], 1.0 / sum, count, formed);
@@ -141,6 +161,7 @@ ShardStatistics statistics_of_row(const ShardedCrossEntropy& op, std::int64_t ro
     if (op.of.form.label_smoothing > 0.0F) own.logits = sum_of(logits, count);
     const float most = largest(logits, count);
     own.largest = static_cast<double>(most);
+    if (op.of.form.entropy) own.logits = sum_of_weighted(logits, count, shift_of(most));
     own.sum = op.of.gradient ? sum_of_exp<true>(logits, count, shift_of(most))
                              : sum_of_exp<false>(logits, count, shift_of(most));
     return own;
@@ -179,8 +200,11 @@ WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
     }
     for (std::int32_t lane = 0; lane < op.lanes; ++lane) {
         const ShardStatistics& part = statistics_at(op, lane, row);
-        whole.sum += part.sum * whole.weight(part);
-        whole.logits += part.logits;
+        const double weight = whole.weight(part);
+        whole.sum += part.sum * weight;
+        whole.logits += op.of.form.entropy && weight > 0.0
+                            ? weight * (part.logits + (part.largest - whole.largest) * part.sum)
+                            : part.logits;
         if (lane < owner) whole.loses = whole.loses || !(part.largest < whole.target);
         if (lane > owner) whole.loses = whole.loses || !(part.largest <= whole.target);
     }
@@ -202,8 +226,9 @@ void gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row, const Whol
 }
 
 FormedLoss formed_loss(const ShardedCrossEntropy& op, const WholeRow& whole) {
-    return formed_loss(op.of.form, whole.largest + std::log(whole.sum), whole.target,
-                       whole.logits / static_cast<double>(op.columns));
+    const double mean = op.of.form.entropy ? whole.largest + whole.logits / whole.sum
+                                           : whole.logits / static_cast<double>(op.columns);
+    return formed_loss(op.of.form, whole.largest + std::log(whole.sum), whole.target, mean);
 }
 
 void formed_gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row,
@@ -300,7 +325,7 @@ void CpuBackend::add_row_losses(const CrossEntropy& op) {
     for (std::int64_t row = 0; row < op.logits.rows; ++row) {
         const double loss = row_losses_[row];
         op.loss_sums[op.bins[row]] += op.weights ? double{op.weights[row]} * loss : loss;
-        op.wrong_counts[op.bins[row]] += row_wrong_[row];
+        if (op.wrong_counts != nullptr) op.wrong_counts[op.bins[row]] += row_wrong_[row];
     }
 }
 

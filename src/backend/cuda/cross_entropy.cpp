@@ -29,7 +29,7 @@ kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     params.gradient = op.gradient;
     params.weights = op.weights;
     params.soft_cap = op.soft_cap;
-    params.form = {op.form.label_smoothing, op.form.z_loss, op.form.dft};
+    params.form = {op.form.label_smoothing, op.form.z_loss, op.form.dft, op.form.entropy};
     return params;
 }
 

@@ -14,13 +14,16 @@ namespace loratrain {
 ///   loss = w (L - (1 - e) t - e m) + z_loss L²
 ///   d loss / d logits_j = (w + 2 z_loss L) softmax_j - w ((1 - e) onehot_j + e / V)
 ///   w = p with dft (not differentiated), else 1
+/// With `entropy` it is the entropy of softmax(logits), L - sum_j softmax_j logits_j, which is only
+/// reported: its gradient is 0.
 /// Sources: label_smoothing: LabelSmoother of transformers (Szegedy et al. 2016); dft: Wu et al.
 /// 2025, Eq. 9, as in TRL; z_loss: Chowdhery et al. 2022 (PaLM), section 5.
 struct TokenLoss {
     float label_smoothing = 0.0F;
     float z_loss = 0.0F;
     bool dft = false;
-    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft; }
+    bool entropy = false;
+    bool is_plain() const { return label_smoothing == 0.0F && z_loss == 0.0F && !dft && !entropy; }
     friend bool operator==(const TokenLoss&, const TokenLoss&) = default;
 };
 
@@ -37,7 +40,7 @@ struct CrossEntropy {
     const float* scales = nullptr;          ///< [n]
     const std::int32_t* bins = nullptr;     ///< [n]
     double* loss_sums = nullptr;            ///< [number of bins]
-    double* wrong_counts = nullptr;         ///< [number of bins]
+    double* wrong_counts = nullptr;         ///< [number of bins]; null = nobody asks
     bool gradient = true;
     const float* weights = nullptr;  ///< [n]; null = 1 each
     TokenLoss form = {};

@@ -158,7 +158,8 @@ ObjectiveSamples LossPasses::samples_of(const Microbatch& microbatch, const Loss
     };
     LORATRAIN_CHECK(reference.empty() || reference.size() == place.targets, reference.size(),
                     " reference values of ", place.targets, " targets");
-    samples.rows = {own(found.target_nll), reference, own(found.advantages), own(found.logprobs)};
+    samples.rows = {own(found.target_nll), reference, own(found.advantages), own(found.logprobs),
+                    own(found.entropies)};
     return samples;
 }
 
@@ -208,7 +209,7 @@ void LossPasses::set_labels(const Microbatch& microbatch, const MicrobatchRows& 
 void LossPasses::run(const Microbatch& microbatch, const MicrobatchRows& rows,
                      const LossTerms& terms, MicrobatchTables& tables, const TensorView& x,
                      const TensorView& dx) {
-    if (terms.evaluation) return first_pass(tables, x);
+    if (terms.evaluation) return sums_per_sample(tables, x, {});
     if (!needs_first_pass(microbatch)) {
         if (!sums_by_sample(microbatch)) return head_.loss(tables, x, sums_.loss, sums_.wrong, dx);
         sums_per_sample(tables, x, dx);
@@ -216,15 +217,22 @@ void LossPasses::run(const Microbatch& microbatch, const MicrobatchRows& rows,
         return add_losses(microbatch, terms, sums,
                           compare(microbatch, terms, tables, sums.nll, x, dx));
     }
-    first_pass(tables, x);
+    if (scales_rows(microbatch)) {
+        sums_per_target(tables, x);
+    } else {
+        sums_per_sample(tables, x, {});
+    }
     const FirstPass sums = found(microbatch, rows, tables);
     tables.scale_labels(scales(microbatch, terms, sums));
     head_.loss(tables, x, sums_.sample_nll, sums_.sample_wrong, dx);
     add_losses(microbatch, terms, sums, compare(microbatch, terms, tables, sums.nll, x, dx));
 }
 
-void LossPasses::first_pass(const MicrobatchTables& tables, const TensorView& x) {
-    sums_per_sample(tables, x, {});
+void LossPasses::sums_per_target(const MicrobatchTables& tables, const TensorView& x) {
+    const std::size_t bytes = static_cast<std::size_t>(tables.label_bins()) * sizeof(double);
+    backend_.zero(sums_.sample_nll, bytes);
+    backend_.zero(sums_.sample_wrong, bytes);
+    head_.loss(tables, x, sums_.sample_nll, nullptr, {}, sums_.sample_wrong);
 }
 
 void LossPasses::sums_per_sample(const MicrobatchTables& tables, const TensorView& x,
@@ -245,6 +253,8 @@ LossPasses::FirstPass LossPasses::found(const Microbatch& microbatch, const Micr
         return found;
     }
     found.by_target = true;
+    found.entropies.resize(sums.size());
+    backend_.download(found.entropies.data(), sums_.sample_wrong, sums.size() * sizeof(double));
     for (std::size_t sample = 0, target = 0; sample + 1 < rows.offsets.size(); ++sample) {
         double& nll = found.nll.emplace_back();
         for (auto row = static_cast<std::size_t>(rows.offsets[sample]);

@@ -58,6 +58,7 @@ class LossPasses {
         /// Of all rows with a target (RolloutRows), if an objective scales rows; else empty.
         bool by_target = false;
         std::vector<double> target_nll = {};
+        std::vector<double> entropies = {};
         std::vector<float> advantages = {};
         std::vector<float> logprobs = {};
     };
@@ -101,8 +102,10 @@ class LossPasses {
     /// Reads the sums of a first pass.
     FirstPass found(const Microbatch& microbatch, const MicrobatchRows& rows,
                     const MicrobatchTables& tables);
-    void first_pass(const MicrobatchTables& tables, const TensorView& x);
     void sums_per_sample(const MicrobatchTables& tables, const TensorView& x, const TensorView& dx);
+    /// -log p and entropy of each target: in StageSums::sample_nll and in the place of
+    /// StageSums::sample_wrong.
+    void sums_per_target(const MicrobatchTables& tables, const TensorView& x);
     void add_to_step(const ObjectiveSamples& samples, const Segment& segment,
                      std::span<const double> losses);
     void add_losses(const Microbatch& microbatch, const LossTerms& terms, const FirstPass& found,

@@ -11,16 +11,16 @@ namespace loratrain {
 RewardSums::Values RewardSums::values() const {
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
             chosen_samples, rejected_samples, kl,         kl_groups,    compared,
-            ratios,         largest_ratio,    clipped,    tokens};
+            ratios,         largest_ratio,    clipped,    tokens,       entropies};
 }
 
 RewardSums RewardSums::of(const Values& values) {
     const auto& [chosen, rejected, accuracies, logps_chosen, logps_rejected, chosen_samples,
-                 rejected_samples, kl, kl_groups, compared, ratios, largest_ratio, clipped,
-                 tokens] = values;
+                 rejected_samples, kl, kl_groups, compared, ratios, largest_ratio, clipped, tokens,
+                 entropies] = values;
     return {chosen,         rejected,         accuracies, logps_chosen, logps_rejected,
             chosen_samples, rejected_samples, kl,         kl_groups,    compared,
-            ratios,         largest_ratio,    clipped,    tokens};
+            ratios,         largest_ratio,    clipped,    tokens,       entropies};
 }
 
 void RewardSums::add(const RewardSums& other) {
@@ -45,7 +45,8 @@ RewardMeans means_of(const RewardSums& sums) {
             sums.compared,
             mean(sums.ratios, sums.tokens),
             sums.largest_ratio,
-            mean(sums.clipped, sums.tokens)};
+            mean(sums.clipped, sums.tokens),
+            mean(sums.entropies, sums.tokens)};
 }
 
 void CrossEntropyObjective::scales(const ObjectiveSamples& /*of*/, double denominator,

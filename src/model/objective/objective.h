@@ -18,7 +18,8 @@ struct RolloutRows {
     std::span<const double> nll;        ///< -log p(target)
     std::span<const double> reference;  ///< the same under the reference; empty without one
     std::span<const float> advantages;
-    std::span<const float> logprobs;  ///< log p(target) of the sampler
+    std::span<const float> logprobs;    ///< log p(target) of the sampler
+    std::span<const double> entropies;  ///< of the row's distribution
 };
 
 /// Samples of one adapter and step as an objective sees them: whole groups (AdapterPlan), in the
@@ -56,7 +57,8 @@ struct HiddenLoss {
 /// - `kl`: KL of groups with KL samples;
 /// - `compared`: HiddenLoss::compared of a batch;
 /// - of rollouts `ratios`: p(target) / p of the sampler, and the largest; `clipped`: tokens whose
-///   ratio the loss clips; `kl`: k3 to the reference. The number of tokens is `tokens`.
+///   ratio the loss clips; `kl`: k3 to the reference; `entropies` of the distributions that tokens
+///   are targets of. The number of tokens is `tokens`.
 struct RewardSums {
     double chosen = 0.0;
     double rejected = 0.0;
@@ -72,9 +74,10 @@ struct RewardSums {
     double largest_ratio = 0.0;
     double clipped = 0.0;
     double tokens = 0.0;
+    double entropies = 0.0;
 
     /// All values in the order of the members, for reading and writing.
-    using Values = std::array<double, 14>;
+    using Values = std::array<double, 15>;
     Values values() const;
     static RewardSums of(const Values& values);
     void add(const RewardSums& other);
@@ -92,6 +95,7 @@ struct RewardMeans {
     double ratio = 0.0;
     double largest_ratio = 0.0;
     double clipped = 0.0;
+    double entropy = 0.0;
 
     double margin() const { return chosen - rejected; }
 };

@@ -84,6 +84,7 @@ RewardSums RolloutObjective::rewards(const ObjectiveSamples& of) const {
         sums.clipped += term.clipped ? 1.0 : 0.0;
         sums.kl += term.kl;
         sums.tokens += 1.0;
+        sums.entropies += of.rows.entropies[row];
     });
     sums.kl_groups = sums.tokens;
     return sums;

@@ -50,7 +50,8 @@ std::string reward_fields(const std::string& prefix, const LossJob& loss,
 
 std::string rollout_fields(const LossJob& loss, const RewardMeans& means) {
     std::string fields = cat(", \"ratio/mean\": ", json_number(means.ratio),
-                             ", \"ratio/max\": ", json_number(means.largest_ratio));
+                             ", \"ratio/max\": ", json_number(means.largest_ratio),
+                             ", \"entropy\": ", json_number(means.entropy));
     if (loss.has_clip()) {
         fields += cat(", \"clip_ratio/region_mean\": ", json_number(means.clipped));
     }

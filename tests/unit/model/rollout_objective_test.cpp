@@ -17,12 +17,13 @@ struct Rollouts {
     std::vector<double> reference{2.25, 1.0, 3.0, 0.75, 2.0};
     std::vector<float> advantages{1.5F, -0.5F, 0.75F, -2.0F, 1.0F};
     std::vector<float> logprobs{-2.5F, -1.0F, -3.0625F, -0.75F, -2.25F};
+    std::vector<double> entropies{0.5, 1.0, 1.5, 0.25, 2.0};
     LossJob loss;
 
     ObjectiveSamples view() const {
         ObjectiveSamples all{samples, {}};
         all.loss = loss;
-        all.rows = {nll, {}, advantages, logprobs};
+        all.rows = {nll, {}, advantages, logprobs, entropies};
         if (loss.has_reference()) all.rows.reference = reference;
         return all;
     }
@@ -158,6 +159,7 @@ TEST(RolloutObjective, ReportsRatiosClippedTokensAndKl) {
     // Clipped are rows 0 and 1: the ratio of row 3 is above, but its advantage negative.
     EXPECT_NEAR(means.clipped, 0.2, 1e-12);
     EXPECT_GT(means.kl, kl / 10);
+    EXPECT_NEAR(means.entropy, 1.05, 1e-12);
 }
 
 TEST(RolloutObjective, EvaluationsAreCrossEntropy) {

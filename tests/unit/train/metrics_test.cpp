@@ -116,6 +116,7 @@ TEST_F(Metrics, OfRolloutsRatios) {
     means.largest_ratio = 3.5;
     means.clipped = 0.125;
     means.kl = 0.5;
+    means.entropy = 2.25;
     log_.record_details(AdapterId{0}, 1, means);
     record(1, 0.5);
     loss.beta = 0.1;
@@ -126,6 +127,7 @@ TEST_F(Metrics, OfRolloutsRatios) {
     EXPECT_EQ(lines()[0]["ratio/mean"], 1.25);
     EXPECT_EQ(lines()[0]["ratio/max"], 3.5);
     EXPECT_EQ(lines()[0]["clip_ratio/region_mean"], 0.125);
+    EXPECT_EQ(lines()[0]["entropy"], 2.25);
     EXPECT_FALSE(lines()[0].contains("kl"));
     EXPECT_EQ(lines()[1]["kl"], 0.5);
 }
