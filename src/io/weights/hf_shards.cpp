@@ -47,33 +47,6 @@ ShardMap read_weight_map(const std::string& index_path) {
     return shards;
 }
 
-/// What names of tensors have in front of those that transformers writes.
-struct NamePrefixes {
-    std::string embedding;  ///< its name as it is written; "" = not found, or more than once
-    std::string model;      ///< before what is model.* usually: "_orig_mod.model.", ""
-    std::string usual_model;
-    std::string head;  ///< before lm_head.*
-
-    std::string usual_name(const std::string& name) const {
-        if (embedding.empty()) return name;
-        constexpr std::string_view of_head = "lm_head.";
-        if (name.starts_with(head) && name.substr(head.size()).starts_with(of_head)) {
-            return name.substr(head.size());
-        }
-        return name.starts_with(model) ? usual_model + name.substr(model.size()) : name;
-    }
-};
-
-/// Of layers that predict further tokens, which may have an embedding of their own.
-bool predicts_further_tokens(const std::string& name) {
-    return name.starts_with("mtp.");
-}
-
-/// Of parts that no family trains: these layers, pictures.
-bool is_beside_text_model(const std::string& name, bool text_only) {
-    return predicts_further_tokens(name) || (text_only && name_in_text_model(name).empty());
-}
-
 /// Without the words of what wraps modules in training: torch.compile, FSDP, checkpointing.
 std::string without_wrappers(std::string name) {
     for (const std::string_view word :
@@ -84,6 +57,25 @@ std::string without_wrappers(std::string name) {
     }
     return name;
 }
+
+/// What names of tensors have in front of those that transformers writes.
+struct NamePrefixes {
+    std::string embedding;  ///< its name as it is written; "" = not found, or more than once
+    std::string model;      ///< before what is model.* usually: "_orig_mod.model.", ""
+    std::string usual_model;
+    std::string head;  ///< before lm_head.*
+
+    /// Of a name as it is written.
+    std::string usual_name(const std::string& written) const {
+        const std::string name = without_wrappers(written);
+        if (embedding.empty()) return name;
+        constexpr std::string_view of_head = "lm_head.";
+        if (name.starts_with(head) && name.substr(head.size()).starts_with(of_head)) {
+            return name.substr(head.size());
+        }
+        return name.starts_with(model) ? usual_model + name.substr(model.size()) : name;
+    }
+};
 
 /// What stands in front of `end`, where one name alone ends with it.
 std::optional<std::string> prefix_of(const std::vector<std::string>& names, std::string_view end) {
@@ -99,8 +91,14 @@ std::optional<std::string> prefix_of(const std::vector<std::string>& names, std:
 }
 
 /// By the embedding and the head: of a model around a text model by the usual names of these.
-NamePrefixes find_prefixes(const std::vector<std::string>& names, bool text_only) {
+NamePrefixes find_prefixes(const std::vector<std::string>& written, const FolderNames& of_folder) {
     constexpr std::string_view embedding = "embed_tokens.weight";
+    const bool text_only = of_folder.text_only;
+    std::vector<std::string> names;
+    for (const std::string& name : written) {
+        std::string bare = without_wrappers(name);
+        if (!of_folder.predict_further_tokens(bare)) names.push_back(std::move(bare));
+    }
     NamePrefixes found;
     found.head = prefix_of(names, head_name).value_or("");
     const std::vector<std::string> usual =
@@ -161,20 +159,20 @@ InputError no_weights(const std::string& dir) {
 
 }  // namespace
 
-HfShards::HfShards(const std::string& dir, bool text_only, ExpertNames names) {
+HfShards::HfShards(const std::string& dir, const FolderNames& names) {
     const std::string single = dir + "/model.safetensors";
     const std::string index = single + ".index.json";
     if (fs::exists(single)) {
         add_file(single);
     } else if (fs::exists(index)) {
-        open_index(dir, index, text_only);
+        open_index(dir, index, names);
     } else {
         throw no_weights(dir);
     }
-    settle_prefixes(text_only);
-    if (text_only) keep_text_model();
-    if (names != ExpertNames::usual) {
-        rename([names](const std::string& name) { return name_of_files(names, name); });
+    settle_prefixes(names);
+    if (names.text_only) keep_text_model();
+    if (names.experts != ExpertNames::usual) {
+        rename([&](const std::string& name) { return name_of_files(names.experts, name); });
     }
     split_tensors();
 }
@@ -211,15 +209,11 @@ void HfShards::keep_text_model() {
     ignored_ = all - std::ssize(tensors_);
 }
 
-void HfShards::settle_prefixes(bool text_only) {
+void HfShards::settle_prefixes(const FolderNames& of_folder) {
     std::vector<std::string> names;
-    for (const auto& [name, file] : tensors_) {
-        if (!predicts_further_tokens(name)) names.push_back(without_wrappers(name));
-    }
-    const NamePrefixes prefixes = find_prefixes(names, text_only);
-    const auto usual_name = [&](const std::string& name) {
-        return prefixes.usual_name(without_wrappers(name));
-    };
+    for (const auto& [name, file] : tensors_) names.push_back(name);
+    const NamePrefixes prefixes = find_prefixes(names, of_folder);
+    const auto usual_name = [&](const std::string& name) { return prefixes.usual_name(name); };
     std::set<std::string> settled;
     std::string example;  // the embedding, else any
     for (const auto& [name, file] : tensors_) {
@@ -240,14 +234,21 @@ void HfShards::add_file(const std::string& path) {
     }
 }
 
-void HfShards::open_index(const std::string& dir, const std::string& index_path, bool text_only) {
+void HfShards::open_index(const std::string& dir, const std::string& index_path,
+                          const FolderNames& of_folder) {
     CappedProblems problems(dir);
     std::map<std::string, std::string> path_of;
-    for (const auto& [shard, names] : read_weight_map(index_path)) {
+    const ShardMap shards = read_weight_map(index_path);
+    std::vector<std::string> all;
+    for (const auto& [shard, names] : shards) all.insert(all.end(), names.begin(), names.end());
+    const NamePrefixes prefixes = find_prefixes(all, of_folder);
+    const auto is_beside = [&](const std::string& written) {
+        const std::string name = prefixes.usual_name(written);
+        return of_folder.predict_further_tokens(name) ||
+               (of_folder.text_only && name_in_text_model(name).empty());
+    };
+    for (const auto& [shard, names] : shards) {
         const std::string path = cat(dir, "/", shard);
-        const auto is_beside = [&](const std::string& name) {
-            return is_beside_text_model(name, text_only);
-        };
         const bool all_beside = std::all_of(names.begin(), names.end(), is_beside);
         if (all_beside && !fs::exists(path)) continue;
         try {

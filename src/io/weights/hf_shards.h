@@ -11,22 +11,32 @@
 
 namespace loratrain {
 
+/// How a model directory names its tensors.
+struct FolderNames {
+    bool text_only = false;  ///< only the text model inside another model is wanted
+    ExpertNames experts = ExpertNames::usual;
+    /// Of layers that predict further tokens (FurtherLayers::prefix); "" = they have none.
+    std::string further_prefix = {};
+
+    bool predict_further_tokens(const std::string& name) const {
+        return !further_prefix.empty() && name.starts_with(further_prefix);
+    }
+};
+
 /// Tensors of an HF model directory: model.safetensors, or the shards that
 /// model.safetensors.index.json lists. Opening checks all headers, and that index and shards agree;
 /// of what is beside a text model files may lack what the index lists.
 /// Throws InputError with all problems at once.
 class HfShards {
   public:
-    /// `text_only`: keeps only the tensors of the text model inside another model, under the names
+    /// text_only: keeps only the tensors of the text model inside another model, under the names
     /// that they have in a text model (name_in_text_model); ignored() counts the others. Extra
     /// words in tensor names are removed: those of torch.compile, FSDP or checkpointing, and
     /// prefixes other than the one that transformers writes ("base_model.model.", or a missing
     /// prefix). renamed() reports it.
-    /// `names`: experts are called so, else as base.h5 calls them; those that are one tensor for
-    /// all experts of a layer ("mlp.experts.gate_up_proj" [E, 2 F, H], "mlp.experts.down_proj"
-    /// [E, H, F]) become tensors of each.
-    explicit HfShards(const std::string& dir, bool text_only = false,
-                      ExpertNames names = ExpertNames::usual);
+    /// Experts that are one tensor for all of a layer ("mlp.experts.gate_up_proj" [E, 2 F, H],
+    /// "mlp.experts.down_proj" [E, H, F]) become tensors of each, named as base.h5 names them.
+    HfShards(const std::string& dir, const FolderNames& names);
 
     std::int64_t ignored() const { return ignored_; }
     /// Example of a renamed tensor: "_orig_mod.model.embed_tokens.weight is read as
@@ -42,9 +52,10 @@ class HfShards {
     std::string where(const std::string& name) const { return file(name).path() + ":" + name; }
 
   private:
-    void open_index(const std::string& dir, const std::string& index_path, bool text_only);
+    void open_index(const std::string& dir, const std::string& index_path,
+                    const FolderNames& of_folder);
     void keep_text_model();
-    void settle_prefixes(bool text_only);
+    void settle_prefixes(const FolderNames& of_folder);
     void split_tensors();
     void find_tensors();
     void rename(const std::function<std::string(const std::string&)>& name_of);

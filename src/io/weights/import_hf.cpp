@@ -304,8 +304,9 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
     const std::string config = read_text(config_path);
     const ModelSpec spec = parse_hf_config(config, config_path);
     const ExpertSpec* experts = spec.experts();
-    const HfShards shards(hf_dir, !spec.wrapper.empty(),
-                          experts != nullptr ? experts->names : ExpertNames::usual);
+    const HfShards shards(
+        hf_dir, {!spec.wrapper.empty(), experts != nullptr ? experts->names : ExpertNames::usual,
+                 family_named(spec.family)->further_layers.prefix});
     const Import import = check_weights(shards, spec, options, hf_dir, further_layers_of(config));
 
     const auto format_of = [&](const BaseTensor& tensor) {

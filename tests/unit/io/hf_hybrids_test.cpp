@@ -240,6 +240,26 @@ TEST_F(HfHybridImport, ShardsOfOtherPartsMayBeMissing) {
                     "layers.3.input_layernorm.weight: tensor is missing, the index says"));
 }
 
+/// Also where a wrapper's words stand before all names, of the text model as of other parts.
+TEST_F(HfHybridImport, ShardsOfWrappedModelsAreJudgedByUsualNames) {
+    json map = json::object();
+    std::vector<NamedTensor> text;
+    for (NamedTensor tensor : tensors_) {
+        const bool other = has(tensor.name, "visual");
+        tensor.name = "_orig_mod." + tensor.name;
+        map[tensor.name] = other ? "pictures.safetensors" : "text.safetensors";
+        if (!other) text.push_back(tensor);
+    }
+    map["_orig_mod.mtp.layers.0.self_attn.q_proj.weight"] = "further.safetensors";
+    put(hf() + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    write_safetensors(hf() + "/text.safetensors", text);
+    expect_golden(config_);
+    const std::string lost = "_orig_mod.model.language_model.layers.3.input_layernorm.weight";
+    map[lost] = "lost.safetensors";
+    put(hf() + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    EXPECT_TRUE(has(problem_text([&] { expect_golden(config_); }), "lost.safetensors"));
+}
+
 /// What save_pretrained of Qwen3_5MoeForCausalLM writes, and the names of the whole model beside
 /// the config of the text model, which that class loads too.
 TEST_F(HfHybridImport, TextModelAlone) {
