@@ -17,7 +17,6 @@
 #include "train/checkpoint/best_adapter.h"
 #include "train/job_warnings.h"
 #include "train/records/exports.h"
-#include "train/records/step_exports.h"
 #include "watch/solo_watch.h"
 
 /// Training, and what the run directory holds before and after.

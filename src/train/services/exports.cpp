@@ -1,11 +1,8 @@
 #include "train/services/exports.h"
 
-#include <chrono>
 #include <utility>
 
 #include "base/activity.h"
-#include "base/threads.h"
-#include "train/records/exports.h"
 #include "train/services/services.h"
 
 namespace loratrain {
@@ -64,32 +61,21 @@ void ExportService::write(AdapterId adapter, const AdapterParts::ByRank& values)
 
 /// The pipeline would stand still for as long as tensors are put together and written.
 void ExportService::write_in_background(AdapterId adapter, AdapterParts::ByRank values) {
-    const AdapterState& state = worker_.state(adapter);
-    writing_.push_back(
-        {adapter, std::async(std::launch::async, [this, adapter, state, own = std::move(values)] {
-             const BackgroundWork background;
-             write_export(worker_.parts.job, worker_.parts.plan.model, state, adapter,
-                          worker_.ranks.join(adapter, own));
-         })});
+    writing_.begin(adapter,
+                   [this, adapter, state = worker_.state(adapter), own = std::move(values)] {
+                       write_export(worker_.parts.job, worker_.parts.plan.model, state, adapter,
+                                    worker_.ranks.join(adapter, own));
+                   });
 }
 
 void ExportService::take_written() {
-    std::erase_if(writing_, [this](Writing& writing) {
-        const auto at_once = std::chrono::seconds(0);
-        if (writing.files.wait_for(at_once) != std::future_status::ready) return false;
-        try {
-            writing.files.get();
-        } catch (...) {
-            activity::begin(activity::Task::export_adapter, number(writing.adapter));
-            throw;
-        }
-        worker_.adapters[writing.adapter].stream.enter(Phase::written);
-        return true;
-    });
+    for (const AdapterId a : writing_.take_written()) {
+        worker_.adapters[a].stream.enter(Phase::written);
+    }
 }
 
 void ExportService::finish() {
-    for (const Writing& writing : writing_) writing.files.wait();
+    writing_.wait();
     take_written();
     in_stream_ = false;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <future>
 #include <vector>
 
+#include "train/records/exports.h"
 #include "train/worker.h"
 
 namespace loratrain {
@@ -24,16 +24,11 @@ class ExportService : public Service {
     void take_written();
     /// The stream has ended: waits until all exports are written.
     void finish();
-    bool is_writing() const { return !writing_.empty(); }
+    bool is_writing() const { return writing_.is_writing(); }
     /// The adapter has ended and waits for results of its last steps or for its files.
     bool waits_for_files(AdapterId adapter) const;
 
   private:
-    struct Writing {
-        AdapterId adapter{};
-        std::future<void> files;
-    };
-
     std::vector<AdapterId> complete(const std::vector<AdapterId>& stepped);
     void begin(AdapterId adapter);
     void write(AdapterId adapter, const AdapterParts::ByRank& values);
@@ -41,7 +36,7 @@ class ExportService : public Service {
 
     Worker& worker_;
     bool in_stream_ = false;
-    std::vector<Writing> writing_;
+    BackgroundExports writing_;
 };
 
 }  // namespace loratrain

@@ -1,12 +1,8 @@
 #include "train/services/step_exports.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "base/activity.h"
-#include "base/threads.h"
-#include "train/records/step_exports.h"
 #include "train/services/services.h"
 
 namespace loratrain {
@@ -87,27 +83,14 @@ void StepExportService::go_on() {
 }
 
 void StepExportService::write_next() {
-    take_written();
-    if (writing_.valid() || waiting_.empty()) return;
+    writing_.take_written();
+    if (writing_.is_writing() || waiting_.empty()) return;
     at_ = waiting_.front().at;
-    writing_ =
-        std::async(std::launch::async, [this, at = at_, own = std::move(waiting_.front().values)] {
-            const BackgroundWork background;
-            write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter, at.step,
-                              worker_.ranks.join(at.adapter, own));
-        });
+    writing_.begin(at_.adapter, [this, at = at_, own = std::move(waiting_.front().values)] {
+        write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter, at.step,
+                          worker_.ranks.join(at.adapter, own));
+    });
     waiting_.pop_front();
-}
-
-void StepExportService::take_written() {
-    if (!writing_.valid()) return;
-    if (writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-    try {
-        writing_.get();
-    } catch (...) {
-        activity::begin(activity::Task::export_adapter, number(at_.adapter));
-        throw;
-    }
 }
 
 void StepExportService::write_missing(const std::vector<AdapterId>& adapters) {
@@ -127,14 +110,14 @@ bool StepExportService::written_for(const StateAtRound& state) const {
     const auto is_behind = [&](const AdapterAtStep& at) {
         return at.step > state.steps(at.adapter);
     };
-    return (!writing_.valid() || is_behind(at_)) &&
+    return (!writing_.is_writing() || is_behind(at_)) &&
            std::all_of(waiting_.begin(), waiting_.end(),
                        [&](const Waiting& waiting) { return is_behind(waiting.at); });
 }
 
 void StepExportService::finish() {
     while (is_writing()) {
-        if (writing_.valid()) writing_.wait();
+        writing_.wait();
         write_next();
     }
 }

@@ -2,18 +2,18 @@
 
 #include <cstddef>
 #include <deque>
-#include <future>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "train/checkpoint/state_at_round.h"
+#include "train/records/exports.h"
 #include "train/worker.h"
 
 namespace loratrain {
 
 /// Exports adapters to exports/<name>/step-<n>/ before their first step and after every
-/// export.every_steps of their steps (train/records/step_exports.h). Adapters train on meanwhile:
+/// export.every_steps of their steps (train/records/exports.h). Adapters train on meanwhile:
 /// ranks send copies, and files are written on a thread of its own, one export after the other.
 class StepExportService : public Service {
   public:
@@ -34,7 +34,7 @@ class StepExportService : public Service {
     bool written_for(const StateAtRound& state) const;
     /// Waits until all files are written.
     void finish();
-    bool is_writing() const { return !waiting_.empty() || writing_.valid(); }
+    bool is_writing() const { return !waiting_.empty() || writing_.is_writing(); }
 
   private:
     struct Waiting {
@@ -45,15 +45,14 @@ class StepExportService : public Service {
     bool is_due(const AdapterAtStep& at) const;
     bool is_wanted(const AdapterAtStep& at) const;
     void write_next();
-    void take_written();
 
     Worker& worker_;
     std::vector<AdapterAtStep> asking_;           ///< with the window that is being planned
     std::set<AdapterAtStep> asked_;               ///< copies that ranks have not sent yet
     std::map<AdapterId, std::int32_t> exported_;  ///< newest step of this start
     std::deque<Waiting> waiting_;
-    AdapterAtStep at_;           ///< is being written
-    std::future<void> writing_;  ///< valid: files are being written
+    AdapterAtStep at_;           ///< is written last, or now
+    BackgroundExports writing_;  ///< one at a time
 };
 
 }  // namespace loratrain
