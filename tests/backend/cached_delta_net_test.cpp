@@ -154,19 +154,9 @@ TEST_P(CachedDeltaNetTest, RuleGoesOn) {
     for (const CutSamples& samples : cut_samples) {
         for (const CachedShape& shape : cached_shapes) {
             const Offsets offsets = samples.whole();
-            const std::int64_t tokens = offsets.back();
-            DeltaInput in{random(tokens, shape.key_heads * shape.key_dim, 1),
-                          random(tokens, shape.key_heads * shape.key_dim, 2),
-                          random(tokens, shape.value_heads * shape.value_dim, 3),
-                          reference::random_matrix(tokens, shape.value_heads, 4),
-                          reference::random_matrix(tokens, shape.value_heads, 5),
-                          shape.key_heads,
-                          shape.value_heads,
-                          offsets};
-            for (double& g : in.g.values) g = reference::rounded_to(DType::f32, 0.1 * (g - 1.0));
-            for (double& beta : in.beta.values) {
-                beta = reference::rounded_to(DType::f32, 0.5 * (beta + 1.0));
-            }
+            const DeltaInput in = reference::random_delta_input(
+                {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim}, offsets,
+                dtype(), 0.2);
             const HostMatrix expected = reference::delta_rule(in);
             const std::int64_t state = shape.value_heads * shape.key_dim * shape.value_dim;
             const DeviceVector<float> kept(

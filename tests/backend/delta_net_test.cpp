@@ -211,22 +211,9 @@ class DeviceRule {
 class DeltaRuleTest : public BackendTest {
   protected:
     DeltaInput input(const RuleShape& shape, const std::vector<std::int32_t>& offsets) const {
-        const std::int64_t tokens = offsets.back();
-        DeltaInput in{random(tokens, shape.key_heads * shape.key_dim, 1),
-                      random(tokens, shape.key_heads * shape.key_dim, 2),
-                      random(tokens, shape.value_heads * shape.value_dim, 3),
-                      reference::random_matrix(tokens, shape.value_heads, 4),
-                      reference::random_matrix(tokens, shape.value_heads, 5),
-                      shape.key_heads,
-                      shape.value_heads,
-                      offsets};
-        for (double& g : in.g.values) {
-            g = reference::rounded_to(DType::f32, -0.5 * shape.decay * (g + 1.0));
-        }
-        for (double& beta : in.beta.values) {
-            beta = reference::rounded_to(DType::f32, 0.5 * (beta + 1.0));
-        }
-        return in;
+        return reference::random_delta_input(
+            {shape.key_heads, shape.value_heads, shape.key_dim, shape.value_dim}, offsets, dtype(),
+            shape.decay);
     }
 };
 

@@ -49,28 +49,8 @@ double relative_error(const HostMatrix& got, const HostMatrix& expected) {
 
 DeltaInput tensor_input(const TensorShape& shape, const std::vector<std::int32_t>& offsets) {
     constexpr std::int64_t dim = 128;
-    const std::int64_t tokens = offsets.back();
-    const auto random = [&](std::int64_t cols, std::uint64_t seed) {
-        return reference::random_matrix(tokens, cols, seed);
-    };
-    DeltaInput in{random(shape.key_heads * dim, 1),
-                  random(shape.key_heads * dim, 2),
-                  random(shape.value_heads * dim, 3),
-                  random(shape.value_heads, 4),
-                  random(shape.value_heads, 5),
-                  shape.key_heads,
-                  shape.value_heads,
-                  offsets};
-    for (HostMatrix* x : {&in.q, &in.k, &in.v}) {
-        for (double& value : x->values) value = reference::rounded_to(DType::bf16, value);
-    }
-    for (double& g : in.g.values) {
-        g = reference::rounded_to(DType::f32, -0.5 * shape.decay * (g + 1.0));
-    }
-    for (double& beta : in.beta.values) {
-        beta = reference::rounded_to(DType::f32, 0.5 * (beta + 1.0));
-    }
-    return in;
+    return reference::random_delta_input({shape.key_heads, shape.value_heads, dim, dim}, offsets,
+                                         DType::bf16, shape.decay);
 }
 
 /// What a backend makes of an input: o, dq, dk, dv, d_g, d_beta.

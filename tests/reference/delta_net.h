@@ -66,6 +66,27 @@ struct DeltaInput {
     }
 };
 
+struct DeltaHeads {
+    std::int64_t keys, values, key_dim, value_dim;
+};
+
+/// q, k and v that `rows` can hold; -g from 0 to `decay`, beta from 0 to 1.
+inline DeltaInput random_delta_input(const DeltaHeads& heads, const Offsets& offsets, DType rows,
+                                     double decay) {
+    const std::int64_t tokens = offsets.back();
+    DeltaInput in{random_matrix(tokens, heads.keys * heads.key_dim, 1, rows),
+                  random_matrix(tokens, heads.keys * heads.key_dim, 2, rows),
+                  random_matrix(tokens, heads.values * heads.value_dim, 3, rows),
+                  random_matrix(tokens, heads.values, 4),
+                  random_matrix(tokens, heads.values, 5),
+                  heads.keys,
+                  heads.values,
+                  offsets};
+    for (double& g : in.g.values) g = rounded_to(DType::f32, -0.5 * decay * (g + 1.0));
+    for (double& beta : in.beta.values) beta = rounded_to(DType::f32, 0.5 * (beta + 1.0));
+    return in;
+}
+
 struct DeltaGradients {
     HostMatrix dq;
     HostMatrix dk;
