@@ -33,12 +33,13 @@ LAYERS: dict[str, set[str]] = {
 }
 LAYERS["session"] = set(LAYERS)
 # Inside a room: a folder may include itself and those before it. "." are the files of the room
-# itself; where it is missing, these may include every folder and every folder may include them.
+# itself; where it is missing, each of these has its own place. No folder and no such file includes
+# itself by way of others (circles()), also in rooms that are not listed.
 ROOM_LAYERS: dict[str, list[str]] = {
     "plan": [".", "memory", "cost", "timing", "pack", "schedule", "predict", "deploy", "sweep",
              "deployments", "text"],
     "model": ["objective", "layers"],
-    "train": ["checkpoint", "orders", "search", "workers", "records", "services"],
+    "train": ["checkpoint", "orders", "search", "records", "workers", "services"],
 }
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["selftest"] = {"io", "backend", "config", "base"}
@@ -118,6 +119,43 @@ def room_fault(name: str, target: str) -> str | None:
     return None
 
 
+def place_in_room(name: str) -> str:
+    """The folder of a file, or the file itself, without its ending, where it has none in its room."""
+    room, _, rest = name.partition("/")
+    folder = rest.partition("/")[0]
+    return f"{room}/{folder if '/' in rest else rest.rpartition('.')[0]}"
+
+
+def circles(root: Path) -> list[str]:
+    """Circles of includes between places of a room of which one at least is a folder."""
+    edges: dict[str, set[str]] = {}
+    folders = set()
+    for path in sources(root / "src"):
+        name = path.relative_to(root / "src").as_posix()
+        own = place_in_room(name)
+        if name.count("/") > 1:
+            folders.add(own)
+        room = name.split("/")[0] + "/"
+        for _, header, _ in includes(path):
+            if header.startswith(room) and place_in_room(header) != own:
+                edges.setdefault(own, set()).add(place_in_room(header))
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = edges.get(waiting.pop(), set()) - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    behind = {place: reached(place) for place in edges}
+    return [f"src/{folder}: includes itself by way of "
+            + ", ".join(sorted(other for other in behind[folder]
+                               if other != folder and folder in behind.get(other, set())))
+            for folder in sorted(folders) if folder in behind.get(folder, set())]
+
+
 def check_source(path: Path, root: Path) -> list[str]:
     """Violations of one file of src/."""
     name = path.relative_to(root / "src").as_posix()
@@ -170,7 +208,7 @@ def check(root: Path) -> list[str]:
         faults += check_source(path, root)
     for path in sources(root / "kernels"):
         faults += check_kernel(path, root)
-    return faults
+    return faults + circles(root)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-#include "app/report_command.h"
+#include "app/commands.h"
 
 #include <chrono>
 #include <optional>

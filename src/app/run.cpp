@@ -1,12 +1,6 @@
 #include "app/run.h"
 
-#include "app/check_export_command.h"
-#include "app/import_command.h"
-#include "app/merge_command.h"
-#include "app/report_command.h"
-#include "app/selftest_command.h"
-#include "app/stop_command.h"
-#include "app/train_command.h"
+#include "app/commands.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "bench/bench_command.h"

@@ -1,4 +1,3 @@
-#include "app/selftest_command.h"
 
 #include <unistd.h>
 
@@ -8,8 +7,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "app/import_command.h"
-#include "app/train_command.h"
+#include "app/commands.h"
 #include "backend/gpu_info.h"
 #include "backend/make_backend.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-#include "app/train_command.h"
+#include "app/commands.h"
 
 #include <optional>
 #include <utility>

@@ -13,8 +13,7 @@
 #include "model/frozen_weights.h"
 #include "model/head.h"
 #include "model/layers/decoder_layer.h"
-#include "model/objective/loss_passes.h"
-#include "model/stage_sums.h"
+#include "model/loss_passes.h"
 #include "model/text_cache.h"
 
 namespace loratrain {

@@ -34,18 +34,33 @@ class CheckLayers(unittest.TestCase):
                               "src/plan/pack/b.h": '#include "plan/cost/a.h"\n', "src/plan/c.h": "",
                               "src/plan/new/d.h": '#include "plan/c.h"\n'})
         self.assertEqual(faults, ["src/plan/cost/a.h:1: plan/cost may not include plan/pack/b.h",
-                                  "src/plan/new/d.h:1: the folder plan/new has no place in ROOM_LAYERS"])
+                                  "src/plan/new/d.h:1: the folder plan/new has no place in ROOM_LAYERS",
+                                  "src/plan/cost: includes itself by way of plan/pack",
+                                  "src/plan/pack: includes itself by way of plan/cost"])
 
     def test_folders_of_train_are_layers_but_not_its_own_files(self) -> None:
         faults = self.faults({"src/train/a.h": '#include "train/records/b.h"\n',
                               "src/train/records/b.h": '#include "train/checkpoint/c.h"\n',
-                              "src/train/checkpoint/c.h": '#include "train/a.h"\n'
+                              "src/train/checkpoint/c.h": '#include "train/d.h"\n'
                                                           '#include "train/records/b.h"\n',
+                              "src/train/d.h": "",
                               "src/train/new/d.h": '#include "train/a.h"\n'})
         self.assertEqual(faults,
                          ["src/train/checkpoint/c.h:2: train/checkpoint may not include "
                           "train/records/b.h",
-                          "src/train/new/d.h:1: the folder train/new has no place in ROOM_LAYERS"])
+                          "src/train/new/d.h:1: the folder train/new has no place in ROOM_LAYERS",
+                          "src/train/checkpoint: includes itself by way of train/records",
+                          "src/train/records: includes itself by way of train/checkpoint"])
+
+    def test_circles_through_files_of_the_room(self) -> None:
+        faults = self.faults({"src/backend/a.cpp": '#include "backend/cpu/b.h"\n',
+                              "src/backend/cpu/b.h": '#include "backend/c.h"\n',
+                              "src/backend/c.h": '#include "backend/d.h"\n', "src/backend/d.h": ""})
+        self.assertEqual(faults, [])
+        faults = self.faults({"src/backend/cpu/b.h": '#include "backend/c.h"\n',
+                              "src/backend/c.cpp": '#include "backend/d.h"\n', "src/backend/c.h": "",
+                              "src/backend/d.h": '#include "backend/cpu/b.h"\n'})
+        self.assertEqual(faults, ["src/backend/cpu: includes itself by way of backend/c, backend/d"])
 
     def test_third_parties_stay_in_their_place(self) -> None:
         faults = self.faults({"src/train/a.cpp": "#include <mpi.h>\n#include <vector>\n",

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/objective/sigmoid.h"
 
 namespace loratrain {
 

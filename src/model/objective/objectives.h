@@ -1,8 +1,19 @@
 #pragma once
 
+#include <cmath>
+
 #include "model/objective/objective.h"
 
 namespace loratrain {
+
+/// log(1 / (1 + exp(-x))), without overflow for any x.
+inline double log_sigmoid(double x) {
+    return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
+}
+
+inline double sigmoid(double x) {
+    return std::exp(log_sigmoid(x));
+}
 
 /// The losses: cross-entropy, preferences, contrastive instruction tuning.
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/objective/sigmoid.h"
 
 namespace loratrain {
 

@@ -11,7 +11,6 @@
 #include "measure/device_sampler.h"
 #include "plan/rungs.h"
 #include "train/learning_rate.h"
-#include "train/workers/dispatcher_link.h"
 
 namespace loratrain {
 
@@ -84,8 +83,8 @@ void Journal::batch_done(const BatchResult& result, std::optional<std::int32_t> 
     metrics_.record(result.batch.adapter, metrics);
     progress_.batch_done(result.batch, metrics.loss, metrics.elapsed_seconds,
                          adapters_.work_left());
-    if (dispatcher_ != nullptr) {
-        dispatcher_->trained(result.batch.tokens, result.batch.round + 1);
+    if (reports_ != nullptr) {
+        reports_->trained(result.batch.tokens, result.batch.round + 1);
     } else {
         records_.batch_done(result.batch);
     }
@@ -127,13 +126,12 @@ void Journal::start_known(AdapterId adapter) {
 
 void Journal::flush() {
     const activity::Aside files;
-    if (dispatcher_ != nullptr) {
-        const auto written = metrics_.flush([this](AdapterId adapter, const std::string& line) {
-            dispatcher_->wrote(adapter, line);
-        });
+    if (reports_ != nullptr) {
+        const auto written = metrics_.flush(
+            [this](AdapterId adapter, const std::string& line) { reports_->wrote(adapter, line); });
         for (const auto& [adapter, rows] : written) {
             const AdapterState& state = adapters_[adapter].state;
-            if (is_unfinished(state.status)) dispatcher_->report(adapter, state);
+            if (is_unfinished(state.status)) reports_->report(adapter, state);
         }
     } else {
         for (const auto& [adapter, rows] : metrics_.flush()) records_.add(adapter, rows);
@@ -143,7 +141,7 @@ void Journal::flush() {
 
 void Journal::beat() {
     if (sampler_ != nullptr) sampler_->look();
-    if (dispatcher_ != nullptr) return dispatcher_->look();
+    if (reports_ != nullptr) return reports_->look();
     records_.beat(clock_.elapsed());
 }
 

@@ -16,7 +16,16 @@
 namespace loratrain {
 
 class DeviceSampler;
-class DispatcherLink;
+
+/// Hears of what a worker does, in place of the run's records, which the dispatcher has.
+class WorkerReports {
+  public:
+    virtual ~WorkerReports() = default;
+    virtual void trained(std::int64_t tokens, std::int32_t round) = 0;
+    virtual void wrote(AdapterId adapter, std::string metrics_line) = 0;
+    virtual void report(AdapterId adapter, const AdapterState& state) = 0;
+    virtual void look() = 0;
+};
 
 /// Writes all records of a run while it trains: metrics.jsonl, lines of progress in the log, and
 /// the files of RunRecords. It reads the adapter table, and keeps the times of batches in it. Rank
@@ -60,9 +69,9 @@ class Journal {
     /// Checks `sampler` with every heartbeat. It must outlive the journal.
     void sample_with(DeviceSampler& sampler) { sampler_ = &sampler; }
     /// On a worker (train/workers/): from now on, everything but the files of its own adapters goes
-    /// to the dispatcher. The ends of adapters are the exception: they are reported by other code,
-    /// which has written all files before. `dispatcher` must outlive the journal.
-    void report_to(DispatcherLink* dispatcher) { dispatcher_ = dispatcher; }
+    /// to `reports`. The ends of adapters are the exception: they are reported by other code, which
+    /// has written all files before. `reports` must outlive the journal.
+    void report_to(WorkerReports* reports) { reports_ = reports; }
     /// On the dispatcher: records what a worker has done.
     void trained(std::int64_t tokens, std::int32_t round) { records_.trained(tokens, round); }
     /// Tokens of all batches since this start; 0 on a worker, whose dispatcher counts them.
@@ -91,7 +100,7 @@ class Journal {
     MetricsLog metrics_;
     ProgressLog progress_;
     RunRecords records_;
-    DispatcherLink* dispatcher_ = nullptr;
+    WorkerReports* reports_ = nullptr;
     DeviceSampler* sampler_ = nullptr;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "comm/text_channel.h"
+#include "train/records/journal.h"
 #include "train/workers/worker_message.h"
 
 namespace loratrain {
@@ -15,14 +16,14 @@ class Dispatcher;
 
 /// Link between rank 0 of a worker and the dispatcher. It gathers reports and sends them now and
 /// then, and keeps decisions until the worker obeys them. It never waits for the dispatcher.
-class DispatcherLink {
+class DispatcherLink : public WorkerReports {
   public:
     /// Several workers. `leaders`: rank 0 of each worker; its root has the dispatcher.
     /// `dispatcher`: null on other ranks. All outlive the link.
     DispatcherLink(int worker, TextChannel& leaders, Dispatcher* dispatcher);
     /// A joint run: direct calls of the dispatcher.
     explicit DispatcherLink(Dispatcher& dispatcher);
-    ~DispatcherLink();
+    ~DispatcherLink() override;
     DispatcherLink(const DispatcherLink&) = delete;
     DispatcherLink& operator=(const DispatcherLink&) = delete;
 
@@ -30,9 +31,9 @@ class DispatcherLink {
     bool is_joint() const { return leaders_ == nullptr; }
 
     // Sent with the next report.
-    void trained(std::int64_t tokens, std::int32_t round);
-    void wrote(AdapterId adapter, std::string metrics_line);
-    void report(AdapterId adapter, const AdapterState& state);
+    void trained(std::int64_t tokens, std::int32_t round) override;
+    void wrote(AdapterId adapter, std::string metrics_line) override;
+    void report(AdapterId adapter, const AdapterState& state) override;
     /// The trial has been evaluated at a rung.
     void report_at_rung(AdapterId adapter, const AdapterState& state);
     void report_places(int places) { report_.places = places; }
@@ -60,7 +61,7 @@ class DispatcherLink {
     void record_failure(const std::string& why);
 
     /// Lets messages travel, and sends reports that are old enough. Call it often.
-    void look();
+    void look() override;
     /// Decisions that have come, oldest first. The caller removes those that it obeys.
     std::deque<Decisions>& decisions() { return decisions_; }
 

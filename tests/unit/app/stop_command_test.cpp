@@ -1,4 +1,4 @@
-#include "app/stop_command.h"
+#include "app/commands.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/objective/loss_passes.h"
+#include "model/loss_passes.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,14 @@
-#include "app/import_command.h"
+#include "app/commands.h"
+
+#include <string>
 
 #include "base/log.h"
 #include "comm/collective.h"
 #include "config/job_words.h"
+#include "io/adapters/loader_rules.h"
+#include "io/adapters/merge_adapter.h"
+#include "io/hub_name.h"
+#include "io/weights/base_weights.h"
 #include "io/weights/import_hf.h"
 
 namespace loratrain {
@@ -45,6 +51,48 @@ ExitCode import_command(const CommandLine& command_line, const MpiSession& mpi) 
                 "so "
                 "adapters will name the quantised one; --base-model-name NAME changes that");
         }
+    });
+    return ExitCode::done;
+}
+
+namespace {
+
+std::string loader_result_text(const LoaderResult& result) {
+    if (!result.unknown.empty() && result.obstacles.empty()) {
+        return cat(result.loader, ": unknown: ", result.unknown);
+    }
+    std::string text = cat(result.loader, ": ",
+                           result.loads() ? "loads it" : "does not load it as it was trained");
+    for (const std::string& obstacle : result.obstacles) text += cat("\n  because: ", obstacle);
+    for (const std::string& advice : result.advice) text += cat("\n  ", advice);
+    return text;
+}
+
+}  // namespace
+
+ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi) {
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        require_directory(command_line.run_dir,
+                          "give a directory that PEFT or loratrain has written");
+        const auto base = open_base_weights(command_line.base);
+        for (const LoaderResult& result : check_loaders(command_line.run_dir, base->spec())) {
+            log::block(loader_result_text(result));
+        }
+    });
+    return ExitCode::done;
+}
+
+ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi) {
+    agree(mpi, [&] {
+        if (!mpi.is_root()) return;
+        require_directory(command_line.run_dir,
+                          "give a directory that PEFT or loratrain has written");
+        const auto base = open_base_weights(command_line.base);
+        const MergeReport report = merge_adapter(command_line.run_dir, *base, command_line.output);
+        log::info(cat("wrote ", command_line.output, ": ", report.modules, " modules with LoRA, ",
+                      report.files, report.files == 1 ? " file of " : " files of ",
+                      human_bytes(report.bytes)));
     });
     return ExitCode::done;
 }
