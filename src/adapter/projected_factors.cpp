@@ -6,7 +6,7 @@
 
 #include "base/arithmetic.h"
 #include "base/error.h"
-#include "io/adapters/vera_projections.h"
+#include "io/adapters/exported_adapter.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {

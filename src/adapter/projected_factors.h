@@ -12,7 +12,7 @@ namespace loratrain {
 
 /// Buffers of a resident VeRA adapter on a stage, beside its tensors, in fp32. For every linear
 /// that the adapter targets:
-/// - the lane's corners of the fixed projections (io/adapters/vera_projections.h): A [rank, in],
+/// - the lane's corners of the fixed projections (io/adapters/exported_adapter.h): A [rank, in],
 ///   which the linears of a group share, and B [out, rank];
 /// - `product`: the factor that B and the scales of one layer make (Backend::vera_product);
 /// - `gradient`: the gradient of `product`, zero between uses.

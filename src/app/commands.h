@@ -27,7 +27,7 @@ ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi);
 ExitCode status_command(const CommandLine& command_line, const MpiSession& mpi);
 
 /// `loratrain report RUN_DIR... [--out FILE]`: writes the page of one run (report/report_page.h),
-/// or of several runs (report/comparison_page.h). Needs no mpirun.
+/// or of several runs (report/report_page.h). Needs no mpirun.
 ExitCode report_command(const CommandLine& command_line, const MpiSession& mpi);
 
 /// `loratrain selftest`: shows that this installation computes what it should, on the CPU and, if

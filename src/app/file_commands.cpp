@@ -7,7 +7,7 @@
 #include "config/job_words.h"
 #include "io/adapters/loader_rules.h"
 #include "io/adapters/merge_adapter.h"
-#include "io/hub_name.h"
+#include "io/files.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/import_hf.h"
 

@@ -1,7 +1,6 @@
 #include "app/preview_change.h"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"

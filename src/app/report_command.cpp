@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "comm/collective.h"
 #include "io/files.h"
-#include "report/comparison_page.h"
 #include "report/merge_runs.h"
 #include "report/report_page.h"
 

@@ -1,7 +1,6 @@
 #include "base/rng.h"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 #include "base/vector_code.h"

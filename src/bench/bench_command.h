@@ -15,7 +15,7 @@ namespace loratrain {
 ///   GEMM library  its rate alone on the same shapes (fastest of five)
 ///   profile       another window with every operator timed (backend/op_timer.h), which does not
 ///                 affect the other figures
-/// Rates count the work of plan/cost/useful_flop.h. Collective.
+/// Rates count the work of plan/cost/cost_model.h. Collective.
 ExitCode bench_command(const CommandLine& command_line, const MpiSession& mpi);
 
 }  // namespace loratrain

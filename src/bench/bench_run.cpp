@@ -12,7 +12,7 @@
 #include "measure/measured_trace.h"
 #include "plan/predict/simulate.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/schedule/window_fields.h"
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/cost/useful_flop.h"
 
 namespace loratrain {
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/text.h"
 #include "bench/bench_report.h"

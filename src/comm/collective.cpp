@@ -10,7 +10,6 @@
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/mpi_session.h"
 #include "comm/waiting.h"
 
 namespace loratrain {

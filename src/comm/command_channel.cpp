@@ -8,7 +8,6 @@
 
 #include "base/activity.h"
 #include "base/error.h"
-#include "comm/mpi_session.h"
 #include "comm/tags.h"
 #include "comm/waiting.h"
 

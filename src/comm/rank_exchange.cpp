@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "comm/mpi_session.h"
 
 namespace loratrain {
 

@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "comm/collective.h"
-#include "comm/mpi_session.h"
 #include "comm/tags.h"
 
 namespace loratrain {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "comm/mpi_session.h"
 #include "comm/tags.h"
 
 namespace loratrain {

@@ -19,7 +19,7 @@ namespace loratrain {
 ///   DoRA          y of LoRA times m / |W + scale B A|, row by row (model/dora_linear.cpp)
 ///   PiSSA, OLoRA  y = W x + scale (B A - B0 A0) x; the shared base W is not changed
 ///   VeRA          y = W x + diag(scale_b) B diag(scale_d) A x; A and B are corners of two random
-///                 matrices that all its linears share (io/adapters/vera_projections.h)
+///                 matrices that all its linears share (io/adapters/exported_adapter.h)
 enum class TensorRole : std::uint8_t {
     a,
     b,

@@ -1,6 +1,5 @@
 #include "config/pages.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>

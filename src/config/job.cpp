@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include <algorithm>
 #include <cmath>
 
 namespace loratrain {

@@ -288,7 +288,7 @@ struct AdapterJob {
     std::shared_ptr<const ModuleTable> modules{};
     PeftType peft_type = PeftType::lora;
     /// VeRA, which has no alpha (its scaling is 1): the initial value of scale_d, the seed of the
-    /// projections (io/adapters/vera_projections.h), and whether exports contain the projections.
+    /// projections (io/adapters/exported_adapter.h), and whether exports contain the projections.
     double d_initial = 0.1;
     std::uint64_t projection_prng_key = 0;
     bool save_projection = true;

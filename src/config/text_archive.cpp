@@ -4,9 +4,6 @@
 #include <array>
 #include <cctype>
 
-#include "base/error.h"
-#include "base/text.h"
-
 namespace loratrain {
 
 namespace {

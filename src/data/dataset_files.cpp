@@ -5,7 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-
+#include "io/files.h"
+#include "io/json_text.h"
 #include "plan/sample_counts.h"
 
 namespace loratrain {
@@ -158,6 +159,20 @@ std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std
             ": their first token is trained already"),
         "prepare the data with prompts that are not trained (labels of -100), or leave "
         "eval.generate out");
+}
+
+void write_held_out(const Job& job, const DatasetFiles& files) {
+    OrderedJson json;
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        const DatasetJob& dataset = job.datasets[i];
+        if (!dataset.eval_split.any()) continue;
+        const auto positions = files.eval[i]->positions_of_files();
+        if (dataset.files.empty()) json[dataset.name] = positions.front();
+        for (std::size_t f = 0; f < dataset.files.size(); ++f) {
+            json[dataset.name][dataset.files[f].name] = positions[f];
+        }
+    }
+    if (!json.empty()) write_text_atomic(job.run.dir + "/held_out.json", dump_json(json) + "\n");
 }
 
 }  // namespace loratrain

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "config/job.h"
 #include "data/dataset.h"
 #include "plan/plan.h"
 
@@ -44,5 +45,10 @@ struct Prompt {
 /// Prompts of the first `most` samples; of groups (pairs of preferences, ...) their first samples.
 /// InputError naming `dataset` if samples have no token before their first target.
 std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset);
+
+/// Writes <run.dir>/held_out.json: for each dataset with an eval_split, the positions of its eval
+/// samples in the file, from 0; for several files, by the names of the files. Without such a
+/// dataset no file is written. Root rank only.
+void write_held_out(const Job& job, const DatasetFiles& files);
 
 }  // namespace loratrain

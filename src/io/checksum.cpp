@@ -1,6 +1,5 @@
 #include "io/checksum.h"
 
-#include <array>
 #include <bit>
 #include <cstring>
 

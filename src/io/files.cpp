@@ -2,17 +2,17 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "io/checksum.h"
 #include "io/raw_file.h"
 
@@ -205,6 +205,38 @@ std::string copy_bytes(const std::string& source, const std::string& target) {
 
 std::string file_checksum(const std::string& path) {
     return read_through(path, [](const std::vector<char>&, std::uint64_t) {});
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_hub_word(const std::string& word) {
+    const auto fits = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+    };
+    return !word.empty() && word.front() != '.' && std::all_of(word.begin(), word.end(), fits);
+}
+
+}  // namespace
+
+std::string download_hint(const std::string& path, const std::string& option,
+                          const std::string& then) {
+    const fs::path full = fs::path(path).lexically_normal();
+    const std::string name = full.filename();
+    const std::string org = full.parent_path().filename();
+    std::error_code unknown;
+    const bool here = fs::exists(full.parent_path(), unknown);
+    if (here || !is_hub_word(name) || !is_hub_word(org)) return "";
+    return cat(", or, where ", org, "/", name,
+               " is a name on a hub, download it first: hf download ", option, org, "/", name,
+               " --local-dir ", name, ", and ", then);
+}
+
+void require_directory(const std::string& path, const std::string& hint) {
+    std::error_code unknown;
+    if (fs::is_directory(path, unknown)) return;
+    throw InputError(path, "is not a directory", hint + download_hint(path));
 }
 
 }  // namespace loratrain

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <hdf5.h>
-
 #include <cstdint>
 #include <mutex>
 #include <optional>

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
-#include "base/tensor.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/float_convert.h"

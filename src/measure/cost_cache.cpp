@@ -16,7 +16,6 @@
 #include "plan/cost_fields.h"
 #include "plan/memory/memory_model.h"
 #include "plan/memory/streamed_layers.h"
-#include "plan/replica_view.h"
 #include "plan/text/model_text.h"
 
 namespace loratrain {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <vector>
 
 #include "base/gemm_shape.h"
 #include "data/loader.h"

@@ -1,7 +1,6 @@
 #include "measure/profile_subject.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "plan/replica_view.h"

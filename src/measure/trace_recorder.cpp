@@ -5,7 +5,6 @@
 
 #include "base/text.h"
 #include "plan/action_traits.h"
-#include "plan/cost/cost_model.h"
 
 namespace loratrain {
 

@@ -14,7 +14,7 @@
 #include "measure/phase_labels.h"
 #include "model/activation_offload.h"
 #include "model/layer_stream.h"
-#include "plan/cost/attention_span.h"
+#include "plan/cost/cost_model.h"
 #include "plan/cost/met_shapes.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/under_way.h"

@@ -22,7 +22,7 @@ struct LikelyToken {
 /// Final norm, output head and cross-entropy of the last stage. It works in chunks of the rows that
 /// have a target and skips other rows. The head is frozen, so gradients of logits are made in place
 /// and used at once. If an objective's scales depend on sums over all rows, the chunks run twice
-/// (objective/loss_passes.h). A lane computes the logits of its part of the vocabulary; all lanes
+/// (loss_passes.h). A lane computes the logits of its part of the vocabulary; all lanes
 /// get equal losses.
 class Head {
   public:

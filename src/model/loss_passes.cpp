@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/error.h"
 #include "plan/sample_counts.h"

@@ -1,7 +1,5 @@
 #include "plan/action_traits.h"
 
-#include <string_view>
-
 namespace loratrain {
 
 namespace {

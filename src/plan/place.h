@@ -27,7 +27,7 @@ std::vector<std::int32_t> hosts_of(const Cluster& cluster);
 
 /// Sorts replicas by falling `tensor` (stable), and numbers the ranks of their stages: by replica,
 /// stage, lane. On several hosts replicas may be numbered in another order, so that fewer of them
-/// span hosts (replica_order.h); results depend on the order of `replicas` only. On one host 2^k
+/// span hosts (first_ranks()); results depend on the order of `replicas` only. On one host 2^k
 /// lanes begin at a multiple of 2^k. `hosts`: per rank; none = all on one.
 void number_ranks(std::vector<ReplicaPlan>& replicas, std::span<const std::int32_t> hosts = {});
 
@@ -44,5 +44,24 @@ std::vector<std::pair<int, int>> neighbours_in(const Plan& plan);
 /// Warnings about stages whose lanes are on several hosts, between which the sums of every layer
 /// travel: "ranks 2-3 (replica 1, stage 0) are on hosts a and b: ...". `hosts`: per rank.
 std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std::string> hosts);
+
+/// Everything that the place of a replica depends on.
+struct ReplicaCut {
+    std::int32_t tensor = 1;  ///< lanes per stage
+    std::int32_t stages = 1;
+    std::int32_t ranks() const { return tensor * stages; }
+    friend bool operator==(const ReplicaCut&, const ReplicaCut&) = default;
+};
+
+/// First rank of each replica. Replicas stand one behind another; each has its ranks by stage, then
+/// lane. On one host they are in the given order. On several hosts the order is best that has
+/// 1. the fewest stages whose lanes are on several hosts, then
+/// 2. the fewest replicas with such stages, then
+/// 3. the fewest neighbouring stages on two hosts, then
+/// 4. the nearest to the given order.
+/// With more than a million states (many unequal replicas) the given order is kept. `hosts`: number
+/// of each rank's host; fewer entries than ranks = all on one.
+std::vector<std::int32_t> first_ranks(std::span<const ReplicaCut> replicas,
+                                      std::span<const std::int32_t> hosts);
 
 }  // namespace loratrain

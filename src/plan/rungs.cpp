@@ -1,7 +1,6 @@
 #include "plan/rungs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <tuple>
 #include <utility>

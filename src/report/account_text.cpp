@@ -1,7 +1,5 @@
 #include "report/account_text.h"
 
-#include "base/text.h"
-
 namespace loratrain {
 
 namespace {

@@ -1,7 +1,6 @@
-#include "report/comparison_page.h"
+#include "report/report_page.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include "base/error.h"

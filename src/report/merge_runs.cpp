@@ -1,7 +1,6 @@
 #include "report/merge_runs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>

@@ -1,7 +1,7 @@
 #include <cstddef>
 
 #include "base/text.h"
-#include "io/run_files/run_account_json.h"
+#include "io/run_files/run_account.h"
 #include "report/account_text.h"
 #include "report/html.h"
 #include "report/page_parts.h"

@@ -1,6 +1,5 @@
 #include "base/text.h"
 #include "report/page_parts.h"
-#include "report/plan_trace.h"
 #include "report/timeline_svg.h"
 
 namespace loratrain::report {

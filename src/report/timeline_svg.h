@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/run_files/trace_file.h"
+#include "plan/predict/simulate.h"
 
 namespace loratrain {
 
@@ -32,5 +33,11 @@ double idle_share(const std::vector<TraceSpan>& spans, std::int32_t rank, const 
 /// texts are escaped.
 std::string timeline_svg(const std::vector<TraceSpan>& spans, const TimeRange& range,
                          const std::string& title, const std::vector<std::string>& adapters = {});
+
+/// Spans of a trace for a simulated timeline of all the plan's replicas.
+std::vector<TraceSpan> trace_of(const Job& job, const Plan& plan, const Timeline& timeline);
+
+/// Names of the job's adapters, in its order.
+std::vector<std::string> adapter_names(const Job& job);
 
 }  // namespace loratrain

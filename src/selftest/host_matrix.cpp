@@ -1,6 +1,5 @@
 #include "selftest/host_matrix.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,6 +1,5 @@
 #include "selftest/operator_checks.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "backend/gpu_info.h"
 #include "base/error.h"

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "comm/collective.h"
+#include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/cost/useful_flop.h"
 
 namespace loratrain {
 

@@ -16,7 +16,7 @@
 #include "config/job_yaml.h"
 #include "io/hdf5_version.h"
 #include "io/json_text.h"
-#include "io/run_files/run_account_json.h"
+#include "io/run_files/run_account.h"
 #include "plan/text/plan_text.h"
 #include "report/run_record.h"
 #include "session/run_files.h"

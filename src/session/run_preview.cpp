@@ -6,7 +6,6 @@
 #include "io/files.h"
 #include "plan/predict/predict.h"
 #include "plan/replica_view.h"
-#include "report/plan_trace.h"
 #include "report/timeline_svg.h"
 
 namespace loratrain {

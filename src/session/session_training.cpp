@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/collective.h"
-#include "data/held_out.h"
+#include "data/dataset_files.h"
 #include "io/files.h"
 #include "plan/place.h"
 #include "report/account_text.h"

@@ -1,7 +1,6 @@
 #include "train/adapter_parts.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <iterator>
 #include <span>
 #include <utility>

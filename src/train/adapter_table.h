@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 #include "plan/schedule/plan_window.h"
 #include "train/adapter_run.h"
 
@@ -66,7 +66,8 @@ class AdapterTable {
     std::int32_t next_stop(AdapterId adapter) const;
     std::int32_t steps_to_stop(AdapterId adapter) const;
     WorkLeft work_left() const;
-    /// Claims for admission (plan/schedule/admission.h). Trials without a decision claim nothing.
+    /// Claims for admission (plan/schedule/admission_rules.h). Trials without a decision claim
+    /// nothing.
     std::vector<AdapterClaim> claims() const;
     /// Progress that a stream of the running adapters starts from.
     Progress progress() const;

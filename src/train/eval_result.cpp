@@ -1,7 +1,6 @@
 #include "train/eval_result.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace loratrain {
 

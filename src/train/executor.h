@@ -61,8 +61,8 @@ class Executor {
 
   private:
     const Window& own_part(const JointWindow& window) const;
-    /// Computes the reference losses of a resident adapter's dataset (services/references.h). Then
-    /// all ranks have them in Stage::references(), and the adapter is as before.
+    /// Computes the reference losses of a resident adapter's dataset (services/loss_references.h).
+    /// Then all ranks have them in Stage::references(), and the adapter is as before.
     void refer(const JointWindow& window, const Meanwhile& meanwhile);
     void set_references(AdapterId adapter, const ReferenceValues& losses);
     std::vector<float> own_parameters(AdapterId adapter);

@@ -1,6 +1,5 @@
 #include "train/stage_run.h"
 
-#include "comm/communicator.h"
 #include "comm/rank_groups.h"
 #include "plan/place.h"
 #include "plan/replica_view.h"

@@ -1,7 +1,5 @@
 #include "train/stream_planner.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/system.h"
 #include "base/threads.h"

@@ -53,7 +53,7 @@ class WorkerRanks {
     /// The adapter's tensors, joined from all ranks' parameters (Executor::join).
     virtual std::vector<NamedTensor> join(AdapterId adapter,
                                           const AdapterParts::ByRank& all) const = 0;
-    /// Reference losses, known on all ranks (services/references.h).
+    /// Reference losses, known on all ranks (services/loss_references.h).
     virtual ReferenceValues references(const ReferenceId& reference) const = 0;
     /// After CheckAdditions: the plan with the first kept file, as bytes.
     virtual std::string plan_with_addition() const = 0;

@@ -7,7 +7,7 @@
 #include "io/weights/hf_config.h"
 #include "plan/deploy/extend_plan.h"
 #include "support/files.h"
-#include "test_paths.h"
+#include "support/golden_path.h"
 
 /// Job files, --set, inbox files and config.json.
 
@@ -16,6 +16,8 @@ namespace loratrain::fuzz {
 namespace {
 
 using test::get;
+using test::golden_families;
+using test::golden_path;
 using test::put;
 
 /// What was read can be written and read again.
@@ -80,12 +82,8 @@ class InboxTarget final : public Target {
 class ConfigTarget final : public Target {
   public:
     ConfigTarget() {
-        for (const char* family :
-             {"llama", "qwen2", "qwen3", "mistral", "smollm3", "granite", "seed_oss", "olmo2",
-              "olmo3", "gemma2", "gemma3_text", "ministral3", "glm4", "phi3", "apertus", "gemma3",
-              "qwen3_moe"}) {
-            texts_.push_back(
-                get(cat(LORATRAIN_TEST_DATA, "/golden/", family, "/base/config.json")));
+        for (const std::string& family : golden_families({})) {
+            texts_.push_back(get(golden_path(family) + "/base/config.json"));
         }
     }
     void run(Draw& draw) override {

@@ -9,23 +9,14 @@ import struct
 import subprocess
 import unittest
 
-from harness import GOLDEN, GOLDEN_LAYERS, SOURCE, JobTest, frobenius, read_safetensors, run
+from harness import GOLDEN, GOLDEN_FORMS, GOLDEN_LAYERS, QUANTIZED, SOURCE, JobTest, frobenius, read_safetensors, run
 
 PYTHON = SOURCE / "scripts/test_python.sh"
-ADAPTERS = {"llama": ["a_r4_all", "f_patterns", "f_regex_plus", "f_dora", "f_dora_plus", "f_pissa",
-                      "f_olora", "f_vera", "f_vera_fresh", "f_head", "f_embed"],
-            "qwen2": ["b_r8_attn", "f_dora", "f_pissa", "f_vera", "f_head", "f_embed"],
-            "qwen3": ["c_r3_qv"], "mistral": ["a_r4_all"], "smollm3": ["a_r4_all"],
-            "granite": ["a_r4_all", "f_embed", "f_head"], "seed_oss": ["a_r4_all"], "qwen2_window": ["a_r4_all"],
-            "qwen3_yarn": ["a_r4_all"], "olmo2": ["a_r4_all"], "olmo3": ["a_r4_all"],
-            "gemma2": ["a_r4_all", "f_head", "f_embed"], "gemma3_text": ["a_r4_all", "f_embed"],
-            "ministral3": ["a_r4_all"], "gemma3": ["a_r4_all", "f_embed"], "qwen2_5_vl": ["a_r4_all"], "qwen3_vl": ["a_r4_all"], "qwen3_5": ["a_r4_all"], "qwen3_5_moe": ["a_r4_all"], "qwen3_next": ["a_r4_all", "f_dora", "f_pissa", "f_vera"], "glm4": ["a_r4_all"], "phi3": ["a_r4_all", "f_dora_fused"],
-            "phi3_window": ["b_r8_attn"], "apertus": ["a_r4_all"],
-            "qwen3_moe": ["a_r4_all", "f_experts", "f_experts_down"],
-            "qwen3_moe_dense": ["b_r8_attn", "f_experts", "f_linear"],
-            "mixtral": ["a_r4_all", "f_experts"], "qwen2_moe": ["f_experts", "f_down"],
-            "glm4_moe": ["b_r8_attn", "f_experts", "f_linear"]}
-
+# The plain adapter of a family, where it is not a_r4_all.
+PLAIN_ONES = {"qwen2": "b_r8_attn", "qwen3": "c_r3_qv", "phi3_window": "b_r8_attn", "qwen3_moe_dense": "b_r8_attn",
+              "glm4_moe": "b_r8_attn"}
+ADAPTERS = {family: [PLAIN_ONES.get(family, "a_r4_all"), *GOLDEN_FORMS.get(family, ())]
+            for family in GOLDEN_LAYERS if family not in QUANTIZED}
 PLAIN = {"llama": ["b_r8_attn", "f_patterns", "f_dora", "f_dora_plus", "f_olora", "f_head", "f_embed"],
          "qwen2": ["f_embed"], "granite": ["f_head"], "gemma2": ["f_embed"], "gemma3_text": ["f_embed"],
          "gemma3": ["f_embed"], "qwen3_moe": ["f_experts_down"], "qwen3_moe_dense": ["f_experts"]}

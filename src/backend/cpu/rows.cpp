@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"

@@ -1,7 +1,6 @@
 #include "backend/readback.h"
 
 #include <chrono>
-#include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 

@@ -7,7 +7,6 @@
 #include "backend/cuda/cuda_backend.h"
 #include "base/device_memory.h"
 #include "base/error.h"
-#include "kernels/attention.h"
 #include "kernels/attention_launch.h"
 
 namespace loratrain {

@@ -1,7 +1,6 @@
 #include "backend/cuda/gemm_cublaslt.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 #include <iterator>

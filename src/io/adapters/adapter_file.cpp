@@ -16,12 +16,10 @@
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/exported_adapter.h"
 #include "io/adapters/peft_config.h"
-#include "io/adapters/vera_projections.h"
 #include "io/capped_problems.h"
 #include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
-#include "io/hub_name.h"
 #include "io/tensor_names.h"
 
 namespace loratrain {

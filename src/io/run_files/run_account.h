@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "io/json_text.h"
+
 namespace loratrain {
 
 /// The account of a run: seconds by phase, useful work and energy.
@@ -64,7 +66,7 @@ struct RunAccount {
     KindSeconds forward{};        ///< RunPhase::forward split by the plan's costs: an estimate
     KindSeconds backward{};       ///< the same of RunPhase::backward
     double tokens = 0.0;          ///< trained, of all adapters
-    double useful_flop = 0.0;     ///< of these tokens (plan/cost/useful_flop.h)
+    double useful_flop = 0.0;     ///< of these tokens (plan/cost/cost_model.h)
     std::string device{};         ///< of a rank: "NVIDIA H200", "cpu"
     double peak_flop_rate = 0.0;  ///< of a device, by its maker; 0 = not known
     int sensors = 0;              ///< GPUs whose power was sampled; 0 = none
@@ -81,5 +83,12 @@ struct RunAccount {
 /// The starts of a run together: all that adds up is added; `least` and `most` stay 0, as starts
 /// may have different ranks. The energy is that of starts where it was measured, if of all.
 RunAccount sum_of(const std::vector<RunAccount>& starts);
+
+/// The account in JSON, as provenance.json has it.
+OrderedJson to_json(const RunAccount& account);
+/// None for what to_json() does not write.
+std::optional<RunAccount> run_account_from_json(const OrderedJson& json);
+/// Those that the starts in the contents of provenance.json have.
+std::vector<RunAccount> accounts_in(const OrderedJson& provenance);
 
 }  // namespace loratrain

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "io/hub_name.h"
+#include "io/files.h"
 #include "io/tokens/token_formats.h"
 
 namespace loratrain {

@@ -6,11 +6,9 @@
 #include "base/error.h"
 #include "config/model_limits.h"
 #include "io/json_reader.h"
-#include "io/weights/hf_document.h"
-#include "io/weights/hf_experts.h"
 #include "io/weights/hf_family.h"
 #include "io/weights/hf_layers.h"
-#include "io/weights/hf_quantization.h"
+#include "io/weights/hf_quantized_linears.h"
 #include "io/weights/hf_rope.h"
 
 namespace loratrain {
@@ -134,10 +132,10 @@ void read_multipliers(JsonReader& config, const Family& family, ModelSpec& spec,
 
 void read_scalars_and_caps(JsonReader& config, const Family& family, ModelSpec& spec,
                            AttentionSpec& attention) {
-    if (family.query_scalar == 0) return;
+    if (family.query_pre_attn_scalar == 0) return;
     const auto scalar = config.positive("query_pre_attn_scalar");
     attention.multiplier =
-        1.0 / std::sqrt(scalar.value_or(static_cast<double>(family.query_scalar)));
+        1.0 / std::sqrt(scalar.value_or(static_cast<double>(family.query_pre_attn_scalar)));
     spec.embedding_multiplier = std::sqrt(static_cast<double>(spec.hidden_size));
     spec.embeds_scaled = true;
     const auto cap = [&](const char* key, double missing) {

@@ -1,6 +1,5 @@
 #include "io/weights/hf_family.h"
 
-#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -155,7 +154,7 @@ const Family families[] = {
      .norm_plus_one = true,
      .activation_key = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
-     .query_scalar = 256,
+     .query_pre_attn_scalar = 256,
      .attention_soft_cap = 50.0,
      .logits_soft_cap = 30.0},
     {.name = "gemma3_text",
@@ -178,7 +177,7 @@ const Family families[] = {
      .norm_plus_one = true,
      .activation_key = "hidden_activation",
      .activation = "gelu_pytorch_tanh",
-     .query_scalar = 256},
+     .query_pre_attn_scalar = 256},
     {.name = "glm4",
      .architecture = "Glm4ForCausalLM",
      .sizes = {151552, 4096, 13696, 40, 32, 151329},
@@ -376,6 +375,52 @@ std::array<FamilySize, 5> family_sizes(const Family& family) {
              {"intermediate_size", &ClassSizes::intermediate, family.sizes.intermediate},
              {"num_hidden_layers", &ClassSizes::layers, family.sizes.layers},
              {"num_attention_heads", &ClassSizes::heads, family.sizes.heads}}};
+}
+
+namespace {
+
+bool says_tied(const Json& config) {
+    const auto found = config.find("tie_word_embeddings");
+    return found != config.end() && *found == true;
+}
+
+/// tie_word_embeddings of the text model.
+Json tied_embeddings(const Json& outer, const Json& text, const Wrapper& wrapper) {
+    constexpr const char* key = "tie_word_embeddings";
+    if (wrapper.tie_key == TieKey::either && says_tied(text)) return true;
+    if (outer.contains(key)) return outer[key];
+    const bool reads_text = wrapper.tie_key == TieKey::outer_first && text.contains(key);
+    return reads_text ? text[key] : Json(wrapper.tied);
+}
+
+}  // namespace
+
+const Wrapper* wrapper_of(const Json& document) {
+    const auto type = document.find("model_type");
+    const bool named = type != document.end() && type->is_string();
+    return named ? wrapper_named(type->get<std::string>()) : nullptr;
+}
+
+Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where) {
+    const auto found = document.find("text_config");
+    const bool inside = found != document.end() && found->is_object();
+    if (!inside && !wrapper.flat) {
+        throw InputError(where, cat("has no text_config, which a ", wrapper.name, " has"),
+                         "give the config.json of the whole model");
+    }
+    Json text = inside ? *found : document;
+    text.erase("architectures");
+    if (!inside) text.erase("model_type");
+    if (!text.contains("model_type")) text["model_type"] = wrapper.inner;
+    text["tie_word_embeddings"] = tied_embeddings(document, text, wrapper);
+    const auto quantization = document.find("quantization_config");
+    if (quantization != document.end()) text["quantization_config"] = *quantization;
+    return text;
+}
+
+Json text_document(const Json& document, const std::string& where) {
+    const Wrapper* wrapper = wrapper_of(document);
+    return wrapper != nullptr ? text_config(document, *wrapper, where) : document;
 }
 
 }  // namespace loratrain

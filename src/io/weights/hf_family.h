@@ -7,6 +7,7 @@
 
 #include "config/model_spec.h"
 #include "io/json_reader.h"
+#include "io/json_text.h"
 #include "io/weights/hf_rope.h"
 
 namespace loratrain {
@@ -45,7 +46,7 @@ enum class ExpertLayers : std::uint8_t {
     behind_first,  ///< all but the first first_k_dense_replace
 };
 
-/// Experts of a family (hf_experts.h).
+/// Experts of a family (hf_layers.h).
 struct ExpertFamily {
     /// Where config.json says nothing. Of no count: no experts; of no size: as intermediate_size.
     ExpertSpec missing = {};
@@ -106,7 +107,7 @@ struct Family {
     const char* activation = "silu";  ///< where config.json has none
     /// Keys query_pre_attn_scalar (where missing so much) and the soft caps; embeddings times
     /// sqrt(hidden_size); 0: a family without.
-    std::int64_t query_scalar = 0;
+    std::int64_t query_pre_attn_scalar = 0;
     /// Where config.json has no key; 0 = none. A family without one has the key too (gemma3), and
     /// transformers does not use it there.
     double attention_soft_cap = 0.0;
@@ -160,5 +161,19 @@ struct Wrapper {
 
 /// Of ModelSpec::wrapper; null where there is none.
 const Wrapper* wrapper_named(const std::string& name);
+
+/// The text model's part of a config.json that describes a larger model.
+
+/// The wrapper (a multimodal model around a text model) of the config.json's model_type; null:
+/// none.
+const Wrapper* wrapper_of(const Json& document);
+
+/// Config of the wrapper's text model: text_config, or the whole document of a flat wrapper. Adds
+/// what the config around it says of the text model: tied embeddings (Wrapper::tie_key) and
+/// quantization_config. Throws InputError at `where` if there is no text_config.
+Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where);
+
+/// Config of the text model: text_config() of a wrapper, otherwise the document.
+Json text_document(const Json& document, const std::string& where);
 
 }  // namespace loratrain

@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "io/json_text.h"
 #include "io/weights/hf_config.h"
-#include "io/weights/hf_document.h"
+#include "io/weights/hf_family.h"
 
 namespace loratrain {
 
@@ -81,7 +81,7 @@ std::vector<std::string> unused_caps(const TextModel& model) {
         if (used || found == model.config.end() || !found->is_number()) return;
         names.push_back(cat(key, " ", json_text(*found)));
     };
-    if (model.family->query_scalar == 0) return names;
+    if (model.family->query_pre_attn_scalar == 0) return names;
     add("attn_logit_softcapping", model.family->attention_soft_cap > 0.0);
     add("final_logit_softcapping", !model.wrapped);
     return names;

@@ -1,18 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/weight_format.h"
 #include "io/capped_problems.h"
+#include "io/json_reader.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_shards.h"
 
 namespace loratrain {
 
-/// Linears of a folder that is already quantised (hf_quantization.h). Their codes and scales are
-/// copied unchanged, so the effective weights are those of the library that quantised them.
+/// Linears of a folder that is already quantised (read_hf_quantization()). Their codes and scales
+/// are copied unchanged, so the effective weights are those of the library that quantised them.
 class HfQuantizedLinears {
   public:
     /// Checks names, shapes, types, and the metadata that says how to read the codes. Appends to
@@ -43,5 +46,13 @@ class HfQuantizedLinears {
     bool source_known_ = false;  ///< a tensor's metadata gave the type before quantisation
     std::vector<std::string> names_;
 };
+
+/// Quantisation of the layers' linears by `quantization_config` of an HF config.json; none if the
+/// key is missing. Accepted; any other is refused by name as a problem of `config`:
+///   bitsandbytes, 4 bits nf4 in uint8: nf4; 8 bits: int8
+///   fp8 with blocks of 128 x 128: e4m3_block
+///   compressed-tensors, float-quantized, 8 bits by channel or tensor: e4m3
+/// The type before quantisation is `dtype` or `torch_dtype`; bf16 if both are missing.
+std::optional<Quantization> read_hf_quantization(JsonReader& config);
 
 }  // namespace loratrain

@@ -1,9 +1,12 @@
 #include "io/weights/import_hf.h"
 
+#include <strings.h>
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,9 +18,8 @@
 #include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
-#include "io/hub_name.h"
+#include "io/json_text.h"
 #include "io/tensor_names.h"
-#include "io/weights/base_model_name.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/base_writer.h"
 #include "io/weights/hf_config.h"
@@ -32,6 +34,60 @@ namespace loratrain {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr const char* cache_prefix = "models--";
+
+/// "models--org--name" -> "org/name".
+std::string name_of_cache_folder(std::string folder) {
+    folder.erase(0, std::string(cache_prefix).size());
+    const std::size_t dashes = folder.find("--");
+    if (dashes != std::string::npos) folder.replace(dashes, 2, "/");
+    return folder;
+}
+
+bool is_hub_name(const std::string& text) {
+    const auto allowed = [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '/' || c == '.' || c == '_' || c == '-';
+    };
+    return std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' &&
+           text.front() != '.' && text.back() != '/' &&
+           std::all_of(text.begin(), text.end(), allowed);
+}
+
+/// Whether the last parts of two names or folders are the same word.
+bool end_alike(const std::string& one, const std::string& other) {
+    return ::strcasecmp(fs::path(one).filename().c_str(), fs::path(other).filename().c_str()) == 0;
+}
+
+std::string name_in_config(const std::string& config_json) {
+    const Json config = parse_json(config_json, "config.json");
+    const auto found = config.find("_name_or_path");
+    return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Name of the base model that exported adapters carry, so that PEFT finds it. The first of these
+/// that applies:
+/// - for a folder in the cache of the Hugging Face hub (models--ORG--NAME/snapshots/...): ORG/NAME;
+/// - the hub name in `_name_or_path` of config.json, if its last part equals the folder's name
+///   (another name may be of the model that this one was tuned from);
+/// - the absolute path of the folder.
+std::string base_model_name(const std::string& hf_dir, const std::string& config_json) {
+    const fs::path folder = (fs::absolute(hf_dir) / "").lexically_normal().parent_path();
+    for (const fs::path& part : folder) {
+        if (part.string().starts_with(cache_prefix)) return name_of_cache_folder(part);
+    }
+    const std::string name = name_in_config(config_json);
+    return is_hub_name(name) && end_alike(name, folder.string()) ? name : folder.string();
+}
+
+/// Name of the model that a quantised folder was made from; adapters of the quantised model work on
+/// it as well. It is `_name_or_path` of config.json, if that is a hub name or an absolute path and
+/// does not end with the folder's own name. "" = config.json does not name it.
+std::string name_before_quantization(const std::string& hf_dir, const std::string& config_json) {
+    const std::string name = name_in_config(config_json);
+    const bool clear = is_hub_name(name) || name.starts_with('/');
+    return clear && !end_alike(name, base_model_name(hf_dir, config_json)) ? name : "";
+}
 
 constexpr std::uint64_t compare_bytes = 8U << 20U;
 

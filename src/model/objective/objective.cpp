@@ -1,7 +1,6 @@
 #include "model/objective/objective.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/objective/objectives.h"
 #include "model/objective/rollout_objective.h"

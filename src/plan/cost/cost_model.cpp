@@ -2,12 +2,39 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
+#include "config/linears.h"
 #include "plan/memory/offload.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {
+
+AttentionSpan::AttentionSpan(const ModelSpec& model) {
+    std::map<std::int64_t, std::int64_t> counts;
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        const AttentionSpec* attention = layer.if_attention();
+        if (attention != nullptr) counts[attention->sliding_window] += number;
+    });
+    if (counts.size() == 1 && counts.begin()->second == model.layers && counts.count(0) > 0) return;
+    for (const auto& [sliding_window, count] : counts) {
+        layers_.push_back(
+            {sliding_window, static_cast<double>(count) / static_cast<double>(model.layers)});
+    }
+}
+
+double AttentionSpan::squares(std::int64_t tokens) const {
+    const auto whole = static_cast<double>(tokens);
+    if (layers_.empty()) return whole * whole;
+    double sum = 0.0;
+    for (const auto& [sliding_window, share] : layers_) {
+        const double seen =
+            sliding_window > 0 ? static_cast<double>(std::min(sliding_window, tokens)) : whole;
+        sum += share * seen * (2.0 * whole - seen);
+    }
+    return sum;
+}
 
 void AdapterLoads::add(AdapterId adapter, const MicrobatchLoad& load) {
     total += load;
@@ -285,6 +312,19 @@ CostModel scaled(CostModel costs, double factor) {
     costs.step_fixed *= factor;
     costs.step_per_parameter *= factor;
     return costs;
+}
+
+TokenFlop token_flop(const ModelSpec& model, double sample_tokens) {
+    double attention = 0.0;
+    for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
+        const auto layers = static_cast<double>(number);
+        if (const AttentionSpec* of = layer.if_attention()) {
+            attention += 2.0 * layers * static_cast<double>(of->q_size()) * sample_tokens;
+        } else if (const DeltaNetSpec* net = layer.delta_net()) {
+            attention += 6.0 * layers * static_cast<double>(net->state_size());
+        }
+    });
+    return {4.0 * static_cast<double>(matmul_parameters(model)), 3.0 * attention};
 }
 
 }  // namespace loratrain

@@ -1,17 +1,38 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "plan/cost/attention_span.h"
+#include "config/model_spec.h"
 #include "plan/costs.h"
 #include "plan/plan.h"
 
 namespace loratrain {
 
+/// Work, and seconds of a microbatch, a message or a gradient sum by the costs of a rank.
+
+/// Work of causal attention for a sample, averaged over the layers of a model, some of which may
+/// have another mixer.
+class AttentionSpan {
+  public:
+    /// Of a model with attention in all layers, without sliding windows.
+    AttentionSpan() = default;
+    explicit AttentionSpan(const ModelSpec& model);
+
+    /// About twice the number of token pairs that see each other: tokens² without a sliding window,
+    /// m (2 tokens - m) with one, m = min(sliding_window, tokens).
+    double squares(std::int64_t tokens) const;
+
+  private:
+    struct Layers {
+        std::int64_t sliding_window = 0;
+        double share = 0.0;  ///< of all layers
+    };
+    std::vector<Layers> layers_;  ///< empty: all layers see all
+};
+
 MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
-
-/// Seconds of a microbatch, a message or a gradient sum, by the costs of a rank.
 
 /// Predicted seconds of a microbatch on a stage.
 /// - Device: forward of the stage with the head includes loss and its gradient. Backward includes
@@ -72,5 +93,17 @@ inline double exchange_seconds(const LinkCost& link, double parameters) {
 inline double exchange_seconds(const CostModel& costs, double parameters) {
     return exchange_seconds(costs.link(true), parameters);
 }
+
+/// Useful work per trained token. weights: 4 FLOP per weight in a matrix product (forward and input
+/// gradient; a frozen base has no weight gradient). attention: 3 x 2 L Q D s, causal, over samples
+/// of s tokens (of several lengths: sum of squares over sum); of a gated delta net 3 x 6 Hv Dk Dv
+/// (three products of its state with a vector), however long samples are. LoRA's own work is not
+/// counted, nor is anything that is computed twice.
+struct TokenFlop {
+    double weights = 0.0;
+    double attention = 0.0;
+    double total() const { return weights + attention; }
+};
+TokenFlop token_flop(const ModelSpec& model, double sample_tokens);
 
 }  // namespace loratrain

@@ -1,14 +1,13 @@
 #include "plan/deploy/candidates.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/arithmetic.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 namespace loratrain {
 

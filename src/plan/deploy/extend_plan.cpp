@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/memory/engine_memory.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 namespace loratrain {
 

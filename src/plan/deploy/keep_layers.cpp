@@ -1,7 +1,6 @@
 #include "plan/deploy/keep_layers.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/arithmetic.h"

@@ -26,8 +26,7 @@
 #include "plan/memory/memory_model.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/place.h"
-#include "plan/plan.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 namespace loratrain {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -22,8 +21,8 @@
 #include "plan/memory/memory_model.h"
 #include "plan/memory/state_sizes.h"
 #include "plan/pack/batch_source.h"
-#include "plan/pack/dispatch.h"
 #include "plan/pack/length_buckets.h"
+#include "plan/pack/sample_dispatch.h"
 #include "plan/replica_view.h"
 #include "plan/tensor_shard.h"
 

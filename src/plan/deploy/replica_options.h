@@ -57,8 +57,8 @@ struct DeploymentOptions {
 /// adapters admitted first (fit_memory.h; where the longest samples need recomputation also the one
 /// that fits without; what does not take a single token is left out; of a replica on all ranks that
 /// does not hold the longest sample also what fits beside half as many adapters, and so on), the
-/// mean seconds of a sample of each length bucket, and the seconds to fill it (dispatch.h), all
-/// with built-in costs. Buckets are those of the first rounds (length_buckets.h), split where a
+/// mean seconds of a sample of each length bucket, and the seconds to fill it (sample_dispatch.h),
+/// all with built-in costs. Buckets are those of the first rounds (length_buckets.h), split where a
 /// replica's samples end, and the last one ends with the longest sample, evaluation included.
 DeploymentOptions replica_options(const Job& job, const Plan& plan,
                                   std::span<const DatasetInfo> datasets, const Cluster& cluster);

@@ -12,7 +12,7 @@
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 namespace loratrain {
 

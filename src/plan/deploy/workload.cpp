@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "plan/cost/attention_span.h"
+#include "plan/cost/cost_model.h"
 
 namespace loratrain {
 

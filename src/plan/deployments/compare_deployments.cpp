@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
-#include "plan/deploy/make_plan.h"
 #include "plan/deploy/workload.h"
-#include "plan/predict/predict.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

@@ -7,7 +7,7 @@
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 namespace loratrain {
 

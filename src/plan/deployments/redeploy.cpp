@@ -1,7 +1,6 @@
 #include "plan/deployments/redeploy.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"

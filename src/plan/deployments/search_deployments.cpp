@@ -1,7 +1,6 @@
 #include "plan/deployments/search_deployments.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -10,7 +9,7 @@
 #include "plan/deployments/bisect_deployments.h"
 #include "plan/deployments/exchange_replicas.h"
 #include "plan/milp.h"
-#include "plan/pack/dispatch.h"
+#include "plan/pack/sample_dispatch.h"
 
 namespace loratrain {
 

@@ -88,9 +88,9 @@ double with_exchange(const DeploymentTask& task, const std::vector<std::int32_t>
 /// The greedy one: an upper bound.
 double greedy_round_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
 
-/// Mean of the rounds (1 or more) where, as dispatch.h has it, whole samples go, the longest first,
-/// to the replica that ends first if each is filled in every round (ReplicaOption::ahead). Not
-/// below least_round_seconds of their mean.
+/// Mean of the rounds (1 or more) where, as sample_dispatch.h has it, whole samples go, the longest
+/// first, to the replica that ends first if each is filled in every round (ReplicaOption::ahead).
+/// Not below least_round_seconds of their mean.
 double dispatched_seconds(const DeploymentTask& task, const std::vector<std::int32_t>& replicas);
 
 }  // namespace loratrain

@@ -1,7 +1,6 @@
 #include "plan/memory/streamed_layers.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <set>
@@ -11,7 +10,6 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "plan/place.h"
-#include "plan/replica_order.h"
 #include "plan/replica_view.h"
 
 namespace loratrain {

@@ -6,7 +6,6 @@
 #include <set>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "base/text.h"

@@ -23,9 +23,9 @@ struct PackedShares {
     FillingCounts fillings;
 };
 
-/// Packs each replica's share of a round (dispatch.h) by the replica's rules. An adapter's next
-/// round waits for the sum of its gradients over replicas. So a round is packed as a whole or, if
-/// that takes less time, in two parts one after the other: the computation of one part hides the
+/// Packs each replica's share of a round (sample_dispatch.h) by the replica's rules. An adapter's
+/// next round waits for the sum of its gradients over replicas. So a round is packed as a whole or,
+/// if that takes less time, in two parts one after the other: the computation of one part hides the
 /// sums of the other. A part has the same adapters on all replicas and in all rounds. `adapters`:
 /// by AdapterId.
 PackedShares pack_shares(std::span<const PackRules> rules, std::span<const Round> shares,

@@ -1,9 +1,7 @@
 #include "plan/pack/pack_variants.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/threads.h"

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "plan/replica_view.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 #include "plan/schedule/schedule_stream.h"
 
 namespace loratrain {

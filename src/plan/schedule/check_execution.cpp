@@ -1,10 +1,5 @@
 #include "plan/schedule/check_execution.h"
 
-#include <algorithm>
-#include <utility>
-
-#include "plan/action_traits.h"
-
 namespace loratrain {
 
 void StreamExecution::begin(const Window& window, const SegmentBatches& batch_of,

@@ -7,9 +7,8 @@
 #include <optional>
 #include <queue>
 #include <tuple>
-#include <utility>
 
-#include "plan/pack/dispatch.h"
+#include "plan/pack/sample_dispatch.h"
 #include "plan/sample_counts.h"
 #include "plan/schedule/lora_columns.h"
 

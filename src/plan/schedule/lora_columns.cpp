@@ -1,7 +1,6 @@
 #include "plan/schedule/lora_columns.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "plan/memory/memory_model.h"
 

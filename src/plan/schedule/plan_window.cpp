@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "plan/pack/dispatch.h"
+#include "plan/pack/sample_dispatch.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/check_window.h"
 #include "plan/schedule/evaluations.h"

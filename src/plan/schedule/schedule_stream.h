@@ -32,7 +32,8 @@ struct PackedBlocks {
 ///   last step, a stop (Progress) or steps that are a multiple of export.every_steps. So
 ///   microbatches depend on the job, the plan, the adapters and their steps, but not on where
 ///   windows are cut, nor on where a stream begins, if that is the end of a block.
-/// - Several replicas: each round's samples are dealt to them (dispatch.h); each replica packs its
+/// - Several replicas: each round's samples are dealt to them (sample_dispatch.h); each replica
+/// packs its
 ///   share.
 /// - Evaluations::due: all adapters that train are evaluated at rounds that are multiples of
 ///   eval.every_steps, and each adapter at its end. Evaluations follow the block, one after the

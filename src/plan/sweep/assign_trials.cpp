@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <numeric>
 #include <optional>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "plan/milp.h"
-#include "plan/sweep/simulate_sweep.h"
 
 namespace loratrain {
 

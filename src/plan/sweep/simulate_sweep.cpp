@@ -1,6 +1,5 @@
 #include "plan/sweep/simulate_sweep.h"
 
-#include <algorithm>
 #include <functional>
 #include <queue>
 #include <tuple>

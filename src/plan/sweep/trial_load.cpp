@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "plan/cost/attention_span.h"
+#include "plan/cost/cost_model.h"
 #include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/memory_model.h"

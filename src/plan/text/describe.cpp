@@ -9,12 +9,12 @@
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
-#include "plan/memory/checkpoint_copies.h"
 #include "plan/memory/offload.h"
+#include "plan/memory/state_sizes.h"
 #include "plan/memory/streamed_layers.h"
 #include "plan/predict/predict.h"
 #include "plan/sample_counts.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 #include "plan/stage_layers.h"
 
 namespace loratrain {

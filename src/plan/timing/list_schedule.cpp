@@ -1,9 +1,7 @@
 #include "plan/timing/list_schedule.h"
 
-#include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <utility>
 
 #include "base/error.h"
 

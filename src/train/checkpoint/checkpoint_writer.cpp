@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "base/error.h"

@@ -1,7 +1,6 @@
 #include "train/checkpoint/run_state.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/error.h"

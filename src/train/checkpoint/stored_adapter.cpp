@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/tensor.h"
-#include "io/adapters/vera_projections.h"
+#include "io/adapters/exported_adapter.h"
 #include "io/capped_problems.h"
 
 namespace loratrain {

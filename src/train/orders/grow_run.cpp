@@ -8,7 +8,6 @@
 #include "config/inbox_yaml.h"
 #include "config/job_yaml.h"
 #include "data/dataset_files.h"
-#include "data/held_out.h"
 #include "io/adapters/adapter_file.h"
 #include "io/files.h"
 #include "plan/deploy/extend_plan.h"

@@ -11,7 +11,7 @@
 
 namespace loratrain {
 
-/// Writes and checks directories of adapters: of those that have ended, and of steps.
+/// Writes and checks directories of adapters, at their end and at steps before.
 
 /// Writes adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root
 /// only.

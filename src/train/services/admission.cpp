@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 #include "train/services/services.h"
 
 namespace loratrain {

@@ -1,7 +1,6 @@
 #include "train/services/bests.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/activity.h"
 #include "base/error.h"

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/system.h"
-#include "plan/memory/checkpoint_copies.h"
+#include "plan/memory/state_sizes.h"
 #include "plan/schedule/evaluations.h"
 #include "train/checkpoint/stored_adapter.h"
 #include "train/services/services.h"

@@ -1,7 +1,6 @@
 #include "train/services/evaluations.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/activity.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-#include "io/run_files/run_account_json.h"
+#include "io/run_files/run_account.h"
 
 #include <gtest/gtest.h>
 

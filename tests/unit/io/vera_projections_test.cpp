@@ -1,4 +1,4 @@
-#include "io/adapters/vera_projections.h"
+#include "io/adapters/exported_adapter.h"
 
 #include <gtest/gtest.h>
 

@@ -116,7 +116,7 @@ TEST_P(Golden, LogitsOfFinalAdaptersEqualThoseOfPeft) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(golden_families()),
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(compared_families()),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

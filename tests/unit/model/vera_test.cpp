@@ -1,7 +1,7 @@
 #include <cstddef>
 #include <map>
 
-#include "io/adapters/vera_projections.h"
+#include "io/adapters/exported_adapter.h"
 #include "io/tensor_names.h"
 #include "unit/model/small_stage.h"
 

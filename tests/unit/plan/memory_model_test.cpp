@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/memory/checkpoint_copies.h"
+#include "plan/memory/state_sizes.h"
 #include "support/made_up_form.h"
 #include "unit/plan/plan_fixtures.h"
 

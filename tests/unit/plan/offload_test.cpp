@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "config/model_presets.h"
-#include "plan/cost/attention_span.h"
 #include "plan/cost/cost_model.h"
 #include "plan/text/describe.h"
 #include "support/problems.h"

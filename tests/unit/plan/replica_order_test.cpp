@@ -1,4 +1,3 @@
-#include "plan/replica_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/cost/useful_flop.h"
+#include "plan/cost/cost_model.h"
 
 #include <gtest/gtest.h>
 

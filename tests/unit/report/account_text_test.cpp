@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/run_files/run_account_json.h"
+#include "io/run_files/run_account.h"
 #include "report/page_parts.h"
 
 namespace loratrain {

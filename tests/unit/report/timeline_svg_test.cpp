@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "report/plan_trace.h"
 #include "support/occurrences.h"
 
 namespace loratrain {

@@ -1,4 +1,4 @@
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "plan/pack/dispatch.h"
+#include "plan/pack/sample_dispatch.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/services/references.h"
+#include "train/services/loss_references.h"
 
 #include <filesystem>
 #include <sstream>

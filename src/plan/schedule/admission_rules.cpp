@@ -1,7 +1,6 @@
-#include "plan/schedule/admission.h"
+#include "plan/schedule/admission_rules.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <tuple>
 
