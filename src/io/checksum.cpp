@@ -1,7 +1,10 @@
 #include "io/checksum.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "base/vector_code.h"
 
 namespace loratrain {
 
@@ -97,6 +100,78 @@ std::string Checksum::hex() const {
         text += digits[(hash >> static_cast<unsigned>(shift)) & 15U];
     }
     return text;
+}
+
+namespace {
+
+/// Sums of n little-endian words w_i: `plain` of w_i, `weighted` of (n - i) w_i.
+struct WordSums {
+    std::uint64_t plain = 0;
+    std::uint64_t weighted = 0;
+};
+
+constexpr std::uint64_t modulus = 0xffff;
+
+/// Words side by side in vectors; of `steps` vectors one lane's sum of sums stays below 2^32.
+constexpr std::size_t word_lanes = 32;
+constexpr std::size_t most_steps = 360;
+static_assert(modulus * most_steps * (most_steps + 1) / 2 < (std::uint64_t{1} << 32U));
+
+LORATRAIN_VECTOR_CODE WordSums sum_words(const unsigned char* data, std::size_t steps) {
+    std::uint32_t plain[word_lanes] = {};
+    std::uint32_t weighted[word_lanes] = {};
+    for (std::size_t step = 0; step < steps; ++step) {
+        std::uint16_t words[word_lanes];
+        std::memcpy(words, data + step * sizeof(words), sizeof(words));
+        for (std::size_t lane = 0; lane < word_lanes; ++lane) {
+            plain[lane] += words[lane];
+            weighted[lane] += plain[lane];
+        }
+    }
+    // Word i = step * lanes + lane has the weight n - i = (steps - step) * lanes - lane.
+    WordSums sums;
+    for (std::size_t lane = 0; lane < word_lanes; ++lane) {
+        sums.plain += plain[lane];
+        sums.weighted += std::uint64_t{word_lanes} * weighted[lane] - lane * plain[lane];
+    }
+    return sums;
+}
+
+/// Appends `words` words.
+void append(WordSums& sums, const WordSums& next, std::uint64_t words) {
+    sums.weighted = (sums.weighted + sums.plain * words + next.weighted) % modulus;
+    sums.plain = (sums.plain + next.plain) % modulus;
+}
+
+}  // namespace
+
+std::uint32_t fletcher32(const void* data, std::size_t bytes) {
+    const auto* in = static_cast<const unsigned char*>(data);
+    constexpr std::size_t step_bytes = word_lanes * sizeof(std::uint16_t);
+    WordSums sums;
+    bool all_zero = true;
+    const auto take = [&](const WordSums& next, std::uint64_t words) {
+        all_zero = all_zero && next.plain == 0;
+        append(sums, next, words);
+    };
+    while (bytes >= step_bytes) {
+        const std::size_t steps = std::min(bytes / step_bytes, most_steps);
+        take(sum_words(in, steps), steps * word_lanes);
+        in += steps * step_bytes;
+        bytes -= steps * step_bytes;
+    }
+    for (; bytes > 0; in += 2, bytes -= std::min<std::size_t>(bytes, 2)) {
+        const std::uint64_t word = in[0] + (bytes > 1 ? std::uint64_t{in[1]} << 8U : 0);
+        take({word, word}, 1);
+    }
+    if (all_zero) return 0;
+    // Swapping a word's bytes multiplies it by 256, as 2^16 is 1. HDF5's sums of words that are not
+    // all zero are never 0 but `modulus`.
+    const auto swapped = [](std::uint64_t sum) {
+        const auto rest = static_cast<std::uint32_t>(sum * 256 % modulus);
+        return rest == 0 ? static_cast<std::uint32_t>(modulus) : rest;
+    };
+    return swapped(sums.weighted) << 16U | swapped(sums.plain);
 }
 
 }  // namespace loratrain

@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "base/text.h"
+#include "io/checksum.h"
 #include "io/hdf5_handle.h"
 
 namespace loratrain {
 
 namespace {
-
-constexpr std::uint64_t fletcher32_bytes = 4;
 
 std::optional<std::uint64_t> inflated_bytes(std::span<const std::byte> stored, std::uint64_t most) {
     std::vector<Bytef> inflated(most + 1);

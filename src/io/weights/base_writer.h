@@ -70,6 +70,8 @@ class BaseWriter {
 
   private:
     std::string where() const { return path_ + ":" + name_; }
+    std::uint64_t chunk_data_bytes() const;
+    void write_chunk();
 
     std::string path_;
     Hdf5Handle file_;
@@ -80,8 +82,10 @@ class BaseWriter {
     StoredType type_;
     std::int64_t written_ = 0;
     Hdf5Handle dataset_;
-    Hdf5Handle memory_type_;
     Checksum checksum_;
+    std::vector<char> chunk_;     ///< rows that fill the file's next chunk, then its Fletcher-32
+    std::uint64_t pending_ = 0;   ///< bytes of rows in it
+    std::int64_t chunk_row_ = 0;  ///< its first row
 };
 
 }  // namespace loratrain

@@ -258,35 +258,46 @@ std::uint64_t stored_bytes(const BaseTensor& tensor, WeightFormat format) {
     return static_cast<std::uint64_t>(rows) * code_bytes(traits_of(format), cols);
 }
 
+/// Room for blocks of tensors, kept from one tensor to the next.
+struct CopyRoom {
+    std::vector<char> source;  ///< as the shard has them, where that is not how they are stored
+    std::vector<char> target;
+};
+
+void convert_values(FloatFormat from, const char* source, std::int64_t count, WeightFormat to,
+                    char* target) {
+    if (to == WeightFormat::f32) {
+        convert_to_f32(from, source, count, reinterpret_cast<float*>(target));
+    } else {
+        convert_to_bf16(from, source, count, reinterpret_cast<BFloat16*>(target));
+    }
+}
+
 /// Copies one tensor block by block; returns the bytes written.
 std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, WeightFormat stored,
-                          BaseWriter& writer) {
+                          BaseWriter& writer, CopyRoom& room) {
     const SafetensorsFile& file = shards.file(tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
     const auto row = static_cast<std::uint64_t>(element_count(tensor.shape) / tensor.shape[0]);
     const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, dense_type(stored));
     const auto block_elements = static_cast<std::size_t>(block) * row;
-    std::vector<char> source(block_elements * size_of(format));
-    std::vector<char> target(static_cast<std::size_t>(block) *
-                             code_bytes(traits_of(stored), static_cast<std::int64_t>(row)));
+    const FloatFormat target_format =
+        stored == WeightFormat::f32 ? FloatFormat::f32 : FloatFormat::bf16;
+    const bool same = format == target_format;
+    room.target.resize(std::max(room.target.size(), block_elements * size_of(target_format)));
+    if (!same) room.source.resize(std::max(room.source.size(), block_elements * size_of(format)));
+    char* const source = same ? room.target.data() : room.source.data();
     writer.begin(tensor.name, tensor.shape, dense_type(stored));
     for (std::int64_t first = 0; first < tensor.shape[0]; first += block) {
         const std::int64_t rows = std::min(block, tensor.shape[0] - first);
         const auto elements = static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * row);
         const std::uint64_t row_bytes = row * size_of(format);
         file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * row_bytes,
-                        static_cast<std::uint64_t>(rows) * row_bytes, source.data());
-        if (stored == WeightFormat::f32) {
-            convert_to_f32(format, source.data(), elements,
-                           reinterpret_cast<float*>(target.data()));
-        } else {
-            convert_to_bf16(format, source.data(), elements,
-                            reinterpret_cast<BFloat16*>(target.data()));
-        }
-        check_finite(stored == WeightFormat::f32 ? FloatFormat::f32 : FloatFormat::bf16,
-                     target.data(), elements, first * static_cast<std::int64_t>(row),
-                     shards.where(tensor.name));
-        writer.write_rows(rows, target.data());
+                        static_cast<std::uint64_t>(rows) * row_bytes, source);
+        if (!same) convert_values(format, source, elements, stored, room.target.data());
+        check_finite(target_format, room.target.data(), elements,
+                     first * static_cast<std::int64_t>(row), shards.where(tensor.name));
+        writer.write_rows(rows, room.target.data());
     }
     writer.end();
     return stored_bytes(tensor, stored);
@@ -393,8 +404,9 @@ ImportReport import_hf(const std::string& hf_dir, const std::string& output,
             ++report.tensors;
             progress.add(bytes);
         };
+        CopyRoom room;
         for (const BaseTensor& tensor : import.dense) {
-            copied(copy_tensor(shards, tensor, format_of(tensor), writer));
+            copied(copy_tensor(shards, tensor, format_of(tensor), writer, room));
         }
         for (const BaseTensor& tensor : import.linears) {
             copied(copy_linear(import, tensor, writer));

@@ -47,5 +47,40 @@ TEST(ChecksumTest, SeesEveryByte) {
     EXPECT_NE(hex_of(text + 'x'), whole);
 }
 
+/// Word by word, with HDF5's way to keep its sums small.
+std::uint32_t plain_fletcher32(const std::vector<unsigned char>& data) {
+    std::uint32_t plain = 0;
+    std::uint32_t weighted = 0;
+    const auto fold = [](std::uint32_t sum) { return (sum & 0xffffU) + (sum >> 16U); };
+    for (std::size_t i = 0; i < data.size(); i += 2) {
+        const std::uint32_t low = i + 1 < data.size() ? data[i + 1] : 0U;
+        plain = fold(plain + (std::uint32_t{data[i]} << 8U) + low);
+        weighted = fold(weighted + plain);
+    }
+    return weighted << 16U | plain;
+}
+
+TEST(Fletcher32Test, EqualsTheSumWordByWord) {
+    std::vector<unsigned char> data;
+    std::uint32_t state = 1;
+    for (const std::size_t size :
+         {0, 1, 2, 3, 63, 64, 65, 127, 128, 23039, 23040, 23041, 1 << 20}) {
+        while (data.size() < size) {
+            state = state * 1664525U + 1013904223U;
+            data.push_back(static_cast<unsigned char>(state >> 24U));
+        }
+        EXPECT_EQ(fletcher32(data.data(), data.size()), plain_fletcher32(data)) << size;
+    }
+}
+
+TEST(Fletcher32Test, SumsThatAreMultiplesOfTheModulus) {
+    for (const unsigned char byte : {0x00, 0xff}) {  // words of 0 and of the modulus
+        for (const std::size_t size : {2, 64, 1000, 100001}) {
+            const std::vector<unsigned char> data(size, byte);
+            EXPECT_EQ(fletcher32(data.data(), size), plain_fletcher32(data)) << size;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace loratrain
