@@ -104,7 +104,7 @@ class Quantized(JobTest):
         for base, option, texts in (
                 ("llama/base", "nf5", ["--quantize: 'nf5' is not known", "nf4, int8, fp8"]),
                 ("llama/base", "nf4", ["layers.0.mlp.down_proj.weight",
-                                       "layers.3.mlp.down_proj.weight", "no multiple of 64"]),
+                                       "layers.3.mlp.down_proj.weight", "not a multiple of 64"]),
                 ("qwen3_moe/base", "nf4", ["mlp.experts.0.down_proj.weight", "has rows of 24 weights"]),
                 ("llama_int8/base", "nf4", ["is quantised already: int8"])):
             process = direct("import-hf", GOLDEN / base, out, "--quantize", option)

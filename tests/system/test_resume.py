@@ -420,7 +420,7 @@ class Refusals(ResumeTest):
         data[-3] ^= 1
         (base / "model.safetensors").write_bytes(data)
         self.succeed(run(["import-hf", base, weights, "--force"]))
-        self.assert_refused(run([self.path]), "ckpt/6", "base weights")
+        self.assert_refused(run([self.path]), "ckpt/6", "another base")
         self.assert_unchanged()
 
     def test_other_config_of_the_weights(self):
@@ -431,7 +431,7 @@ class Refusals(ResumeTest):
         config["rms_norm_eps"] = 0.1
         (base / "config.json").write_text(json.dumps(config))
         self.succeed(run(["import-hf", base, weights, "--force"]))
-        self.assert_refused(run([self.path]), "ckpt/6", "another config.json")
+        self.assert_refused(run([self.path]), "ckpt/6", "its config.json")
         self.assert_unchanged()
 
     def test_checkpoint_that_knows_no_config(self):

@@ -1194,8 +1194,8 @@ TEST(HfConfigTest, RefusesBadDimensions) {
     EXPECT_TRUE(has(refusal_with({{"vocab_size", "5"}}), "vocab_size is \"5\""));
     EXPECT_TRUE(has(refusal_with({{"vocab_size", 1e300}}), "vocab_size is"));
     EXPECT_TRUE(
-        has(refusal_with({{"num_key_value_heads", 3}}), "no multiple of num_key_value_heads 3"));
-    EXPECT_TRUE(has(refusal_with({{"hidden_size", 66}}), "no multiple of num_attention_heads"));
+        has(refusal_with({{"num_key_value_heads", 3}}), "not a multiple of num_key_value_heads 3"));
+    EXPECT_TRUE(has(refusal_with({{"hidden_size", 66}}), "not a multiple of num_attention_heads"));
     EXPECT_TRUE(has(refusal_with({{"head_dim", 7}}), "head_dim 7 is odd"));
     EXPECT_TRUE(has(refusal_with({{"rms_norm_eps", 0}}), "rms_norm_eps is 0"));
     EXPECT_TRUE(has(refusal_with({{"tie_word_embeddings", "yes"}}), "must be true or false"));
