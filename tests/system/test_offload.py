@@ -120,9 +120,9 @@ class Offload(JobTest):
         job["parallel"].update({"recompute": "none", "offload": {"layers": 1}})
         process = run([self.write_job(job)])
         self.assertEqual(process.returncode, 2)
-        for words in ("does not go with recompute: none", "model.residency"):
+        for words in ("recompute: none", "this model.residency"):
             self.assertRegex(process.stderr + process.stdout,
-                             rf"job\.yaml:\d+: parallel\.offload: is given together with .*{words}")
+                             rf"job\.yaml:\d+: parallel\.offload: does not go with {words}")
 
 
 if __name__ == "__main__":

@@ -133,6 +133,8 @@ class Pages(JobTest):
             kind = next(kind for kind in SAMPLES if os.path.basename(name).startswith(kind))
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text((json.dumps(SAMPLES[kind]) + "\n") * 64)
+        for name in re.findall(r"\bpath: ([\w./-]+/)(?=[,}\s])", job):
+            (folder / name).mkdir(parents=True)
         for name in re.findall(r"\b(?:init_from|ref_adapter): ([\w./-]+/[\w./-]+)", job):
             shutil.copytree(self.adapter(), folder / name, dirs_exist_ok=True)
         return folder
