@@ -80,7 +80,8 @@ void add_units(const Plan& plan, const std::string& name, const std::vector<Piec
     const std::int64_t most = most_of_a_unit(plan, axis, pieces.size());
     std::set<std::int64_t> ends;
     for (const Piece& piece : pieces) {
-        for (const Slice& own : along(axis, piece).ranges()) ends.insert({own.first, own.end()});
+        const Slices own = along(axis, piece);
+        for (const Slice& range : own.ranges()) ends.insert({range.first, range.end()});
     }
     for (std::int64_t end = *ends.begin() + most; end < *ends.rbegin(); end += most) {
         ends.insert(end);
