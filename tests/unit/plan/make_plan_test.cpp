@@ -676,7 +676,7 @@ TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
     test.job.adapters[1].loss.loss = Loss::dpo;
     EXPECT_TRUE(
         has(problems_of(test),
-            "adapters.a1.loss: dpo trains on pairs of chosen and rejected samples, dataset"));
+            "adapters.a1.loss: dpo trains on pairs of chosen and rejected samples, but dataset"));
     test.datasets[0].group_samples = 2;
     EXPECT_TRUE(has(problems_of(test), "adapters.a0.loss: sft trains on single samples"));
     test.datasets[0].group_samples = 1;
