@@ -6,6 +6,8 @@
 
 namespace loratrain {
 
+/// The losses: cross-entropy, preferences, contrastive instruction tuning.
+
 /// log(1 / (1 + exp(-x))), without overflow for any x.
 inline double log_sigmoid(double x) {
     return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
@@ -14,8 +16,6 @@ inline double log_sigmoid(double x) {
 inline double sigmoid(double x) {
     return std::exp(log_sigmoid(x));
 }
-
-/// The losses: cross-entropy, preferences, contrastive instruction tuning.
 
 /// Weighted mean over the target tokens of the batch of -log p(target), or of the adapter's
 /// TokenLoss instead: loss_s = z_s, scale = 1 / sum of the tokens' weights. Evaluations use -log p.
