@@ -25,8 +25,8 @@ class Service {
 
     // ---- asked before a window is planned; before the first window of a stream: the last three
 
-    // awaits_results, needs_drain, change and grow: the first service that decides ends the round
-    // of questions.
+    // awaits_results, needs_drain and change: the first service that decides ends the round of
+    // questions.
 
     /// True if results that are missing decide who trains in the round.
     virtual bool awaits_results(std::int32_t /*round*/) const { return false; }

@@ -95,9 +95,11 @@ std::vector<AdapterId> StreamTrainer::deciding(const Progress& planned) const {
     return {all.begin(), all.end()};
 }
 
+/// Asks all services, so that samples that come all the time do not keep adapters out.
 bool StreamTrainer::grow() const {
-    return std::any_of(services_.begin(), services_.end(),
-                       [](Service* service) { return service->grow(); });
+    bool grown = false;
+    for (Service* service : services_) grown = service->grow() || grown;
+    return grown;
 }
 
 // ---- a stream
