@@ -49,7 +49,6 @@ std::optional<RolloutFolder::Batch> RolloutFolder::next() {
             throw InputError(path_, cat("lacks ", skipped_, " batches that are trained already"),
                              stays_hint);
         }
-        ++step_;
         if (skipped_ == 0) return batch;
         --skipped_;
     }
@@ -103,6 +102,11 @@ std::string RolloutFolder::look() {
     return next.begin()->second;
 }
 
+bool RolloutFolder::is_stale(const TokenSample& sample) const {
+    const std::int32_t sampled_at = sample.adapter_step.value_or(number_);
+    return settings_.max_staleness && step_ - sampled_at > *settings_.max_staleness;
+}
+
 /// None where all that is left of the file is too stale.
 std::optional<RolloutFolder::Batch> RolloutFolder::cut() {
     Batch batch;
@@ -110,8 +114,7 @@ std::optional<RolloutFolder::Batch> RolloutFolder::cut() {
     while (row_ < rows && std::ssize(batch.samples) < settings_.batch_size) {
         TokenSample sample = file_->read(row_);
         const SampleInfo& info = file_->infos()[static_cast<std::size_t>(row_++)];
-        const std::int32_t sampled_at = sample.adapter_step.value_or(number_);
-        if (settings_.max_staleness && step_ - sampled_at > *settings_.max_staleness) {
+        if (is_stale(sample)) {
             ++stale_;
             continue;
         }
@@ -119,11 +122,26 @@ std::optional<RolloutFolder::Batch> RolloutFolder::cut() {
         batch.info.samples.push_back(info);
     }
     if (batch.samples.empty()) return std::nullopt;
+    ++step_;
     batch.info.file = number_;
     batch.info.of_file = batches_++;
-    batch.info.ends_file = row_ == rows;
+    batch.info.ends_file = nothing_follows();
     batch.info.stale = std::exchange(stale_, 0);
     return batch;
+}
+
+/// All that is left of the file is too stale for the next step, and so for all that follow: it is
+/// left out with the batch before, and nobody needs the file again.
+bool RolloutFolder::nothing_follows() {
+    const auto rows = static_cast<std::int32_t>(file_->infos().size());
+    std::int32_t fresh = row_;
+    if (settings_.max_staleness) {
+        while (fresh < rows && is_stale(file_->read(fresh))) ++fresh;
+    }
+    if (fresh < rows) return false;
+    stale_ += rows - row_;
+    row_ = rows;
+    return true;
 }
 
 std::vector<std::string> RolloutFolder::take_late() {

@@ -54,7 +54,9 @@ class RolloutFolder {
     bool open_next();
     /// By its number; "" = there is none.
     std::string look();
+    bool is_stale(const TokenSample& sample) const;
     std::optional<Batch> cut();
+    bool nothing_follows();
 
     Settings settings_;
     std::int32_t step_;         ///< of the next batch

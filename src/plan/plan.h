@@ -55,8 +55,10 @@ struct Arrivals {
         std::vector<SampleInfo> samples;
         std::int32_t file = 0;     ///< number of its file
         std::int32_t of_file = 0;  ///< batches of the file before it
-        bool ends_file = false;
-        std::int32_t stale = 0;  ///< samples before it that were left out (LossJob::max_staleness)
+        bool ends_file = false;    ///< no later batch has samples of its file
+        /// Samples that were left out (LossJob::max_staleness) before it; with `ends_file` also
+        /// those behind it in its file.
+        std::int32_t stale = 0;
     };
     std::int32_t first_step = 0;  ///< of batches.front(); batches before it are trained
     std::deque<Batch> batches;

@@ -28,7 +28,7 @@ struct StepMetrics {
     std::int64_t tokens = 0;
     double tokens_per_second = 0.0;  ///< of this adapter, since its last step
     double elapsed_seconds = 0.0;    ///< training time over all starts of the run
-    /// Left out before the batch (LossJob::max_staleness); none = they are not counted.
+    /// Arrivals::Batch::stale; none = they are not counted.
     std::optional<std::int32_t> stale_rollouts = {};
 };
 

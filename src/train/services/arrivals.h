@@ -35,7 +35,7 @@ class ArrivalService : public Service {
     /// While no window is planned: gives an adapter, whose dataset grows, the batch of the first
     /// step that has none, on all ranks.
     void add(AdapterId adapter, RolloutFolder::Batch batch);
-    /// Samples that were left out before the batch; none where that is not asked for.
+    /// Arrivals::Batch::stale; none where that is not asked for.
     std::optional<std::int32_t> stale_before(const BatchPlan& batch) const;
 
   private:

@@ -128,11 +128,39 @@ TEST_F(RolloutFolderTest, LeavesStaleRolloutsOut) {
     check(all, {5, 6}, 0);
     check(all, {7, 8}, 0);
     RolloutFolder fresh = open({}, 0);
-    check(fresh, {1, 2}, 0);
-    check(fresh, {7, 8}, 4);  // of steps 1 and 4: the whole of file 1 is left out
-    RolloutFolder again = open({1, 0, 1}, 0);
-    check(again, {7, 8}, 4);
-    EXPECT_FALSE(again.next());
+    check(fresh, {1, 2}, 2);  // 3 and 4 behind it
+    check(fresh, {7, 8}, 3);  // the whole of file 1, and 9 behind it
+    EXPECT_FALSE(fresh.next());
+    for (const RolloutFolder::Start& start :
+         {RolloutFolder::Start{1, 0, 1}, RolloutFolder::Start{1, 1, 0}}) {
+        RolloutFolder again = open(start, 0);
+        check(again, {7, 8}, 3);
+        EXPECT_FALSE(again.next());
+    }
+}
+
+TEST_F(RolloutFolderTest, AFileOfWhichStaleRowsAreLeftIsNotNeededAgain) {
+    put_file("step-0.jsonl", rollout(1, 0) + rollout(2, 0) + rollout(3, 0) + rollout(4, 1));
+    put_file("step-1.jsonl", rollout(5, 2) + rollout(6, 2) + rollout(7, 0) + rollout(8, 1));
+    RolloutFolder from = open({}, 0);
+    const auto first = from.next();
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(first->info.ends_file) << "4 is not too old for step 1";
+    EXPECT_EQ(first->info.stale, 0);
+    const auto second = from.next();
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->samples.size(), 1U);
+    EXPECT_TRUE(second->info.ends_file);
+    EXPECT_EQ(second->info.stale, 1);
+    const auto third = from.next();
+    ASSERT_TRUE(third);
+    EXPECT_TRUE(third->info.ends_file) << "7 and 8 are too old for step 3";
+    EXPECT_EQ(third->info.stale, 2);
+    // As a run goes on from what it notes of that batch.
+    std::filesystem::remove(folder() + "step-1.jsonl");
+    put_file("step-2.jsonl", rollouts({9}));
+    RolloutFolder again = open({3, third->info.file + 1, 0}, 1);
+    EXPECT_EQ(next_ids(again), Ids{9});
 }
 
 TEST_F(RolloutFolderTest, FilesThatComeLateAreToldOnce) {
