@@ -50,6 +50,17 @@ std::string line_of(const WorkerCommand& command) {
         command);
 }
 
+/// Of a step (Job::has_step_details).
+EvalResult details_of(std::size_t replica, const BatchPlan& batch) {
+    EvalResult details;
+    details.adapter = batch.adapter;
+    details.step = batch.step + 1;
+    details.denominator = batch.denominator;
+    details.replica = static_cast<std::int32_t>(replica);
+    details.training = true;
+    return details;
+}
+
 const StagePlan& planned_stage(const Plan& plan, int rank) {
     const RankPlace place = place_of(plan, rank);
     return plan.replicas[place.replica].stages[place.stage];
@@ -328,8 +339,8 @@ void FakeRanks::note_batches(const JointWindow& window) {
         batches_[b] = batch;
         if (!batch.evaluation) {
             for (int rank = 0; rank < ranks_; ++rank) open_[rank].insert(b);
-            continue;
         }
+        if (!batch.evaluation && !job_.has_step_details(batch.adapter)) continue;
         for (std::size_t r = 0; r < window.replicas.size(); ++r) {
             const BatchPlan& here = window.replicas[r].batches[i];
             if (here.is_here()) evaluations_[{r, here.last_microbatch}].push_back(here);
@@ -400,8 +411,9 @@ void FakeRanks::evaluate(std::size_t replica, MicrobatchId microbatch,
     for (const BatchPlan& batch : batches) {
         const int rank = plan_.replicas[replica].stages.back().rank;
         const std::int32_t now = steps_on(rank, batch.adapter);
-        if (replica == 0) evaluated_.push_back({batch.adapter, now});
-        const EvalResult result = result_of(replica, batch);
+        if (batch.evaluation && replica == 0) evaluated_.push_back({batch.adapter, now});
+        const EvalResult result =
+            batch.evaluation ? result_of(replica, batch) : details_of(replica, batch);
         const bool own = plan_.replicas[replica].stages.back().rank == 0;
         if (own && !looks_for_results) {
             hooks.on_evaluation(result);
