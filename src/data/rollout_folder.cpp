@@ -41,13 +41,19 @@ RolloutFolder::RolloutFolder(Settings settings, const Start& start)
       next_number_(start.file) {}
 
 std::optional<RolloutFolder::Batch> RolloutFolder::next() {
+    reads_on_ = false;
     while (file_ || open_next()) {
         std::optional<Batch> batch = cut();
         if (!batch) {
             file_.reset();
-            if (skipped_ == 0) continue;
-            throw InputError(path_, cat("lacks ", skipped_, " batches that are trained already"),
-                             stays_hint);
+            if (skipped_ > 0) {
+                throw InputError(path_,
+                                 cat("lacks ", skipped_, " batches that are trained already"),
+                                 stays_hint);
+            }
+            reads_on_ = batches_ == 0;
+            if (reads_on_) return std::nullopt;
+            continue;
         }
         if (skipped_ == 0) return batch;
         --skipped_;

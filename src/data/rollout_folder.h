@@ -40,6 +40,11 @@ class RolloutFolder {
     /// step: the batches are the same wherever a run went on. InputError (file:line) for a file
     /// that cannot be used, and for one that is not what a start before has trained on.
     std::optional<Batch> next();
+    /// next() has returned behind a file of which every sample is too stale: the batch may be in
+    /// the files behind it.
+    bool reads_on() const { return reads_on_; }
+    /// Samples that are left out since the last batch, as too stale.
+    std::int32_t left_out() const { return stale_; }
 
     /// No batch follows: END was there, and no file behind the last one.
     bool is_over() const { return over_; }
@@ -62,6 +67,7 @@ class RolloutFolder {
     std::int32_t step_;         ///< of the next batch
     std::int32_t skipped_;      ///< batches of the first file that are trained
     std::int32_t next_number_;  ///< of the next file, at least
+    bool reads_on_ = false;
     bool over_ = false;
     bool listed_ = false;
     std::set<std::int32_t> known_;  ///< numbers of files that were there

@@ -18,6 +18,7 @@ constexpr std::int32_t most_ahead = 16;  // batches that wait in memory, and the
 constexpr std::int64_t most_tokens_ahead = std::int64_t{4} << 20U;
 constexpr std::chrono::milliseconds between_folder_looks{100};
 constexpr int looks_share = 20;  // looking takes at most one in so many of rank 0's seconds
+constexpr std::chrono::milliseconds longest_look{100};  // or one file: nothing else goes on
 constexpr std::chrono::seconds until_told{5};
 
 std::int64_t tokens_of(const Arrivals::Batch& batch) {
@@ -105,14 +106,19 @@ void ArrivalService::look() {
     const Clock::time_point begin = Clock::now();
     const std::vector<AdapterId> adapters = growing();
     if (adapters.empty() || begin < next_look_ || !found_.empty()) return;
-    for (const AdapterId a : adapters) look(a);
+    bool reads_on = false;
+    for (const AdapterId a : adapters) {
+        look(a, begin + longest_look);
+        reads_on = reads_on || source_of(a).folder.reads_on();
+    }
     const Clock::time_point end = Clock::now();
+    if (reads_on) return;
     next_look_ = end + looks_share * (end - begin);
     if (found_.empty()) next_look_ = std::max(next_look_, end + between_folder_looks);
 }
 
-/// Until the folder has no more, or as much as is needed soon.
-void ArrivalService::look(AdapterId adapter) {
+/// Until the folder has no more, as much as is needed soon has come, or the time is over.
+void ArrivalService::look(AdapterId adapter, Clock::time_point until) {
     Source& source = source_of(adapter);
     const Arrivals& arrivals = *arrivals_of(adapter);
     const std::int32_t steps = worker_.state(adapter).steps;
@@ -121,9 +127,13 @@ void ArrivalService::look(AdapterId adapter) {
     std::int32_t next = arrivals.steps();
     const std::int32_t last = std::min(steps + most_ahead, worker_.total_steps(adapter));
     while (source.problem.empty() && next < last && tokens < most_tokens_ahead) {
-        if (!take_next(adapter, source)) break;
-        tokens += tokens_of(found_.back().second.info);
-        ++next;
+        if (take_next(adapter, source)) {
+            tokens += tokens_of(found_.back().second.info);
+            ++next;
+        } else if (!source.folder.reads_on()) {
+            break;
+        }
+        if (Clock::now() >= until) break;
     }
     tell(adapter, source);
 }
@@ -203,9 +213,14 @@ void ArrivalService::end(AdapterId adapter) {
     const std::string& problem = sources_.at(adapter).problem;
     if (!problem.empty()) return fail_adapter(worker_, adapter, problem);
     AdapterState& state = worker_.adapters[adapter].state;
+    const std::string name = cat("adapter ", worker_.job(adapter).name);
+    const std::int32_t left_out = sources_.at(adapter).folder.left_out();
+    if (left_out > 0) {
+        log::warn(cat(name, " leaves out ", left_out,
+                      " rollouts that came behind its last step, as too old"));
+    }
     state.status = AdapterStatus::done;
-    log::info(cat("adapter ", worker_.job(adapter).name, " is done at step ", state.steps,
-                  ": its rollouts have ended"));
+    log::info(cat(name, " is done at step ", state.steps, ": its rollouts have ended"));
     if (state.steps > 0) worker_.services->exports.write_now(adapter);
 }
 

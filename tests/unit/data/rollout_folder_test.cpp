@@ -43,9 +43,14 @@ class RolloutFolderTest : public ::testing::Test {
     std::string folder() const { return dir_.file(""); }
     void put_file(const std::string& name, const std::string& text) { put(folder() + name, text); }
 
+    static std::optional<RolloutFolder::Batch> next_batch(RolloutFolder& from) {
+        std::optional<RolloutFolder::Batch> batch = from.next();
+        while (!batch && from.reads_on()) batch = from.next();
+        return batch;
+    }
     /// The ids of the next batch; empty = it is not there.
     static Ids next_ids(RolloutFolder& from) {
-        const auto batch = from.next();
+        const auto batch = next_batch(from);
         Ids ids;
         if (!batch) return ids;
         EXPECT_EQ(batch->info.samples.size(), batch->samples.size());
@@ -115,7 +120,7 @@ TEST_F(RolloutFolderTest, LeavesStaleRolloutsOut) {
     put_file("step-1.jsonl", rollout(5, 0) + rollout(6, 0));
     put_file("step-4.jsonl", rollout(7) + rollout(8, 2) + rollout(9, 1));
     const auto check = [](RolloutFolder& from, const Ids& ids, std::int32_t stale) {
-        const auto batch = from.next();
+        const auto batch = next_batch(from);
         ASSERT_TRUE(batch);
         Ids found;
         for (const TokenSample& sample : batch->samples) found.push_back(sample.input_ids[1]);
@@ -161,6 +166,24 @@ TEST_F(RolloutFolderTest, AFileOfWhichStaleRowsAreLeftIsNotNeededAgain) {
     put_file("step-2.jsonl", rollouts({9}));
     RolloutFolder again = open({3, third->info.file + 1, 0}, 1);
     EXPECT_EQ(next_ids(again), Ids{9});
+}
+
+TEST_F(RolloutFolderTest, ReadsAtMostOneFileThatIsStaleAtATime) {
+    for (const char* name : {"step-0.jsonl", "step-1.jsonl", "step-2.jsonl"}) {
+        put_file(name, rollout(1, 0) + rollout(2, 0));
+    }
+    RolloutFolder from = open({9, 0, 0}, 2);
+    for (const std::int32_t left_out : {2, 4, 6}) {
+        EXPECT_FALSE(from.next());
+        EXPECT_TRUE(from.reads_on());
+        EXPECT_FALSE(from.is_over());
+        EXPECT_EQ(from.left_out(), left_out);
+    }
+    put_file("END", "");
+    EXPECT_FALSE(from.next());
+    EXPECT_FALSE(from.reads_on());
+    EXPECT_TRUE(from.is_over());
+    EXPECT_EQ(from.left_out(), 6);
 }
 
 TEST_F(RolloutFolderTest, FilesThatComeLateAreToldOnce) {
