@@ -17,7 +17,7 @@ namespace {
 constexpr std::int32_t most_ahead = 16;  // batches that wait in memory, and their tokens
 constexpr std::int64_t most_tokens_ahead = std::int64_t{4} << 20U;
 constexpr std::chrono::milliseconds between_folder_looks{100};
-constexpr int looks_share = 20;  // looking takes at most one in so many of rank 0's seconds
+constexpr int looks_share = 20;  // looks in vain take at most one in so many of rank 0's seconds
 constexpr std::chrono::milliseconds longest_look{100};  // or one file: nothing else goes on
 constexpr std::chrono::seconds until_told{5};
 
@@ -107,18 +107,19 @@ void ArrivalService::look() {
     const std::vector<AdapterId> adapters = growing();
     if (adapters.empty() || begin < next_look_ || !found_.empty()) return;
     bool reads_on = false;
+    Clock::duration in_vain{};
     for (const AdapterId a : adapters) {
-        look(a, begin + longest_look);
+        in_vain += look(a, begin + longest_look);
         reads_on = reads_on || source_of(a).folder.reads_on();
     }
     const Clock::time_point end = Clock::now();
-    if (reads_on) return;
-    next_look_ = end + looks_share * (end - begin);
-    if (found_.empty()) next_look_ = std::max(next_look_, end + between_folder_looks);
+    next_look_ = end + looks_share * in_vain;
+    if (found_.empty() && !reads_on) next_look_ = std::max(next_look_, end + between_folder_looks);
 }
 
-/// Until the folder has no more, as much as is needed soon has come, or the time is over.
-void ArrivalService::look(AdapterId adapter, Clock::time_point until) {
+/// Until the folder has no more, as much as is needed soon has come, or the time is over. Returns
+/// how long it looked for what was not there.
+ArrivalService::Clock::duration ArrivalService::look(AdapterId adapter, Clock::time_point until) {
     Source& source = source_of(adapter);
     const Arrivals& arrivals = *arrivals_of(adapter);
     const std::int32_t steps = worker_.state(adapter).steps;
@@ -126,16 +127,20 @@ void ArrivalService::look(AdapterId adapter, Clock::time_point until) {
     for (std::int32_t s = steps; s < arrivals.steps(); ++s) tokens += tokens_of(arrivals.of(s));
     std::int32_t next = arrivals.steps();
     const std::int32_t last = std::min(steps + most_ahead, worker_.total_steps(adapter));
+    Clock::duration in_vain{};
     while (source.problem.empty() && next < last && tokens < most_tokens_ahead) {
+        const Clock::time_point begin = Clock::now();
         if (take_next(adapter, source)) {
             tokens += tokens_of(found_.back().second.info);
             ++next;
         } else if (!source.folder.reads_on()) {
+            in_vain = Clock::now() - begin;
             break;
         }
         if (Clock::now() >= until) break;
     }
     tell(adapter, source);
+    return in_vain;
 }
 
 bool ArrivalService::take_next(AdapterId adapter, Source& source) {
@@ -201,6 +206,8 @@ void ArrivalService::add(AdapterId adapter, RolloutFolder::Batch batch) {
 // ---- with an empty pipeline
 
 void ArrivalService::look_now() {
+    const bool others_train = !worker_.adapters.running().empty();
+    if (!others_train) next_look_ = std::min(next_look_, Clock::now() + between_folder_looks);
     look();
     grow();
     for (const AdapterId a : growing()) {

@@ -55,7 +55,7 @@ class ArrivalService : public Service {
     std::vector<AdapterId> growing() const;
     Source& source_of(AdapterId adapter);
     void look();
-    void look(AdapterId adapter, Clock::time_point until);
+    Clock::duration look(AdapterId adapter, Clock::time_point until);
     /// False if there is none.
     bool take_next(AdapterId adapter, Source& source);
     void tell(AdapterId adapter, Source& source) const;
