@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/activity.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "train/checkpoint/stored_adapter.h"
 #include "train/command.h"
@@ -197,7 +198,18 @@ PlannedWindow StreamTrainer::next_window(StreamPlanner& planner) {
     return next;
 }
 
+/// Plans expect batches of a dataset that grows before they come; nothing trains on those.
+void StreamTrainer::check_arrived(const Window& window) const {
+    for (const BatchPlan& batch : window.batches) {
+        const AdapterJob& job = parts_.job.adapter(batch.adapter);
+        const auto& arrivals = parts_.datasets[index(job.dataset)].arrivals;
+        LORATRAIN_CHECK(!arrivals || batch.evaluation || arrivals->has(batch.step), "step ",
+                        batch.step + 1, " of adapter ", job.name, " has no rollouts");
+    }
+}
+
 void StreamTrainer::order(PlannedWindow window) {
+    check_arrived(window.window.common());
     const std::int32_t round = window.window.common().first_round;
     for (Service* service : services_) service->before_window(round, stepped_);
     change_before_ordered_ = std::exchange(change_before_planned_, {});

@@ -95,6 +95,7 @@ class StreamTrainer {
     void plan_next(StreamPlanner& planner);
     std::int32_t rounds_of_next(double most_seconds) const;
     PlannedWindow next_window(StreamPlanner& planner);
+    void check_arrived(const Window& window) const;
     void order(PlannedWindow window);
     std::int32_t ranks_that_copy() const;
     void look_after(StreamPlanner& planner);

@@ -42,7 +42,8 @@ bool Worker::changes_in_stream() const {
 }
 
 bool Worker::ends_need_drain() const {
-    return (adapters.has_rungs() || adapters.any_waiting()) && !changes_in_stream();
+    const bool any_comes = adapters.has_rungs() || adapters.any_waiting() || adapters.any_grows();
+    return any_comes && !changes_in_stream();
 }
 
 }  // namespace loratrain

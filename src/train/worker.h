@@ -44,7 +44,8 @@ struct Worker : RunLedger {
     bool changes_in_stream() const;
     /// Trials may end at rungs, and others take their places, without draining the pipeline.
     bool searches_in_stream() const { return adapters.has_rungs() && changes_in_stream(); }
-    /// An end makes room for an adapter that needs an empty pipeline to come.
+    /// An end makes room for an adapter that needs an empty pipeline to come; or adapters whose
+    /// batches are used up need one to go.
     bool ends_need_drain() const;
 
     const RunParts& parts;

@@ -121,6 +121,16 @@ std::vector<AdapterId> AdmissionService::choose(AdapterTable& table) const {
 
 // ---- while the stream goes on
 
+/// Where nobody joins a stream: a batch has come of an adapter that would be admitted now.
+bool AdmissionService::needs_drain(std::int32_t /*round*/) {
+    AdapterTable& adapters = worker_.adapters;
+    if (worker_.changes_in_stream() || !adapters.any_grows()) return false;
+    const std::vector<AdapterId> chosen = choose(adapters);
+    return std::any_of(chosen.begin(), chosen.end(), [&](AdapterId a) {
+        return adapters.grows(a) && adapters[a].state.status == AdapterStatus::waiting;
+    });
+}
+
 bool AdmissionService::change(const Progress& planned, StreamChange& change) {
     const bool searches = worker_.searches_in_stream();
     const bool grows = worker_.adapters.any_grows();

@@ -17,6 +17,7 @@ class AdmissionService : public Service {
     explicit AdmissionService(Worker& worker) : worker_(worker) {}
 
     void begin_stream() override;
+    bool needs_drain(std::int32_t round) override;
     bool change(const Progress& planned, StreamChange& change) override;
     std::int32_t last_round(const Progress& planned) const override;
     std::int32_t next_event(const Progress& planned) const override;

@@ -1,0 +1,146 @@
+#include "train/services/arrivals.h"
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "base/text.h"
+#include "unit/train/worker_run.h"
+
+namespace loratrain::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// Sampled by the adapter as it was after `adapter_step` steps.
+std::string rollouts(int count, int adapter_step) {
+    const std::string line =
+        cat(R"({"input_ids":[1,2],"advantages":[0,1],"logprobs":[0,-1],"adapter_step":)",
+            adapter_step, "}\n");
+    std::string text;
+    for (int i = 0; i < count; ++i) text += line;
+    return text;
+}
+
+/// A run with one adapter whose rollouts come into a folder; a step takes two of them.
+class ArrivalsRun : public ::testing::Test, protected WorkerRun {
+  protected:
+    ~ArrivalsRun() override {
+        if (person_.joinable()) person_.join();
+    }
+
+    /// After all that have files.
+    AdapterId add_growing(std::int32_t steps) {
+        AdapterJob& adapter = add(steps);
+        adapter.loss.loss = Loss::grpo;
+        adapter.dataset = static_cast<DatasetId>(job.datasets.size());
+        DatasetJob& dataset = job.datasets.emplace_back();
+        dataset.name = "tries";
+        dataset.path = folder.path("rollouts/");
+        dataset.max_seq_len = 8;
+        DatasetInfo& info = datasets.emplace_back();
+        info.train.assign(2, {8, 7});
+        info.rollouts = true;
+        info.arrivals.emplace();
+        std::filesystem::create_directories(dataset.path);
+        return static_cast<AdapterId>(job.adapters.size() - 1);
+    }
+    std::string file(int number) const {
+        return folder.path("rollouts/step-" + std::to_string(number) + ".jsonl");
+    }
+    /// Renamed into place.
+    void put_file(int number, int samples = 2) const {
+        test::put(file(number) + ".part", rollouts(samples, number));
+        std::filesystem::rename(file(number) + ".part", file(number));
+    }
+    void put_end() const { test::put(folder.path("rollouts/END"), ""); }
+
+    /// Others take their steps slowly, from the tenth on, until the adapter has taken so many.
+    void wait_for_steps(AdapterId adapter, std::int32_t count) {
+        ranks->before_step = [this, adapter, count](const BatchPlan& batch) {
+            if (batch.adapter == adapter || batch.step < 10) return;
+            if (ranks->steps(adapter) < count) std::this_thread::sleep_for(5ms);
+        };
+    }
+    /// Beside the run, once the adapter is about to take this step (1 = the first).
+    void meanwhile(AdapterId a, std::int32_t step, std::function<void()> work) {
+        before(a, step, [this, work] { person_ = std::thread(work); });
+    }
+
+  private:
+    std::thread person_;
+};
+
+TEST_F(ArrivalsRun, TrainsWhatIsThereAndEndsWithIt) {
+    const AdapterId rl = add_growing(100);
+    for (int number = 0; number < 20; ++number) put_file(number);
+    put_file(20, 5);
+    put_end();
+    make();
+    EXPECT_EQ(run(), ExitCode::done);
+    EXPECT_EQ(steps(rl), 23);
+    EXPECT_EQ(metrics(rl, "loss").size(), 23U);
+    EXPECT_EQ(exported_step(rl), 23);
+    EXPECT_EQ(state().adapters[index(rl)].file, 21);
+}
+
+TEST_F(ArrivalsRun, JoinsAStreamAgainWithItsNextFile) {
+    add(1000);
+    const AdapterId rl = add_growing(100);
+    put_file(0);
+    make();
+    wait_for_steps(rl, 2);
+    before(first, 10, [this] { put_file(1); });
+    before(rl, 2, [this] { put_end(); });
+    EXPECT_EQ(run(), ExitCode::done);
+    const Steps rounds = ranks->rounds_of(rl);
+    ASSERT_EQ(rounds.size(), 2U);
+    EXPECT_GE(rounds.back(), 10);
+    EXPECT_LT(rounds.back(), 999);
+    EXPECT_TRUE(ranks->is_in_stream("add 2"));
+    EXPECT_EQ(steps(first), 1000);
+}
+
+// ---- runs whose streams nobody leaves
+
+TEST_F(ArrivalsRun, WhereARunMayBeRedeployedItTrainsNothingTwice) {
+    add(1000);
+    const AdapterId rl = add_growing(100);
+    put_file(0, 4);
+    redeploys = [](const RunState&) { return false; };
+    make();
+    wait_for_steps(rl, 3);
+    before(first, 10, [this] { put_file(1); });
+    before(rl, 3, [this] { put_end(); });
+    EXPECT_EQ(run(), ExitCode::done);
+    const Steps rounds = ranks->rounds_of(rl);
+    ASSERT_EQ(rounds.size(), 3U);
+    EXPECT_EQ(rounds[1], 1);
+    EXPECT_GE(rounds[2], 10);
+    EXPECT_LT(rounds[2], 999) << "it has to wait for the other's end";
+    EXPECT_EQ(steps(first), 1000);
+    EXPECT_GE(ranks->streams(), 4);
+}
+
+TEST_F(ArrivalsRun, BesideTrialsThatWriteTextsItTrainsNothingTwice) {
+    add_trials(2, 1000);
+    evaluate_every(0);
+    job.eval.generate.samples = 1;
+    const AdapterId rl = add_growing(100);
+    put_file(0, 4);
+    make();
+    wait_for_steps(rl, 3);
+    before(first, 10, [this] { put_file(1); });
+    before(rl, 3, [this] { put_end(); });
+    EXPECT_EQ(run(), ExitCode::done);
+    const Steps rounds = ranks->rounds_of(rl);
+    ASSERT_EQ(rounds.size(), 3U);
+    EXPECT_LT(rounds[2], 999);
+    EXPECT_EQ(steps(first), 1000);
+    EXPECT_EQ(steps(second), 1000);
+}
+
+}  // namespace
+}  // namespace loratrain::test
