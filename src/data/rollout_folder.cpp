@@ -64,7 +64,7 @@ std::optional<RolloutFolder::Batch> RolloutFolder::next() {
 bool RolloutFolder::open_next() {
     const std::string path = look();
     if (path.empty()) {
-        if (skipped_ == 0) return false;
+        if (skipped_ == 0 || !trouble_.empty()) return false;
         throw InputError(awaited(), cat("is gone, and ", skipped_, " of its batches are trained"),
                          stays_hint);
     }
@@ -99,10 +99,11 @@ std::string RolloutFolder::look() {
                              "remove one of them");
         }
     }
-    if (error) throw InputError(folder, cat("cannot be read: ", error.message()));
+    trouble_ = error ? cat(folder, " cannot be read: ", error.message()) : "";
+    over_ = !error && next.empty() && ended;
+    if (error) return "";
     listed_ = true;
     const bool is_other = skipped_ > 0 && !next.empty() && next.begin()->first != next_number_;
-    over_ = next.empty() && ended;
     if (next.empty() || is_other) return "";
     number_ = next.begin()->first;
     return next.begin()->second;

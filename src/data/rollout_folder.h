@@ -38,7 +38,8 @@ class RolloutFolder {
 
     /// The batch of the next step, if it is there. Which samples are too stale depends on the
     /// step: the batches are the same wherever a run went on. InputError (file:line) for a file
-    /// that cannot be used, and for one that is not what a start before has trained on.
+    /// that cannot be used, and for one that is not what a start before has trained on. A folder
+    /// that cannot be listed is no error: file systems that are shared come back.
     std::optional<Batch> next();
     /// next() has returned behind a file of which every sample is too stale: the batch may be in
     /// the files behind it.
@@ -48,6 +49,8 @@ class RolloutFolder {
 
     /// No batch follows: END was there, and no file behind the last one.
     bool is_over() const { return over_; }
+    /// Why the folder could not be listed when next() looked last; "" = it could.
+    const std::string& trouble() const { return trouble_; }
     /// Files that came behind one with a larger number and are never read, reported once each.
     std::vector<std::string> take_late();
     /// The path that a message names for the file that is awaited.
@@ -70,6 +73,7 @@ class RolloutFolder {
     bool reads_on_ = false;
     bool over_ = false;
     bool listed_ = false;
+    std::string trouble_;
     std::set<std::int32_t> known_;  ///< numbers of files that were there
     std::vector<std::string> late_;
 

@@ -169,6 +169,10 @@ void ArrivalService::tell(AdapterId adapter, Source& source) const {
         log::warn(cat(name, " does not train on ", late,
                       ", which came behind a file with a larger number"));
     }
+    const std::string& trouble = source.folder.trouble();
+    if (!std::exchange(source.trouble_told, !trouble.empty()) && !trouble.empty()) {
+        log::warn(cat(name, ": ", trouble, "; it waits, and looks again"));
+    }
     const bool is_stale = std::any_of(found_.begin(), found_.end(), [adapter](const auto& found) {
         return found.first == adapter && found.second.info.stale > 0;
     });

@@ -47,6 +47,7 @@ class ArrivalService : public Service {
         Clock::time_point since = Clock::now();  ///< the last batch
         std::string problem{};                   ///< of the file that follows; "" = none
         bool tokenizer_checked = false;
+        bool trouble_told = false;
         bool waiting_told = false;
         bool stale_told = false;
     };

@@ -208,8 +208,25 @@ TEST_F(RolloutFolderTest, RefusesFiles) {
     EXPECT_TRUE(has(problem_text([&] { open().next(); }), "step-0.jsonl: holds no rollouts"));
     put_file("step-00.jsonl", rollout(1));
     EXPECT_TRUE(has(problem_text([&] { open().next(); }), "has the number of "));
-    std::filesystem::remove_all(folder());
-    EXPECT_TRUE(has(problem_text([&] { open().next(); }), "cannot be read"));
+}
+
+TEST_F(RolloutFolderTest, WaitsForAFolderThatCannotBeListed) {
+    put_file("step-0.jsonl", rollouts({1, 2, 3}));
+    RolloutFolder from = open();
+    EXPECT_EQ(next_ids(from), (Ids{1, 2}));
+    EXPECT_EQ(next_ids(from), Ids{3});
+    const std::string away = dir_.path() + "-away";
+    std::filesystem::rename(dir_.path(), away);
+    EXPECT_EQ(next_ids(from), Ids{});
+    EXPECT_TRUE(has(from.trouble(), "cannot be read"));
+    EXPECT_FALSE(from.is_over());
+    RolloutFolder behind_trained = open({1, 0, 1});
+    EXPECT_EQ(next_ids(behind_trained), Ids{}) << "nothing says that the file is gone";
+    std::filesystem::rename(away, dir_.path());
+    put_file("step-1.jsonl", rollouts({4}));
+    EXPECT_EQ(next_ids(from), Ids{4});
+    EXPECT_EQ(from.trouble(), "");
+    EXPECT_EQ(next_ids(behind_trained), Ids{3});
 }
 
 }  // namespace
