@@ -221,9 +221,10 @@ void ArrivalService::look_now() {
 
 /// It may go on in a later start, with what has come until then.
 void ArrivalService::end(AdapterId adapter) {
-    const std::string& problem = sources_.at(adapter).problem;
-    if (!problem.empty()) return fail_adapter(worker_, adapter, problem);
     AdapterState& state = worker_.adapters[adapter].state;
+    std::string why = sources_.at(adapter).problem;
+    if (why.empty()) why = failure_reason(state, worker_.total_steps(adapter));
+    if (!why.empty()) return fail_adapter(worker_, adapter, why);
     const std::string name = cat("adapter ", worker_.job(adapter).name);
     const std::int32_t left_out = sources_.at(adapter).folder.left_out();
     if (left_out > 0) {

@@ -142,5 +142,49 @@ TEST_F(ArrivalsRun, BesideTrialsThatWriteTextsItTrainsNothingTwice) {
     EXPECT_EQ(steps(second), 1000);
 }
 
+// ---- how often it looks
+
+/// Rank 0 reads a file for some tenths of a second; the next one comes when nobody trains.
+TEST_F(ArrivalsRun, ALargeFileDoesNotPutTheNextLookOff) {
+    const AdapterId rl = add_growing(2);
+    job.adapters.back().loss.max_staleness = 0;
+    put_file(0, 50000);  // of which all but the first batch are too old for step 1
+    make();
+    const Clock::time_point begin = Clock::now();
+    RolloutFolder probe({job.datasets.back(), plan.model.vocab_size, 2, 0}, {});
+    ASSERT_TRUE(probe.next());
+    const Clock::duration reading = Clock::now() - begin;
+    std::atomic<Clock::time_point> came;
+    Clock::time_point trained;
+    meanwhile(rl, 1, [&] {
+        std::this_thread::sleep_for(300ms);
+        came = Clock::now();
+        put_file(1);
+    });
+    before(rl, 2, [&] { trained = Clock::now(); });
+    EXPECT_EQ(run(), ExitCode::done);
+    EXPECT_EQ(steps(rl), 2);
+    EXPECT_LT(trained - came.load(), std::max<Clock::duration>(10 * reading, 1s));
+}
+
+// ---- ends
+
+TEST_F(ArrivalsRun, WhoHasNoFiniteGradientsFailsAlsoWhereItsRolloutsEnd) {
+    add(400);
+    const AdapterId rl = add_growing(100);
+    put_file(0, 2 * bad_steps_allowed);
+    put_end();
+    make();
+    ranks->grad_sumsq = [rl](AdapterId a, std::int32_t) {
+        return a == rl ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+    };
+    EXPECT_EQ(run(), ExitCode::some_adapters_failed);
+    EXPECT_EQ(steps(rl), bad_steps_allowed);
+    EXPECT_EQ(status(rl), AdapterStatus::failed);
+    EXPECT_TRUE(has(of(rl, "FAILED")));
+    EXPECT_FALSE(is_exported(rl));
+    EXPECT_EQ(exported_step(first), 400);
+}
+
 }  // namespace
 }  // namespace loratrain::test
