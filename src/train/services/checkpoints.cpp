@@ -18,7 +18,12 @@ namespace loratrain {
 bool CheckpointService::is_due(std::int32_t round) const {
     const CheckpointJob& job = worker_.parts.job.checkpoint;
     if (job.every_steps > 0 && round % job.every_steps == 0) return true;
-    return job.every_minutes > 0 && seconds_since(last_) > 60.0 * job.every_minutes;
+    return is_due_by_time();
+}
+
+bool CheckpointService::is_due_by_time() const {
+    const double minutes = worker_.parts.job.checkpoint.every_minutes;
+    return minutes > 0 && seconds_since(last_) > 60.0 * minutes;
 }
 
 /// While the stream goes on: there is memory for copies, the checkpoint before is written, and no

@@ -38,6 +38,7 @@ class CheckpointService : public Service {
     /// The stream has ended: waits for the checkpoint that is being written.
     void finish();
     bool is_due(std::int32_t round) const;
+    bool is_due_by_time() const;
     /// With an empty pipeline: writes a checkpoint of this worker, and frees the memory of adapters
     /// that have ended. Returns the seconds that it took.
     double save();

@@ -80,9 +80,12 @@ void DispatchService::stop_or_save() {
         why = "the deployment changes";
     }
     if (!why.empty()) return stop_working(why);
-    const bool due = has_trained && worker_.services->checkpoints.is_due(worker_.adapters.round());
-    const bool last = worker_.is_joint() && worker_.adapters.finished() && changed_;
-    if (due || last) save();
+    const CheckpointService& checkpoints = worker_.services->checkpoints;
+    const bool due = has_trained && checkpoints.is_due(worker_.adapters.round());
+    // All may wait for hours: for rollouts, or for people.
+    const bool may_rest = worker_.is_joint() && changed_;
+    const bool last = may_rest && worker_.adapters.finished();
+    if (due || last || (may_rest && checkpoints.is_due_by_time())) save();
 }
 
 void DispatchService::stop_working(const std::string& why) {

@@ -186,5 +186,23 @@ TEST_F(ArrivalsRun, WhoHasNoFiniteGradientsFailsAlsoWhereItsRolloutsEnd) {
     EXPECT_EQ(exported_step(first), 400);
 }
 
+TEST_F(ArrivalsRun, ACheckpointByTimeIsWrittenWhileAllWait) {
+    const AdapterId rl = add_growing(100);
+    job.checkpoint.every_minutes = 0.5 / 60;
+    put_file(0);
+    make();
+    std::atomic<bool> saved = false;
+    meanwhile(rl, 1, [&] {
+        for (int i = 0; i < 1000 && !saved; ++i) {
+            std::this_thread::sleep_for(10ms);
+            saved = has(checkpoint(1));
+        }
+        put_end();
+    });
+    EXPECT_EQ(run(), ExitCode::done);
+    EXPECT_TRUE(saved);
+    EXPECT_EQ(stored_step(1, rl), 1);
+}
+
 }  // namespace
 }  // namespace loratrain::test
