@@ -38,9 +38,8 @@ class Dataset {
     Dataset(const std::vector<std::string>& paths, const DatasetJob& job, std::int64_t vocab_size);
     Dataset(const std::string& path, const DatasetJob& job, std::int64_t vocab_size)
         : Dataset(std::vector{path}, job, vocab_size) {}
-    /// A dataset that grows (DatasetJob::grows), of which nothing has come. InputError unless the
-    /// folder is there.
-    static Dataset growing(const DatasetJob& job);
+    /// A dataset that grows (DatasetJob::grows), of which nothing has come.
+    static Dataset growing();
     /// Adds samples to a dataset that grows, numbered from `first` on.
     void add(std::int64_t first, std::vector<TokenSample> samples);
     /// Forgets samples that were added together and are all before this one.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -82,11 +84,7 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
         const DatasetJob& dataset = job.datasets[i];
         files.eval.emplace_back();
         if (dataset.grows()) {
-            try {
-                files.train.push_back(Dataset::growing(dataset));
-            } catch (const InputError& error) {
-                problems.add(error);
-            }
+            files.train.push_back(Dataset::growing());
             continue;
         }
         const auto train = open(dataset.paths(), dataset);
@@ -97,6 +95,17 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
             files.eval.back() = hold_out(job, dataset, *train, problems);
         }
         if (train) files.train.push_back(std::move(*train));
+    }
+}
+
+void check_growing_folders(const Job& job, Problems& problems) {
+    for (const DatasetJob& dataset : job.datasets) {
+        std::error_code error;
+        if (!dataset.grows() || std::filesystem::is_directory(dataset.path, error)) continue;
+        problems.add(cat(job.path, ": datasets.", dataset.name, ".path"),
+                     cat(dataset.path, " is no folder that is there",
+                         error ? cat(" (", error.message(), ")") : ""),
+                     "make it, or end the path of a file without /");
     }
 }
 

@@ -109,6 +109,7 @@ JobInputs open_job_inputs(const Job& job) {
     const std::int64_t vocab_size = inputs.weights ? inputs.weights->spec().vocab_size
                                                    : std::numeric_limits<std::int32_t>::max();
     open_datasets(job, vocab_size, inputs.files, problems);
+    check_growing_folders(job, problems);
     for (const AdapterJob& adapter : job.adapters) {
         if (!inputs.weights) continue;
         for (const std::string& directory : adapter.directories()) {

@@ -20,13 +20,14 @@ namespace {
 
 /// The added part of DatasetFiles: opened with a job of the added datasets alone.
 DatasetFiles open_added(const GrowingRun& run, const JobAdditions& additions,
-                        const std::string& source, Problems& problems) {
+                        const std::string& source, bool is_root, Problems& problems) {
     Job job;
     job.path = source;
     job.run = run.job.run;
     job.datasets = additions.datasets;
     DatasetFiles files;
     open_datasets(job, run.plan.model.vocab_size, files, problems);
+    if (is_root) check_growing_folders(job, problems);
     return files;
 }
 
@@ -55,7 +56,7 @@ void RunGrowth::check(const InboxFile& file) {
     part.additions = read_inbox(file.text, file.path, job_);
     Problems problems;
     if (is_root_ || run_.with_tokens) {
-        part.files = open_added(run_, part.additions, file.path, problems);
+        part.files = open_added(run_, part.additions, file.path, is_root_, problems);
     }
     check_starts(part.additions, problems);
     problems.throw_if_any();

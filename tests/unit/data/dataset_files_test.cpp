@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "support/files.h"
+#include "support/problems.h"
 
 namespace loratrain {
 namespace {
@@ -76,6 +79,29 @@ TEST_F(OpenDatasets, ASplitOfAllIsAProblemAmongOthers) {
     EXPECT_EQ(problems_.list()[1].where, "tune.yaml: datasets.split.eval_split");
     EXPECT_EQ(problems_.list()[1].what,
               cat("leaves nothing to train on; ", dir_.file("a.jsonl"), " has 20 samples"));
+}
+
+/// Ranks of other hosts may have none.
+TEST_F(OpenDatasets, FoldersThatGrowAreLookedIntoOnOneRankAlone) {
+    job_.datasets.resize(2);
+    job_.datasets[0] = {};
+    job_.datasets[0].name = "tries";
+    job_.datasets[0].path = dir_.file("rollouts/");
+    job_.datasets[1].name = "denied";
+    job_.datasets[1].path = dir_.file("a.jsonl/rollouts/");  // of a file, no folder
+    job_.datasets[1].eval_split = {};
+    open_datasets(job_, 100, files_, problems_);
+    EXPECT_TRUE(problems_.empty());
+    EXPECT_TRUE(files_.train[0].grows());
+    check_growing_folders(job_, problems_);
+    ASSERT_EQ(problems_.list().size(), 2U);
+    EXPECT_EQ(problems_.list()[0].where, "tune.yaml: datasets.tries.path");
+    EXPECT_EQ(problems_.list()[1].where, "tune.yaml: datasets.denied.path");
+    EXPECT_TRUE(test::has(problems_.list()[0].what, "is no folder that is there"));
+    std::filesystem::create_directory(job_.datasets[0].path);
+    Problems now;
+    check_growing_folders(job_, now);
+    EXPECT_EQ(now.list().size(), 1U);
 }
 
 }  // namespace
