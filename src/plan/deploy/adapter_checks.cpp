@@ -17,6 +17,13 @@ namespace loratrain {
 
 namespace {
 
+/// A batch of rollouts that come travels to other ranks in one message (AddSamples), in which a
+/// token has at most so many bytes: id, label, weight, advantage and log-probability; and a sample
+/// so many beside.
+constexpr std::int64_t bytes_of_token = 20;
+constexpr std::int64_t bytes_of_sample = 64;
+constexpr std::int64_t most_bytes_of_message = INT32_MAX;
+
 /// What groups are called before a verb: of one, of several.
 std::pair<std::string, std::string> group_words(std::int32_t group_samples) {
     switch (data_kind(group_samples)) {
@@ -314,6 +321,13 @@ void AdapterChecks::check_growing(const AdapterJob& adapter) {
                    " samples are more "
                    "than can be numbered"),
                "take fewer steps");
+    }
+    const std::int64_t of_sample = dataset.max_seq_len * bytes_of_token + bytes_of_sample;
+    if (adapter.global_batch_size > most_bytes_of_message / of_sample) {
+        refuse("global_batch_size",
+               cat(adapter.global_batch_size, " samples of up to ", dataset.max_seq_len,
+                   " tokens are more than the ranks can be sent at once"),
+               "take smaller batches, or a smaller max_seq_len");
     }
     if (adapter.loss.has_reference()) {
         refuse("beta", "needs a reference, which is computed before the first step",

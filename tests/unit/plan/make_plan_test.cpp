@@ -671,6 +671,22 @@ TEST(MakePlan, ExamplesAndTheirKlSamplesAreGroups) {
     EXPECT_TRUE(has(problems_of(test), "holds samples with a label of true or false"));
 }
 
+TEST(MakePlan, ABatchOfAFolderThatGrowsFitsAMessage) {
+    Case test = uniform_case(1, 1, 24, 9, 6);
+    test.datasets[0].rollouts = true;
+    test.datasets[0].arrivals.emplace();
+    test.job.datasets[0].path = "rollouts/";
+    test.job.datasets[0].max_seq_len = 131072;
+    AdapterJob& adapter = test.job.adapters[0];
+    adapter.loss.loss = Loss::grpo;
+    adapter.max_steps = 3;
+    EXPECT_EQ(test.plan().adapters[0].total_steps, 3);
+    adapter.global_batch_size = 1024;
+    EXPECT_TRUE(has(problems_of(test),
+                    "adapters.a0.global_batch_size: 1024 samples of up to 131072 tokens are more "
+                    "than the ranks can be sent at once"));
+}
+
 TEST(MakePlan, RefusesLossesThatTheDataAreNotFor) {
     Case test = uniform_case(2, 1, 10, 9, 3);
     test.job.adapters[1].loss.loss = Loss::dpo;
