@@ -198,6 +198,16 @@ std::string printable(std::string_view text) {
     return out;
 }
 
+std::optional<std::int32_t> number_after(std::string_view text, std::string_view prefix) {
+    if (!text.starts_with(prefix)) return std::nullopt;
+    text.remove_prefix(prefix.size());
+    std::int32_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    const bool whole = error == std::errc() && stop == end && text.front() != '-';
+    return whole ? std::optional(number) : std::nullopt;
+}
+
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width) {
     std::string lines;
     std::size_t column = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ std::string some_of(const std::vector<std::string>& words, std::size_t most);
 /// once; "" if none is near. At most a third of the letters may differ, two in words of 4 to 8
 /// letters, one in words of 2 or 3.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+/// The number that is all of `text` after `prefix`: 7 of "step-007" after "step-".
+std::optional<std::int32_t> number_after(std::string_view text, std::string_view prefix);
 
 /// "512 B", "3.4 MiB", "55.0 GiB".
 std::string human_bytes(std::uint64_t bytes);

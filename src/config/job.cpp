@@ -1,8 +1,8 @@
 #include "config/job.h"
 
-#include <limits>
-
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace loratrain {
 
@@ -99,6 +99,11 @@ AdapterForm form_of(const AdapterJob& adapter) {
     }
     if (adapter.loraplus_lr_ratio != 1.0) form.rates.push_back(adapter.loraplus_lr_ratio);
     return form;
+}
+
+bool Job::any_grows() const {
+    return std::any_of(datasets.begin(), datasets.end(),
+                       [](const DatasetJob& dataset) { return dataset.grows(); });
 }
 
 std::size_t most_admitted(const Job& job) {

@@ -464,6 +464,7 @@ struct Job {
 
     const AdapterJob& adapter(AdapterId id) const { return adapters[index(id)]; }
     const DatasetJob& dataset(DatasetId id) const { return datasets[index(id)]; }
+    bool any_grows() const;  ///< DatasetJob::grows
     /// Whether the steps of an adapter have details besides their loss: rewards, a contrastive
     /// loss, ratios of rollouts, or losses per file.
     bool has_step_details(AdapterId id) const {

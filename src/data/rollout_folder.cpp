@@ -1,12 +1,12 @@
 #include "data/rollout_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace loratrain {
 
@@ -22,14 +22,8 @@ constexpr const char* stays_hint = "files that are trained stay as they are unti
 std::optional<std::int32_t> number_of(const fs::path& file) {
     const std::string extension = file.extension().string();
     const bool known = extension == ".jsonl" || extension == ".h5" || extension == ".hdf5";
-    const std::string stem = file.stem().string();
-    if (!known || !stem.starts_with(prefix) || stem.size() == prefix.size()) return std::nullopt;
-    if (stem[prefix.size()] == '-') return std::nullopt;
-    std::int32_t number = 0;
-    const char* const end = stem.data() + stem.size();
-    const auto [stop, error] = std::from_chars(stem.data() + prefix.size(), end, number);
-    if (error != std::errc() || stop != end || number == INT32_MAX) return std::nullopt;
-    return number;
+    const std::optional<std::int32_t> number = number_after(file.stem().string(), prefix);
+    return known && number != INT32_MAX ? number : std::nullopt;
 }
 
 }  // namespace

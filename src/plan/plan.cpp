@@ -23,6 +23,11 @@ std::int64_t DatasetInfo::train_tokens() const {
     return sum;
 }
 
+bool any_grow(std::span<const DatasetInfo> datasets) {
+    return std::any_of(datasets.begin(), datasets.end(),
+                       [](const DatasetInfo& info) { return info.arrivals.has_value(); });
+}
+
 std::vector<std::string> joined_groups(const ReplicaPlan& replica) {
     std::vector<std::string> groups;
     for (const auto& word : linear_group_words) {

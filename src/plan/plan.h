@@ -5,6 +5,7 @@
 #include <deque>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,7 @@ struct DatasetInfo {
     std::optional<Arrivals> arrivals = {};      ///< of a dataset that grows
     std::int64_t train_tokens() const;          ///< in an epoch
 };
+bool any_grow(std::span<const DatasetInfo> datasets);
 
 /// Kind of a dataset's samples, by the size of their groups.
 enum class DataKind : std::uint8_t { single, pairs, labelled };

@@ -10,10 +10,8 @@
 namespace loratrain {
 
 bool may_redeploy(const Job& job) {
-    const bool grows = std::any_of(job.datasets.begin(), job.datasets.end(),
-                                   [](const DatasetJob& dataset) { return dataset.grows(); });
-    return !grows && job.parallel.find_deployment && job.parallel.redeploy == Redeploy::automatic &&
-           !job.sweep && !job.parallel.by_workers();
+    return !job.any_grows() && job.parallel.find_deployment &&
+           job.parallel.redeploy == Redeploy::automatic && !job.sweep && !job.parallel.by_workers();
 }
 
 RunState state_in(const std::string& checkpoint, const Job& job) {

@@ -9,6 +9,7 @@
 #include "config/model_limits.h"
 #include "plan/cost/built_in_costs.h"
 #include "plan/cost/device.h"
+#include "plan/memory/engine_memory.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -18,11 +19,6 @@ namespace {
 constexpr std::int64_t fp8_multiple = 16;  // cuBLASLt: 16 bytes of codes
 
 constexpr const char* instead = "use model.precision: bf16";
-
-/// GPUs with kernels/hopper.
-bool multiplies_expert_codes(std::string_view device) {
-    return device == "h100" || device == "h200";
-}
 
 /// Sizes of MLPs, as published configs name them.
 struct NamedSize {
@@ -82,7 +78,7 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
                      cat("fp8 products with a scale per row are for Hopper, not for '",
                          device_of(cluster), "'"),
                      instead);
-    } else if (has_experts(model) && !multiplies_expert_codes(device_of(cluster))) {
+    } else if (has_experts(model) && !is_large_hopper(device_of(cluster))) {
         problems.add(key,
                      cat("fp8 products of experts are for h100 and h200, not for '",
                          device_of(cluster), "'"),

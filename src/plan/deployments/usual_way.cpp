@@ -106,11 +106,8 @@ class WaySearch {
     }
 
     bool may_have_workers() const {
-        const bool grows =
-            std::any_of(datasets_.begin(), datasets_.end(),
-                        [](const DatasetInfo& info) { return info.arrivals.has_value(); });
         return job_.parallel.assignment_open && job_.adapters.size() > 1 &&
-               !job_.schedule.max_adapters && !grows;
+               !job_.schedule.max_adapters && !any_grow(datasets_);
     }
 
     /// `fastest`: what another way takes of the pipeline's time.

@@ -38,11 +38,6 @@ bool in_bf16(const Plan& plan) {
     return on_cuda(plan) && plan.compute == DType::bf16;
 }
 
-/// GPUs with kernels/hopper and most_shared_bytes.
-bool is_large_hopper(const Plan& plan) {
-    return plan.device == "h100" || plan.device == "h200";
-}
-
 /// Whose rows a microbatch may hold.
 struct ScratchUsers {
     std::vector<const AdapterJob*> adapters;
@@ -217,11 +212,16 @@ std::int64_t delta_scratch(const ReplicaView& view) {
     };
     const std::int64_t most = std::max(kernels::delta_rule_bytes(sizes, tokens, in_bf16(view.plan)),
                                        backward(kernels::most_shared_bytes));
-    return is_large_hopper(view.plan) ? most
-                                      : std::max(most, backward(kernels::least_shared_bytes));
+    return is_large_hopper(view.plan.device)
+               ? most
+               : std::max(most, backward(kernels::least_shared_bytes));
 }
 
 }  // namespace
+
+bool is_large_hopper(std::string_view device) {
+    return device == "h100" || device == "h200";
+}
 
 std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
     return on_cuda(view.plan) ? device_memory::gemm_workspace : 0;
@@ -304,7 +304,8 @@ std::uint64_t attention_tile_bytes(const ReplicaView& view) {
 std::uint64_t attention_score_bytes(const ReplicaView& view) {
     const AttentionSpec& attention = view.lane_model.attention();
     if (!in_bf16(view.plan) || attention.soft_cap != 0.0 ||
-        !kernels::keeps_attention_scores(attention.head_dim) || !is_large_hopper(view.plan)) {
+        !kernels::keeps_attention_scores(attention.head_dim) ||
+        !is_large_hopper(view.plan.device)) {
         return 0;
     }
     using device_memory::attention_most_scores;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "plan/memory/memory_model.h"
 
@@ -17,6 +18,9 @@ namespace loratrain {
 ///
 /// Not counted here: the CUDA context, code of cuBLASLt, and NCCL's buffers for messages
 /// (session/cluster.cpp keeps room for them).
+
+/// Whether the device (Plan::device) is a GPU with kernels/hopper and most_shared_bytes.
+bool is_large_hopper(std::string_view device);
 
 /// Upper bound of the GPU memory that NCCL takes in a job of several ranks.
 inline constexpr std::uint64_t nccl_bytes = std::uint64_t{512} << 20U;

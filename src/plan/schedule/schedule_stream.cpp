@@ -56,9 +56,7 @@ std::int32_t rounds_per_block(const Job& job, const Plan& plan,
     const auto stages = static_cast<std::int64_t>(replica.stages.size());
     if (stages == 1 || job.schedule.policy != SchedulePolicy::balanced) return 1;
     // When batches come does not decide how they are packed.
-    const bool any_grows = std::any_of(datasets.begin(), datasets.end(),
-                                       [](const DatasetInfo& d) { return d.arrivals.has_value(); });
-    if (any_grows) return 1;
+    if (any_grow(datasets)) return 1;
     std::int64_t tokens = 0;
     for (const AdapterId a : admitted) {
         tokens += mean_step_tokens(job, plan, datasets, index(a));

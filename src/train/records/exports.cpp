@@ -1,6 +1,5 @@
 #include "train/records/exports.h"
 
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -103,11 +102,8 @@ std::map<std::int32_t, fs::path> step_exports_in(const fs::path& folder) {
     if (!fs::is_directory(folder)) return found;
     for (const auto& entry : fs::directory_iterator(folder)) {
         const std::string name = entry.path().filename().string();
-        if (!name.starts_with(step_prefix) || !entry.is_directory()) continue;
-        std::int32_t step = 0;
-        const char* end = name.data() + name.size();
-        const auto read = std::from_chars(name.data() + step_prefix.size(), end, step);
-        if (read.ec == std::errc{} && read.ptr == end) found.emplace(step, entry.path());
+        const std::optional<std::int32_t> step = number_after(name, step_prefix);
+        if (step && entry.is_directory()) found.emplace(*step, entry.path());
     }
     return found;
 }

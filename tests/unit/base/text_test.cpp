@@ -145,6 +145,16 @@ TEST(Printable, HiddenCharactersAreShown) {
     EXPECT_EQ(printable("\xe2\x80\xa6 \xf0\x9f\x98\x80"), "\xe2\x80\xa6 \xf0\x9f\x98\x80");
 }
 
+TEST(NumberAfter, IsAllOfTheText) {
+    EXPECT_EQ(number_after("step-7", "step-"), 7);
+    EXPECT_EQ(number_after("step-0042", "step-"), 42);
+    EXPECT_EQ(number_after("2147483647", ""), INT32_MAX);
+    for (const char* other : {"", "step", "step-", "step--1", "step-+1", "step-1x", "step- 1",
+                              "stop-1", "step-2147483648"}) {
+        EXPECT_FALSE(number_after(other, "step-")) << other;
+    }
+}
+
 TEST(Wrapped, BreaksAtBlanks) {
     EXPECT_EQ(wrapped("", 2), "");
     EXPECT_EQ(wrapped("label  some words here", 4, 12), "label  some\n    words\n    here");
