@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from harness import STOPPED, JobTest, adapter_weights, children, frobenius, run, send, start, step_metrics
+from harness import STOPPED, JobTest, adapter_weights, children, frobenius, run, send, start, step_metrics, write_samples
 
 FILES = [4, 7, 4, 3, 8, 4]  # samples; a batch has 4
 BATCHES = sum(-(-count // 4) for count in FILES)
@@ -191,18 +191,26 @@ class Arrivals(JobTest):
         job["checkpoint"] = {"every_steps": 1}
         path = self.write_job(job)
         metrics = self.dir / "killed/adapters/rl/metrics.jsonl"
-        writer = threading.Thread(target=self.write_slowly, args=("killed", KILLS * life / len(FILES)))
-        writer.start()
-        trained = 0
-        for _ in range(KILLS):
-            before = metrics.read_bytes() if metrics.exists() else b""
+
+        def lines():
+            return metrics.read_bytes() if metrics.exists() else b""
+
+        put, kills, trained = 0, 0, 0
+        while kills < KILLS or trained < 3:  # starts that trained: a file comes where all before are trained
+            self.assertLess(kills, 10 * KILLS, f"{trained} starts have trained")
+            before = lines()
             process = start([path], 3)
-            time.sleep(draw.uniform(0.3, 1.6) * life)
+            time.sleep(draw.uniform(0, 0.5) * life)
+            if put < len(FILES) and before.count(b"\n") == sum(-(-count // 4) for count in FILES[:put]):
+                self.put("killed", put)
+                put += 1
+            time.sleep(draw.uniform(0.3, 1.1) * life)
             send(children(process.pid), signal.SIGKILL)
             process.communicate(timeout=60)
-            trained += metrics.exists() and metrics.read_bytes() != before
-        writer.join()
-        self.assertGreaterEqual(trained, 3)  # of the starts
+            kills += 1
+            trained += lines() != before
+        for number in range(put, len(FILES)):
+            self.put("killed", number)
         self.succeed(run([path], 3))
         self.assert_same_bits("killed", "whole", ["rl"])
 
@@ -211,9 +219,14 @@ class Arrivals(JobTest):
         self.put("run", 0)
         process = start([path], 2)
         self.wait_for_step("run", "rl", 1)
-        time.sleep(7)
+        output = ""
+        while "adapter rl waits for" not in output:
+            line = process.stdout.readline()
+            self.assertTrue(line, output)
+            output += line
         send(children(process.pid)[:1], signal.SIGUSR1)
-        output = self.finish(process, STOPPED)
+        output += process.stdout.read()
+        self.assertEqual(process.wait(timeout=60), STOPPED, output)
         self.assertEqual(output.count("adapter rl waits for"), 1, output)
         for number in self.files:
             self.put("run", number)
@@ -278,6 +291,35 @@ class Arrivals(JobTest):
         lengths = [len(json.loads(line)["input_ids"]) for line in (self.files[0] + self.files[2]).splitlines()]
         self.assertEqual([line["tokens"] for line in metrics],
                          [sum(lengths[:4]), sum(lengths[4:]), lengths[1] + lengths[2] + lengths[4], lengths[1] + lengths[3]])
+
+    def test_a_file_of_which_stale_rollouts_are_left_may_go(self):
+        def lines(age):
+            return "".join(json.dumps(json.loads(line) | {"adapter_step": age}) + "\n"
+                           for line in (self.files[0] + self.files[2]).splitlines())
+
+        path = self.write_job(self.job("run", beside=False, max_staleness=0, max_steps=3))
+        self.put("run", 0, lines(0))  # eight, of which four are too old for step 1
+        self.succeed(run([path, "--stop-after", "1"]), STOPPED)
+        (self.dir / "run-rollouts/step-000000.jsonl").unlink()
+        self.put("run", 1, lines(1))
+        self.put("run", 2, lines(2))
+        self.succeed(run([path]))
+        self.assertEqual([line["stale_rollouts"] for line in step_metrics(self.dir / "run", "rl")], [4, 4, 4])
+
+    def test_beside_trials_that_write_texts(self):
+        """Nobody leaves their streams, so it waits for a stream's end; it trains on what has come, each batch once."""
+        self.whole("whole", beside=False)
+        job = self.job("run", beside=False)
+        job["datasets"]["a"]["eval_path"] = write_samples(self.dir / "eval.jsonl", 4, 0)
+        job["defaults"].update(dataset="a", max_steps=OTHERS)
+        job["sweep"] = {"space": {"learning_rate": [1e-3, 3e-3]}}
+        job["eval"] = {"generate": {"samples": 2, "max_new_tokens": 2}}
+        process = start([self.write_job(job)], 2)
+        self.write_slowly("run")
+        self.finish(process)
+        self.check_as("run", "whole", ["rl"])
+        for name in ("lr0.001", "lr0.003"):
+            self.assertEqual(len(step_metrics(self.dir / "run", name)), OTHERS)
 
     def test_what_is_refused(self):
         def refused(words, change, beside=True):
