@@ -126,6 +126,31 @@ void check_deployment(const Job& job, const ModelSpec& model, const Cluster& clu
     DeploymentCheck(job, model, cluster, problems).run(job.parallel.deployment);
 }
 
+void check_layer_counts(const Job& job, const ModelSpec& model, Problems& problems) {
+    const ParallelJob& parallel = job.parallel;
+    const auto check = [&](const std::string& key, const std::string& field, int layers,
+                           int stages) {
+        const std::int64_t most = std::max<std::int64_t>(1, model.layers - (stages - 1));
+        if (layers <= most) return;
+        problems.add(
+            cat(job.path, ": ", key),
+            cat(field, ": ", layers, " is more layers than a rank can have: the model has ",
+                model.layers, stages > 1 ? cat(" in ", stages, " stages") : ""),
+            cat("give at most ", most));
+    };
+    int stages = parallel.pipeline_stages.value_or(1);
+    for (std::size_t i = 0; i < parallel.deployment.size(); ++i) {
+        const ReplicaJob& replica = parallel.deployment[i];
+        stages = i == 0 ? replica.stages : std::min(stages, replica.stages);
+        check(cat("parallel.deployment[", i, "].recompute"), "layers",
+              replica.recomputed_layers.value_or(0), replica.stages);
+    }
+    check("parallel.recompute", "layers", parallel.recomputed_layers.value_or(0), stages);
+    const Residency& residency = job.model.residency;
+    const bool some = residency.kind == Residency::Kind::some;
+    check("model.residency", "resident_layers", some ? residency.layers : 0, stages);
+}
+
 std::uint64_t host_room(const Cluster& cluster) {
     const bool cpu = cluster.backend == BackendKind::cpu;
     return cpu ? cluster.bytes_per_rank : cluster.host_bytes_per_rank;

@@ -15,6 +15,11 @@ namespace loratrain {
 void check_deployment(const Job& job, const ModelSpec& model, const Cluster& cluster,
                       Problems& problems);
 
+/// Adds a problem for each number of layers that is above what any rank can have: all layers of the
+/// model but one for each further stage. Keys: `layers` of parallel.recompute and of a deployment's
+/// recompute; `resident_layers` of model.residency. (parallel.offload gives a bound.)
+void check_layer_counts(const Job& job, const ModelSpec& model, Problems& problems);
+
 /// Bytes of its host's memory that a rank may take; 0 = not known. The memory of a CPU rank is host
 /// memory too.
 std::uint64_t host_room(const Cluster& cluster);

@@ -78,6 +78,7 @@ class Planner {
     }
 
     PlannedJob run() {
+        check_layer_counts(job_, model_, problems_);
         if (job_.parallel.deployment.empty()) {
             check_stages();
         } else {
