@@ -115,6 +115,13 @@ std::string format_fixed(double value, int decimals) {
     return {buffer.data(), std::min(buffer.size() - 1, static_cast<std::size_t>(length))};
 }
 
+std::string three_digits(double value) {
+    constexpr int most_decimals = 9;
+    if (!(value >= 5e-10)) return "0";
+    const int decimals = 2 - static_cast<int>(std::floor(std::log10(value)));
+    return format_fixed(value, std::clamp(decimals, 0, most_decimals));
+}
+
 std::string format_exact(double value) {
     std::array<char, 64> buffer{};
     const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);

@@ -42,6 +42,9 @@ std::string human_duration(double seconds);
 /// Fixed-point text: format_fixed(3.14159, 2) == "3.14".
 std::string format_fixed(double value, int decimals);
 
+/// Three digits of a value, at least 0: "0.0867", "5.20", "347". "0" below 5e-10.
+std::string three_digits(double value);
+
 /// The shortest text that reads back as the same double.
 std::string format_exact(double value);
 

@@ -43,7 +43,7 @@ std::string energy_text(const RunAccount& account) {
     if (account.sensors == 0 || account.joules <= 0.0) {
         return "energy: not measured (no power sensor was read)";
     }
-    std::string text = cat("energy: ", format_fixed(account.joules / joules_per_kwh, 3), " kWh by ",
+    std::string text = cat("energy: ", three_digits(account.joules / joules_per_kwh), " kWh by ",
                            account.sensors, account.sensors == 1 ? " GPU" : " GPUs");
     if (account.tokens > 0.0) {
         text += cat(", ", format_fixed(account.joules / account.tokens, 3), " J/token");

@@ -165,9 +165,8 @@ std::string describe(const std::vector<RankChoice>& choices) {
         if (first == 0.0) first = speed / choice.ranks;
         const double hours = choice.seconds / seconds_of_hour;
         rows.push_back({cat(choice.ranks), deployment_text(choice.deployment),
-                        format_fixed(speed, 0), format_fixed(hours, 2),
-                        format_fixed(hours * choice.ranks, 2),
-                        percent(speed / choice.ranks / first)});
+                        format_fixed(speed, 0), three_digits(hours),
+                        three_digits(hours * choice.ranks), percent(speed / choice.ranks / first)});
     }
     return text_table(rows, 2) + obstacles;
 }

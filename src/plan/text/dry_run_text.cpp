@@ -1,7 +1,6 @@
 #include "plan/text/dry_run_text.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/text.h"
 #include "plan/cost/device.h"
@@ -14,13 +13,6 @@ namespace {
 constexpr std::size_t label_columns = 12;
 constexpr double seconds_of_hour = 3600.0;
 constexpr double watts_of_kilowatt = 1000.0;
-
-/// Three digits: "0.0867", "5.20", "347".
-std::string three_digits(double value) {
-    if (!(value > 0.0)) return "0";
-    const int decimals = 2 - static_cast<int>(std::floor(std::log10(value)));
-    return format_fixed(value, std::clamp(decimals, 0, 6));
-}
 
 std::string gibibytes(std::uint64_t bytes) {
     const double value = static_cast<double>(bytes) / static_cast<double>(std::uint64_t{1} << 30U);

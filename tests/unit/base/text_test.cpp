@@ -70,6 +70,15 @@ TEST(HumanDuration, PicksTheUnits) {
     EXPECT_EQ(human_duration(std::nan("")), "unknown");
 }
 
+TEST(ThreeDigits, KeepsThemAtEverySize) {
+    EXPECT_EQ(three_digits(347.2), "347");
+    EXPECT_EQ(three_digits(5.2), "5.20");
+    EXPECT_EQ(three_digits(0.08671), "0.0867");
+    EXPECT_EQ(three_digits(1.5e-7), "0.000000150");
+    EXPECT_EQ(three_digits(1e-12), "0");
+    EXPECT_EQ(three_digits(0.0), "0");
+}
+
 TEST(FormatFixed, RoundsToTheDecimals) {
     EXPECT_EQ(format_fixed(3.14159, 2), "3.14");
     EXPECT_EQ(format_fixed(2.999, 2), "3.00");

@@ -59,7 +59,7 @@ TEST(AccountText, SaysWhatIsEstimatedAndWhatIsNotMeasured) {
     account.joules = 7.2e6;
     text = account_text(account, account, 1);
     EXPECT_TRUE(contains(text, "0.8% of 121 (dense bf16, by the maker of NVIDIA L4)")) << text;
-    EXPECT_TRUE(contains(text, "energy: 2.000 kWh by 1 GPU, 1800.000 J/token")) << text;
+    EXPECT_TRUE(contains(text, "energy: 2.00 kWh by 1 GPU, 1800.000 J/token")) << text;
 }
 
 TEST(AccountText, OfSeveralStartsHasTheirSumToo) {
