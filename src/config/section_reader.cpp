@@ -172,7 +172,8 @@ void check_eval(SectionReader& top, const Job& job) {
     ProblemLog& log = top.context().log;
     if (looks_at_loss && eval.every_steps == 0) {
         log.add(section.place(), key + ": needs evaluations during training",
-                "set eval.every_steps, as in eval: {every_steps: 50, keep_best: true}");
+                cat("set eval.every_steps, as in eval: {every_steps: 50, ",
+                    eval.keep_best ? "keep_best: true" : "early_stopping_patience: 3", "}"));
     }
     if (std::none_of(job.datasets.begin(), job.datasets.end(),
                      [](const DatasetJob& dataset) { return dataset.has_eval(); })) {

@@ -150,7 +150,9 @@ Hdf5Handle open_hdf5_file(const std::string& path) {
     const InputFile readable(path);
     const Hdf5Lock lock;
     if (H5Fis_hdf5(path.c_str()) <= 0) {
-        throw InputError(path, "is not an HDF5 file", "give a file in HDF5 format");
+        throw InputError(
+            path, "is not an HDF5 file",
+            "give a file in HDF5 format; loratrain import-hf makes one of a Hugging Face model");
     }
     const Hdf5Handle access = read_access();
     Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
