@@ -56,6 +56,8 @@ class AdapterTable {
     bool grows(AdapterId adapter) const;
     /// Some adapter that is owned and unfinished has a dataset that grows.
     bool any_grows() const;
+    /// An adapter may join those that train: one waits, one has rungs, or one's dataset grows.
+    bool any_may_come() const { return any_waiting() || has_rungs() || any_grows(); }
     /// The batch behind `steps` steps is there, as it always is of data that do not grow.
     bool has_batch(AdapterId adapter, std::int32_t steps) const;
     /// Step of the adapter's next rung (plan/rungs.h), or its last step if no rung comes before.

@@ -42,8 +42,7 @@ bool Worker::changes_in_stream() const {
 }
 
 bool Worker::ends_need_drain() const {
-    const bool any_comes = adapters.has_rungs() || adapters.any_waiting() || adapters.any_grows();
-    return any_comes && !changes_in_stream();
+    return adapters.any_may_come() && !changes_in_stream();
 }
 
 }  // namespace loratrain

@@ -42,11 +42,6 @@ std::int32_t AdmissionService::rounds_to_event() const {
     return std::max(1, rounds);
 }
 
-bool AdmissionService::any_may_come() const {
-    const AdapterTable& adapters = worker_.adapters;
-    return adapters.any_waiting() || adapters.has_rungs() || adapters.any_grows();
-}
-
 /// Where the last of those that train ends; later while an adapter waits that may take a place
 /// then.
 std::int32_t AdmissionService::last_round(const Progress& planned) const {
@@ -55,13 +50,13 @@ std::int32_t AdmissionService::last_round(const Progress& planned) const {
         if (planned.stopped[index(a)]) continue;
         most = std::max(most, worker_.total_steps(a) - planned.steps[index(a)]);
     }
-    if (any_may_come() && !worker_.ends_need_drain()) ++most;
+    if (worker_.adapters.any_may_come() && !worker_.ends_need_drain()) ++most;
     return std::min(worker_.fixed_end, planned.round + most);
 }
 
 /// A place becomes free.
 std::int32_t AdmissionService::next_event(const Progress& planned) const {
-    if (!any_may_come()) return no_round;
+    if (!worker_.adapters.any_may_come()) return no_round;
     std::int32_t next = no_round;
     for (const AdapterId a : worker_.adapters.all()) {
         if (planned.stopped[index(a)]) continue;

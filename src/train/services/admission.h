@@ -32,7 +32,6 @@ class AdmissionService : public Service {
     void pause(AdapterId adapter, const Progress& planned, StreamChange& change);
 
   private:
-    bool any_may_come() const;
     std::int32_t rounds_to_event() const;
     std::vector<AdapterId> choose(AdapterTable& table) const;
     AdapterTable table_before(const Progress& planned, const StreamChange& change) const;
