@@ -64,6 +64,16 @@ class ArrivalsRun : public ::testing::Test, protected WorkerRun {
             if (ranks->steps(adapter) < count) std::this_thread::sleep_for(5ms);
         };
     }
+    /// Runs; the adapter's second file comes when the first adapter takes its tenth step, and END
+    /// when this adapter takes step `last`. Returns the rounds of its steps.
+    Steps rounds_with_late_file(AdapterId adapter, std::int32_t last) {
+        make();
+        wait_for_steps(adapter, last);
+        before(first, 10, [this] { put_file(1); });
+        before(adapter, last, [this] { put_end(); });
+        EXPECT_EQ(run(), ExitCode::done);
+        return ranks->rounds_of(adapter);
+    }
     /// Beside the run, once the adapter is about to take this step (1 = the first).
     void meanwhile(AdapterId a, std::int32_t step, std::function<void()> work) {
         before(a, step, [this, work] { person_ = std::thread(work); });
@@ -90,12 +100,7 @@ TEST_F(ArrivalsRun, JoinsAStreamAgainWithItsNextFile) {
     add(1000);
     const AdapterId rl = add_growing(100);
     put_file(0);
-    make();
-    wait_for_steps(rl, 2);
-    before(first, 10, [this] { put_file(1); });
-    before(rl, 2, [this] { put_end(); });
-    EXPECT_EQ(run(), ExitCode::done);
-    const Steps rounds = ranks->rounds_of(rl);
+    const Steps rounds = rounds_with_late_file(rl, 2);
     ASSERT_EQ(rounds.size(), 2U);
     EXPECT_GE(rounds.back(), 10);
     EXPECT_LT(rounds.back(), 999);
@@ -110,12 +115,7 @@ TEST_F(ArrivalsRun, WhereARunMayBeRedeployedItTrainsNothingTwice) {
     const AdapterId rl = add_growing(100);
     put_file(0, 4);
     redeploys = [](const RunState&) { return false; };
-    make();
-    wait_for_steps(rl, 3);
-    before(first, 10, [this] { put_file(1); });
-    before(rl, 3, [this] { put_end(); });
-    EXPECT_EQ(run(), ExitCode::done);
-    const Steps rounds = ranks->rounds_of(rl);
+    const Steps rounds = rounds_with_late_file(rl, 3);
     ASSERT_EQ(rounds.size(), 3U);
     EXPECT_EQ(rounds[1], 1);
     EXPECT_GE(rounds[2], 10);
@@ -130,12 +130,7 @@ TEST_F(ArrivalsRun, BesideTrialsThatWriteTextsItTrainsNothingTwice) {
     job.eval.generate.samples = 1;
     const AdapterId rl = add_growing(100);
     put_file(0, 4);
-    make();
-    wait_for_steps(rl, 3);
-    before(first, 10, [this] { put_file(1); });
-    before(rl, 3, [this] { put_end(); });
-    EXPECT_EQ(run(), ExitCode::done);
-    const Steps rounds = ranks->rounds_of(rl);
+    const Steps rounds = rounds_with_late_file(rl, 3);
     ASSERT_EQ(rounds.size(), 3U);
     EXPECT_LT(rounds[2], 999);
     EXPECT_EQ(steps(first), 1000);
