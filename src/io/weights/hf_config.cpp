@@ -99,7 +99,7 @@ bool flag(JsonReader& config, const char* key, bool missing) {
 }
 
 void read_attention_switches(JsonReader& config, const Family& family, AttentionSpec& attention) {
-    const bool attention_bias = family.reads_attention_bias && config.flag("attention_bias");
+    const bool attention_bias = flag(config, family.attention_bias_key, false);
     attention.qkv_bias = attention.qkv_bias || attention_bias;
     attention.o_bias = attention.o_bias || attention_bias;
     if (family.qkv_bias_key[0] != '\0') {
@@ -195,7 +195,7 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     layer.dense().size = sizes.intermediate;
     layer.dense().activation = read_activation(config, assumed);
     read_attention_switches(config, assumed, attention);
-    if (assumed.reads_mlp_bias) layer.dense().bias = config.flag("mlp_bias");
+    layer.dense().bias = flag(config, assumed.mlp_bias_key, false);
     read_model_switches(config, assumed, spec);
     read_multipliers(config, assumed, spec, attention);
     read_scalars_and_caps(config, assumed, spec, attention);

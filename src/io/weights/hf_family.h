@@ -74,15 +74,15 @@ struct Family {
     const char* name = "";
     const char* architecture = "";
     ClassSizes sizes = {};
-    std::int64_t head_dim = 0;          ///< where config.json has none; 0 = hidden / heads
-    std::int64_t kv_heads = 0;          ///< where config.json has none; 0 = heads
-    bool reads_attention_bias = false;  ///< key attention_bias decides on q, k, v, o
+    std::int64_t head_dim = 0;            ///< where config.json has none; 0 = hidden / heads
+    std::int64_t kv_heads = 0;            ///< where config.json has none; 0 = heads
+    const char* attention_bias_key = "";  ///< that decides on q, k, v, o; "" = none
     /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
     bool reads_out_bias = false;
     const char* qkv_bias_key = "";  ///< that decides on q, k, v alone; "" = none
     bool qkv_bias = true;           ///< where config.json has no such key
     bool reads_qk_norm = false;     ///< key use_qk_norm decides on norms of q and k
-    bool reads_mlp_bias = false;
+    const char* mlp_bias_key = "";  ///< "" = none
     /// embedding_multiplier, attention_multiplier, residual_multiplier and logits_scaling, 1 where
     /// missing.
     bool reads_multipliers = false;

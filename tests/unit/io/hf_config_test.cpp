@@ -475,6 +475,32 @@ TEST(HfConfigTest, GoldenGlm4) {
                     "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
 }
 
+// As the config.json of baidu/ERNIE-4.5-0.3B-PT has it.
+TEST(HfConfigTest, Ernie) {
+    const json published = json::parse(R"({"architectures": ["Ernie4_5ForCausalLM"],
+        "bos_token_id": 1, "eos_token_id": 2, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 131072,
+        "model_type": "ernie4_5", "num_attention_heads": 16, "num_hidden_layers": 18,
+        "num_key_value_heads": 2, "pad_token_id": 0, "rms_norm_eps": 1e-05, "rope_scaling": null,
+        "rope_theta": 500000.0, "tie_word_embeddings": true, "use_bias": false,
+        "vocab_size": 103424})");
+    const ModelSpec spec = parse(published);
+    EXPECT_EQ(spec.attention().kv_heads, 2);
+    EXPECT_EQ(rope_of(spec).theta, 5e5);
+    EXPECT_EQ(rope_of(spec).rotated, 1.0);
+    EXPECT_TRUE(rope_of(spec).interleaved && spec.tie_word_embeddings);
+    EXPECT_FALSE(spec.attention().qkv_bias || spec.attention().o_bias || spec.dense().bias);
+    EXPECT_EQ(parse({{"model_type", "ernie4_5"}}).descriptions, spec.descriptions)
+        << "the class has the same";
+    const ModelSpec biased = golden_model("ernie4_5_bias");
+    EXPECT_TRUE(biased.attention().qkv_bias && biased.attention().o_bias && biased.dense().bias);
+    const json others = {{"attention_bias", true}, {"mlp_bias", true}};
+    EXPECT_EQ(parse(with(published, others)).descriptions, spec.descriptions);
+    EXPECT_TRUE(has(config_refusal(with(published, {{"use_bias", "no"}})), "use_bias is \"no\""));
+    EXPECT_TRUE(has(config_refusal(with(published, {{"partial_rotary_factor", 0.5}})),
+                    "partial_rotary_factor is 0.5, must be 1 in this family"));
+}
+
 TEST(HfConfigTest, GoldenPhi3) {
     const ModelSpec spec = golden_model("phi3");
     EXPECT_TRUE(spec.attention().fused_qkv && spec.dense().fused_gate_up &&
@@ -881,6 +907,7 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 0},
                                {"gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 0},
                                {"glm4", 151552, 4096, 13696, 40, 32, 2, 128, 151329},
+                               {"ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 0},
                                {"phi3", 32064, 3072, 8192, 32, 32, 32, 96, 32000},
                                {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
                                {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},

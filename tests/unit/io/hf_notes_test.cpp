@@ -54,6 +54,8 @@ TEST(HfNotes, DropoutOfTheBase) {
     EXPECT_TRUE(has(phi3, "config.json has embd_pdrop 0.125, which transformers does not use"))
         << phi3;
     EXPECT_TRUE(has(notes(sized("llama", {{"hidden_dropout", 0.1}})), "hidden_dropout 0.1"));
+    EXPECT_TRUE(has(notes(sized("ernie4_5", {{"attention_dropout", 0.25}})),
+                    "config.json has attention_dropout 0.25, which transformers does not use"));
     const json inner = {{"model_type", "mistral3"},
                         {"text_config", sized("mistral", {{"attention_dropout", 0.5}})}};
     EXPECT_TRUE(has(notes(inner), "the base has attention_dropout 0.5:"));
