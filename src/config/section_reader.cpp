@@ -113,18 +113,18 @@ void check(SectionReader& section, ParallelJob& parallel) {
     if (!parallel.by_workers()) return;
     parallel.deployment_open = false;
     const bool cut = parallel.pipeline_stages || !parallel.deployment.empty();
-    if (parallel.assignment == Assignment::automatic && cut) {
+    const bool automatic = parallel.assignment == Assignment::automatic;
+    if (automatic && (cut || parallel.find_deployment)) {
         section.problem(section.find("assignment")->place, "assignment",
                         "auto does not go with pipeline_stages or deployment, which say how many "
                         "ranks a worker has",
                         "write each, or leave out pipeline_stages and deployment");
-    }
-    if (parallel.find_deployment || parallel.deployment.size() > 1) {
-        section.problem(
-            section.find("deployment")->place, "deployment",
-            "must have one entry with assignment: each, since all workers are split alike",
-            "write for example [{tp: 1, pp: 2, count: 4}], or leave it out and write "
-            "assignment: auto");
+    } else if (parallel.find_deployment || parallel.deployment.size() > 1) {
+        section.problem(section.find("deployment")->place, "deployment",
+                        cat("must have one entry with assignment: ",
+                            word_of(assignment_words, parallel.assignment),
+                            ", since all workers are split alike"),
+                        "write for example [{tp: 1, pp: 2, count: 4}], or leave it out");
     }
 }
 

@@ -227,6 +227,22 @@ const BadValue bad_values[] = {
      "parallel.deployment: must have one entry with assignment: each, since all workers are split "
      "alike",
      "write for example [{tp: 1, pp: 2, count: 4}]"},
+    {"AssignmentPlora", "parallel", "assignment: plora, deployment: auto",
+     "parallel.deployment: must have one entry with assignment: plora, since all workers are split "
+     "alike",
+     "write for example [{tp: 1, pp: 2, count: 4}], or leave it out"},
+    {"AssignmentPloraTwo", "parallel", "assignment: plora, deployment: [{tp: 2}, {pp: 2}]",
+     "parallel.deployment: must have one entry with assignment: plora, since all workers are split "
+     "alike",
+     "or leave it out"},
+    {"AssignmentAutoTwo", "parallel", "assignment: auto, deployment: [{tp: 2}, {pp: 2}]",
+     "parallel.assignment: auto does not go with pipeline_stages or deployment, which say how many "
+     "ranks a worker has",
+     "leave out pipeline_stages and deployment"},
+    {"AssignmentAutoAndAuto", "parallel", "assignment: auto, deployment: auto",
+     "parallel.assignment: auto does not go with pipeline_stages or deployment, which say how many "
+     "ranks a worker has",
+     "leave out pipeline_stages and deployment"},
     {"BetweenHosts", "cluster", "between_hosts: {gigabytes_per_second: 0}",
      "cluster.between_hosts.gigabytes_per_second: 0 is out of range", "greater than 0"},
     {"BetweenHostsKey", "cluster", "between_hosts: {gbps: 5}",
