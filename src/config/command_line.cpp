@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <string_view>
 #include <system_error>
@@ -14,6 +15,7 @@
 
 namespace loratrain {
 
+namespace fs = std::filesystem;
 namespace po = boost::program_options;
 using namespace command_options;
 
@@ -83,32 +85,52 @@ void read_max_hours(const Parsed& parsed, CommandLine& line, Problems& problems)
     }
 }
 
-/// A command that was probably meant by a first word that names no file of a usual form.
-std::string meant_command(const std::string& word) {
-    if (word.find_first_of("./") != std::string::npos) return "";
-    Words known(general_options.begin(), general_options.end());
+constexpr const char* command_line_name = "command line";  ///< in messages
+
+/// What others call training; no command here.
+constexpr const char* train_word = "train";
+
+/// A first word without a suffix is probably a command: where one is near, or where no file has
+/// this name, a problem says so.
+std::optional<Problem> unknown_command(const std::string& word) {
+    if (word.find_first_of("./") != std::string::npos) return std::nullopt;
+    Words commands;
     for (const CommandWords& command : command_words()) {
-        if (!command.word.empty()) known.push_back(command.word);
+        if (!command.word.empty()) commands.push_back(command.word);
     }
-    return nearest(word, known);
+    Words known = commands;
+    known.insert(known.end(), general_options.begin(), general_options.end());
+    known.emplace_back(train_word);
+    const std::string meant = nearest(word, known);
+    const std::string what = cat("unknown command '", word, "'");
+    const std::string as_file = cat("A job file of this name is ./", word);
+    if (meant == train_word) {
+        return Problem{command_line_name, what,
+                       cat("to train, write loratrain JOB.yaml. ", as_file)};
+    }
+    if (!meant.empty()) {
+        return Problem{command_line_name, what, cat("did you mean ", meant, "? ", as_file)};
+    }
+    std::error_code unknown;
+    if (fs::exists(word, unknown)) return std::nullopt;
+    return Problem{command_line_name, cat(what, ", and no file has this name"),
+                   cat("to train, write loratrain JOB.yaml; or one of: ", join(commands, ", "))};
 }
 
 void read_job_path(const Words& arguments, CommandLine& line, Problems& problems) {
     if (arguments.empty() || arguments.front().empty()) {
-        problems.add("command line",
+        problems.add(command_line_name,
                      arguments.empty() ? "no job file given" : "'' names no job file",
                      "write loratrain JOB.yaml, or see loratrain --help");
         return;
     }
     line.job_path = arguments.front();
-    const std::string command = meant_command(line.job_path);
-    if (!command.empty()) {
-        problems.add("command line", "unknown command '" + line.job_path + "'",
-                     "did you mean " + command + "? A job file of this name is ./" + line.job_path);
+    if (const auto problem = unknown_command(line.job_path)) {
+        problems.add(problem->where, problem->what, problem->hint);
         return;
     }
     for (std::size_t i = 1; i < arguments.size(); ++i) {
-        problems.add("command line", "unexpected argument '" + arguments[i] + "'",
+        problems.add(command_line_name, "unexpected argument '" + arguments[i] + "'",
                      arguments[i].find('=') != std::string::npos
                          ? "write --set before each KEY=VALUE"
                          : "give one job file");

@@ -193,7 +193,24 @@ TEST(CommandLineUnknown, CommandsNameTheNearest) {
                 "did you mean --help?");
     EXPECT_EQ(parse({"./bnech"}).job_path, "./bnech");
     EXPECT_EQ(parse({"bench.yaml"}).job_path, "bench.yaml");
+}
+
+TEST(CommandLineUnknown, TrainingNeedsNone) {
+    for (const char* word : {"train", "trian", "tran"}) {
+        expect_only(problems_of({word, "tune.yaml"}), "command line",
+                    cat("unknown command '", word, "'"), "to train, write loratrain JOB.yaml");
+    }
+}
+
+TEST(CommandLineUnknown, AWordThatIsNoFileIsNoJob) {
+    const test::TempDir dir;
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(dir.path());
+    expect_only(problems_of({"myjob"}), "command line",
+                "unknown command 'myjob', and no file has this name", "or one of: status, report,");
+    test::put("myjob", "run: {}");
     EXPECT_EQ(parse({"myjob"}).job_path, "myjob");
+    std::filesystem::current_path(before);
 }
 
 TEST(CommandLineImport, ReadsArgumentsAndOptions) {
