@@ -12,6 +12,7 @@
 #include "plan/pack/batch_source.h"
 #include "plan/pack/sample_order.h"
 #include "plan/rungs.h"
+#include "plan/sample_counts.h"
 #include "train/learning_rate.h"
 
 namespace loratrain {
@@ -46,6 +47,27 @@ void check_warmups(const Job& job, const Plan& plan, std::size_t first,
         cat("warmup_steps take the whole training of ", some_of(names, most_named),
             ": the learning rate never reaches its full value; give fewer steps, or a "
             "fraction, as in warmup_steps: 0.1"));
+}
+
+/// Batches end with their epoch (BatchSource), so one that is larger than the dataset has all of
+/// it.
+void check_batch_sizes(const Job& job, const Plan& plan, std::size_t first,
+                       std::vector<std::string>& warnings) {
+    std::vector<std::string> names;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        if (job.dataset(adapter.dataset).grows()) continue;
+        const AdapterPlan& planned = plan.adapters[i];
+        const std::int64_t units = units_of(planned.epoch_samples(), planned.group_samples);
+        if (adapter.global_batch_size <= units) continue;
+        names.push_back(cat(adapter.name, " (", adapter.global_batch_size, " of ", units, " ",
+                            unit_word(planned.group_samples), ")"));
+    }
+    if (names.empty()) return;
+    warnings.push_back(cat("global_batch_size is larger than the dataset of ",
+                           some_of(names, most_named),
+                           ": each step trains all of it once, and is an epoch; give a smaller "
+                           "one, or more data"));
 }
 
 void check_rungs(const Job& job, const Plan& plan, std::size_t first,
@@ -286,6 +308,7 @@ std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const Da
         warnings.push_back(base.dropout_note);
     }
     check_warmups(job, plan, tail.first_adapter, warnings);
+    check_batch_sizes(job, plan, tail.first_adapter, warnings);
     check_rungs(job, plan, tail.first_adapter, warnings);
     check_ranks(job, plan, tail.first_adapter, warnings);
     check_patterns(job, plan, tail.first_adapter, warnings);

@@ -38,6 +38,7 @@ struct BaseFacts {
 /// - evaluations without data; a warm-up as long as the training; rungs of a sweep in a warm-up;
 /// - a rank above a target's size; dropout that the base has in transformers;
 /// - text as bytes for a model with another tokenizer; token files of another tokenizer.json;
+/// - batches larger than a dataset;
 /// - samples longer than the model's positions; samples that train on every token; batches that
 ///   train on none;
 /// - a label_smoothing that TRL reads otherwise.

@@ -63,6 +63,16 @@ class FirstUse(JobTest):
         self.assertIn("warmup_steps take the whole training of one (6 of 6)", text)
         self.assertNotIn("warmup", self.dry_run(self.job(defaults={"warmup_steps": 0.5})))
 
+    def test_batches_larger_than_the_dataset(self):
+        lines = [json.dumps({"input_ids": [1, 2, 3 + i]}) + "\n" for i in range(5)]
+        (self.dir / "few.jsonl").write_text("".join(lines))
+        job = self.job(datasets={"a": {"path": str(self.dir / "few.jsonl")}}, defaults={"global_batch_size": 6})
+        text = self.dry_run(job)
+        self.assertIn("global_batch_size is larger than the dataset of one (6 of 5 samples): each step trains all "
+                      "of it once, and is an epoch", text)
+        job["defaults"]["global_batch_size"] = 5
+        self.assertNotIn("global_batch_size is larger", self.dry_run(job))
+
     def test_batches_without_a_label(self):
         samples = [{"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"input_ids": [4, 5, 6], "labels": [-100] * 3}]
         (self.dir / "mixed.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
