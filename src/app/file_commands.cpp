@@ -5,9 +5,9 @@
 #include "base/log.h"
 #include "comm/collective.h"
 #include "config/job_words.h"
+#include "io/adapters/adapter_file.h"
 #include "io/adapters/loader_rules.h"
 #include "io/adapters/merge_adapter.h"
-#include "io/files.h"
 #include "io/weights/base_weights.h"
 #include "io/weights/import_hf.h"
 
@@ -73,8 +73,7 @@ std::string loader_result_text(const LoaderResult& result) {
 ExitCode check_export_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        require_directory(command_line.run_dir,
-                          "give a directory that PEFT or loratrain has written");
+        require_adapter_directory(command_line.run_dir);
         const auto base = open_base_weights(command_line.base);
         for (const LoaderResult& result : check_loaders(command_line.run_dir, base->spec())) {
             log::block(loader_result_text(result));
@@ -86,8 +85,7 @@ ExitCode check_export_command(const CommandLine& command_line, const MpiSession&
 ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        require_directory(command_line.run_dir,
-                          "give a directory that PEFT or loratrain has written");
+        require_adapter_directory(command_line.run_dir);
         const auto base = open_base_weights(command_line.base);
         const MergeReport report = merge_adapter(command_line.run_dir, *base, command_line.output);
         log::info(cat("wrote ", command_line.output, ": ", report.modules, " modules with LoRA, ",

@@ -24,6 +24,7 @@
 #include "report/sweep_svg.h"
 #include "session/cluster.h"
 #include "session/run_directory.h"
+#include "session/run_files.h"
 #include "session/run_preview.h"
 #include "train/job_warnings.h"
 
@@ -265,6 +266,8 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
     const std::vector<Cluster> clusters = wanted_clusters(command_line, mpi, job);
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
+        check_place_of_directory(job.run.dir);
+        check_run_files(job.run.dir);
         if (clusters.size() > 1) return print_rank_choices(command_line, mpi, job, clusters);
         plan_and_predict(command_line, mpi, job, clusters.front());
     });

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* temporary_suffix = ".tmp";
+constexpr const char* other_directory_hint = "choose another directory or check its permissions";
 
 void flush_to_disk(const std::string& path, int flags) {
     const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
@@ -131,16 +132,29 @@ void check_place_of_file(const std::string& path) {
     }
 }
 
+void check_place_of_directory(const std::string& path) {
+    std::error_code unknown;
+    fs::path there = fs::absolute(path, unknown).lexically_normal();
+    while (!fs::exists(fs::symlink_status(there, unknown)) && there.has_relative_path()) {
+        there = there.parent_path();
+    }
+    if (fs::is_directory(there, unknown) || !fs::exists(there, unknown)) return;
+    throw InputError(path,
+                     cat("directory cannot be created: ", there.string(), " is not a directory"),
+                     other_directory_hint);
+}
+
 void make_directory(const std::string& path) {
+    check_place_of_directory(path);
     std::error_code error;
     fs::create_directories(path, error);
     if (error) {
         throw InputError(path, "directory cannot be created: " + error.message(),
-                         "choose another directory or check its permissions");
+                         other_directory_hint);
     }
     if (::access(path.c_str(), W_OK | X_OK) != 0) {
         throw InputError(path, "directory is not writable: " + system_reason(),
-                         "choose another directory or check its permissions");
+                         other_directory_hint);
     }
 }
 
@@ -233,10 +247,17 @@ std::string download_hint(const std::string& path, const std::string& option,
                " --local-dir ", name, ", and ", then);
 }
 
-void require_directory(const std::string& path, const std::string& hint) {
+void require_directory(const std::string& path, const std::string& hint,
+                       const std::vector<std::string>& names) {
     std::error_code unknown;
-    if (fs::is_directory(path, unknown)) return;
-    throw InputError(path, "is not a directory", hint + download_hint(path));
+    if (!fs::is_directory(path, unknown)) {
+        throw InputError(path, "is not a directory", hint + download_hint(path));
+    }
+    std::vector<std::string> missing;
+    for (const std::string& name : names) {
+        if (!fs::exists(fs::path(path) / name, unknown)) missing.push_back(name);
+    }
+    if (!missing.empty()) throw InputError(path, "has no " + join(missing, " and no "), hint);
 }
 
 }  // namespace loratrain

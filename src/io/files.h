@@ -44,6 +44,9 @@ void remove_unfinished_directories(const std::string& dir);
 /// Removes such files and directories in a directory and all below it; nothing if it is none.
 void remove_unfinished_below(const std::string& dir);
 
+/// Throws InputError if the path, or the part of it that is there, is no directory.
+void check_place_of_directory(const std::string& path);
+
 /// Creates the directory and its parents. Throws InputError if that fails or it is not writable.
 void make_directory(const std::string& path);
 
@@ -64,7 +67,9 @@ std::string file_checksum(const std::string& path);
 std::string download_hint(const std::string& path, const std::string& option = "",
                           const std::string& then = "give that folder");
 
-/// Throws InputError with `hint` and download_hint() if the path is no directory.
-void require_directory(const std::string& path, const std::string& hint);
+/// Throws InputError with `hint` and download_hint() if the path is no directory, or is one without
+/// the files `names`.
+void require_directory(const std::string& path, const std::string& hint,
+                       const std::vector<std::string>& names = {});
 
 }  // namespace loratrain

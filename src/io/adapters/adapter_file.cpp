@@ -108,14 +108,8 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
 
 /// The weights; where they cannot be opened, none and a problem.
 std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProblems& problems) {
-    const std::string path = cat(dir, "/", adapter_weights_name);
-    if (!fs::exists(path) && fs::exists(dir + "/adapter_model.bin")) {
-        problems.add(dir, "has adapter_model.bin only",
-                     "save the adapter with safe_serialization=True");
-        return std::nullopt;
-    }
     try {
-        return SafetensorsFile(path);
+        return SafetensorsFile(cat(dir, "/", adapter_weights_name));
     } catch (const InputError& error) {
         problems.add(error);
         return std::nullopt;
@@ -125,7 +119,7 @@ std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProble
 /// Opens and checks everything, so that all problems of a directory come at once.
 SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
                              const ModelSpec& model) {
-    require_directory(dir, "give a directory that PEFT or loratrain has written");
+    require_adapter_directory(dir);
     CappedProblems problems(dir);
     check_peft_config(dir + config_name, adapter, model, problems);
     const bool config_fits = problems.empty();
@@ -177,6 +171,19 @@ constexpr const char* names[] = {"tokenizer.json",
                                  "chat_template.json"};
 
 }  // namespace
+
+void require_adapter_directory(const std::string& dir) {
+    const std::string weights = cat(dir, "/", adapter_weights_name);
+    std::error_code unknown;
+    if (!fs::exists(weights, unknown) && fs::exists(dir + "/adapter_model.bin", unknown)) {
+        throw InputError(dir, "has adapter_model.bin only",
+                         "save the adapter with safe_serialization=True");
+    }
+    require_directory(dir,
+                      cat("give a directory that PEFT or loratrain has written, with its ",
+                          config_name + 1, " and ", adapter_weights_name),
+                      {config_name + 1, adapter_weights_name});
+}
 
 void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
                    const std::string& base_model_name_or_path,

@@ -13,6 +13,9 @@ namespace loratrain {
 
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 
+/// Throws InputError unless `dir` is a directory with both files that PEFT writes.
+void require_adapter_directory(const std::string& dir);
+
 /// Writes a PEFT directory, each file atomically: adapter_model.safetensors with the tensors of the
 /// adapter's form for each target (exported_adapter.h), and adapter_config.json (PEFT's keys,
 /// indent 2, sorted). The quantisation of the base stands as base_quantization in the metadata of

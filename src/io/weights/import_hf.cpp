@@ -366,7 +366,8 @@ std::string tokenizer_of(const std::string& hf_dir) {
 ImportReport import_hf(const std::string& hf_dir, const std::string& output,
                        const ImportOptions& options) {
     check_output(output, options.force);
-    require_directory(hf_dir, "give the folder of a Hugging Face model, with its config.json");
+    require_directory(hf_dir, "give the folder of a Hugging Face model, with its config.json",
+                      {"config.json"});
     const std::string config_path = hf_dir + "/config.json";
     const std::string config = read_text(config_path);
     const ModelSpec spec = parse_hf_config(config, config_path);

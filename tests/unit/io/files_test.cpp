@@ -61,6 +61,36 @@ TEST(FilesTest, ReadingNamesThePath) {
     EXPECT_TRUE(has(problem_text([&] { read_text(dir.path()); }), "is not a regular file"));
 }
 
+TEST(FilesTest, DirectoriesAreAskedForTheirFiles) {
+    const TempDir dir;
+    put(dir.file("a"), "x");
+    EXPECT_NO_THROW(require_directory(dir.path(), "give one", {"a"}));
+    EXPECT_EQ(problem_text([&] {
+                  require_directory(dir.path(), "give one", {"a", "b", "c"});
+              }),
+              dir.path() + ": has no b and no c\n    give one\n");
+    EXPECT_EQ(problem_text([&] { require_directory(dir.file("a"), "give one", {"b"}); }),
+              dir.file("a") + ": is not a directory\n    give one\n");
+}
+
+TEST(FilesTest, AFileIsNoPlaceOfADirectory) {
+    const TempDir dir;
+    put(dir.file("a"), "x");
+    std::filesystem::create_symlink(dir.file("a"), dir.file("link"));
+    for (const std::string path : {"a", "a/b/c", "a/", "link"}) {
+        const auto message = [&](auto&& work) {
+            return problem_text([&] { work(dir.file(path)); });
+        };
+        const std::string refusal = message(check_place_of_directory);
+        EXPECT_TRUE(has(refusal, "directory cannot be created: ")) << refusal;
+        EXPECT_TRUE(has(refusal, " is not a directory\n")) << refusal;
+        EXPECT_EQ(message(make_directory), refusal);
+    }
+    EXPECT_NO_THROW(check_place_of_directory(dir.file("new/one")));
+    EXPECT_NO_THROW(check_place_of_directory(dir.path()));
+    EXPECT_FALSE(std::filesystem::exists(dir.file("new")));
+}
+
 TEST(FilesTest, FailedWriteLeavesTheOldFile) {
     const TempDir dir;
     const std::string path = dir.file("a.txt");

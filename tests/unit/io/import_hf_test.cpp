@@ -439,7 +439,8 @@ TEST_F(ImportHfTest, LongListsAreCut) {
 TEST_F(ImportHfTest, RefusesIncompleteDirectories) {
     EXPECT_TRUE(has(problem_text([&] { import(); }), "hf: is not a directory"));
     std::filesystem::create_directories(hf());
-    EXPECT_TRUE(has(problem_text([&] { import(); }), "hf/config.json: cannot be read"));
+    EXPECT_TRUE(
+        has(problem_text([&] { import(); }), "hf: has no config.json\n    give the folder"));
     put_tiny({});
     std::filesystem::remove(hf() + "/model.safetensors");
     EXPECT_TRUE(has(refusal(), "has neither model.safetensors nor"));
