@@ -40,6 +40,7 @@ JobAdditions read_inbox(const std::string& text, const std::string& source, cons
     ReadContext context{log, folder_of(job.path)};
     SectionReader top(&*root, root->place, "", context);
     JobAdditions additions;
+    context.paths = &additions.given_paths;
     additions.datasets = read_added_datasets(top, job.datasets);
     split_by_default(job.eval.split, additions.datasets);
     std::vector<DatasetJob> datasets = job.datasets;

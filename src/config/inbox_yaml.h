@@ -13,6 +13,7 @@ namespace loratrain {
 struct JobAdditions {
     std::vector<DatasetJob> datasets;
     std::vector<AdapterJob> adapters;  ///< their DatasetId counts the job's datasets first
+    GivenPaths given_paths{};
 };
 
 /// Reads a file of the inbox. Paths are relative to the job file's folder.

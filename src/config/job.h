@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/tensor.h"
 #include "config/adapter_form.h"
+#include "config/given_paths.h"
 #include "config/loss_job.h"
 #include "config/model_spec.h"
 #include "config/module_rules.h"
@@ -448,6 +449,7 @@ struct SweepJob {
 
 struct Job {
     std::string path;  ///< the job file, for messages
+    GivenPaths given_paths{};
     ModelJob model;
     RunJob run;
     ParallelJob parallel;

@@ -209,6 +209,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     Job job;
     job.path = path;
     ReadContext context{log, folder_of(path)};
+    context.paths = &job.given_paths;
     SectionReader top(&root, root.place, "", context);
     read_first_sections(top, job);
     job.datasets = read_datasets(top);

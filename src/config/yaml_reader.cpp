@@ -280,6 +280,10 @@ void SectionReader::read_path(const std::string& key, std::string& value) {
         return;
     }
     value = (base / path).lexically_normal().string();
+    if (context_.paths == nullptr) return;
+    const Place& place = node->place;
+    context_.paths->emplace(
+        value, place.on_command_line ? place.text : cat(place.text, ": ", full_name(key)));
 }
 
 std::optional<std::size_t> SectionReader::read_choice(const std::string& key,

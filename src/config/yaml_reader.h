@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "config/given_paths.h"
 #include "config/job_key.h"
 #include "config/job_words.h"
 #include "config/yaml_tree.h"
@@ -26,6 +27,7 @@ struct ReadContext {
     std::string folder{};                 ///< base of relative paths
     std::vector<std::string> datasets{};  ///< names, indexed by DatasetId
     std::unordered_map<std::string, DatasetId> ids{};
+    GivenPaths* paths = nullptr;  ///< gets the paths that are read; null = nobody asks
 
     void set_datasets(const std::vector<DatasetJob>& all);
 };

@@ -102,10 +102,10 @@ void check_growing_folders(const Job& job, Problems& problems) {
     for (const DatasetJob& dataset : job.datasets) {
         std::error_code error;
         if (!dataset.grows() || std::filesystem::is_directory(dataset.path, error)) continue;
-        problems.add(cat(job.path, ": datasets.", dataset.name, ".path"),
-                     cat(dataset.path, " is no folder that is there",
-                         error ? cat(" (", error.message(), ")") : ""),
-                     "make it, or end the path of a file without /");
+        problems.add(
+            dataset.path,
+            cat("is no folder that is there", error ? cat(" (", error.message(), ")") : ""),
+            "make it, or end the path of a file without /");
     }
 }
 

@@ -66,6 +66,10 @@ std::string describe_shares(const DatasetJob& job, const Dataset& train) {
 
 ModelSpec spec_of_config(const std::string& path) {
     const bool is_folder = std::filesystem::is_directory(path);
+    if (is_folder) {
+        require_directory(path, "give the folder of a Hugging Face model, or its config.json",
+                          {"config.json"});
+    }
     const std::string file = is_folder ? path + "/config.json" : path;
     return parse_hf_config(read_text(file), file);
 }
@@ -125,7 +129,7 @@ JobInputs open_job_inputs(const Job& job) {
         collect(problems,
                 [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
-    problems.throw_if_any();
+    with_keys(problems, job.given_paths).throw_if_any();
     warn_of_dead_rules(job.adapters, inputs.weights->spec());
     inputs.infos = infos_of(job, inputs.files);
     return inputs;

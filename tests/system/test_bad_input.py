@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -132,12 +133,40 @@ class JobFile(BadInputTest):
     def test_missing_files(self):
         self.job["model"]["weights"] = str(self.dir / "none.h5")
         self.job["datasets"]["a"]["path"] = str(self.dir / "none.jsonl")
-        self.refused_job("none.h5", "none.jsonl", ranks=2)
+        message = self.refused_job(f": model.weights: {self.dir}/none.h5: cannot be read",
+                                   f": datasets.a.path: {self.dir}/none.jsonl: cannot be read", ranks=2)
+        lines = (self.dir / "job.yaml").read_text().splitlines()
+        for key, name in (("model.weights", "none.h5"), ("datasets.a.path", "none.jsonl")):
+            line = int(re.search(rf"job.yaml:(\d+): {key}", message).group(1))
+            self.assertIn(name, lines[line - 1])
 
     def test_missing_eval_and_init_from(self):
         self.job["datasets"]["a"]["eval_path"] = str(self.dir / "none.jsonl")
         self.job["adapters"][0]["init_from"] = str(self.dir / "adapter")
-        self.refused_job("none.jsonl", f"{self.dir}/adapter")
+        self.refused_job(f"datasets.a.eval_path: {self.dir}/none.jsonl: ",
+                         f"adapters.one.init_from: {self.dir}/adapter: is not a directory")
+
+    def test_folders_without_what_is_read(self):
+        (self.dir / "empty").mkdir()
+        self.before = self.files()
+        self.job["adapters"][0]["init_from"] = str(self.dir / "empty")
+        self.refused_job("adapters.one.init_from: ", "has no adapter_config.json and no adapter_model.safetensors")
+        base = GOLDEN / "llama/base.h5"
+        for arguments, missing in (
+                (["merge", self.dir / "empty", self.dir / "out", "--base", base], "adapter_config.json and no"),
+                (["check-export", self.dir / "empty", "--base", base], "adapter_config.json and no"),
+                (["import-hf", self.dir / "empty", self.dir / "out.h5"], "config.json\n    give the folder of a Hugg")):
+            with self.subTest(arguments=arguments[0]):
+                self.refused(arguments, f"{self.dir}/empty: has no {missing}")
+
+    def test_run_directory_that_is_a_file(self):
+        (self.dir / "taken").write_text("x")
+        self.before = self.files()
+        for name in ("taken", "taken/below"):
+            self.job["run"]["dir"] = str(self.dir / name)
+            messages = [self.refused_job(f"{self.dir}/taken is not a directory", options=options)
+                        for options in ((), ["--dry-run"], ["--dry-run", "--ranks", "1,2"])]
+            self.assertEqual(len(set(messages)), 1, messages)
 
 
 class CommandLine(BadInputTest):
@@ -152,7 +181,9 @@ class CommandLine(BadInputTest):
                 (["import-hf", "dir"], ["needs 2 arguments"]),
                 (["import-hf", "dir", "out.h5", "--dtype", "fp8"], ["'fp8'"]),
                 (["bench", "--heads", "7"], ["--heads"]),
-                (["bnech"], ["did you mean bench"])):
+                (["bnech"], ["did you mean bench"]),
+                (["trian"], ["unknown command 'trian'", "to train, write loratrain JOB.yaml"]),
+                (["elephant"], ["unknown command 'elephant', and no file has this name"])):
             with self.subTest(arguments=arguments):
                 process = subprocess.run([BIN, *arguments], text=True, capture_output=True,
                                          env=mpirun_command([])[1], check=False, timeout=60)

@@ -59,7 +59,7 @@ void RunGrowth::check(const InboxFile& file) {
         part.files = open_added(run_, part.additions, file.path, is_root_, problems);
     }
     check_starts(part.additions, problems);
-    problems.throw_if_any();
+    with_keys(problems, part.additions.given_paths).throw_if_any();
     Job job = job_;
     add_to_job(job, part.additions);
     if (is_root_) {

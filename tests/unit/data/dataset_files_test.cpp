@@ -95,8 +95,8 @@ TEST_F(OpenDatasets, FoldersThatGrowAreLookedIntoOnOneRankAlone) {
     EXPECT_TRUE(files_.train[0].grows());
     check_growing_folders(job_, problems_);
     ASSERT_EQ(problems_.list().size(), 2U);
-    EXPECT_EQ(problems_.list()[0].where, "tune.yaml: datasets.tries.path");
-    EXPECT_EQ(problems_.list()[1].where, "tune.yaml: datasets.denied.path");
+    EXPECT_EQ(problems_.list()[0].where, dir_.file("rollouts/"));
+    EXPECT_EQ(problems_.list()[1].where, dir_.file("a.jsonl/rollouts/"));
     EXPECT_TRUE(test::has(problems_.list()[0].what, "is no folder that is there"));
     std::filesystem::create_directory(job_.datasets[0].path);
     Problems now;
