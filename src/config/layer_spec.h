@@ -59,8 +59,9 @@ struct AttentionSpec {
     double soft_cap = 0.0;  ///< scores s are c tanh(s / c); 0: they are not
     bool qkv_bias = false;
     bool o_bias = false;
-    bool qk_norm = false;        ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
-    bool qk_norm_whole = false;  ///< with qk_norm: over all heads together instead (olmo2)
+    bool qk_norm = false;              ///< RMSNorm over head_dim on q and k, before RoPE (qwen3)
+    bool qk_norm_whole = false;        ///< with qk_norm: over all heads together instead (olmo2)
+    bool qk_norm_behind_rope = false;  ///< with qk_norm: of what RoPE has rotated (hunyuan)
     /// One linear makes q, k and v, in this order (phi3): LoRA on it has one A for all of them.
     bool fused_qkv = false;
     /// What attention makes is multiplied by sigmoid(gate) before o (Qwen3-Next). The linear q
@@ -160,7 +161,7 @@ struct ExpertSpec {
 enum class NormPlacement : std::uint8_t { before, after, both };
 
 /// What the norms of a layer are called.
-enum class NormNames : std::uint8_t { usual, glm4, apertus };
+enum class NormNames : std::uint8_t { usual, glm4, apertus, hunyuan };
 
 struct Norms {
     NormPlacement placement = NormPlacement::before;

@@ -59,13 +59,21 @@ constexpr TensorRow rows[] = {
                                                  : "input_layernorm.weight";
      },
      before},
-    {LayerTensor::q_norm, LinearGroup::gate_up, [](Layer) { return "self_attn.q_norm.weight"; },
+    {LayerTensor::q_norm, LinearGroup::gate_up,
+     [](Layer l) {
+         return has_names(l, NormNames::hunyuan) ? "self_attn.query_layernorm.weight"
+                                                 : "self_attn.q_norm.weight";
+     },
      [](Layer l, Hidden) {
          return of_kind<AttentionSpec>(l.mixer, [](const AttentionSpec& a) {
              return RowShape{a.qk_norm ? a.q_norm_size() : 0};
          });
      }},
-    {LayerTensor::k_norm, LinearGroup::gate_up, [](Layer) { return "self_attn.k_norm.weight"; },
+    {LayerTensor::k_norm, LinearGroup::gate_up,
+     [](Layer l) {
+         return has_names(l, NormNames::hunyuan) ? "self_attn.key_layernorm.weight"
+                                                 : "self_attn.k_norm.weight";
+     },
      [](Layer l, Hidden) {
          return of_kind<AttentionSpec>(l.mixer, [](const AttentionSpec& a) {
              return RowShape{a.qk_norm ? a.k_norm_size() : 0};

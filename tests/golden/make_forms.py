@@ -48,6 +48,7 @@ FORMS = {
                 "f_head": dict(FEW, r=4, lora_alpha=8, target_modules=["o_proj", "lm_head"], rank_pattern={"lm_head": 3})},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "ernie4_5": {"f_dora": dict(FEW, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
+    "hunyuan_v1_dense": {"f_dora": dict(FEW, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "phi3": {"f_dora_fused": dict(PLAIN, r=4, lora_alpha=8, target_modules=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], use_dora=True)},
     "qwen3_moe": {"f_experts": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL),
                   "f_experts_down": dict(PLAIN, r=3, lora_alpha=5, target_modules=["q_proj", "down_proj"], use_rslora=True, weight_decay=0.1,
@@ -71,7 +72,8 @@ FORMS = {
 SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embed"): 23, ("gemma3_text", "f_embed"): 24, ("gemma3", "f_embed"): 25,
          ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28,
          ("qwen2_moe", "f_experts"): 29, ("qwen2_moe", "f_down"): 30, ("glm4_moe", "f_experts"): 31, ("glm4_moe", "f_linear"): 32,
-         ("qwen3_next", "f_dora"): 33, ("qwen3_next", "f_pissa"): 34, ("qwen3_next", "f_vera"): 35, ("ernie4_5", "f_dora"): 36}
+         ("qwen3_next", "f_dora"): 33, ("qwen3_next", "f_pissa"): 34, ("qwen3_next", "f_vera"): 35, ("ernie4_5", "f_dora"): 36,
+         ("hunyuan_v1_dense", "f_dora"): 37}
 MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral", "qwen2_moe", "glm4_moe")
 MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 RESIDUAL_STARTS = ("pissa", "olora")

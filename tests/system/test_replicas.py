@@ -26,7 +26,8 @@ UNLIKE = [{"pp": 2}, {"microbatch_tokens": 26}]
 LANES = [{"tp": 2}, {"microbatch_tokens": 26}]
 MANY = [{"tp": 2}, {"count": 2, "microbatch_tokens": 26}]
 # Other families: UNLIKE.
-GOLDEN = {**dict.fromkeys(("qwen3", "granite", "gemma3_text", "qwen3_vl", "qwen3_5", "apertus", "ernie4_5_bias"), LANES),
+GOLDEN = {**dict.fromkeys(("qwen3", "granite", "gemma3_text", "qwen3_vl", "qwen3_5", "apertus", "ernie4_5_bias",
+                           "exaone4"), LANES),
           **dict.fromkeys(("qwen2", "mistral", "seed_oss", "mistral_window", "qwen3_yarn", "olmo3", "ministral3",
                            "gemma3", "qwen3_next", "glm4", "phi3_window", "qwen3_moe_dense", "qwen2_moe"), EQUAL)}
 NAMES = {"equal": EQUAL, "unlike": UNLIKE, "lanes": LANES, "many": MANY}

@@ -87,7 +87,8 @@ struct Family {
     /// missing.
     bool reads_multipliers = false;
     bool has_layers_without_rope = false;
-    bool tied = false;  ///< tie_word_embeddings where config.json has none
+    bool rotates_windows_alone = false;  ///< where there is a sliding_window
+    bool tied = false;                   ///< tie_word_embeddings where config.json has none
     /// What the family's layers have without a key of config.json: biases, norms of q and k, ...
     AttentionSpec attention = {};
     Norms norms = {};

@@ -23,14 +23,10 @@ std::int64_t active_sliding_window(JsonReader& config, const Family& family) {
 
 /// Where layer_types does not say.
 bool slides_by_rule(JsonReader& config, const Family& family, const LayerTraits& traits,
-                    std::int64_t layer) {
+                    std::int64_t layer, std::int64_t interval) {
     if (family.sliding_windows == SlidingWindows::on_layers_without_rope) return !traits.rotates;
     if (family.sliding_windows == SlidingWindows::between_full_layers) {
-        const Json& pattern = config.get(family.sliding_interval_key);
-        const std::int64_t interval = pattern.is_number_unsigned() && pattern != 0
-                                          ? pattern.get<std::int64_t>()
-                                          : family.sliding_interval;
-        return (layer + 1) % interval != 0;
+        return interval > 0 && (layer + 1) % interval != 0;
     }
     if (family.sliding_windows != SlidingWindows::on_last_layers) return true;
     const Json& first = config.get("max_window_layers");
@@ -78,12 +74,16 @@ void read_sliding_windows(JsonReader& config, const Family& family,
     check_layer_types(config, family, std::ssize(layers), sliding_window);
     if (sliding_window == 0) return;
     const Json& types = config.get("layer_types");
+    const char* key = family.sliding_interval_key;
+    const std::int64_t interval =
+        !types.is_array() && config.has(key) ? config.required_count(key) : family.sliding_interval;
     for (std::size_t i = 0; i < layers.size(); ++i) {
         const bool is_listed = types.is_array() && i < types.size();
-        const bool slides =
-            is_listed ? types[i] == "sliding_attention"
-                      : slides_by_rule(config, family, layers[i], static_cast<std::int64_t>(i));
+        const bool slides = is_listed ? types[i] == "sliding_attention"
+                                      : slides_by_rule(config, family, layers[i],
+                                                       static_cast<std::int64_t>(i), interval);
         if (slides) layers[i].sliding_window = sliding_window;
+        if (family.rotates_windows_alone) layers[i].rotates = slides;
     }
 }
 
@@ -175,7 +175,7 @@ constexpr const char* count_keys[] = {"num_experts", "num_local_experts", "n_rou
 /// Of a family without experts.
 void refuse_experts(JsonReader& config) {
     for (const char* key : count_keys) {
-        if (config.has(key) && config.get(key) != 0) {
+        if (config.has(key) && config.get(key) != 0 && config.get(key) != 1) {
             config.wrong(key, "a mixture of experts",
                          "import a model without experts, or of a family with experts");
         }

@@ -24,7 +24,8 @@ struct RopeSource {
     const RopeDefaults& defaults;
     double theta;           ///< where nothing says it
     const char* theta_key;  ///< which says it beside the object; "" = none
-    bool of_type = false;   ///< of one type of layer
+    std::int64_t head_dim;
+    bool of_type = false;  ///< of one type of layer
 };
 
 bool contradicts(JsonReader& config, const char* outer, JsonReader& rope, const char* inner) {
@@ -141,6 +142,9 @@ void read_typed_rope(JsonReader& rope, const std::string& type, const RopeSource
     if (source.defaults.longrope && type != "longrope") {
         rope.add(cat("rope_type is \"", type, "\", this family has longrope or default"),
                  not_rotated_here);
+    } else if (type == "dynamic" && source.defaults.stretches_theta && rope.has("alpha")) {
+        const auto dim = static_cast<double>(source.head_dim);
+        if (dim > 2.0) spec.theta *= std::pow(rope.required_positive("alpha"), dim / (dim - 2.0));
     } else if (type == "linear") {
         spec.type = RopeType::linear;
         spec.factor = rope.required_positive("factor");
@@ -233,8 +237,8 @@ bool is_given(const Json& settings) {
     return !settings.is_null() && !(settings.is_object() && settings.empty());
 }
 
-RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults) {
-    const RopeSource source{config, defaults, defaults.theta, "rope_theta"};
+RopeSpec read_rope(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim) {
+    const RopeSource source{config, defaults, defaults.theta, "rope_theta", head_dim};
     std::vector<RopeSpec> given;
     for (const char* key : {"rope_parameters", "rope_scaling"}) {
         if (!is_given(config.get(key))) continue;
@@ -324,7 +328,7 @@ Json with_rope_scaling(JsonReader& config, Json settings) {
 
 Ropes read_ropes(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim) {
     if (!defaults.by_layer_type) {
-        const RopeSpec rope = read_rope(config, defaults);
+        const RopeSpec rope = read_rope(config, defaults, head_dim);
         check_rope(config, defaults, head_dim, rope);
         return {rope, rope};
     }
@@ -337,10 +341,10 @@ Ropes read_ropes(JsonReader& config, const RopeDefaults& defaults, std::int64_t 
     if (full.is_object()) full = with_rope_scaling(config, full);
     const bool inside = by_type.contains("full_attention");
     Ropes ropes;
-    ropes.full = read_rope_object({config, defaults, defaults.theta, "rope_theta", true}, full,
-                                  inside ? "rope_parameters.full_attention" : "rope_scaling");
+    ropes.full = read_rope_object({config, defaults, defaults.theta, "rope_theta", head_dim, true},
+                                  full, inside ? "rope_parameters.full_attention" : "rope_scaling");
     ropes.sliding = read_rope_object(
-        {config, defaults, defaults.sliding_theta, defaults.sliding_theta_key, true},
+        {config, defaults, defaults.sliding_theta, defaults.sliding_theta_key, head_dim, true},
         of_type("sliding_attention"), "rope_parameters.sliding_attention");
     for (const RopeSpec& rope : {ropes.full, ropes.sliding}) {
         check_rope(config, defaults, head_dim, rope);

@@ -21,6 +21,8 @@ struct RopeDefaults {
     /// Value of partial_rotary_factor if missing; 0: the family does not have the key.
     double rotated = 0.0;
     bool interleaved = false;
+    /// Type dynamic with alpha means type default with theta alpha^(D/(D-2)), D = head_dim.
+    bool stretches_theta = false;
     /// Type mrope means type default: text has the same position on all axes.
     bool by_axes = false;
     bool longrope = false;  ///< longrope is the family's only type, also spelled su or yarn

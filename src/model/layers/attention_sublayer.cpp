@@ -118,12 +118,19 @@ void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) c
         }
         branch.project(qkv, y, at.saved.attention.s_qkv);
     }
+    if (spec.qk_norm_behind_rope) rope(at.saved.attention.qk_raw, at, false, spec.q_size());
     if (spec.qk_norm) {
         const Heads heads = split_heads(at, at.saved.attention.qkv);
         head_norm(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), heads.q);
         head_norm(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), heads.k);
     }
+    if (spec.qk_norm_behind_rope) return;
     rope(queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
+}
+
+void AttentionSublayer::head_norms_backward(const LayerSite& at, const Heads& grads) const {
+    head_norm_backward(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), grads.q);
+    head_norm_backward(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), grads.k);
 }
 
 void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {
@@ -139,8 +146,8 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i, const Tensor
     if (i == 0 && spec.output_gate) return {};
     const Heads heads = split_heads(at, at.saved.attention.qkv);
     if (i == 2) return heads.v;
-    if (spec.qk_norm) return raw(at, i);
-    const TensorView& rotated = i == 0 ? heads.q : heads.k;
+    if (spec.qk_norm && !(spec.rope && spec.qk_norm_behind_rope)) return raw(at, i);
+    const TensorView rotated = spec.qk_norm ? raw(at, i) : i == 0 ? heads.q : heads.k;
     if (!spec.rope) return rotated;
     if (i == 0 && spec.rope->query_beta != 0.0) return {};
     if (spec.rope->rotated < 1.0) return {};
@@ -202,17 +209,18 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
         const TensorView d_seen = gate_backward(at, d_o, gated, d_qkv);
         grads.q = d_o;
         tools_.backend.attention_backward({attention_op(at), d_seen, grads.q, grads.k, grads.v});
-        rope(grads.q, at, true, spec.q_size());
-        rope(grads.k, at, true, 0);
     } else {
         tools_.backend.attention_backward({attention_op(at), d_o, grads.q, grads.k, grads.v});
         d_o.end();
+    }
+    if (spec.qk_norm_behind_rope) head_norms_backward(at, grads);
+    if (spec.output_gate) {
+        rope(grads.q, at, true, spec.q_size());
+        rope(grads.k, at, true, 0);
+    } else {
         rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
     }
-    if (spec.qk_norm) {
-        head_norm_backward(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), grads.q);
-        head_norm_backward(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), grads.k);
-    }
+    if (spec.qk_norm && !spec.qk_norm_behind_rope) head_norms_backward(at, grads);
     if (spec.output_gate) {
         const std::int64_t dim = spec.head_dim;
         tools_.backend.copy_heads({d_qkv, grads.q, spec.heads, dim, 2 * dim, dim});

@@ -41,6 +41,7 @@ class AttentionSublayer final : public Sublayer {
                    const TensorView& y) const;
     void head_norm_backward(const LayerSite& at, const TensorView& x, const Buffer& weight,
                             const TensorView& dy) const;
+    void head_norms_backward(const LayerSite& at, const Heads& grads) const;
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
     void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
     /// Branch::OutputOf of q, k, v as projected.

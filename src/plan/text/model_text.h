@@ -22,8 +22,10 @@ inline constexpr std::array<Word<RopeType>, 5> rope_words{{{"standard", RopeType
 inline constexpr std::array<Word<NormPlacement>, 3> norm_words{{{"before", NormPlacement::before},
                                                                 {"after", NormPlacement::after},
                                                                 {"both", NormPlacement::both}}};
-inline constexpr std::array<Word<NormNames>, 3> norm_name_words{
-    {{"usual", NormNames::usual}, {"glm4", NormNames::glm4}, {"apertus", NormNames::apertus}}};
+inline constexpr std::array<Word<NormNames>, 4> norm_name_words{{{"usual", NormNames::usual},
+                                                                 {"glm4", NormNames::glm4},
+                                                                 {"apertus", NormNames::apertus},
+                                                                 {"hunyuan", NormNames::hunyuan}}};
 inline constexpr std::array<Word<Activation>, 3> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
@@ -73,6 +75,7 @@ void fields(Archive& archive, AttentionSpec& attention) {
     archive.unless("o_bias", attention.o_bias, false);
     archive.unless("qk_norm", attention.qk_norm, false);
     archive.unless("qk_norm_whole", attention.qk_norm_whole, false);
+    archive.unless("qk_norm_behind_rope", attention.qk_norm_behind_rope, false);
     archive.unless("fused_qkv", attention.fused_qkv, false);
     archive.unless("output_gate", attention.output_gate, false);
 }

@@ -28,6 +28,11 @@ TEST(LayerTensors, Names) {
     EXPECT_EQ(name(1, LayerTensor::norm_after_mixer, glm4), "1.post_self_attn_layernorm.weight");
     EXPECT_EQ(name(1, LayerTensor::norm_before_mlp, glm4), "1.post_attention_layernorm.weight");
     EXPECT_EQ(name(1, LayerTensor::norm_after_mlp, glm4), "1.post_mlp_layernorm.weight");
+    ModelSpec hunyuan;
+    hunyuan.norms().names = NormNames::hunyuan;
+    EXPECT_EQ(name(1, LayerTensor::q_norm, hunyuan), "1.self_attn.query_layernorm.weight");
+    EXPECT_EQ(name(1, LayerTensor::k_norm, hunyuan), "1.self_attn.key_layernorm.weight");
+    EXPECT_EQ(name(1, LayerTensor::norm_before_mlp, hunyuan), "1.post_attention_layernorm.weight");
     ModelSpec apertus;
     apertus.norms().names = NormNames::apertus;
     EXPECT_EQ(name(1, LayerTensor::norm_before_mixer, apertus), "1.attention_layernorm.weight");

@@ -475,6 +475,60 @@ TEST(HfConfigTest, GoldenGlm4) {
                     "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
 }
 
+TEST(HfConfigTest, Exaone) {
+    const ModelSpec spec = golden_model("exaone4");
+    EXPECT_TRUE(spec.attention().qk_norm);
+    EXPECT_FALSE(spec.attention().qk_norm_whole || spec.attention().qk_norm_behind_rope);
+    EXPECT_EQ(spec.norms().placement, NormPlacement::after);
+    for (std::int64_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(spec.layer(i).attention().sliding_window, i == 2 ? 0 : 6) << i;
+        EXPECT_EQ(spec.layer(i).attention().rope.has_value(), i != 2) << i;
+    }
+    // As LGAI-EXAONE/EXAONE-4.0-1.2B has it: no windows, and all layers rotate.
+    const json plain = with(config("exaone4"), {{"rope_theta", 1000000}});
+    json small = plain;
+    small["sliding_window"] = nullptr;
+    small["sliding_window_pattern"] = nullptr;
+    small["layer_types"] = json(32, "full_attention");
+    const ModelSpec whole = parse(small);
+    EXPECT_EQ(whole.descriptions.size(), 1U);
+    EXPECT_EQ(rope_of(whole).theta, 1e6);
+    const ModelSpec fourth = parse(plain);
+    EXPECT_EQ(fourth.layer(2).attention().sliding_window, 4096);
+    EXPECT_FALSE(fourth.layer(3).attention().rope.has_value());
+    // As LGAI-EXAONE/EXAONE-4.0-32B has it beside layer_types.
+    const json worded = with(plain, {{"sliding_window_pattern", "LLLG"}});
+    EXPECT_TRUE(has(config_refusal(worded), "sliding_window_pattern is \"LLLG\""));
+    json listed = worded;
+    listed["layer_types"] = json(32, "sliding_attention");
+    listed["layer_types"][7] = "full_attention";
+    EXPECT_EQ(parse(listed).layer(3).attention().sliding_window, 4096);
+    EXPECT_FALSE(parse(listed).layer(7).attention().rope.has_value());
+}
+
+TEST(HfConfigTest, Hunyuan) {
+    const ModelSpec spec = golden_model("hunyuan_v1_dense");
+    EXPECT_TRUE(spec.attention().qk_norm && spec.attention().qk_norm_behind_rope);
+    EXPECT_EQ(spec.norms().names, NormNames::hunyuan);
+    EXPECT_EQ(rope_of(spec).type, RopeType::standard);
+    EXPECT_DOUBLE_EQ(rope_of(spec).theta, 10000.0 * std::pow(50.0, 16.0 / 14.0));
+    // As tencent/Hunyuan-7B-Instruct has it.
+    const json scaling = {{"alpha", 1000.0},  {"beta_fast", 32}, {"beta_slow", 1},
+                          {"factor", 1.0},    {"mscale", 1.0},   {"mscale_all_dim", 1.0},
+                          {"type", "dynamic"}};
+    const json published = with(config("hunyuan_v1_dense"), {{"head_dim", 128},
+                                                             {"num_experts", 1},
+                                                             {"rope_scaling", scaling},
+                                                             {"rope_theta", 10000.0}});
+    EXPECT_DOUBLE_EQ(rope_of(parse(published)).theta, 1e4 * std::pow(1000.0, 128.0 / 126.0));
+    const json no_alpha = with(published, {{"rope_scaling", {{"alpha", nullptr}}}});
+    EXPECT_TRUE(has(config_refusal(no_alpha), "rope_scaling.type is \"dynamic\""));
+    EXPECT_TRUE(has(config_refusal(with(published, {{"model_type", "llama"}})),
+                    "rope_scaling.type is \"dynamic\""));
+    EXPECT_TRUE(has(config_refusal(with(published, {{"rope_scaling", {{"alpha", -1}}}})),
+                    "rope_scaling.alpha is -1"));
+}
+
 // As the config.json of baidu/ERNIE-4.5-0.3B-PT has it.
 TEST(HfConfigTest, Ernie) {
     const json published = json::parse(R"({"architectures": ["Ernie4_5ForCausalLM"],
@@ -904,6 +958,8 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"ministral3", 131072, 4096, 14336, 34, 32, 8, 128, 11},
                                {"olmo2", 50304, 4096, 11008, 32, 32, 32, 128, 1},
                                {"olmo3", 50304, 4096, 11008, 32, 32, 32, 128, 1},
+                               {"exaone4", 102400, 4096, 16384, 32, 32, 32, 128, -1},
+                               {"hunyuan_v1_dense", 290943, 4096, 11008, 32, 32, 32, 128, 0},
                                {"gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 0},
                                {"gemma3_text", 262208, 2304, 9216, 26, 8, 4, 256, 0},
                                {"glm4", 151552, 4096, 13696, 40, 32, 2, 128, 151329},

@@ -243,7 +243,8 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     plan.replicas[0].tensor = 1;
     plan.model.attention().fused_qkv = true;
     plan.model.dense().fused_gate_up = true;
-    plan.model.norms().names = NormNames::glm4;
+    plan.model.attention().qk_norm_behind_rope = true;
+    plan.model.norms().names = NormNames::hunyuan;
     plan.model.dense().activation = Activation::xielu;
     plan.model.attention().rope = {.type = RopeType::longrope,
                                    .attention_factor = 1.1902380714238083,
@@ -253,7 +254,8 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     const ModelSpec read = plan_from_text(to_text(plan)).model;
     EXPECT_EQ(read.attention().rope, plan.model.attention().rope);
     EXPECT_TRUE(read.attention().fused_qkv && read.dense().fused_gate_up);
-    EXPECT_EQ(read.norms().names, NormNames::glm4);
+    EXPECT_EQ(read.attention(), plan.model.attention());
+    EXPECT_EQ(read.norms(), plan.model.norms());
     EXPECT_EQ(read.dense().activation, Activation::xielu);
 }
 
