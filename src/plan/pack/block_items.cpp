@@ -172,8 +172,16 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds) {
 
 PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                            int repeats) {
-    PipelineLoad load = load_without_bins(rules, bins.size() * static_cast<std::size_t>(repeats));
+    return repeated(times_of(rules, block, bins), block, bins, repeats);
+}
+
+PipelineLoad times_of(const PackRules& rules, const BlockItems& block, const Bins& bins) {
+    PipelineLoad load = load_without_bins(rules, bins.size());
     add_bins(rules, block, bins, 0, bins.size(), load);
+    return load;
+}
+
+PipelineLoad repeated(PipelineLoad load, const BlockItems& block, const Bins& bins, int repeats) {
     repeat(load.forward, repeats);
     repeat(load.backward, repeats);
     const std::vector<Extent> extent = extents(block, bins);

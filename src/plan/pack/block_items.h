@@ -52,6 +52,11 @@ BlockItems block_items(const PackRules& rules, std::span<const Round> rounds);
 PipelineLoad pipeline_load(const PackRules& rules, const BlockItems& block, const Bins& bins,
                            int repeats = 1);
 
+/// The same in two steps: the times of bins that are computed once, and the load of these `repeats`
+/// times in a row.
+PipelineLoad times_of(const PackRules& rules, const BlockItems& block, const Bins& bins);
+PipelineLoad repeated(PipelineLoad times, const BlockItems& block, const Bins& bins, int repeats);
+
 /// The load of bins computed once, of which the first `from` and the last `alike` are as in
 /// `before`.
 PipelineLoad changed_load(const PackRules& rules, const BlockItems& block, const Bins& bins,

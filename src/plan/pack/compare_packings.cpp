@@ -5,8 +5,10 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "base/arithmetic.h"
@@ -89,7 +91,10 @@ class Comparison {
     struct Run {
         std::size_t first = 0;
         std::size_t last = 0;
-        std::int64_t least = 0;  ///< no makespan of them is below
+        std::int64_t least = 0;   ///< no makespan of them is below
+        PortionCounts counts{};   ///< of evened ones
+        std::size_t as_from = 0;  ///< first variant of the run that is packed as this one; its own
+        bool repeats_another() const { return as_from != first; }
     };
 
     static bool differ_in_order_alone(const PackVariant& a, const PackVariant& b) {
@@ -106,14 +111,37 @@ class Comparison {
     }
 
     /// Before it is packed.
-    std::int64_t least_of(const PackVariant& variant) const {
-        if (variant.target == 0) return 0;
+    Run run_of(std::size_t i) const {
+        const PackVariant& variant = tried_[i].variant;
+        Run run{i, i + 1, 0, {}, i};
+        if (variant.target == 0) return run;
         const std::int64_t most_cost = variant.target + variant.target / most_above_target;
-        const std::int64_t bins =
-            variant.filling == Filling::evened
-                ? least_evened(block_, portions_.at(variant.groups), variant.target)
-                : least_microbatches(block_, most_cost);
-        return repeats_ * least_time_.in(bins);
+        std::int64_t bins = 0;
+        if (variant.filling == Filling::evened) {
+            run.counts = evened_counts(block_, portions_.at(variant.groups), variant.target);
+            bins = std::accumulate(run.counts.begin(), run.counts.end(), bins);
+        } else {
+            bins = least_microbatches(block_, most_cost);
+        }
+        run.least = repeats_ * least_time_.in(bins);
+        return run;
+    }
+
+    /// Evened microbatches depend on their number in each portion alone, which targets near each
+    /// other share.
+    void find_repeated(std::vector<Run>& runs) const {
+        using Key = std::tuple<std::int32_t, std::vector<BinOrder>, PortionCounts>;
+        std::map<Key, std::size_t> known;
+        for (Run& run : runs) {
+            const PackVariant& variant = tried_[run.first].variant;
+            if (variant.filling != Filling::evened) continue;
+            std::vector<BinOrder> orders;
+            for (std::size_t i = run.first; i < run.last; ++i) {
+                orders.push_back(tried_[i].variant.order);
+            }
+            const Key key{variant.groups, std::move(orders), run.counts};
+            run.as_from = known.try_emplace(key, run.first).first->second;
+        }
     }
 
     bool is_filled(std::size_t i) const { return tried_[i].variant.filling == Filling::filled; }
@@ -142,9 +170,10 @@ class Comparison {
             if (i > 0 && differ_in_order_alone(variant, tried_[i - 1].variant)) {
                 runs.back().last = i + 1;
             } else {
-                runs.push_back({i, i + 1, least_of(variant)});
+                runs.push_back(run_of(i));
             }
         }
+        find_repeated(runs);
         std::stable_sort(runs.begin(), runs.end(),
                          [](const Run& a, const Run& b) { return a.least < b.least; });
         return runs;
@@ -152,13 +181,31 @@ class Comparison {
 
     void pack_some(std::span<const Run> runs, Limit& limit) {
         parallel_for(runs.size(), rules_.threads, [&](std::size_t r) {
-            if (runs[r].least <= limit.most()) pack_run(runs[r].first, runs[r].last, limit.most());
+            const bool is_new = !runs[r].repeats_another();
+            if (is_new && runs[r].least <= limit.most()) pack_run(runs[r], limit.most());
         });
         std::vector<std::size_t> packed;
         for (const Run& run : runs) {
-            for (std::size_t i = run.first; i < run.last; ++i) packed.push_back(i);
+            for (std::size_t i = run.first; i < run.last && !run.repeats_another(); ++i) {
+                packed.push_back(i);
+            }
         }
         simulate_all(std::move(packed), limit);
+        for (const Run& run : runs) {
+            if (run.repeats_another()) repeat(run, limit);
+        }
+    }
+
+    /// Of equally good runs the earlier comes first: what this one repeats has been simulated, if
+    /// it was worth that.
+    void repeat(const Run& run, Limit& limit) {
+        for (std::size_t i = run.first; i < run.last; ++i) {
+            const TriedPacking& other = tried_[run.as_from + i - run.first];
+            if (other.makespan == TriedPacking::too_long) continue;
+            tried_[i].bins = other.bins;
+            tried_[i].makespan = other.makespan;
+            limit.add(other.makespan);
+        }
     }
 
     /// Merging simulates again and again: not of what is far behind without it.
@@ -196,22 +243,27 @@ class Comparison {
     }
 
     /// And bounds what may take no longer than `most`.
-    void pack_run(std::size_t first, std::size_t last, std::int64_t most) {
-        const PackVariant& variant = tried_[first].variant;
+    void pack_run(const Run& run, std::int64_t most) {
+        const PackVariant& variant = tried_[run.first].variant;
         const std::vector<Portion>& parts = portions_.at(variant.groups);
         if (variant.filling == Filling::evened) {
-            const std::vector<Bins> evened = pack_evened(block_, parts, variant.target);
-            for (std::size_t i = first; i < last; ++i) {
+            std::vector<Bins> evened = pack_evened(block_, parts, run.counts);
+            for (std::size_t i = run.first; i + 1 < run.last; ++i) {
                 tried_[i].bins = concatenate(evened, tried_[i].variant.order);
             }
+            TriedPacking& last = tried_[run.last - 1];
+            last.bins = concatenate(std::move(evened), last.variant.order);
         } else {
-            for (std::size_t i = first; i < last; ++i) {
+            for (std::size_t i = run.first; i < run.last; ++i) {
                 tried_[i].bins = pack_variant(alone_, block_, parts, variant);
             }
         }
-        for (std::size_t i = first; i < last; ++i) {
-            if (repeats_ * least_time_.in(std::ssize(tried_[i].bins)) > most) continue;
-            loads_[i] = load_of(i);
+        for (std::size_t i = run.first; i < run.last; ++i) {
+            const Bins& bins = tried_[i].bins;
+            if (repeats_ * least_time_.in(std::ssize(bins)) > most) continue;
+            PipelineLoad times = times_of(rules_, block_, bins);
+            if (least_work(times, repeats_) > most) continue;
+            loads_[i] = repeated(std::move(times), block_, bins, repeats_);
             bounds_[i] = pipeline_bound(loads_[i]);
         }
     }

@@ -50,7 +50,10 @@ std::optional<Bins> pack_even(std::span<const PackSize> items, std::int64_t capa
 /// near ones one with earlier values. Returns places, ascending. Exact if most <= resolution;
 /// otherwise values are rounded up to multiples of most / resolution. Dynamic programming on bits,
 /// O(values * resolution / 64).
+/// `room`: memory that calls after each other share.
+using SubsetRoom = std::vector<std::uint64_t>;
 std::vector<std::int32_t> nearest_subset(std::span<const std::int64_t> values, std::int64_t target,
-                                         std::int64_t most, std::int64_t resolution);
+                                         std::int64_t most, std::int64_t resolution,
+                                         SubsetRoom& room);
 
 }  // namespace loratrain

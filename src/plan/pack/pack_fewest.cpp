@@ -123,7 +123,8 @@ class FewestBins {
             places.push_back(i);
             values.push_back(length(left[i]));
         }
-        const auto chosen = nearest_subset(values, room, room, exact_tokens);
+        SubsetRoom sums;
+        const auto chosen = nearest_subset(values, room, room, exact_tokens, sums);
         for (auto at = chosen.rbegin(); at != chosen.rend(); ++at) {
             const auto place = static_cast<std::ptrdiff_t>(places[static_cast<std::size_t>(*at)]);
             bin.push_back(left[static_cast<std::size_t>(place)]);

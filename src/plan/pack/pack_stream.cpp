@@ -53,14 +53,13 @@ class Stream {
 
     Pool pool_of(const Portion& portion) const {
         Pool pool;
-        for (const std::int32_t i : portion.items) {
+        pool.entries.reserve(portion.items.size());
+        for (const std::int32_t i : portion.costly_first) {
             const BlockItem& item = block_.item(i);
             pool.entries.push_back({item.cost, item.tokens, i, item.batch});
             pool.cost += item.cost;
             pool.tokens += item.tokens;
         }
-        std::stable_sort(pool.entries.begin(), pool.entries.end(),
-                         [](const Entry& a, const Entry& b) { return a.cost > b.cost; });
         return pool;
     }
 
@@ -154,7 +153,7 @@ class Stream {
         }
         const std::int64_t missing = target_ - cost_;
         for (const std::int32_t at :
-             nearest_subset(costs_, missing, missing + target_ / most_above, resolution)) {
+             nearest_subset(costs_, missing, missing + target_ / most_above, resolution, sums_)) {
             const std::size_t place = summed_[static_cast<std::size_t>(at)];
             if (!fits(pool.entries[place])) continue;
             taken_.push_back(place);
@@ -174,6 +173,7 @@ class Stream {
     Places summed_;
     Places taken_;
     std::vector<std::int64_t> costs_;
+    SubsetRoom sums_;
 };
 
 }  // namespace

@@ -81,14 +81,13 @@ std::int64_t wanted_bins(const BlockItems& block, const Portion& portion, std::i
     return std::clamp<std::int64_t>((cost + target / 2) / target, 1, std::ssize(portion.items));
 }
 
-Bins evened(const BlockItems& block, const Portion& portion, std::int64_t target) {
+Bins evened(const BlockItems& block, const Portion& portion, std::int64_t bins) {
     std::vector<PackSize> sizes;
     sizes.reserve(portion.items.size());
     for (const std::int32_t item : portion.items) {
         sizes.push_back({block.item(item).tokens, block.item(item).cost});
     }
     const auto most = std::ssize(sizes);
-    std::int64_t bins = wanted_bins(block, portion, target);
     bins = std::max(bins, least_bins(tokens_of(block, portion), block.capacity));
     for (; bins < most; bins += 1 + bins / 64) {
         if (auto packed = pack_even(sizes, block.capacity, bins)) {
@@ -128,6 +127,11 @@ std::vector<Portion> portions(const BlockItems& block, std::int32_t groups) {
         }
     }
     std::erase_if(all, [](const Portion& portion) { return portion.items.empty(); });
+    for (Portion& portion : all) {
+        portion.costly_first = portion.items;
+        std::stable_sort(portion.costly_first.begin(), portion.costly_first.end(),
+                         [&](auto a, auto b) { return block.item(a).cost > block.item(b).cost; });
+    }
     return all;
 }
 
@@ -143,25 +147,28 @@ std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion
     return packed;
 }
 
-std::int64_t least_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                          std::int64_t target) {
-    std::int64_t bins = 0;
-    for (const Portion& portion : portions) bins += wanted_bins(block, portion, target);
-    return bins;
+PortionCounts evened_counts(const BlockItems& block, const std::vector<Portion>& portions,
+                            std::int64_t target) {
+    PortionCounts counts;
+    counts.reserve(portions.size());
+    for (const Portion& portion : portions) counts.push_back(wanted_bins(block, portion, target));
+    return counts;
 }
 
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                              std::int64_t target) {
+                              const PortionCounts& counts) {
     std::vector<Bins> packed;
     packed.reserve(portions.size());
-    for (const Portion& portion : portions) packed.push_back(evened(block, portion, target));
+    for (std::size_t p = 0; p < portions.size(); ++p) {
+        packed.push_back(evened(block, portions[p], counts[p]));
+    }
     return packed;
 }
 
-Bins concatenate(const std::vector<Bins>& packed, BinOrder order) {
+Bins concatenate(std::vector<Bins> packed, BinOrder order) {
     Bins bins;
-    for (const Bins& of_portion : packed) {
-        Bins turned = ordered(of_portion, order);
+    for (Bins& of_portion : packed) {
+        Bins turned = ordered(std::move(of_portion), order);
         bins.insert(bins.end(), std::make_move_iterator(turned.begin()),
                     std::make_move_iterator(turned.end()));
     }
@@ -181,7 +188,9 @@ Bins pack_variant(const PackRules& rules, const BlockItems& block,
             return merge_portions(rules, block, pack_filled(block, parts, rules, milp)).bins;
         }
         case Filling::evened:
-            return concatenate(pack_evened(block, parts, variant.target), variant.order);
+            return concatenate(
+                pack_evened(block, parts, evened_counts(block, parts, variant.target)),
+                variant.order);
         case Filling::streamed:
             return pack_stream(block, parts, variant.target);
         case Filling::in_turn:

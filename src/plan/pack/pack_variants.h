@@ -14,6 +14,7 @@ namespace loratrain {
 struct Portion {
     std::vector<std::int32_t> batches;
     std::vector<std::int32_t> items;
+    std::vector<std::int32_t> costly_first{};  ///< the same by falling cost
 };
 
 /// The portions of `groups` groups of adapters (1 <= groups <= adapters). Groups are made by
@@ -31,13 +32,15 @@ std::vector<Bins> pack_filled(const BlockItems& block, const std::vector<Portion
 /// pipeline fills and drains quickly if an adapter trains alone.
 enum class BinOrder : std::uint8_t { falling, rising, peak };
 
-/// Every portion in microbatches of equal cost, by falling cost. Their number brings the cost
-/// nearest to `target` nanoseconds; it is higher if capacity asks for it.
+/// Of each portion, the number of microbatches of equal cost that brings it nearest to `target`
+/// nanoseconds.
+using PortionCounts = std::vector<std::int64_t>;
+PortionCounts evened_counts(const BlockItems& block, const std::vector<Portion>& portions,
+                            std::int64_t target);
+/// Every portion in so many microbatches of equal cost, more if capacity asks for it, by falling
+/// cost.
 std::vector<Bins> pack_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                              std::int64_t target);
-/// Lower bound of the number of microbatches of pack_evened().
-std::int64_t least_evened(const BlockItems& block, const std::vector<Portion>& portions,
-                          std::int64_t target);
+                              const PortionCounts& counts);
 
 /// All portions as one stream, cut into microbatches of about `target` nanoseconds. The rest of a
 /// portion shares a microbatch with samples of later portions, chosen so that the sum is nearest to
@@ -47,7 +50,7 @@ Bins pack_stream(const BlockItems& block, const std::vector<Portion>& portions,
 
 /// The microbatches of all portions one after another. `packed` has each portion by falling cost;
 /// the result has it in `order`.
-Bins concatenate(const std::vector<Bins>& packed, BinOrder order = BinOrder::falling);
+Bins concatenate(std::vector<Bins> packed, BinOrder order = BinOrder::falling);
 
 /// LoRAFusion's merge pass over neighbouring portions: the last (emptiest) microbatch of the later
 /// portion moves into the last one of the earlier portion, whole if capacity allows it, else its

@@ -15,13 +15,17 @@ constexpr std::size_t word_bits = 64;
 class Reach {
   public:
     Reach(std::span<const std::int64_t> values, std::int64_t unit, std::size_t most,
-          std::int64_t target)
+          std::int64_t target, SubsetRoom& room)
         : values_(values),
           unit_(unit),
           most_(most),
           target_(target),
           words_(most / word_bits + 1),
-          reached_((values.size() + 1) * words_) {
+          reached_(room) {
+        if (reached_.size() < (values.size() + 1) * words_) {
+            reached_.resize((values.size() + 1) * words_);
+        }
+        std::fill_n(reached_.begin(), words_, 0);
         reached_[0] = 1;
         const auto [below, above] = beside_target();
         const std::size_t wished = distance(above) < distance(below) ? above : below;
@@ -84,18 +88,19 @@ class Reach {
     std::int64_t unit_;
     std::size_t most_;
     std::int64_t target_;
-    std::size_t words_;  ///< of a row
-    std::vector<std::uint64_t> reached_;
+    std::size_t words_;     ///< of a row
+    SubsetRoom& reached_;   ///< of rows up to used_
     std::size_t used_ = 0;  ///< values
 };
 
 }  // namespace
 
 std::vector<std::int32_t> nearest_subset(std::span<const std::int64_t> values, std::int64_t target,
-                                         std::int64_t most, std::int64_t resolution) {
+                                         std::int64_t most, std::int64_t resolution,
+                                         SubsetRoom& room) {
     if (most <= 0) return {};
     const std::int64_t unit = (most + resolution - 1) / resolution;
-    return Reach(values, unit, static_cast<std::size_t>(most / unit), target).nearest();
+    return Reach(values, unit, static_cast<std::size_t>(most / unit), target, room).nearest();
 }
 
 }  // namespace loratrain

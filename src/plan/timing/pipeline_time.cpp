@@ -286,6 +286,24 @@ class Backwards {
 
 }  // namespace
 
+std::int64_t least_work(const PipelineLoad& times, int repeats) {
+    const auto time = [](std::int64_t given) { return std::max<std::int64_t>(1, given); };
+    const auto stages = static_cast<std::size_t>(times.stages);
+    std::int64_t most = 0;
+    std::int64_t up = 0;
+    std::int64_t down = 0;
+    for (std::size_t s = 0; s < stages && !times.forward.empty(); ++s) {
+        std::int64_t work = 0;
+        for (std::size_t i = s; i < times.forward.size(); i += stages) {
+            work += time(times.forward[i]) + time(times.backward[i]);
+        }
+        most = std::max(most, up + repeats * work + down);
+        up += time(times.forward[s]);
+        down += time(times.backward[times.backward.size() - stages + s]);
+    }
+    return most;
+}
+
 PipelineBound pipeline_bound(const PipelineLoad& load) {
     LORATRAIN_CHECK(load.evaluation.empty() && load.first == 0, "the bound is of whole loads");
     return Backwards(load).run();

@@ -38,6 +38,10 @@ struct PipelineBound {
 /// O(microbatches * stages). `load` has no evaluations and begins with its first microbatch.
 PipelineBound pipeline_bound(const PipelineLoad& load);
 
+/// The bound by work alone, of times that are computed `repeats` times in a row; no more than that
+/// of pipeline_bound(), and many times as quick.
+std::int64_t least_work(const PipelineLoad& times, int repeats);
+
 struct PipelineTime {
     std::int64_t makespan = 0;  ///< nanoseconds, as `busy`
     std::int64_t busy = 0;      ///< sum over stages

@@ -194,6 +194,7 @@ TEST(PipelineBound, IsNeverAboveTheMakespan) {
         const std::int64_t makespan = pipeline_time(load).makespan;
         const PipelineBound bound = pipeline_bound(load);
         EXPECT_LE(bound.makespan(), makespan) << seed;
+        EXPECT_LE(least_work(load, 1), bound.makespan()) << seed;
         ASSERT_EQ(bound.from.size(), load.required.size());
         EXPECT_TRUE(std::is_sorted(bound.from.rbegin(), bound.from.rend())) << seed;
         sum += static_cast<double>(bound.makespan()) / static_cast<double>(makespan);
@@ -217,6 +218,21 @@ TEST(PipelineBound, IsExactForChains) {
         EXPECT_EQ(pipeline_bound(load).from[3], stages * 13);
     }
     EXPECT_EQ(pipeline_bound(PipelineLoad()).makespan(), 0);
+}
+
+/// On one stage work is all there is, however often it is repeated.
+TEST(PipelineBound, OfWorkAlone) {
+    PipelineLoad times;
+    times.stages = 3;
+    times.forward = {1, 0, 2, 5, 1, 1};
+    times.backward = {2, 2, 4, 9, 1, 3};
+    EXPECT_EQ(least_work(times, 1), (1 + 1) + 10 + (9 + 1));  // the last stage
+    EXPECT_EQ(least_work(times, 4), 4 * 17);                  // the first one
+    times.forward[2] = 20;
+    EXPECT_EQ(least_work(times, 4), (1 + 1) + 4 * 28 + (9 + 1));  // the last one
+    times.stages = 1;
+    EXPECT_EQ(least_work(times, 5), 5 * (29 + 21));
+    EXPECT_EQ(least_work(PipelineLoad(), 2), 0);
 }
 
 TEST(PipelineTime, WithinALimitIsTheSameOrNone) {
