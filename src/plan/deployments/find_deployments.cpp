@@ -223,6 +223,7 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
     found.search = search_deployments(options.task);
     double least_speed = (1.0 - bound_spare) * worth.least_speed;
     const auto try_one = [&](const Entries& deployment, double most) {
+        // No run in it reaches what is wanted, however its replicas are planned.
         if (most < least_speed) {
             ++found.ruled_out;
             return true;
@@ -253,6 +254,9 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
         const Entries deployment = deployment_of(counts, options.replicas);
         const bool known = !worth.one_pipeline && is_one_pipeline(deployment, cluster);
         const double most = most_tokens_per_second(options.task, counts.replicas);
+        // The first deployment of a kind that fits closes it, also where its bound rules it out.
+        // Others of the kind end later by estimate; no estimate is below its bound, so that by
+        // their own estimates they are too slow as well.
         if (known || try_one(deployment, most)) must_try.note(counts);
     }
     const Entries sharing = replicas_that_share(job, options.replicas, cluster);

@@ -144,6 +144,21 @@ TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
     }
 }
 
+/// What is played of a job that is soon predicted only says which sizes are: of these, the whole
+/// run decides.
+TEST(SearchLayout, TakesWhatTheWholeRunIsFastestWith) {
+    for (const int ranks : {2, 4, 8}) {
+        const Case test = many_lengths(ranks, SchedulePolicy::balanced);
+        const auto [plan, report] = test.planned();
+        const double speed = whole_job_speed(test.job, plan, test.datasets);
+        ASSERT_GT(report.trials.size(), 1U) << ranks;
+        EXPECT_NEAR(report.trials.front().tokens_per_second, speed, 1e-9 * speed) << ranks;
+        for (const LayoutTrial& trial : report.trials) {
+            EXPECT_LE(trial.tokens_per_second, report.trials.front().tokens_per_second) << ranks;
+        }
+    }
+}
+
 TEST(SearchLayout, TakesOneThatComesNearTheFastest) {
     for (const int ranks : {2, 4, 8}) {
         const auto [plan, report] = many_lengths(ranks, SchedulePolicy::balanced).planned();
