@@ -39,7 +39,7 @@ ROOM_LAYERS: dict[str, list[str]] = {
     "plan": [".", "memory", "cost", "timing", "pack", "schedule", "predict", "deploy", "sweep",
              "deployments", "text"],
     "model": ["objective", "layers"],
-    "train": ["checkpoint", "orders", "search", "records", "workers", "services"],
+    "train": ["checkpoint", "orders", "search", "records", "rewards", "workers", "services"],
 }
 LAYERS["bench"] = set(LAYERS) - {"watch", "report"}
 LAYERS["selftest"] = {"io", "backend", "config", "base"}

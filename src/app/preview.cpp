@@ -16,6 +16,7 @@
 #include "plan/deploy/replica_options.h"
 #include "plan/deployments/compare_deployments.h"
 #include "plan/place.h"
+#include "plan/predict/text_seconds.h"
 #include "plan/replica_view.h"
 #include "plan/text/describe.h"
 #include "plan/text/describe_prediction.h"
@@ -167,14 +168,21 @@ std::string seen_text(const PlannedPreview& preview) {
 }
 
 /// `cluster`: all ranks, also of workers.
-void print_answer(const PlannedPreview& preview, const Cluster& cluster,
-                  std::optional<JobChange> change) {
+void print_answer(const PlannedPreview& preview, const std::vector<DatasetInfo>& infos,
+                  const Cluster& cluster, std::optional<JobChange> change) {
     const std::string seen = seen_text(preview);
     std::string text =
         describe(DryRunAnswer{cluster, preview.plan(), way_text(preview), preview.seconds,
                               std::move(change), costs_text(preview), seen});
     text.pop_back();  // the log ends the line
     log::block(text);
+    const TextSeconds writing = text_seconds(preview.job, preview.plan(), infos);
+    if (writing.texts == 0) return;
+    log::info(
+        cat("a step of all adapters with rewards writes ", writing.texts, " texts, about ",
+            human_duration(writing.seconds),
+            " if each is as long as it may be (a guess, without the time to draw tokens and "
+            "that of the reward program); training is predicted for rollouts of max_seq_len"));
 }
 
 /// As planned; where that does not fit the proposed change is printed before the error goes on.
@@ -185,12 +193,13 @@ PlannedPreview answered_preview(const CommandLine& command_line, const MpiSessio
         preview = planned_preview(command_line, mpi, job, inputs, cluster);
     } catch (const InputError&) {
         const auto found = find_change(command_line, mpi, job, inputs, cluster, nullptr);
-        if (found) print_answer(found->preview, cluster, found->change);
+        if (found) print_answer(found->preview, inputs.infos, cluster, found->change);
         throw;
     }
     print_warnings(*preview, inputs);
     const auto found = find_change(command_line, mpi, job, inputs, cluster, &*preview);
-    print_answer(*preview, cluster, found ? std::optional(found->change) : std::nullopt);
+    print_answer(*preview, inputs.infos, cluster,
+                 found ? std::optional(found->change) : std::nullopt);
     return std::move(*preview);
 }
 

@@ -6,6 +6,7 @@
 #include "config/job.h"
 #include "config/job_key.h"
 #include "config/job_words.h"
+#include "config/rewards_reader.h"
 
 namespace loratrain {
 
@@ -142,6 +143,37 @@ void keys(V& v, LossJob& loss) {
           {.written = loss.z_loss != 0, .of = "sft", .used = sft || loss.z_loss == 0});
 }
 
+template <class V>
+void keys(V& v, RewardsJob& rewards) {
+    v.key("program", rewards.program,
+          "command that says how good texts are, as in `python3 exact_match_reward.py`; it is "
+          "started in the "
+          "folder of the job file, reads a JSON object a line and answers a line with a number",
+          {.required = "give the command, as in program: python3 exact_match_reward.py"});
+    v.own("prompts", rewards, prompts_key,
+          "dataset whose prompts are answered; `dataset` is then the folder that rollouts come to",
+          {.usual = "`dataset`"});
+    v.key("group_size", rewards.group_size,
+          "texts that are written after each prompt and compared with each other; "
+          "global_batch_size counts texts",
+          {.range = at_least(2)});
+    v.key("max_new_tokens", rewards.max_new_tokens, "most tokens of a text",
+          {.range = from_to(1, most_new_tokens)});
+    v.key("temperature", rewards.temperature, "logits are divided by it before a token is drawn",
+          {.range = above(0.0)});
+    v.key("top_p", rewards.top_p,
+          "share of the probability from whose most likely tokens one is drawn",
+          {.range = {0.0, 1.0, true, false}});
+    v.own("stop_tokens", rewards, reward_stop_tokens_key,
+          "token ids that end a text, in addition to the base's `eos_token_id`", {.usual = "none"});
+    v.key("advantages", rewards.advantages, advantage_words,
+          "`mean`: the reward minus the mean of the group; `deviation`: that divided by the "
+          "group's standard deviation");
+    v.key("timeout", rewards.timeout,
+          "seconds that the program may take for an answer; then the adapter fails",
+          {.range = above(0.0)});
+}
+
 /// Rank, form and modules.
 template <class V>
 void form_keys(V& v, AdapterJob& job) {
@@ -239,6 +271,15 @@ void keys(V& v, AdapterJob& job) {
           {.usual = "the only one", .in_names = ""});
     form_keys(v, job);
     keys(v, job.loss);
+    v.section("rewards", job.rewards,
+              "texts that the adapter writes and learns from, as in `{program: python3 "
+              "exact_match_reward.py}`: "
+              "the section rewards",
+              {.usual = "none",
+               .written = job.rewards.wanted(),
+               .null_is_none = true,
+               .in_line = true,
+               .inside = "rewards"});
     v.own("ref_adapter", job, reference_key,
           "reference of `dpo`, `kto` and, with beta > 0, of rollouts: PEFT directory of an adapter "
           "with the same r, alpha and "

@@ -16,6 +16,7 @@
 #include "config/job_keys.h"
 #include "config/key_reader.h"
 #include "config/key_writer.h"
+#include "config/rewards_reader.h"
 
 namespace loratrain {
 
@@ -23,26 +24,8 @@ namespace {
 
 constexpr const char* steps_not_given = "-1";  // of Hugging Face
 
-void read_dataset_name(SectionReader& section, AdapterJob& job) {
-    const YamlNode* node = section.find("dataset");
-    if (node == nullptr) return;
-    if (node->kind == YamlNode::Kind::list) {
-        section.problem(node->place, "dataset", "is a list, an adapter has one dataset",
-                        "make a dataset of several files: datasets: {both: {path: [a.jsonl, "
-                        "b.jsonl]}}");
-        return;
-    }
-    const ReadContext& context = section.context();
-    std::string name;
-    section.read("dataset", name);
-    if (node->kind != YamlNode::Kind::scalar || context.datasets.empty()) return;
-    const auto found = context.ids.find(name);
-    if (found == context.ids.end()) {
-        section.problem(node->place, "dataset", "'" + name + "' is not in datasets",
-                        context.log.hint_among(name, context.datasets));
-        return;
-    }
-    job.dataset = found->second;
+void read_own_dataset(SectionReader& section, AdapterJob& job) {
+    job.dataset = dataset_named(section, "dataset").value_or(job.dataset);
 }
 
 /// Beyond what a key accepts, given here.
@@ -374,6 +357,7 @@ AdapterJob read_adapter(SectionReader& section, const AdapterDefaults& defaults,
     check_form(section, draft.adapter);
     check_start(section, draft.adapter);
     check_reference(section, draft.adapter);
+    check_rewards(section, draft.adapter);
     check_lr_schedule(section, draft.adapter);
     draft.adapter.form = form_of(draft.adapter);
     check_outer(section, draft.adapter);
@@ -396,7 +380,7 @@ bool has_adapters(SectionReader& top, const YamlNode* list, bool sweep, ProblemL
 
 }  // namespace
 
-const OwnKey<AdapterJob> dataset_key{read_dataset_name, [](KeyWriter& out, const AdapterJob& job) {
+const OwnKey<AdapterJob> dataset_key{read_own_dataset, [](KeyWriter& out, const AdapterJob& job) {
                                          out.put("dataset", out.job().dataset(job.dataset).name);
                                      }};
 const OwnKey<AdapterJob> start_key{read_start, write_start};

@@ -187,7 +187,7 @@ std::vector<DatasetJob> read_added_datasets(SectionReader& top,
 
 void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets) {
     for (DatasetJob& dataset : datasets) {
-        if (!dataset.has_eval()) dataset.eval_split = split;
+        if (!dataset.has_eval() && !dataset.grows()) dataset.eval_split = split;
     }
 }
 

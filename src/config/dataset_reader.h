@@ -17,7 +17,7 @@ std::vector<DatasetJob> read_datasets(SectionReader& top);
 /// Reads the `datasets` that a file adds to a job, if any; the names of `others` are taken.
 std::vector<DatasetJob> read_added_datasets(SectionReader& top, std::span<const DatasetJob> others);
 
-/// Sets eval_split to `split` for datasets without data to evaluate on.
+/// Sets eval_split to `split` for datasets of files without data to evaluate on.
 void split_by_default(const EvalSplit& split, std::vector<DatasetJob>& datasets);
 
 /// path (one file or several) or files.

@@ -50,6 +50,11 @@ JobAdditions read_inbox(const std::string& text, const std::string& source, cons
     additions.adapters =
         read_adapters(top, {job.run.seed, &job.defaults, job.adapters, space ? &*space : nullptr})
             .adapters;
+    for (const AdapterJob& adapter : additions.adapters) {
+        if (!adapter.rewards.wanted()) continue;
+        log.add(root->place, cat("adapters.", adapter.name, ".rewards: cannot be added to a run"),
+                "start another job with it");
+    }
     check_added_trials(additions.adapters, datasets, root->place, log);
     top.finish();
     log.throw_if_any();

@@ -14,6 +14,7 @@
 #include "config/loss_job.h"
 #include "config/model_spec.h"
 #include "config/module_rules.h"
+#include "config/rewards_job.h"
 
 namespace loratrain {
 
@@ -242,6 +243,8 @@ struct DatasetJob {
     EvalSplit eval_split{};
     std::vector<DataFile> files{};       ///< empty = only `path`, each sample once per epoch
     std::vector<DataFile> eval_files{};  ///< empty = only `eval_path`
+    /// No key: an adapter with rewards writes what comes into the folder.
+    bool made_in_job = false;
 
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
     /// `path` is a folder, written with / at its end: rollouts come into it while the job runs.
@@ -309,6 +312,7 @@ struct AdapterJob {
     /// alone.
     std::string ref_adapter;
     LossJob loss{};
+    RewardsJob rewards{};
     /// NEFTune: scale of the noise on the embeddings of training samples (backend/ops/random.h,
     /// AddNoise).
     double neftune_noise_alpha = 0.0;
@@ -388,6 +392,7 @@ struct CheckpointJob {
 };
 
 inline constexpr std::int64_t usual_new_tokens = 256;
+inline constexpr int most_new_tokens = 1'000'000;
 
 /// Texts that an adapter generates when it ends, from the prompts of its evaluation data.
 struct GenerateJob {

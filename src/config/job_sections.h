@@ -219,7 +219,6 @@ void keys(V& v, CheckpointJob& checkpoint) {
 
 template <class V>
 void keys(V& v, GenerateJob& generate) {
-    constexpr int most_new_tokens = 1'000'000;
     v.key("samples", generate.samples,
           "number of evaluation prompts, from the first on, that are answered",
           {.range = at_least(1), .required = "as in generate: {samples: 64, max_new_tokens: 256}"});

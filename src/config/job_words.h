@@ -127,6 +127,10 @@ inline constexpr std::array<Word<Redeploy>, 2> redeploy_words{{
     {"auto", Redeploy::automatic},
     {"never", Redeploy::never},
 }};
+inline constexpr std::array<Word<AdvantageScale>, 2> advantage_words{{
+    {"mean", AdvantageScale::mean},
+    {"deviation", AdvantageScale::deviation},
+}};
 inline constexpr std::array<Word<Loss>, 12> loss_words{{
     {"sft", Loss::sft},
     {"dpo", Loss::dpo},

@@ -18,6 +18,7 @@
 #include "config/dataset_reader.h"
 #include "config/job_sections.h"
 #include "config/key_reader.h"
+#include "config/rewards_reader.h"
 #include "config/section_reader.h"
 #include "config/sweep_space.h"
 #include "config/yaml_reader.h"
@@ -230,6 +231,7 @@ Job read_job(const std::string& path, const std::vector<Override>& overrides) {
     job.adapters = std::move(list.adapters);
     read_last_sections(top, job);
     if (job.sweep) check_sweep(job, sweep_place, log);
+    own_rollouts(job, root.place, log);
     top.finish();
     log.throw_if_any();
     return job;

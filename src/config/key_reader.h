@@ -62,6 +62,7 @@ class KeyReader {
     void section(const char* name, T& object, const char* /*help*/, const KeyInfo& info = {}) {
         if (!section_.has(name)) return;
         object = T{};
+        if (!begin(name, info)) return;
         SectionReader map = section_.section(name, info.inside);
         KeyReader reader(map, false, info.null_is_none);
         keys(reader, object);

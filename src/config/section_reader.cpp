@@ -51,7 +51,9 @@ void write_deployment(KeyWriter& out, const ParallelJob& parallel) {
     out.put_maps("deployment", true, replicas, [&](ReplicaJob& replica) { keys(out, replica); });
 }
 
-void read_stop_tokens(SectionReader& section, GenerateJob& generate) {
+}  // namespace
+
+void read_stop_tokens(SectionReader& section, std::vector<std::int32_t>& tokens) {
     const YamlNode* node = section.find("stop_tokens");
     if (node == nullptr) return;
     constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
@@ -65,7 +67,7 @@ void read_stop_tokens(SectionReader& section, GenerateJob& generate) {
             item.kind == YamlNode::Kind::scalar ? number_in(item.text) : std::nullopt;
         constexpr double most = std::numeric_limits<std::int32_t>::max();
         if (token && *token >= 0 && *token <= most && *token == std::floor(*token)) {
-            generate.stop_tokens.push_back(static_cast<std::int32_t>(*token));
+            tokens.push_back(static_cast<std::int32_t>(*token));
             continue;
         }
         section.problem(item.place, "stop_tokens", cat("'", item.text, "' is not a token id"),
@@ -73,11 +75,13 @@ void read_stop_tokens(SectionReader& section, GenerateJob& generate) {
     }
 }
 
-void write_stop_tokens(KeyWriter& out, const GenerateJob& generate) {
-    std::vector<std::string> tokens;
-    for (const std::int32_t token : generate.stop_tokens) tokens.push_back(value_text(token));
-    if (!tokens.empty()) out.put_list("stop_tokens", tokens);
+void write_stop_tokens(KeyWriter& out, const std::vector<std::int32_t>& tokens) {
+    std::vector<std::string> words;
+    for (const std::int32_t token : tokens) words.push_back(value_text(token));
+    if (!words.empty()) out.put_list("stop_tokens", words);
 }
+
+namespace {
 
 void check(SectionReader& section, const ModelJob& model) {
     std::vector<std::string> given;
@@ -185,7 +189,9 @@ void check_eval(SectionReader& top, const Job& job) {
 }  // namespace
 
 const OwnKey<ParallelJob, ReplicaJob> deployment_key{read_deployment, write_deployment};
-const OwnKey<GenerateJob> stop_tokens_key{read_stop_tokens, write_stop_tokens};
+const OwnKey<GenerateJob> stop_tokens_key{
+    [](SectionReader& section, GenerateJob& job) { read_stop_tokens(section, job.stop_tokens); },
+    [](KeyWriter& out, const GenerateJob& job) { write_stop_tokens(out, job.stop_tokens); }};
 
 void read_first_sections(SectionReader& top, Job& job) {
     read_section(top, "model", job.model);

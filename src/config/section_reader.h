@@ -17,5 +17,8 @@ void read_last_sections(SectionReader& top, Job& job);
 /// parallel.deployment: pipeline, auto, or a list of replicas.
 extern const OwnKey<ParallelJob, ReplicaJob> deployment_key;
 extern const OwnKey<GenerateJob> stop_tokens_key;
+/// stop_tokens: a token id or a list of them, added to `tokens`.
+void read_stop_tokens(SectionReader& section, std::vector<std::int32_t>& tokens);
+void write_stop_tokens(KeyWriter& out, const std::vector<std::int32_t>& tokens);
 
 }  // namespace loratrain

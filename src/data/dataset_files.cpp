@@ -100,8 +100,9 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
 
 void check_growing_folders(const Job& job, Problems& problems) {
     for (const DatasetJob& dataset : job.datasets) {
+        if (!dataset.grows() || dataset.made_in_job) continue;
         std::error_code error;
-        if (!dataset.grows() || std::filesystem::is_directory(dataset.path, error)) continue;
+        if (std::filesystem::is_directory(dataset.path, error)) continue;
         problems.add(
             dataset.path,
             cat("is no folder that is there", error ? cat(" (", error.message(), ")") : ""),
@@ -144,7 +145,8 @@ std::int32_t batch_on(std::span<const AdapterJob> adapters, DatasetId dataset) {
     return user == adapters.end() ? 1 : user->global_batch_size;
 }
 
-std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset) {
+std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
+                               const char* asking) {
     const std::int64_t group = std::max<std::int64_t>(1, data.group_samples());
     const std::int64_t samples = std::min(most, std::ssize(data.infos()) / group);
     std::vector<Prompt> prompts;
@@ -163,11 +165,39 @@ std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std
     if (without.empty()) return prompts;
     throw InputError(
         cat("datasets.", dataset),
-        cat(without.size(), " of the ", samples,
-            " samples that eval.generate asks for have no prompt, the first is ", without.front(),
+        cat(without.size(), " of the ", samples, " samples that ", asking,
+            " asks for have no prompt, the first is ", without.front(),
             ": their first token is trained already"),
-        "prepare the data with prompts that are not trained (labels of -100), or leave "
-        "eval.generate out");
+        cat("prepare the data with prompts that are not trained (labels of -100), or leave ",
+            asking, " out"));
+}
+
+std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files,
+                               const AdapterJob& adapter) {
+    const DatasetId id = *adapter.rewards.prompts;
+    const Dataset& data = files.train.at(index(id));
+    const std::string& name = job.dataset(id).name;
+    std::vector<Prompt> prompts = prompts_in(data, std::ssize(data.infos()), name, "rewards");
+    const std::string where = cat(job.path, ": adapters.", adapter.name);
+    const int of_batch = adapter.global_batch_size / adapter.rewards.group_size;
+    if (std::ssize(prompts) < of_batch) {
+        throw InputError(
+            where + ".global_batch_size",
+            cat("needs ", of_batch, " prompts a step, but dataset ", name, " has ", prompts.size()),
+            "give more prompts, or a smaller global_batch_size");
+    }
+    const std::int64_t most =
+        job.dataset(adapter.dataset).max_seq_len - adapter.rewards.max_new_tokens;
+    for (const Prompt& prompt : prompts) {
+        if (std::ssize(prompt.tokens) <= most) continue;
+        throw InputError(
+            where + ".rewards.max_new_tokens",
+            cat("is ", adapter.rewards.max_new_tokens, ", but sample ", prompt.sample, " of ", name,
+                " has a prompt of ", prompt.tokens.size(), " tokens and max_seq_len is ",
+                job.dataset(adapter.dataset).max_seq_len),
+            "raise max_seq_len of the dataset, or lower max_new_tokens");
+    }
+    return prompts;
 }
 
 void write_held_out(const Job& job, const DatasetFiles& files) {

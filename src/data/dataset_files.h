@@ -47,8 +47,13 @@ struct Prompt {
 };
 
 /// Prompts of the first `most` samples; of groups (pairs of preferences, ...) their first samples.
-/// InputError naming `dataset` if samples have no token before their first target.
-std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset);
+/// InputError naming `dataset` and the key that asks for them if samples have no token before their
+/// first target.
+std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
+                               const char* asking = "eval.generate");
+/// All prompts of an adapter with rewards. InputError if they are too few or too long.
+std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files,
+                               const AdapterJob& adapter);
 
 /// Writes <run.dir>/held_out.json: for each dataset with an eval_split, the positions of its eval
 /// samples in the file, from 0; for several files, by the names of the files. Without such a

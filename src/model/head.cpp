@@ -111,21 +111,26 @@ TensorView Head::logits_of(const MicrobatchTables& tables,
     return logits;
 }
 
-std::vector<LikelyToken> Head::likely_tokens(const MicrobatchTables& tables, const TensorView& x) {
-    std::vector<LikelyToken> tokens;
-    const Slice vocabulary = weights_.vocabulary();
+void Head::target_logits(const MicrobatchTables& tables, const TensorView& x,
+                         const LogitsUse& use) {
     for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
         Scratch s;
         const TensorView logits = logits_of(tables, chunk, x, s);
         std::vector<float> host(static_cast<std::size_t>(logits.numel()));
         download_floats(logits, host.data());
-        for (std::int64_t row = 0; row < logits.rows; ++row) {
-            const float* values = host.data() + row * logits.cols;
-            const float* most = std::max_element(values, values + logits.cols);
-            tokens.push_back(
-                {*most, static_cast<std::int32_t>(vocabulary.first + (most - values))});
-        }
+        use(host, logits.cols);
     }
+}
+
+std::vector<LikelyToken> Head::likely_tokens(const MicrobatchTables& tables, const TensorView& x) {
+    std::vector<LikelyToken> tokens;
+    const std::int64_t first = weights_.vocabulary().first;
+    target_logits(tables, x, [&](std::span<const float> logits, std::int64_t cols) {
+        for (auto row = logits.begin(); row != logits.end(); row += cols) {
+            const auto most = std::max_element(row, row + cols);
+            tokens.push_back({*most, static_cast<std::int32_t>(first + (most - row))});
+        }
+    });
     return tokens;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -36,6 +38,10 @@ class Head {
     void loss(const MicrobatchTables& tables, const TensorView& x, double* loss_sums,
               double* wrong_counts, const TensorView& dx, double* entropies = nullptr);
 
+    /// Rows of logits of a lane's part of the vocabulary, `cols` each, one after the other.
+    using LogitsUse = std::function<void(std::span<const float> logits, std::int64_t cols)>;
+    /// The logits of all rows that have a target, in their order, some at a time.
+    void target_logits(const MicrobatchTables& tables, const TensorView& x, const LogitsUse& use);
     /// The most likely token of each row that has a target; of equal logits the first.
     std::vector<LikelyToken> likely_tokens(const MicrobatchTables& tables, const TensorView& x);
 

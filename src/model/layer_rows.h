@@ -14,6 +14,7 @@ namespace loratrain {
 struct LayerRows {
     std::int64_t first_row = 0;  ///< row of the microbatch
     std::int64_t tokens = 0;
+    std::int64_t first_sample = 0;  ///< number of its first sample in the microbatch
     std::vector<LoraSegment> segments;
     std::vector<std::int32_t> offsets;  ///< packed.host_offsets
     PackedRows packed;

@@ -111,6 +111,7 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
     part.columns.clear();
     part.offsets.clear();
     part.tokens = 0;
+    part.first_sample = 0;
     for (std::size_t s = 0; s < whole_.segments.size(); ++s) {
         if (!adapters.contains(whole_.adapters[s])) continue;
         LoraSegment segment = whole_.segments[s];
@@ -128,6 +129,7 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
     part.has_dropout = drops_out(job, part);
     for (const std::int32_t offset : whole_.offsets) {
         const std::int64_t row = offset - part.first_row;
+        if (row < 0) ++part.first_sample;
         if (row >= 0 && row <= part.tokens) part.offsets.push_back(static_cast<std::int32_t>(row));
     }
     upload(device_offsets, part.offsets);

@@ -74,7 +74,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
-    if (job.eval.generate.wanted()) cache_.emplace(job, view, stage_, backend);
+    if (cached_texts(job) > 0) cache_.emplace(job, view, stage_, backend);
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.attention_scores});
@@ -148,6 +148,12 @@ std::vector<LikelyToken> Stage::likely_tokens() {
     const ActivationSlot& slot = *slots_.front();
     return head_->likely_tokens(slot.tables(),
                                 slot.boundary(stage_.layer_count, slot.tables().tokens()));
+}
+
+void Stage::text_logits(const Head::LogitsUse& use) {
+    const ActivationSlot& slot = *slots_.front();
+    head_->target_logits(slot.tables(), slot.boundary(stage_.layer_count, slot.tables().tokens()),
+                         use);
 }
 
 void Stage::pack_factors(const MicrobatchTables& tables) {

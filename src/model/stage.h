@@ -55,6 +55,8 @@ class Stage {
                        TextCache::Rows what);
     /// The most likely token of each row with a target, after forward_texts(). Last stage only.
     std::vector<LikelyToken> likely_tokens();
+    /// The logits of these rows (Head::target_logits), after forward_texts(). Last stage only.
+    void text_logits(const Head::LogitsUse& use);
 
     /// A pass of a microbatch through the stage.
     enum class Pass : std::uint8_t { forward, backward };

@@ -35,20 +35,23 @@ void TextCache::begin(std::span<const std::int64_t> rooms) {
 }
 
 const LayerCache& TextCache::layer_of(std::int32_t layer, const PackedRows& rows) const {
-    LORATRAIN_CHECK(rows.samples == std::ssize(first_), rows.samples, " samples of ", first_.size(),
+    LORATRAIN_CHECK(rows.samples <= std::ssize(first_), rows.samples, " samples of ", first_.size(),
                     " texts");
     return layers_[static_cast<std::size_t>(layer)];
 }
 
-void TextCache::attend(std::int32_t layer, const Attention& op, Rows rows) {
+void TextCache::attend(std::int32_t layer, const Attention& op, Rows rows,
+                       std::int64_t first_text) {
     const LayerCache& cache = layer_of(layer, op.rows);
+    LORATRAIN_CHECK(first_text + op.rows.samples <= std::ssize(first_), "text ", first_text);
     if (rows == Rows::next) {
-        return backend_.cached_attention({op, cache.keys, cache.values, device_first_});
+        return backend_.cached_attention(
+            {op, cache.keys, cache.values, device_first_ + first_text});
     }
     for (std::int64_t text = 0; text < op.rows.samples; ++text) {
         const std::int64_t begin = op.rows.host_offsets[text];
         const std::int64_t count = op.rows.host_offsets[text + 1] - begin;
-        const std::int64_t place = first_[static_cast<std::size_t>(text)];
+        const std::int64_t place = first_[static_cast<std::size_t>(first_text + text)];
         backend_.copy({cache.keys.row_range(place, count), op.k.row_range(begin, count)});
         backend_.copy({cache.values.row_range(place, count), op.v.row_range(begin, count)});
     }

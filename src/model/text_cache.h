@@ -26,8 +26,9 @@ class TextCache {
     void begin(std::span<const std::int64_t> rooms);
 
     // Operators of a layer, which read and keep what the cache has of it. `layer` counts from the
-    // stage's first layer; the rows have one sample per text.
-    void attend(std::int32_t layer, const Attention& op, Rows rows);
+    // stage's first layer; the rows have one sample per text. A layer that the stage computes for
+    // some adapters has a part of the texts, the same until the next begin(), from `first_text` on.
+    void attend(std::int32_t layer, const Attention& op, Rows rows, std::int64_t first_text);
     void convolve(std::int32_t layer, const CausalConv& op);
     void run_rule(std::int32_t layer, const DeltaRule& op);
 

@@ -100,13 +100,16 @@ std::string group_charts(const RunRecord& run, const Group& group) {
         if (!row.rewards_accuracies) return std::nullopt;
         return 100.0 * *row.rewards_accuracies;
     });
+    LineChart reward{
+        "Reward of the adapter's own texts", "step", "mean", {}, false, true, false, false};
+    reward.series = series_of(run, group, [](const MetricsRow& row) { return row.reward; });
     LineChart rate{"Learning rate", "step", "learning rate", {}, false, false, false, true};
     rate.series = series_of(run, group, [](const MetricsRow& row) { return row.learning_rate; });
     LineChart norm{"Gradient norm before clipping", "step", "norm", {}, true, true, false, false};
     norm.series = series_of(run, group, [](const MetricsRow& row) { return row.grad_norm; });
     return "<div class=\"charts\">\n" + chart_markup(loss) + chart_markup(eval) +
-           chart_markup(exact) + chart_markup(accuracy) + chart_markup(rate) + chart_markup(norm) +
-           "</div>\n";
+           chart_markup(exact) + chart_markup(accuracy) + chart_markup(reward) +
+           chart_markup(rate) + chart_markup(norm) + "</div>\n";
 }
 
 /// Tokens of all adapters per second of training time, in equal stretches of it.

@@ -21,6 +21,8 @@ std::vector<html::Cell> key_cells(const AdapterJob& adapter);
 std::string sweep(const RunRecord& run);
 /// Texts that adapters have written (io/run_files/metrics_file.h).
 std::string generations(const RunRecord& run);
+/// Texts that adapters have learned from.
+std::string rollouts(const RunRecord& run);
 std::string curves(const RunRecord& run);
 std::string throughput(const RunRecord& run);
 /// Seconds by phase of the run (io/run_files/run_account.h), speed and energy.

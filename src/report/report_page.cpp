@@ -13,11 +13,11 @@ std::string report_page(const RunRecord& run, double now) {
                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>",
                title, "</title>\n<style>\n", report::style(), "</style>\n</head>\n<body>\n",
                report::summary(run), report::sweep(run), report::adapters(run),
-               report::generations(run), report::curves(run), report::throughput(run),
-               report::account(run), report::timeline(run), report::memory(run),
-               report::devices(run), report::provenance(run), "<footer>Written ", time_text(now),
-               " by loratrain ", html::escape(version_text()), " (", html::escape(git_hash()),
-               ")</footer>\n</body>\n</html>\n");
+               report::generations(run), report::rollouts(run), report::curves(run),
+               report::throughput(run), report::account(run), report::timeline(run),
+               report::memory(run), report::devices(run), report::provenance(run),
+               "<footer>Written ", time_text(now), " by loratrain ", html::escape(version_text()),
+               " (", html::escape(git_hash()), ")</footer>\n</body>\n</html>\n");
 }
 
 }  // namespace loratrain

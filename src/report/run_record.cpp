@@ -95,6 +95,18 @@ std::string status_of(const RunRecord& run, std::size_t adapter) {
     return "";
 }
 
+/// "" = the adapter writes none, or has not begun.
+std::string newest_rollouts(const Job& job, const AdapterJob& adapter) {
+    if (!adapter.rewards.wanted()) return "";
+    std::string newest;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(job.dataset(adapter.dataset).path, none)) {
+        const std::string path = entry.path().string();
+        if (entry.path().extension() == ".jsonl") newest = std::max(newest, path);
+    }
+    return newest;
+}
+
 }  // namespace
 
 bool is_run_directory(const std::string& dir) {
@@ -148,6 +160,9 @@ RunRecord read_run(const std::string& dir) {
         run.generations.emplace_back();
         read_record(folder + generations_file_name,
                     [&](const std::string& text) { run.generations.back() = text; });
+        run.rollouts.emplace_back();
+        read_record(newest_rollouts(run.job, run.job.adapters[i]),
+                    [&](const std::string& text) { run.rollouts.back() = text; });
         AdapterResult result{static_cast<AdapterId>(i), status_of(run, i), {}};
         for (const MetricsRow& row : run.metrics.back()) result.summary.add(row);
         run.results.push_back(result);

@@ -41,6 +41,9 @@ struct RunRecord {
     std::string provenance_json;                   ///< "" = none
     std::vector<std::vector<MetricsRow>> metrics;  ///< per AdapterId
     std::vector<std::string> generations;  ///< per AdapterId: its generations.jsonl; "" = none
+    /// Per AdapterId: the newest file of what it has written and learned from (train/rewards/);
+    /// "" = none.
+    std::vector<std::string> rollouts;
     /// Sorted (io/run_files/results_file.h), with shown_status().
     std::vector<AdapterResult> results;
     std::vector<MeasuredMemory> memory;              ///< per rank; empty = none measured

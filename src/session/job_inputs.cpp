@@ -129,6 +129,11 @@ JobInputs open_job_inputs(const Job& job) {
         collect(problems,
                 [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
+    for (const AdapterJob& adapter : job.adapters) {
+        const bool opened = inputs.files.train.size() == job.datasets.size();
+        if (!opened || !adapter.rewards.wanted()) continue;
+        collect(problems, [&] { prompts_of(job, inputs.files, adapter); });
+    }
     with_keys(problems, job.given_paths).throw_if_any();
     warn_of_dead_rules(job.adapters, inputs.weights->spec());
     inputs.infos = infos_of(job, inputs.files);

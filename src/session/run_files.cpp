@@ -36,6 +36,7 @@ constexpr RunFile run_files[] = {
     {"ckpt", Kind::folder},
     {"adapters", Kind::folders},
     {"exports", Kind::folders},
+    {"rollouts", Kind::folders},
     {"resolved.yaml"},
     {"plan.yaml"},
     {"provenance.json"},

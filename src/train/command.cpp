@@ -105,6 +105,11 @@ void fields(Archive& archive, GenerateTexts& generate) {
 }
 
 template <class Archive>
+void fields(Archive& archive, WriteTexts& write) {
+    archive("orders", write.orders);
+}
+
+template <class Archive>
 void fields(Archive& archive, Finish& finish) {
     archive("code", finish.code);
     archive("goes_on", finish.goes_on);

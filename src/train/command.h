@@ -15,6 +15,7 @@
 #include "plan/plan.h"
 #include "train/adapter_parts.h"
 #include "train/orders/inbox.h"
+#include "train/text_order.h"
 
 namespace loratrain {
 
@@ -96,6 +97,11 @@ struct GenerateTexts {
     AdapterId adapter{};
 };
 
+/// Write texts with resident adapters (generation.h).
+struct WriteTexts {
+    std::vector<TextOrder> orders;
+};
+
 /// The last command.
 struct Finish {
     ExitCode code = ExitCode::done;
@@ -107,7 +113,7 @@ struct Finish {
 using WorkerCommand =
     std::variant<TrainWindow, ReferWindow, KnownReferences, SendAdapter, CopyStates, KeepParameters,
                  AdmitAdapters, ReleaseAdapter, LoadAdapter, CheckAdditions, TakeAddition,
-                 DropAdditions, AddSamples, GenerateTexts, Finish>;
+                 DropAdditions, AddSamples, GenerateTexts, WriteTexts, Finish>;
 
 /// The bytes that travel to other ranks (base/wire.h). Reading them gives the same value; Error for
 /// any other bytes.

@@ -86,29 +86,31 @@ const ReferenceLosses& Executor::references() const {
 }
 
 std::vector<GeneratedText> Executor::generate(AdapterId adapter, const Meanwhile& meanwhile) {
-    activity::begin(activity::Task::generate, number(adapter));
     const GenerateJob& wanted = parts_.job.eval.generate;
-    std::vector<GeneratedText> all;
+    std::vector<TextOrder> orders;
     if (parts_.mpi.is_root()) {
         const DatasetId dataset = parts_.job.adapter(adapter).dataset;
         const Dataset& data = *parts_.files.eval.at(index(dataset));
+        const std::vector<std::int32_t> stop_tokens =
+            parts_.base.stop_tokens_with(wanted.stop_tokens);
         for (Prompt& prompt : prompts_in(data, wanted.samples, parts_.job.dataset(dataset).name)) {
-            all.push_back({std::move(prompt), {}, false});
+            orders.push_back({adapter, std::move(prompt), wanted.max_new_tokens, stop_tokens, {}});
         }
     }
-    all = broadcast(parts_.mpi, all);
+    return write_texts(broadcast(parts_.mpi, orders), meanwhile);
+}
+
+std::vector<GeneratedText> Executor::write_texts(const std::vector<TextOrder>& orders,
+                                                 const Meanwhile& meanwhile) {
     const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
     const std::size_t replicas = parts_.plan.replicas.size();
-    std::vector<Prompt> own;
-    for (std::size_t i = replica; i < all.size(); i += replicas) own.push_back(all[i].prompt);
-    std::vector<std::int32_t> stop_tokens = wanted.stop_tokens;
-    stop_tokens.insert(stop_tokens.end(), parts_.base.end_tokens.begin(),
-                       parts_.base.end_tokens.end());
+    std::vector<TextOrder> own;
+    for (std::size_t i = replica; i < orders.size(); i += replicas) own.push_back(orders[i]);
     const MpiSession ranks = parts_.mpi.split(static_cast<int>(replica));
     Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
-                         parts_.run.communicator(), stop_tokens, meanwhile},
-                        adapter);
+                         parts_.run.communicator(), meanwhile});
     const std::vector<GeneratedText> written = generator.write(own);
+    std::vector<GeneratedText> all(orders.size());
     for (std::size_t r = 0; r < replicas; ++r) {
         const int rank = parts_.plan.replicas[r].stages.front().rank;
         std::size_t i = r;
@@ -228,6 +230,7 @@ void Executor::perform(const WorkerCommand& command, const PipelineRunner::Hooks
                    [&](const DropAdditions&) { growth_.reset(); },
                    [&](const AddSamples& c) { add_samples(c); },
                    [&](const GenerateTexts& c) { generate(c.adapter, hooks.between_actions); },
+                   [&](const WriteTexts& c) { write_texts(c.orders, hooks.between_actions); },
                    [](const Finish&) {},
                },
                command);

@@ -45,6 +45,9 @@ class Executor {
     /// GenerateTexts: texts of a resident adapter after the prompts of its eval data (GenerateJob),
     /// in their order. Replicas share the work.
     std::vector<GeneratedText> generate(AdapterId adapter, const Meanwhile& meanwhile);
+    /// WriteTexts: texts of resident adapters, in the order of the orders. Replicas share the work.
+    std::vector<GeneratedText> write_texts(const std::vector<TextOrder>& orders,
+                                           const Meanwhile& meanwhile);
     /// Reports results of the last window. Call it often between two windows of a stream.
     void go_on_reading() { parts_.run.runner().go_on_reading(); }
 

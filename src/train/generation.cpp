@@ -6,6 +6,7 @@
 
 #include "base/activity.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "comm/collective.h"
 #include "data/loader.h"
 #include "io/json_text.h"
@@ -18,6 +19,12 @@ template <class Archive>
 void fields(Archive& archive, LikelyToken& likely) {
     archive("logit", likely.logit);
     archive("token", likely.token);
+}
+
+template <class Archive>
+void fields(Archive& archive, DrawnToken& drawn) {
+    archive("logprob", drawn.logprob);
+    archive("token", drawn.token);
 }
 
 namespace {
@@ -57,54 +64,53 @@ std::string texts_notice(const std::string& adapter, const std::vector<Generated
                equal == 1 ? " is its" : " are their", " reference token by token");
 }
 
-Generator::Generator(Parts parts, AdapterId adapter)
+Generator::Generator(Parts parts)
     : parts_(std::move(parts)),
-      adapter_(adapter),
       view_(view_of(parts_.plan,
                     parts_.plan.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica])),
       stage_index_(place_of(parts_.plan, parts_.mpi.rank()).stage) {}
 
-std::int64_t Generator::room(const Prompt& prompt) const {
+std::int64_t Generator::room(const TextOrder& order) const {
     const std::int64_t most = most_positions(view_.lane_model);
-    const std::int64_t tokens = std::ssize(prompt.tokens);
-    return std::max(tokens, std::min(most, tokens + parts_.job.eval.generate.max_new_tokens));
+    const std::int64_t tokens = std::ssize(order.prompt.tokens);
+    return std::max(tokens, std::min(most, tokens + order.max_new_tokens));
 }
 
-bool Generator::ends_text(std::int32_t token) const {
-    return std::find(parts_.stop_tokens.begin(), parts_.stop_tokens.end(), token) !=
-           parts_.stop_tokens.end();
+int Generator::last_rank(std::int32_t lane) const {
+    return view_.replica.stages.back().rank - view_.replica.stages.front().rank + lane;
 }
 
-std::vector<GeneratedText> Generator::write(const std::vector<Prompt>& prompts) {
+std::vector<GeneratedText> Generator::write(Orders orders) {
     std::vector<GeneratedText> all;
-    for (std::size_t first = 0; first < prompts.size();) {
-        const std::size_t end = batch_end(prompts, first);
-        std::vector<GeneratedText> batch;
-        for (; first < end; ++first) batch.push_back({prompts[first], {}, false});
-        write_batch(batch);
+    while (!orders.empty()) {
+        const std::size_t size = batch_size(orders);
+        std::vector<GeneratedText> batch = write_batch(orders.first(size));
         std::move(batch.begin(), batch.end(), std::back_inserter(all));
+        orders = orders.subspan(size);
     }
     return all;
 }
 
-std::size_t Generator::batch_end(const std::vector<Prompt>& prompts, std::size_t first) const {
+std::size_t Generator::batch_size(Orders orders) const {
+    const auto most = std::min(orders.size(), as_size(cached_texts(parts_.job)));
     std::int64_t tokens = 0;
-    std::size_t end = first;
-    while (end < prompts.size() && end - first < as_size(texts_at_once)) {
-        tokens += std::ssize(prompts[end].tokens);
-        if (end > first && tokens > view_.replica.microbatch_tokens) break;
-        ++end;
+    std::size_t size = 0;
+    while (size < most) {
+        tokens += std::ssize(orders[size].prompt.tokens);
+        if (size > 0 && tokens > view_.replica.microbatch_tokens) break;
+        ++size;
     }
-    return end;
+    return size;
 }
 
-void Generator::write_batch(std::vector<GeneratedText>& texts) {
-    std::vector<std::vector<std::int32_t>> rows;
-    std::vector<std::int64_t> positions(texts.size(), 0);
+std::vector<GeneratedText> Generator::write_batch(Orders orders) {
+    std::vector<GeneratedText> texts;
+    std::vector<Row> rows;
     std::vector<std::int64_t> rooms;
-    for (const GeneratedText& text : texts) {
-        rows.push_back(text.prompt.tokens);
-        rooms.push_back(room(text.prompt));
+    for (const TextOrder& order : orders) {
+        texts.push_back({order.prompt, {}, false});
+        rows.push_back({order.prompt.tokens});
+        rooms.push_back(room(order));
     }
     parts_.stage.begin_texts(rooms);
     const auto is_full = [&](std::size_t i) {
@@ -118,65 +124,115 @@ void Generator::write_batch(std::vector<GeneratedText>& texts) {
         return false;
     };
     for (auto what = TextCache::Rows::prompts; any_left(); what = TextCache::Rows::next) {
-        const std::vector<std::int32_t> tokens = next_tokens(rows, positions, what);
+        const std::vector<DrawnToken> next = next_tokens(orders, rows, texts, what);
         for (std::size_t i = 0; i < texts.size(); ++i) {
-            positions[i] = std::min(positions[i] + std::ssize(rows[i]), rooms[i] - 1);
-            rows[i] = {tokens[i]};
+            const std::int32_t token = next[i].token;
+            rows[i].position =
+                std::min(rows[i].position + std::ssize(rows[i].tokens), rooms[i] - 1);
+            rows[i].tokens = {token};
             if (is_full(i)) continue;
-            texts[i].tokens.push_back(tokens[i]);
-            texts[i].stopped = ends_text(tokens[i]);
+            texts[i].tokens.push_back(token);
+            if (!orders[i].draw.is_greedy()) texts[i].logprobs.push_back(next[i].logprob);
+            const std::vector<std::int32_t>& stops = orders[i].stop_tokens;
+            texts[i].stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
         }
     }
+    return texts;
 }
 
-std::vector<std::int32_t> Generator::next_tokens(const std::vector<std::vector<std::int32_t>>& rows,
-                                                 const std::vector<std::int64_t>& first_positions,
-                                                 TextCache::Rows what) {
-    activity::begin(activity::Task::generate, number(adapter_));
-    forward(rows, first_positions, what);
-    const bool last = stage_index_ + 1 == view_.replica.stages.size();
+std::vector<DrawnToken> Generator::next_tokens(Orders orders, const std::vector<Row>& rows,
+                                               std::span<const GeneratedText> texts,
+                                               TextCache::Rows what) {
+    activity::begin(activity::Task::generate, number(orders.front().adapter));
+    forward(orders, rows, what);
+    std::vector<DrawnToken> next = orders.front().draw.is_greedy() ? likely_tokens(orders.size())
+                                                                   : drawn_tokens(orders, texts);
+    LORATRAIN_CHECK(next.size() == rows.size(), next.size(), " tokens for ", rows.size(), " texts");
+    if (parts_.meanwhile) parts_.meanwhile();
+    return next;
+}
+
+std::vector<DrawnToken> Generator::likely_tokens(std::size_t count) {
     std::vector<LikelyToken> own;
-    if (last) own = parts_.stage.likely_tokens();
-    const int first_rank = view_.replica.stages.front().rank;
-    std::vector<LikelyToken> best(rows.size());
+    if (is_last_stage()) own = parts_.stage.likely_tokens();
+    std::vector<LikelyToken> best(count);
     for (std::int32_t lane = 0; lane < view_.replica.tensor; ++lane) {
-        const int root = view_.replica.stages.back().rank - first_rank + lane;
-        const std::vector<LikelyToken> of_lane = broadcast(parts_.replica, own, root);
-        LORATRAIN_CHECK(of_lane.size() == rows.size(), of_lane.size(), " tokens for ", rows.size(),
-                        " texts");
-        for (std::size_t i = 0; i < best.size(); ++i) {
+        const std::vector<LikelyToken> of_lane = broadcast(parts_.replica, own, last_rank(lane));
+        LORATRAIN_CHECK(of_lane.size() == count, of_lane.size(), " tokens for ", count, " texts");
+        for (std::size_t i = 0; i < count; ++i) {
             if (lane == 0 || of_lane[i].logit > best[i].logit) best[i] = of_lane[i];
         }
     }
-    if (parts_.meanwhile) parts_.meanwhile();
-    std::vector<std::int32_t> tokens;
-    for (const LikelyToken& likely : best) tokens.push_back(likely.token);
+    std::vector<DrawnToken> tokens;
+    for (const LikelyToken& likely : best) tokens.push_back({0.0F, likely.token});
     return tokens;
 }
 
-void Generator::forward(const std::vector<std::vector<std::int32_t>>& rows,
-                        const std::vector<std::int64_t>& first_positions, TextCache::Rows what) {
+/// One rank draws: the sums of others may differ in their last bit. It gets the logits of all
+/// lanes.
+std::vector<DrawnToken> Generator::drawn_tokens(Orders orders,
+                                                std::span<const GeneratedText> texts) {
+    std::vector<float> own;
+    if (is_last_stage()) {
+        parts_.stage.text_logits([&](std::span<const float> logits, std::int64_t /*cols*/) {
+            own.insert(own.end(), logits.begin(), logits.end());
+        });
+    }
+    const std::int32_t lanes = view_.replica.tensor;
+    std::vector<std::vector<float>> of_lanes(1, std::move(own));
+    if (lanes > 1) {
+        own = std::exchange(of_lanes, {}).front();
+        for (std::int32_t lane = 0; lane < lanes; ++lane) {
+            of_lanes.push_back(broadcast(parts_.replica, own, last_rank(lane)));
+        }
+    }
+    std::vector<DrawnToken> drawn(orders.size());
+    const bool draws = parts_.replica.rank() == last_rank(0);
+    const auto draw = [&](std::size_t i) {
+        std::vector<float> row;
+        for (const std::vector<float>& logits : of_lanes) {
+            const auto cols = std::ssize(logits) / std::ssize(orders);
+            const auto begin = logits.begin() + static_cast<std::int64_t>(i) * cols;
+            row.insert(row.end(), begin, begin + cols);
+        }
+        const auto position = static_cast<std::uint32_t>(texts[i].tokens.size());
+        drawn[i] = draw_token(row, orders[i].draw, orders[i].draw.uniform(position));
+    };
+    if (draws) {
+        share_rows(std::ssize(orders), view_.lane_model.vocab_size,
+                   [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i) draw(as_size(i));
+                   });
+    }
+    return broadcast(parts_.replica, drawn, last_rank(0));
+}
+
+void Generator::forward(Orders orders, const std::vector<Row>& rows, TextCache::Rows what) {
     PackedBatch packed;
     packed.offsets.push_back(0);
     Microbatch microbatch;
-    microbatch.segments.push_back({adapter_, 0, {}});
     microbatch.evaluation = true;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto count = static_cast<std::int32_t>(rows[i].size());
+        const auto count = static_cast<std::int32_t>(rows[i].tokens.size());
         const auto sample = static_cast<std::int32_t>(i);
-        microbatch.segments.front().samples.push_back({sample, count, 1});
-        for (std::int32_t t = 0; t < count; ++t) {
-            packed.positions.push_back(static_cast<std::int32_t>(first_positions[i]) + t);
+        std::vector<Segment>& segments = microbatch.segments;
+        if (segments.empty() || segments.back().adapter != orders[i].adapter) {
+            segments.push_back({orders[i].adapter, 0, {}});
         }
-        packed.token_ids.insert(packed.token_ids.end(), rows[i].begin(), rows[i].end());
+        segments.back().samples.push_back({sample, count, 1});
+        for (std::int32_t t = 0; t < count; ++t) {
+            packed.positions.push_back(static_cast<std::int32_t>(rows[i].position) + t);
+        }
+        packed.token_ids.insert(packed.token_ids.end(), rows[i].tokens.begin(),
+                                rows[i].tokens.end());
         packed.targets.resize(packed.token_ids.size(), no_target);
-        packed.targets.back() = rows[i].back();  // any: its logits are asked for
+        packed.targets.back() = rows[i].tokens.back();  // any: its logits are asked for
         packed.sample_ids.resize(packed.token_ids.size(), sample);
         packed.offsets.push_back(static_cast<std::int32_t>(packed.token_ids.size()));
     }
     microbatch.columns = lora_columns(parts_.job, view_, microbatch.segments);
     const bool first = stage_index_ == 0;
-    const bool last = stage_index_ + 1 == view_.replica.stages.size();
+    const bool last = is_last_stage();
     const std::int64_t tokens = std::ssize(packed.token_ids);
     const std::int32_t lane = parts_.stage.lane();
     const auto message = [&](const TensorView& rows_of_stage) {

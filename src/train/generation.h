@@ -2,36 +2,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
-#include "data/dataset_files.h"
 #include "model/stage.h"
+#include "train/text_order.h"
 
 namespace loratrain {
 
-/// Greedy generation of texts with an adapter.
-
-/// A text that an adapter has written after a prompt.
-struct GeneratedText {
-    Prompt prompt;
-    std::vector<std::int32_t> tokens;  ///< with the stop token, if there was one
-    bool stopped = false;
-};
-template <class Archive>
-void fields(Archive& archive, Prompt& prompt) {
-    archive("sample", prompt.sample);
-    archive("tokens", prompt.tokens);
-    archive("reference", prompt.reference);
-}
-template <class Archive>
-void fields(Archive& archive, GeneratedText& text) {
-    archive("prompt", text.prompt);
-    archive("tokens", text.tokens);
-    archive("stopped", text.stopped);
-}
+/// Generation of texts with adapters.
 
 /// One line per text (io/run_files/metrics_file.h).
 std::string to_text(const std::vector<GeneratedText>& texts);
@@ -41,11 +23,12 @@ std::string to_text(const std::vector<GeneratedText>& texts);
 std::string texts_notice(const std::string& adapter, const std::vector<GeneratedText>& texts,
                          double seconds);
 
-/// Greedy generation with a resident adapter: every token is the most likely one (the first of
-/// equal ones), until a stop token or max_new_tokens. The first forward has whole prompts, as many
-/// as a microbatch holds. Each later forward has one token of each text; what layers need of
-/// earlier ones is kept (TextCache). A batch has the same rows in all forwards: texts that have
-/// ended are computed on, and the result is dropped. Collective over the ranks of a replica.
+/// Generation with resident adapters: every token is drawn (train/token_sampling.h) until a stop
+/// token or max_new_tokens. Texts of all adapters are written together. The first forward has whole
+/// prompts, as many as a microbatch holds. Each later forward has one token of each text; what
+/// layers need of earlier ones is kept (TextCache). A batch has the same rows in all forwards:
+/// texts that have ended are computed on, and the result is dropped. Collective over the ranks of a
+/// replica.
 class Generator {
   public:
     struct Parts {
@@ -55,31 +38,38 @@ class Generator {
         const MpiSession& replica;  ///< the replica's ranks
         Stage& stage;
         Communicator& communicator;
-        std::vector<std::int32_t> stop_tokens;
         std::function<void()> meanwhile;
     };
 
-    /// The arguments are the same on all ranks of the replica.
-    Generator(Parts parts, AdapterId adapter);
+    explicit Generator(Parts parts);
 
-    /// The same texts on all ranks.
-    std::vector<GeneratedText> write(const std::vector<Prompt>& prompts);
+    /// The same texts on all ranks, in the order of the orders, which are the same on all ranks of
+    /// the replica: those of an adapter follow each other, and all are greedy or none is.
+    std::vector<GeneratedText> write(std::span<const TextOrder> orders);
 
   private:
-    /// One past the last prompt of the batch that begins with `first`.
-    std::size_t batch_end(const std::vector<Prompt>& prompts, std::size_t first) const;
-    void write_batch(std::vector<GeneratedText>& texts);
-    std::vector<std::int32_t> next_tokens(const std::vector<std::vector<std::int32_t>>& rows,
-                                          const std::vector<std::int64_t>& first_positions,
-                                          TextCache::Rows what);
-    void forward(const std::vector<std::vector<std::int32_t>>& rows,
-                 const std::vector<std::int64_t>& first_positions, TextCache::Rows what);
+    /// The newest token of a text, or its prompt, and the position where that begins.
+    struct Row {
+        std::vector<std::int32_t> tokens;
+        std::int64_t position = 0;
+    };
+    using Orders = std::span<const TextOrder>;
+
+    /// Number of the orders in the batch that begins with the first of them.
+    std::size_t batch_size(Orders orders) const;
+    std::vector<GeneratedText> write_batch(Orders orders);
+    std::vector<DrawnToken> next_tokens(Orders orders, const std::vector<Row>& rows,
+                                        std::span<const GeneratedText> texts, TextCache::Rows what);
+    std::vector<DrawnToken> likely_tokens(std::size_t count);
+    std::vector<DrawnToken> drawn_tokens(Orders orders, std::span<const GeneratedText> texts);
+    void forward(Orders orders, const std::vector<Row>& rows, TextCache::Rows what);
     /// Most tokens of a prompt and its text together.
-    std::int64_t room(const Prompt& prompt) const;
-    bool ends_text(std::int32_t token) const;
+    std::int64_t room(const TextOrder& order) const;
+    bool is_last_stage() const { return stage_index_ + 1 == view_.replica.stages.size(); }
+    /// Rank in Parts::replica of a lane of the last stage.
+    int last_rank(std::int32_t lane) const;
 
     Parts parts_;
-    AdapterId adapter_;
     ReplicaView view_;
     std::size_t stage_index_;
 };

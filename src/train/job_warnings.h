@@ -31,6 +31,12 @@ struct BaseFacts {
     std::vector<std::int32_t> end_tokens{};
     std::string dropout_note{};  ///< hf_notes.h; "" = none
 
+    /// What ends a text: `more`, and end_tokens.
+    std::vector<std::int32_t> stop_tokens_with(std::vector<std::int32_t> more) const {
+        more.insert(more.end(), end_tokens.begin(), end_tokens.end());
+        return more;
+    }
+
     static BaseFacts of(const WeightSource& weights);
 };
 

@@ -56,6 +56,12 @@ std::vector<GeneratedText> MpiWorkerRanks::generate(AdapterId adapter) {
     return executor_.generate(adapter, meanwhile_);
 }
 
+std::vector<GeneratedText> MpiWorkerRanks::write_texts(const std::vector<TextOrder>& orders) {
+    perform_ordered();
+    channel_.post(to_bytes(WriteTexts{orders}));
+    return executor_.write_texts(orders, meanwhile_);
+}
+
 std::optional<Report> MpiWorkerRanks::report() {
     if (!own_.empty()) {
         Report first = std::move(own_.front());

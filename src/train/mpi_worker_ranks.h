@@ -29,6 +29,7 @@ class MpiWorkerRanks : public WorkerRanks {
     void order_window(const PlannedWindow& window) override;
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks) override;
     std::vector<GeneratedText> generate(AdapterId adapter) override;
+    std::vector<GeneratedText> write_texts(const std::vector<TextOrder>& orders) override;
     void finish() override { channel_.finish(); }
 
     void progress() override { channel_.progress(); }

@@ -26,6 +26,7 @@ ExitCode WorkerLoop::run(int signal) {
     DispatchService& dispatch = services_.dispatch;
     dispatch.begin(signal, set_back_);
     while (dispatch.begin_turn()) {
+        services_.rollouts.write();
         services_.admission.admit();
         services_.references.refer_newcomers();
         services_.evaluations.evaluate_newcomers();

@@ -36,6 +36,8 @@ class WorkerRanks {
     /// With an empty pipeline: orders GenerateTexts and returns the texts. The adapter has ended
     /// and is resident.
     virtual std::vector<GeneratedText> generate(AdapterId adapter) = 0;
+    /// With an empty pipeline: orders WriteTexts and returns the texts. The adapters are resident.
+    virtual std::vector<GeneratedText> write_texts(const std::vector<TextOrder>& orders) = 0;
     /// Waits until all ranks have the last order.
     virtual void finish() = 0;
 

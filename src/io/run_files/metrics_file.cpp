@@ -44,6 +44,9 @@ std::optional<MetricsRow> metrics_row(std::string_view line) {
     row.rewards_accuracies = number_at(json, "rewards/accuracies");
     row.rewards_margins = number_at(json, "rewards/margins");
     row.ratio = number_at(json, "ratio/mean");
+    row.reward = number_at(json, "reward");
+    row.reward_std = number_at(json, "reward_std");
+    row.completion_length = number_at(json, "completions/mean_length");
     row.clip_ratio = number_at(json, "clip_ratio/region_mean");
     row.kl = number_at(json, "kl");
     row.eval_rewards_accuracies = number_at(json, "eval_rewards/accuracies");

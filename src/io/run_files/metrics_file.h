@@ -30,6 +30,9 @@ struct MetricsRow {
     std::optional<double> ratio;  ///< of rollouts, mean
     std::optional<double> clip_ratio;
     std::optional<double> kl;
+    std::optional<double> reward;  ///< of texts that the adapter has written, mean
+    std::optional<double> reward_std;
+    std::optional<double> completion_length;
     std::optional<double> eval_rewards_accuracies;
     std::optional<double> eval_rewards_margins;
 };

@@ -59,6 +59,9 @@ constexpr OtherName other_names[] = {
     {"response", "completion"},        {"output", "completion"},
     {"answer", "completion"},          {"content", "text"}};
 
+/// What rollouts that a job has written say beside what is trained on.
+constexpr const char* reward_keys[] = {"reward", "rewards", "stopped"};
+
 std::string meant_by(const std::string& key, const std::vector<std::string>& known) {
     const auto* found = std::find_if(std::begin(other_names), std::end(other_names),
                                      [&](const OtherName& name) { return key == name.other; });
@@ -141,11 +144,17 @@ std::vector<std::string> spare_keys() {
     std::vector<std::string> names{"attention_mask"};
     for (const DocumentKey& key : document_keys) names.emplace_back(key.name);
     names.insert(names.end(), std::begin(label_masks), std::end(label_masks));
+    names.insert(names.end(), std::begin(reward_keys), std::end(reward_keys));
     return names;
 }
 
 void check_spare_keys(const Json& line, const TokenSample& sample) {
     check_attention_mask(line, "attention_mask");
+    for (const char* key : reward_keys) {
+        if (!line.contains(key) || line.contains(rollout_keys[0])) continue;
+        throw LineProblem{cat("has '", key, "' but no '", rollout_keys[0], "'"),
+                          "only rollouts have it, beside the advantages that are made of it"};
+    }
     for (const char* mask : label_masks) {
         const auto found = line.find(mask);
         if (found == line.end()) continue;

@@ -407,14 +407,21 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
 }
 
 std::int64_t cached_texts(const Job& job) {
-    const GenerateJob& generate = job.eval.generate;
-    return generate.wanted() ? std::min(generate.samples, texts_at_once) : 0;
+    std::int64_t rollouts = 0;  // of all adapters, which write together
+    for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.rewards.wanted()) rollouts += adapter.global_batch_size;
+    }
+    return std::min(std::max(job.eval.generate.samples, rollouts), texts_at_once);
 }
 
 std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
     const std::int64_t texts = cached_texts(job);
     if (texts == 0) return 0;
-    return view.replica.microbatch_tokens + texts * job.eval.generate.max_new_tokens;
+    std::int64_t longest = job.eval.generate.wanted() ? job.eval.generate.max_new_tokens : 0;
+    for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.rewards.wanted()) longest = std::max(longest, adapter.rewards.max_new_tokens);
+    }
+    return view.replica.microbatch_tokens + texts * longest;
 }
 
 std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage) {

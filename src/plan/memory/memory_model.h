@@ -108,7 +108,8 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
-/// Texts that adapters write at a time (GenerateJob), at most; fewer where a job asks for fewer.
+/// Texts that adapters write at a time (GenerateJob, RewardsJob), at most; fewer where a job asks
+/// for fewer.
 inline constexpr std::int64_t texts_at_once = 64;
 std::int64_t cached_texts(const Job& job);
 /// Tokens that a stage has room for meanwhile: of prompts that one microbatch holds and of what is

@@ -56,6 +56,10 @@ class Journal {
     /// Records an optimizer step. The table must have it already.
     /// `stale`: rollouts that were left out before the batch; none = the line has no such key.
     void batch_done(const BatchResult& result, std::optional<std::int32_t> stale);
+    /// Means of the texts that a step to come trains on.
+    void note_rollouts(AdapterId adapter, std::int32_t step, const RolloutMeans& means) {
+        metrics_.note_rollouts(adapter, step, means);
+    }
     /// Records the adapter's last evaluation. The table must have it already. `is_shared`: it was
     /// made for another adapter, under which the log already has it.
     void evaluated(const EvalResult& result, bool is_shared);

@@ -59,6 +59,24 @@ std::string rollout_fields(const LossJob& loss, const RewardMeans& means) {
     return fields;
 }
 
+std::string text_fields(const RolloutMeans& means) {
+    std::string fields = cat(", \"reward\": ", json_number(means.reward),
+                             ", \"reward_std\": ", json_number(means.deviation),
+                             ", \"frac_reward_zero_std\": ", json_number(means.equal_groups),
+                             ", \"completions/mean_length\": ", json_number(means.length),
+                             ", \"completions/clipped_ratio\": ", json_number(means.cut_off));
+    for (const auto& [name, mean] : means.parts) {
+        fields += cat(", ", Json(cat("rewards/", name, "/mean")).dump(), ": ", json_number(mean));
+    }
+    if (means.sample_seconds) {
+        fields += cat(", \"sample_seconds\": ", format_fixed(*means.sample_seconds, 3));
+    }
+    if (means.reward_seconds) {
+        fields += cat(", \"reward_seconds\": ", format_fixed(*means.reward_seconds, 3));
+    }
+    return fields;
+}
+
 /// A line of metrics.jsonl.
 struct FileLine {
     MetricsRow row;
@@ -157,8 +175,14 @@ bool MetricsLog::is_new(AdapterId adapter, std::int32_t step, double eval_loss) 
     return before.first != step || !is_same(before.second, eval_loss);
 }
 
+void MetricsLog::note_rollouts(AdapterId adapter, std::int32_t step, const RolloutMeans& means) {
+    rollouts_[{adapter, step}] = text_fields(means);
+}
+
 void MetricsLog::record(AdapterId adapter, const StepMetrics& metrics) {
     Line& line = pending_[adapter].emplace_back(Line{metrics.step, step_fields(metrics)});
+    const auto rollouts = rollouts_.extract({adapter, metrics.step});
+    if (rollouts) line.fields += rollouts.mapped();
     if (job_.has_step_details(adapter)) {
         const auto details = details_.extract({adapter, metrics.step});
         line.lacks_details = details.empty();

@@ -32,6 +32,18 @@ struct StepMetrics {
     std::optional<std::int32_t> stale_rollouts = {};
 };
 
+/// Of the texts of a step of an adapter with rewards (train/rewards/rollout_file.h).
+struct RolloutMeans {
+    double reward = 0.0;
+    double deviation = 0.0;     ///< of the rewards of a group, mean over groups
+    double equal_groups = 0.0;  ///< share of groups whose rewards are equal
+    double length = 0.0;        ///< tokens
+    double cut_off = 0.0;       ///< share of texts that no stop token has ended
+    std::vector<std::pair<std::string, double>> parts = {};  ///< other numbers of the program
+    std::optional<double> sample_seconds = {};  ///< of all texts that were written together
+    std::optional<double> reward_seconds = {};  ///< until the program had answered
+};
+
 /// adapters/<name>/metrics.jsonl of all adapters: one JSON object per line.
 /// | line | keys |
 /// |---|---|
@@ -42,6 +54,8 @@ struct StepMetrics {
 /// | step, kto | kl in place of rewards/accuracies |
 /// | evaluation, loss with rewards | rewards and logps with eval_; no perplexity, no exact match |
 /// | step, cit | contrastive_loss |
+/// | step, rewards | reward, reward_std, frac_reward_zero_std, completions/{mean_length, |
+/// | | clipped_ratio}, rewards/NAME/mean: names of TRL; sample_seconds, reward_seconds |
 /// | several files | loss/NAME, eval_loss/NAME |
 /// Rewards are TRL's (RewardMeans). A value is null without samples of its kind. An evaluation
 /// joins the line of its step if that is not written yet; otherwise it is a line of its own after
@@ -67,6 +81,8 @@ class MetricsLog {
     /// for them.
     void record_details(AdapterId adapter, std::int32_t step, const RewardMeans& means,
                         const FileLosses& files = {});
+    /// Before record() of the step that trains on them.
+    void note_rollouts(AdapterId adapter, std::int32_t step, const RolloutMeans& means);
     /// The adapter will be evaluated after a step that is not recorded yet: later lines wait.
     void await_evaluation(AdapterId adapter, std::int32_t step) { awaited_.emplace(adapter, step); }
     /// The adapter will be evaluated before its first step: lines of steps wait.
@@ -99,6 +115,7 @@ class MetricsLog {
     std::set<std::pair<AdapterId, std::int32_t>> awaited_;  ///< after these steps
     /// Details of steps that are not recorded yet.
     std::map<std::pair<AdapterId, std::int32_t>, std::string> details_;
+    std::map<std::pair<AdapterId, std::int32_t>, std::string> rollouts_;  ///< note_rollouts()
     /// Step and loss of an adapter's last evaluation, to recognise one that is repeated after a
     /// restart.
     std::map<AdapterId, std::pair<std::int32_t, double>> last_evaluations_;

@@ -79,6 +79,23 @@ void AdmissionService::admit() {
     worker_.ranks.perform_ordered();
 }
 
+void AdmissionService::hold(const std::vector<AdapterId>& adapters) {
+    std::set<AdapterId> both(adapters.begin(), adapters.end());
+    std::vector<AdapterId> held(both.begin(), both.end());
+    for (const AdapterId a : admitted_) {
+        if (is_unfinished(worker_.state(a).status)) both.insert(a);
+    }
+    const std::vector<AdapterId> all(both.begin(), both.end());
+    const RunParts& parts = worker_.parts;
+    if (all.size() <= most_admitted(parts.job) && fit_together(parts.job, parts.plan, all)) {
+        held = all;
+    }
+    if (held == admitted_) return;
+    admitted_ = held;
+    worker_.ranks.order(AdmitAdapters{held});
+    worker_.ranks.perform_ordered();
+}
+
 int AdmissionService::places(const AdapterTable& table) const {
     const RunParts& parts = worker_.parts;
     std::vector<AdapterClaim> claims = table.claims();

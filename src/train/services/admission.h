@@ -24,6 +24,9 @@ class AdmissionService : public Service {
 
     /// With an empty pipeline.
     void admit();
+    /// With an empty pipeline: keeps these adapters in backend memory, for a while before the next
+    /// admit(), and those that are there beside them if they fit.
+    void hold(const std::vector<AdapterId>& adapters);
     /// One of several workers: places for further adapters beside its own, plus one. 0 while one of
     /// its own adapters waits.
     int places(const AdapterTable& table) const;

@@ -29,6 +29,9 @@ class ArrivalService : public Service {
     /// Takes what was found.
     bool grow() override;
 
+    /// A file has been written now: the next look comes at once.
+    void look_again() { next_look_ = {}; }
+
     /// With an empty pipeline: looks, takes, and ends adapters of which nothing more comes.
     void look_now();
 

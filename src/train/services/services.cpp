@@ -4,6 +4,7 @@ namespace loratrain {
 
 Services::Services(Worker& worker, DispatcherLink& dispatcher)
     : steps(worker),
+      rollouts(worker),
       arrivals(worker),
       checkpoints(worker),
       evaluations(worker),
@@ -22,8 +23,9 @@ Services::Services(Worker& worker, DispatcherLink& dispatcher)
 }
 
 std::vector<Service*> Services::order() {
-    return {&steps,     &arrivals,     &checkpoints, &evaluations, &dispatch, &growth,      &rungs,
-            &admission, &step_exports, &bests,       &exports,     &texts,    &redeployment};
+    return {&steps,    &rollouts, &arrivals, &checkpoints, &evaluations,
+            &dispatch, &growth,   &rungs,    &admission,   &step_exports,
+            &bests,    &exports,  &texts,    &redeployment};
 }
 
 }  // namespace loratrain

@@ -12,6 +12,7 @@
 #include "train/services/growth.h"
 #include "train/services/loss_references.h"
 #include "train/services/redeployment.h"
+#include "train/services/rollouts.h"
 #include "train/services/rungs.h"
 #include "train/services/step_exports.h"
 #include "train/services/steps.h"
@@ -27,11 +28,13 @@ struct Services {
     /// The order in which the stream calls services:
     /// - a checkpoint notes a step before evaluations are judged, and begins before exports;
     /// - what an export needs is asked behind admission, and taken before a best state keeps it;
+    /// - rollouts are written before arrivals looks for their file;
     /// - evaluations, orders and rungs decide who goes before others are admitted;
     /// - redeployment is asked last, when nothing else ends the stream.
     std::vector<Service*> order();
 
     StepService steps;
+    RolloutService rollouts;
     ArrivalService arrivals;
     CheckpointService checkpoints;
     EvaluationService evaluations;

@@ -700,6 +700,11 @@ TEST_F(TokenFileTest, Rollouts) {
     EXPECT_TRUE(has(bad(R"("labels":[1,2],"advantages":[1,1],"logprobs":[-1,0],"label":true)"),
                     "has advantages and a label"));
     EXPECT_TRUE(has(bad(R"("labels":[1,2])"), "has no advantages, the lines before have some"));
+    const std::string rewarded =
+        R"({"reward":0.5,"rewards":{"format":1},"stopped":true,"input_ids":[1],"advantages":[1],"logprobs":[-1]})";
+    EXPECT_TRUE(open_lines(rewarded)->is_rollouts());
+    EXPECT_TRUE(
+        has(refusal(R"({"reward":0.5,"input_ids":[1]})"), "has 'reward' but no 'advantages'"));
     EXPECT_TRUE(
         has(refusal("{\"input_ids\":[1]}\n" + good), "has advantages, the lines before have none"));
     EXPECT_TRUE(

@@ -89,6 +89,23 @@ TEST(WorkerCommand, CheckedAdditionsTravel) {
     EXPECT_NO_THROW(travelled(DropAdditions{}));
 }
 
+TEST(WorkerCommand, OrdersOfTextsTravel) {
+    const Draw draw{0.7, 0.9, std::uint64_t{1} << 60U, 5, 6, 7};
+    const WriteTexts read =
+        travelled(WriteTexts{{{AdapterId{2}, {4, {1, 2}, {3}}, 32, {257}, draw}}});
+    ASSERT_EQ(read.orders.size(), 1U);
+    const TextOrder& order = read.orders.front();
+    EXPECT_EQ(order.adapter, AdapterId{2});
+    EXPECT_EQ(order.prompt.sample, 4);
+    EXPECT_EQ(order.prompt.tokens, (std::vector<std::int32_t>{1, 2}));
+    EXPECT_EQ(order.prompt.reference, (std::vector<std::int32_t>{3}));
+    EXPECT_EQ(order.max_new_tokens, 32);
+    EXPECT_EQ(order.stop_tokens, (std::vector<std::int32_t>{257}));
+    EXPECT_EQ(order.draw.temperature, draw.temperature);
+    EXPECT_EQ(order.draw.top_p, draw.top_p);
+    EXPECT_EQ(order.draw.uniform(3), draw.uniform(3));
+}
+
 TEST(WorkerCommand, SamplesTravel) {
     AddSamples add{DatasetId{3}, std::int64_t{5} << 32U, {}, 7};
     TokenSample& rollout = add.samples.emplace_back(TokenSample{{1, 2}, {-100, 2}});

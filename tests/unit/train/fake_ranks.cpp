@@ -44,6 +44,7 @@ std::string line_of(const WorkerCommand& command) {
             [](const DropAdditions&) { return line_of("drop", {}); },
             [](const AddSamples& add) { return cat("add ", add.first); },
             [](const GenerateTexts& generate) { return line_of("generate", {generate.adapter}); },
+            [](const WriteTexts& write) { return cat("write ", write.orders.size()); },
             [](const Finish& finish) {
                 return cat("finish ", static_cast<int>(finish.code), " ", finish.goes_on ? 1 : 0);
             }},
@@ -309,6 +310,18 @@ std::vector<GeneratedText> FakeRanks::generate(AdapterId adapter) {
     write(line_of(GenerateTexts{adapter}));
     EXPECT_EQ(residence(adapter), Residence::resident) << "texts of " << number(adapter);
     return {{{0, {1, 2}, {3}}, {steps(adapter)}, false}};
+}
+
+std::vector<GeneratedText> FakeRanks::write_texts(const std::vector<TextOrder>& orders) {
+    perform_ordered();
+    write(line_of(WriteTexts{orders}));
+    std::vector<GeneratedText> texts;
+    for (const TextOrder& order : orders) {
+        EXPECT_EQ(residence(order.adapter), Residence::resident);
+        const auto member = static_cast<std::int32_t>(order.draw.member);
+        texts.push_back({order.prompt, {member, member}, false, {-1.0F, -1.0F}});
+    }
+    return texts;
 }
 
 // ---- windows

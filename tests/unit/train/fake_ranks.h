@@ -77,6 +77,7 @@ class FakeRanks : public WorkerRanks {
     void order_window(const PlannedWindow& window) override;
     void train(const JointWindow& window, const PipelineRunner::Hooks& hooks) override;
     std::vector<GeneratedText> generate(AdapterId adapter) override;
+    std::vector<GeneratedText> write_texts(const std::vector<TextOrder>& orders) override;
     void finish() override { write("finished"); }
     void progress() override {}
     void go_on_reading() override {}

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "data/dataset_files.h"
+#include "train/token_sampling.h"
+
+namespace loratrain {
+
+/// Texts that ranks write (train/generation.h): the order for one, and the text.
+
+/// A text that an adapter is to write.
+struct TextOrder {
+    AdapterId adapter{};
+    Prompt prompt;
+    std::int64_t max_new_tokens = 0;
+    std::vector<std::int32_t> stop_tokens;  ///< end the text
+    Draw draw;
+};
+
+/// A text that an adapter has written after a prompt.
+struct GeneratedText {
+    Prompt prompt;
+    std::vector<std::int32_t> tokens;  ///< with the stop token, if there was one
+    bool stopped = false;
+    std::vector<float> logprobs = {};  ///< DrawnToken::logprob of the tokens; greedy: none
+};
+template <class Archive>
+void fields(Archive& archive, Prompt& prompt) {
+    archive("sample", prompt.sample);
+    archive("tokens", prompt.tokens);
+    archive("reference", prompt.reference);
+}
+template <class Archive>
+void fields(Archive& archive, Draw& draw) {
+    archive("temperature", draw.temperature);
+    archive("top_p", draw.top_p);
+    archive("key", draw.key);
+    archive("step", draw.step);
+    archive("prompt", draw.prompt);
+    archive("member", draw.member);
+}
+template <class Archive>
+void fields(Archive& archive, TextOrder& order) {
+    archive("adapter", order.adapter);
+    archive("prompt", order.prompt);
+    archive("max_new_tokens", order.max_new_tokens);
+    archive("stop_tokens", order.stop_tokens);
+    archive("draw", order.draw);
+}
+template <class Archive>
+void fields(Archive& archive, GeneratedText& text) {
+    archive("prompt", text.prompt);
+    archive("tokens", text.tokens);
+    archive("stopped", text.stopped);
+    archive("logprobs", text.logprobs);
+}
+
+}  // namespace loratrain

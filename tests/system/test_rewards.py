@@ -1,0 +1,251 @@
+"""Adapters that learn from what they write (rewards): the same texts in every layout, beside others as alone, after kills
+and stops; ratios of 1; every failure of a reward program; what is refused."""
+
+import json
+import random
+import signal
+import time
+import unittest
+
+from harness import STOPPED, JobTest, adapter_weights, children, frobenius, is_alive, run, send, start, step_metrics
+
+STEPS = 4
+# Rewards texts of many even tokens; notes every question.
+REWARD = """
+import json, os, sys, time
+for line in sys.stdin:
+    text = json.loads(line)
+    with open(NOTES, "a") as notes:
+        print(text["adapter"], text["step"], text["sample"], os.getpid(), file=notes)
+    tokens = text["completion"]
+    even = sum(token % 2 == 0 for token in tokens) / len(tokens)
+    print(json.dumps({"reward": even + 0.01 * len(tokens), "even": even}), flush=True)
+"""
+FOUR = {"pairs": {"loss": "grpo", "clip_high": 1.3, "global_batch_size": 4, "rewards": {"group_size": 2}},
+        "fours": {"loss": "ppo", "clip_low": 0.7, "r": 3, "global_batch_size": 8,
+                  "rewards": {"group_size": 4, "temperature": 0.7, "advantages": "mean"}},
+        "threes": {"loss": "cispo", "global_batch_size": 6, "rewards": {"group_size": 3, "top_p": 0.8}},
+        "all": {"loss": "importance_sampling", "r": 8, "global_batch_size": 8,
+                "rewards": {"group_size": 8, "max_new_tokens": 5, "temperature": 1.4}}}
+
+
+class Rewards(JobTest):
+    def program(self, run_dir, text=REWARD):
+        path = self.dir / f"{run_dir}.py"
+        path.write_text(f"NOTES = {str(self.dir / run_dir) + '.notes'!r}\n{text}")
+        return f"python3 {path}"
+
+    def job(self, run_dir, adapters=None, program=None, **defaults):
+        program = program or self.program(run_dir)
+        keys = {}
+        for name, own in (adapters or FOUR).items():
+            keys[name] = {"max_steps": STEPS, "dataset": "a", **own}
+            if "rewards" in own:
+                keys[name]["rewards"] = {"program": program, "max_new_tokens": 7, **own["rewards"]}
+        job = self.tiny_job(run_dir, keys, warmup_steps=0, lr_scheduler_type="constant", **defaults)
+        for dataset in job["datasets"].values():
+            dataset["max_seq_len"] = 64
+        prompts = self.dir / "prompts.jsonl"
+        draw = random.Random(3)
+        lines = []
+        for _ in range(9):
+            ids = [draw.randrange(300) for _ in range(draw.randint(3, 9))]
+            lines.append(json.dumps({"input_ids": ids, "labels": [-100] * (len(ids) - 1) + ids[-1:]}) + "\n")
+        prompts.write_text("".join(lines))
+        job["datasets"]["a"]["path"] = str(prompts)
+        job["schedule"] = {"costs": "built-in"}
+        return job
+
+    def rollouts(self, run_dir, name, step):
+        path = self.dir / run_dir / "rollouts" / name / f"step-{step:06}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def notes(self, run_dir):
+        path = self.dir / f"{run_dir}.notes"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def check_no_program_is_left(self, run_dir):
+        for pid in {int(line[3]) for line in self.notes(run_dir)}:
+            end = time.monotonic() + 10
+            while is_alive(pid):
+                self.assertLess(time.monotonic(), end, "a reward program runs on")
+                time.sleep(0.02)
+
+    def check_same_texts(self, run_dir, want, names, steps=STEPS):
+        for name in names:
+            for step in range(steps):
+                for got, other in zip(self.rollouts(run_dir, name, step), self.rollouts(want, name, step), strict=True):
+                    where = (run_dir, name, step)
+                    self.assertEqual(got["input_ids"], other["input_ids"], where)
+                    self.assertEqual(got["reward"], other["reward"], where)
+                    self.assertEqual(got["advantages"], other["advantages"], where)
+                    for a, b in zip(got["logprobs"], other["logprobs"], strict=True):
+                        self.assertAlmostEqual(a, b, delta=2e-4, msg=where)
+
+    def check_same_weights(self, run_dir, want, names):
+        for name in names:
+            weights = [adapter_weights(self.dir / d, name) for d in (run_dir, want)]
+            for tensor, values in weights[1].items():
+                self.assertLess(frobenius(weights[0][tensor], values) if any(values) else 0, 2e-3, (name, tensor))
+
+    def check_run(self, run_dir, names=FOUR):
+        """Metrics are those of the files, ratios are 1, groups are of one prompt each, texts of a group differ."""
+        for name in names:
+            lines = step_metrics(self.dir / run_dir, name)
+            self.assertEqual([line["step"] for line in lines], list(range(1, STEPS + 1)))
+            size = FOUR[name]["rewards"]["group_size"]
+            for step, line in enumerate(lines):
+                self.assertAlmostEqual(line["ratio/mean"], 1, delta=1e-5, msg=(run_dir, name))
+                self.assertAlmostEqual(line["ratio/max"], 1, delta=1e-5, msg=(run_dir, name))
+                texts = self.rollouts(run_dir, name, step)
+                self.assertEqual(len(texts), FOUR[name]["global_batch_size"])
+                self.assertAlmostEqual(line["reward"], sum(text["reward"] for text in texts) / len(texts), delta=1e-9)
+                self.assertAlmostEqual(line["rewards/even/mean"], sum(text["rewards"]["even"] for text in texts) / len(texts),
+                                       delta=1e-9)
+                self.assertEqual(line["target_tokens"], sum(label != -100 for text in texts for label in text["labels"]))
+                self.assertAlmostEqual(line["completions/mean_length"], line["target_tokens"] / len(texts), delta=1e-9)
+                for first in range(0, len(texts), size):
+                    group = texts[first:first + size]
+                    prompts = {tuple(text["input_ids"][:text["labels"].count(-100)]) for text in group}
+                    self.assertEqual(len(prompts), 1)
+                    self.assertGreater(len({tuple(text["input_ids"]) for text in group}), 1)
+                    self.assertAlmostEqual(sum(text["advantages"][-1] for text in group), 0, delta=1e-6)
+        self.check_no_program_is_left(run_dir)
+
+    def test_every_layout_writes_the_same(self):
+        self.succeed(run([self.write_job(self.job("one"))]))
+        self.check_run("one")
+        self.assertEqual(len({line[3] for line in self.notes("one")}), 1, "the program is started once")
+        for run_dir, ranks, parallel in (("large", 1, {"microbatch_tokens": 512}), ("two", 2, {}), ("three", 3, {}),
+                                         ("lanes", 2, {"deployment": [{"tp": 2}]}),
+                                         ("replicas", 3, {"deployment": [{"tp": 2}, {"count": 1}]})):
+            with self.subTest(run_dir):
+                job = self.job(run_dir)
+                job["parallel"].update(parallel)
+                self.succeed(run([self.write_job(job)], ranks))
+                self.check_run(run_dir)
+                self.check_same_texts(run_dir, "one", FOUR)
+                self.check_same_weights(run_dir, "one", FOUR)
+
+    def test_together_as_alone(self):
+        self.succeed(run([self.write_job(self.job("together"))], 2))
+        for name, keys in FOUR.items():
+            self.succeed(run([self.write_job(self.job(f"alone-{name}", {name: keys}))]))
+            self.check_same_texts(f"alone-{name}", "together", [name])
+            self.check_same_weights(f"alone-{name}", "together", [name])
+
+    def test_beside_others_with_a_slow_program(self):
+        """Which train meanwhile."""
+        slow = "import time\n" + REWARD.replace("    tokens =", "    time.sleep(0.4)\n    tokens =")
+        adapters = {"fours": FOUR["fours"], "other": {"dataset": "b", "max_steps": 60}}
+        for ranks in (1, 2):
+            run_dir = f"slow-{ranks}"
+            job = self.job(run_dir, adapters, self.program(run_dir, slow))
+            self.succeed(run([self.write_job(job)], ranks))
+            done = [(self.dir / run_dir / "adapters" / name / "DONE").stat().st_mtime for name in ("fours", "other")]
+            self.assertGreater(done[0], done[1])
+            self.assertEqual(len(step_metrics(self.dir / run_dir, "other")), 60)
+            alone = self.job(f"alone-{ranks}", {"fours": FOUR["fours"]})
+            self.succeed(run([self.write_job(alone)], ranks))
+            self.check_same_texts(run_dir, f"alone-{ranks}", ["fours"])
+
+    def test_killed_and_continued(self):
+        """Nothing is trained twice, and nobody is asked again for a step whose texts are there."""
+        self.succeed(run([self.write_job(self.job("whole"))], 2))
+        job = self.job("killed")
+        job["checkpoint"] = {"every_steps": 2}
+        path = self.write_job(job)
+        draw = random.Random(11)
+        complete = set()
+        for _ in range(8):
+            before = len(self.notes("killed"))
+            process = start([path], 2)
+            end = time.monotonic() + 0.8 + draw.random()
+            while process.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            ended = process.poll() is not None
+            for line in self.notes("killed")[before:]:
+                self.assertNotIn((line[0], int(line[1])), complete, "asked again")
+            send(children(process.pid), signal.SIGKILL)
+            process.communicate(timeout=60)
+            complete = {(file.parent.name, int(file.stem.removeprefix("step-")))
+                        for file in (self.dir / "killed/rollouts").glob("*/step-*.jsonl")}
+            self.check_no_program_is_left("killed")
+            if ended:
+                break
+        self.succeed(run([path], 2))
+        self.check_run("killed")
+        self.check_same_texts("killed", "whole", FOUR)
+        self.check_same_weights("killed", "whole", FOUR)
+
+    def test_stopped_and_continued(self):
+        self.succeed(run([self.write_job(self.job("whole"))], 2))
+        path = self.write_job(self.job("parts"))
+        for _ in range(STEPS - 1):
+            self.succeed(run([path, "--stop-after", "1"], 2), STOPPED)
+        self.succeed(run([path], 2))
+        self.check_run("parts")
+        self.check_same_texts("parts", "whole", FOUR)
+        again = self.succeed(run([path, "--restart", "never"], 2))
+        self.assertIn("moved the former run's files", again.stdout + again.stderr)
+        self.check_run("parts")
+
+    def fails(self, run_dir, words, text, timeout=30):
+        """The adapter alone; the program's other adapter and one that is plain go on."""
+        adapters = {"rl": FOUR["pairs"], "other": {"dataset": "b", "max_steps": 12}}
+        adapters["rl"] = {**FOUR["pairs"], "rewards": {**FOUR["pairs"]["rewards"], "timeout": timeout}}
+        job = self.job(run_dir, adapters, self.program(run_dir, text))
+        begin = time.monotonic()
+        process = run([self.write_job(job)], 2)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertNotIn(process.returncode, (0, 2, STOPPED), process.stdout + process.stderr)
+        failed = (self.dir / run_dir / "adapters/rl/FAILED").read_text()
+        self.assertRegex(failed, words)
+        self.assertTrue((self.dir / run_dir / "adapters/other/DONE").exists())
+        self.check_no_program_is_left(run_dir)
+
+    def test_programs_that_fail(self):
+        note = "open(NOTES, 'a').write(f'rl 0 0 {__import__(\"os\").getpid()}\\n')\n"
+        self.fails("crash", r"step 2: .*has ended with exit code 3; open is answer 1 of 4 to \{\"prompt\"",
+                   note + "import sys\nfor i in range(4):\n  sys.stdin.readline(); print(i, flush=True)\nsys.exit(3)\n")
+        self.fails("line", r"step 1: .*answer 2 of 4 is no number, and no object with a reward: maybe; it was asked",
+                   note + "import sys\nfor i, line in enumerate(sys.stdin):\n  print('maybe' if i == 1 else 1, flush=True)\n")
+        self.fails("silent", r"has given no answer for 1\.0 s", note + "import time\ntime.sleep(1000)\n", timeout=1)
+        self.fails("none", r"has ended with exit code 2", "raise SystemExit(2)\n")
+        self.fails("many", r"nobody has asked for",
+                   note + "import sys\nfor line in sys.stdin:\n  print(1, flush=True); print(2, flush=True)\n")
+
+    def test_equal_rewards_change_nothing(self):
+        keys = {"pairs": FOUR["pairs"]}
+        job = self.job("equal", keys, self.program("equal", "import sys\nfor line in sys.stdin: print(0.1, flush=True)\n"))
+        self.succeed(run([self.write_job(job)]))
+        for line in step_metrics(self.dir / "equal", "pairs"):
+            self.assertEqual((line["reward_std"], line["frac_reward_zero_std"], line["grad_norm"]), (0, 1, 0))
+
+    def test_what_is_refused(self):
+        def refused(words, change):
+            job = self.job("refused")
+            change(job, job["adapters"][0])
+            process = run([self.write_job(job)])
+            self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+            for word in [words] if isinstance(words, str) else words:
+                self.assertIn(word, process.stderr)
+
+        refused("adapters.pairs.rewards: does not go with loss: sft", lambda job, a: a.update(loss="sft", clip_high=None))
+        refused(["adapters.pairs.global_batch_size: is 5, no multiple of rewards.group_size 2", "adapters.pairs.max_steps: is missing",
+                 "adapters.fours.beta: needs a reference"],
+                lambda job, a: (a.update(global_batch_size=5), a.pop("max_steps"), job["adapters"][1].update(beta=0.1)))
+        refused("adapters.pairs.rewards.program: is missing", lambda job, a: a["rewards"].pop("program"))
+        refused("adapters.pairs.rewards.top_p", lambda job, a: a["rewards"].update(top_p=0))
+        refused("adapters.pairs.rewards.temperature", lambda job, a: a["rewards"].update(temperature=0))
+        refused("adapters.pairs.rewards.advantages", lambda job, a: a["rewards"].update(advantages="median"))
+        refused("needs 10 prompts a step, but dataset a has 9", lambda job, a: a.update(global_batch_size=20))
+        refused("max_seq_len is 14", lambda job, a: job["datasets"]["a"].update(max_seq_len=14))
+        plain = self.dir / "plain.jsonl"
+        plain.write_text(json.dumps({"input_ids": [1, 2, 3]}) + "\n")
+        refused("1 of the 1 samples that rewards asks for have no prompt",
+                lambda job, a: (job["datasets"].update(plain={"path": str(plain)}), a.update(dataset="plain")))
+
+
+if __name__ == "__main__":
+    unittest.main()
