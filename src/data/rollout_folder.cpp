@@ -34,6 +34,15 @@ RolloutFolder::RolloutFolder(Settings settings, const Start& start)
       skipped_(start.file_batches),
       next_number_(start.file) {}
 
+bool has_rollouts(const std::string& folder) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        if (number_of(entry->path())) return true;
+    }
+    return false;
+}
+
 std::optional<RolloutFolder::Batch> RolloutFolder::next() {
     reads_on_ = false;
     while (file_ || open_next()) {

@@ -85,4 +85,7 @@ class RolloutFolder {
     std::int32_t stale_ = 0;    ///< samples left out since the last batch
 };
 
+/// Whether the folder has files of rollouts; false where it cannot be read.
+bool has_rollouts(const std::string& folder);
+
 }  // namespace loratrain

@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/mpi_session.h"
 #include "config/job_yaml.h"
+#include "data/rollout_folder.h"
 #include "io/hdf5_version.h"
 #include "io/json_text.h"
 #include "io/run_files/run_account.h"
@@ -129,12 +130,15 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
     check_run_files(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
+        check_rollouts_elsewhere(job, true);
         move_former_run_aside();
     } else {
         check_same_job(dir_, identity);
         if (!by_workers) check_is_of_no_workers(job);
         if (!by_workers && !found_) found_ = find_checkpoint(job, plan, identity, "");
+        if (!found_) check_rollouts_elsewhere(job, false);
     }
+    make_rollout_folders(job);
     log::open_file(dir_ + "/loratrain.log");
     report_what_happened_before();
     remove_unfinished(dir_);
@@ -171,6 +175,33 @@ void RunDirectory::move_former_run_aside() const {
     }
     set_orders_aside(dir_, aside);
     if (fs::exists(aside)) log::info("moved the former run's files to " + aside.string());
+}
+
+/// Rollouts that lie elsewhere are of this run if its directory has a folder for them too.
+void RunDirectory::check_rollouts_elsewhere(const Job& job, bool begins_anew) const {
+    for (const AdapterJob& adapter : job.adapters) {
+        const DatasetJob& rollouts = job.dataset(adapter.dataset);
+        if (!adapter.rewards.wanted() || rollouts.path.starts_with(dir_ + "/")) continue;
+        const bool is_own = !begins_anew && fs::exists(rollout_folder(adapter));
+        if (is_own || !has_rollouts(rollouts.path)) continue;
+        throw InputError(
+            rollouts.path,
+            cat("holds rollouts of another run, and adapter ", adapter.name,
+                " is to write its own there"),
+            cat("move them away, or give datasets.", rollouts.name, " another folder"));
+    }
+}
+
+std::string RunDirectory::rollout_folder(const AdapterJob& adapter) const {
+    return cat(dir_, "/rollouts/", adapter.name, "/");
+}
+
+void RunDirectory::make_rollout_folders(const Job& job) const {
+    for (const AdapterJob& adapter : job.adapters) {
+        if (!adapter.rewards.wanted()) continue;
+        make_directory(job.dataset(adapter.dataset).path);
+        make_directory(rollout_folder(adapter));
+    }
 }
 
 void RunDirectory::write_records(const Job& job, const Plan& plan, const RunIdentity& identity,

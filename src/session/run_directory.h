@@ -29,7 +29,7 @@ class RunDirectory {
     /// job. With Restart::never the files of a former run move to <run.dir>/before-TIME, a run
     /// directory of its own; the log continues, and measured costs stay. InputError: not writable;
     /// in use by a live job; of a different job (differences listed); it was trained by workers,
-    /// and this job is not.
+    /// and this job is not; another run has written into the folder of an adapter with rewards.
     RunDirectory(const Job& job, const Plan& plan, const CommandLine& command_line,
                  const RunIdentity& identity);
 
@@ -53,6 +53,9 @@ class RunDirectory {
   private:
     void report_what_happened_before() const;
     void move_former_run_aside() const;
+    void check_rollouts_elsewhere(const Job& job, bool begins_anew) const;
+    std::string rollout_folder(const AdapterJob& adapter) const;
+    void make_rollout_folders(const Job& job) const;
 
     std::string dir_;
     std::optional<FileLock> lock_;

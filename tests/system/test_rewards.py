@@ -190,6 +190,34 @@ class Rewards(JobTest):
         self.assertIn("moved the former run's files", again.stdout + again.stderr)
         self.check_run("parts")
 
+    def test_moved_and_continued(self):
+        """The run's directory and the program may be others."""
+        keys = {"pairs": FOUR["pairs"]}
+        self.succeed(run([self.write_job(self.job("whole", keys))]))
+        self.succeed(run([self.write_job(self.job("before", keys)), "--stop-after", "2"]), STOPPED)
+        (self.dir / "before").rename(self.dir / "behind")
+        self.succeed(run([self.write_job(self.job("behind", keys))]))
+        self.check_run("behind", keys)
+        self.check_same_texts("behind", "whole", keys)
+
+    def test_a_folder_elsewhere_is_of_one_run(self):
+        own = FOUR["pairs"]
+        keys = {"pairs": {**own, "dataset": "tries", "rewards": {**own["rewards"], "prompts": "a"}}}
+
+        def write(run_dir):
+            job = self.job(run_dir, keys)
+            job["datasets"]["tries"] = {"path": f"{self.dir}/tries/", "max_seq_len": 64}
+            return self.write_job(job)
+
+        self.succeed(run([write("elsewhere")]))
+        self.assertEqual(len(list((self.dir / "tries").glob("step-*.jsonl"))), STEPS)
+        self.assertEqual(list((self.dir / "elsewhere/rollouts/pairs").iterdir()), [])
+        self.succeed(run([write("elsewhere")]))
+        for run_dir, options in (("elsewhere", ["--restart", "never"]), ("other", [])):
+            process = run([write(run_dir), *options])
+            self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+            self.assertIn("tries/: holds rollouts of another run", process.stderr)
+
     def fails(self, run_dir, words, text, timeout=30):
         """The adapter alone; the program's other adapter and one that is plain go on."""
         adapters = {"rl": FOUR["pairs"], "other": {"dataset": "b", "max_steps": 12}}
