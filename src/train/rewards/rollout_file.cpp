@@ -115,32 +115,34 @@ std::string to_text(std::span<const Rollout> rollouts, const RewardsJob& rewards
     return lines;
 }
 
-RolloutMeans means_of(const std::string& lines, int group_size) {
+std::optional<RolloutMeans> means_of(const std::string& lines, int group_size) {
     std::vector<double> rewards;
     std::map<std::string, double> parts;
     double tokens = 0.0;
     double cut_off = 0.0;
     std::istringstream stream(lines);
-    for (std::string text; std::getline(stream, text);) {
-        const OrderedJson line = parse_ordered_json(text);
-        rewards.push_back(line.at("reward").get<double>());
-        if (line.contains("rewards")) {
-            for (const auto& [name, value] : line["rewards"].items()) {
-                parts[name] += value.get<double>();
-            }
+    try {
+        for (std::string text; std::getline(stream, text);) {
+            const OrderedJson line = parse_ordered_json(text);
+            rewards.push_back(line.at("reward").get<double>());
+            const OrderedJson others = line.value("rewards", OrderedJson::object());
+            for (const auto& [name, value] : others.items()) parts[name] += value.get<double>();
+            cut_off += line.at("stopped").get<bool>() ? 0.0 : 1.0;
+            for (const auto& label : line.at("labels")) tokens += label != no_target ? 1.0 : 0.0;
         }
-        cut_off += line.at("stopped").get<bool>() ? 0.0 : 1.0;
-        for (const auto& label : line.at("labels")) tokens += label != no_target ? 1.0 : 0.0;
+    } catch (const OrderedJson::exception&) {
+        return std::nullopt;
     }
+    const auto size = static_cast<std::size_t>(group_size);
+    if (rewards.empty() || rewards.size() % size != 0) return std::nullopt;
     const auto count = static_cast<double>(rewards.size());
     RolloutMeans means;
     means.reward = spread_of(rewards).mean;
     means.length = tokens / count;
     means.cut_off = cut_off / count;
     for (auto& [name, sum] : parts) means.parts.emplace_back(name, sum / count);
-    const auto size = static_cast<std::size_t>(group_size);
     const double groups = count / group_size;
-    for (std::size_t first = 0; first + size <= rewards.size(); first += size) {
+    for (std::size_t first = 0; first < rewards.size(); first += size) {
         const Spread spread = spread_of(std::span(rewards).subspan(first, size));
         means.deviation += spread.deviation / groups;
         means.equal_groups += (spread.all_equal ? 1.0 : 0.0) / groups;

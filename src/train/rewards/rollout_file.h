@@ -38,7 +38,7 @@ std::string rollout_path(const std::string& folder, std::int32_t step);
 std::string to_text(std::span<const Rollout> rollouts, const RewardsJob& rewards,
                     std::int32_t step);
 
-/// Means over the texts of a step for its metrics; of a file that to_text() has written.
-RolloutMeans means_of(const std::string& lines, int group_size);
+/// Means over the texts of a step for its metrics. None of lines that to_text() has not written.
+std::optional<RolloutMeans> means_of(const std::string& lines, int group_size);
 
 }  // namespace loratrain

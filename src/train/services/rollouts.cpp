@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 #include "base/activity.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/system.h"
 #include "base/text.h"
 #include "io/files.h"
 #include "plan/memory/memory_model.h"
@@ -29,31 +32,28 @@ constexpr const char* random_stream = "rollouts";
 
 RolloutService::RolloutService(Worker& worker) : worker_(worker) {
     for (const AdapterId a : worker_.adapters.all()) {
-        if (has_rewards(a)) std::filesystem::create_directories(folder_of(a));
+        if (worker_.job(a).rewards.wanted()) own_.push_back(a);
     }
 }
 
 // ---- who has to write
 
 bool RolloutService::lacks_batch(AdapterId adapter, std::int32_t steps) const {
-    return has_rewards(adapter) && is_unfinished(worker_.state(adapter).status) &&
-           steps < worker_.total_steps(adapter) && !worker_.adapters.has_batch(adapter, steps) &&
-           !asked_.contains(adapter) &&
+    return is_unfinished(worker_.state(adapter).status) && steps < worker_.total_steps(adapter) &&
+           !worker_.adapters.has_batch(adapter, steps) && !asked_.contains(adapter) &&
            !std::filesystem::exists(rollout_path(folder_of(adapter), steps));
 }
 
 bool RolloutService::needs_drain(std::int32_t round) {
-    const std::vector<AdapterId> in_stream = worker_.adapters.in_stream();
-    const std::vector<AdapterId> all = worker_.adapters.all();
-    return !failed_.empty() || std::any_of(all.begin(), all.end(), [&](AdapterId a) {
-        const bool planned = std::find(in_stream.begin(), in_stream.end(), a) != in_stream.end();
+    return !failed_.empty() || std::any_of(own_.begin(), own_.end(), [&](AdapterId a) {
+        const bool planned = worker_.adapters[a].stream.joined();
         return lacks_batch(
             a, planned ? worker_.adapters.steps_before(a, round) : worker_.state(a).steps);
     });
 }
 
 std::vector<AdapterId> RolloutService::writers() const {
-    std::vector<AdapterId> adapters = worker_.adapters.all();
+    std::vector<AdapterId> adapters = own_;
     std::erase_if(adapters,
                   [this](AdapterId a) { return !lacks_batch(a, worker_.state(a).steps); });
     return adapters;
@@ -72,7 +72,7 @@ bool RolloutService::others_train() const {
 void RolloutService::write() {
     let_fail();
     std::vector<AdapterId> left = writers();
-    while (!left.empty()) {
+    while (!left.empty() && worker_.reason_to_stop().empty()) {
         std::vector<AdapterClaim> claims = worker_.adapters.claims();
         for (AdapterClaim& claim : claims) claim.unfinished = false;
         for (const AdapterId a : left) claims[index(a)] = {true, worker_.state(a).steps > 0, 0};
@@ -97,6 +97,7 @@ void RolloutService::write_together(const std::vector<AdapterId>& adapters) {
     }
     std::vector<GeneratedText> texts = worker_.ranks.write_texts(orders);
     const double seconds = seconds_since(start);
+    worker_.parts.stop.window_took(seconds);  // a stop waits so long for its end
     for (std::size_t first = 0; first < orders.size();) {
         const AdapterId adapter = orders[first].adapter;
         std::vector<GeneratedText> own;
@@ -215,7 +216,7 @@ void RolloutService::take(AdapterId adapter, const Asked& asked,
     const RewardsJob& rewards = worker_.job(adapter).rewards;
     const std::string lines = to_text(rollouts, rewards, asked.step);
     write_text_atomic(rollout_path(folder, asked.step), lines);
-    RolloutMeans means = means_of(lines, rewards.group_size);
+    RolloutMeans means = *means_of(lines, rewards.group_size);
     means.sample_seconds = asked.sample_seconds;
     means.reward_seconds = seconds_since(asked.since);
     worker_.journal.note_rollouts(adapter, asked.step + 1, means);
@@ -253,16 +254,17 @@ const std::string& RolloutService::folder_of(AdapterId adapter) const {
     return worker_.parts.job.dataset(worker_.job(adapter).dataset).path;
 }
 
-/// Of steps that are to come; an earlier start has left some.
+/// Of steps that are to come; an earlier start has left some. What is no file of texts has no
+/// means: ArrivalService says why it cannot be used.
 void RolloutService::note_files() {
-    for (const AdapterId a : worker_.adapters.all()) {
-        if (!has_rewards(a) || !is_unfinished(worker_.state(a).status)) continue;
+    for (const AdapterId a : own_) {
+        if (!is_unfinished(worker_.state(a).status)) continue;
         std::int32_t& next = noted_[a];
         next = std::max(next, worker_.state(a).steps);
         for (std::string path = rollout_path(folder_of(a), next); std::filesystem::exists(path);
              path = rollout_path(folder_of(a), ++next)) {
-            worker_.journal.note_rollouts(
-                a, next + 1, means_of(read_text(path), worker_.job(a).rewards.group_size));
+            const auto means = means_of(read_text(path), worker_.job(a).rewards.group_size);
+            if (means) worker_.journal.note_rollouts(a, next + 1, *means);
         }
     }
 }

@@ -21,7 +21,6 @@ namespace loratrain {
 /// adapter. Rank 0 only.
 class RolloutService : public Service {
   public:
-    /// Makes the folders that rollouts come to.
     explicit RolloutService(Worker& worker);
 
     /// True before a round in which an adapter has to write.
@@ -31,8 +30,9 @@ class RolloutService : public Service {
     bool looks_often() const override { return !asked_.empty(); }
     void go_on() override;
 
-    /// With an empty pipeline: adapters that have no batch write. Waits for the programs a little,
-    /// and where nobody else trains until they have answered or the run has to stop.
+    /// With an empty pipeline: adapters that have no batch write, unless the run has to stop. Waits
+    /// for the programs a little, and where nobody else trains until they have answered or the run
+    /// has to stop.
     void write();
 
   private:
@@ -48,7 +48,6 @@ class RolloutService : public Service {
         Clock::time_point since{};
     };
 
-    bool has_rewards(AdapterId adapter) const { return worker_.job(adapter).rewards.wanted(); }
     bool lacks_batch(AdapterId adapter, std::int32_t steps) const;
     std::vector<AdapterId> writers() const;
     void write_together(const std::vector<AdapterId>& adapters);
@@ -65,6 +64,7 @@ class RolloutService : public Service {
     RewardProgram& program_of(AdapterId adapter);
 
     Worker& worker_;
+    std::vector<AdapterId> own_;  ///< adapters with rewards, which no inbox adds
     std::map<std::string, std::unique_ptr<RewardProgram>> programs_;  ///< by command
     std::map<DatasetId, std::vector<Prompt>> prompts_;                ///< by RewardsJob::prompts
     std::map<AdapterId, Asked> asked_;

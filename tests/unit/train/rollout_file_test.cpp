@@ -70,7 +70,7 @@ TEST(RolloutFile, HasWhatIsTrainedAndItsMeans) {
     EXPECT_EQ(first.at("logprobs").get<std::vector<double>>(),
               (std::vector<double>{0, 0, 0, -0.5, -0.5}));
     EXPECT_EQ(first.at("adapter_step").get<int>(), 3);
-    const RolloutMeans means = means_of(lines, 2);
+    const RolloutMeans means = means_of(lines, 2).value();
     EXPECT_DOUBLE_EQ(means.reward, 0.75);
     EXPECT_DOUBLE_EQ(means.deviation, std::sqrt(0.5) / 2);
     EXPECT_DOUBLE_EQ(means.equal_groups, 0.5);
@@ -79,6 +79,21 @@ TEST(RolloutFile, HasWhatIsTrainedAndItsMeans) {
     ASSERT_EQ(means.parts.size(), 1U);
     EXPECT_DOUBLE_EQ(means.parts[0].second, 1.5 / 4);
     EXPECT_EQ(rollout_path("run/rollouts/rl/", 17), "run/rollouts/rl/step-000017.jsonl");
+}
+
+TEST(RolloutFile, OfOthersHasNoMeans) {
+    RewardsJob rewards;
+    rewards.group_size = 2;
+    const std::vector<Rollout> group(2, Rollout{text_of({'b', 257}, true), 1.0, {}});
+    const std::string whole = to_text(group, rewards, 3);
+    EXPECT_TRUE(means_of(whole, 2).has_value());
+    EXPECT_FALSE(means_of(whole, 3).has_value()) << "groups of another size";
+    EXPECT_FALSE(means_of(whole.substr(0, whole.size() - 9), 2).has_value()) << "cut off";
+    EXPECT_FALSE(means_of("", 2).has_value());
+    const std::string line =
+        R"({"input_ids":[1,2],"labels":[-100,2],"advantages":[0,1],"logprobs":[0,-1]})"
+        "\n";
+    EXPECT_FALSE(means_of(line + line, 2).has_value()) << "no rewards";
 }
 
 }  // namespace
