@@ -147,9 +147,10 @@ template <class V>
 void keys(V& v, RewardsJob& rewards) {
     v.key("program", rewards.program,
           "command that says how good texts are, as in `python3 exact_match_reward.py`; it is "
-          "started in the "
-          "folder of the job file, reads a JSON object a line and answers a line with a number",
-          {.required = "give the command, as in program: python3 exact_match_reward.py"});
+          "started in the folder of the job file, reads a JSON object a line and answers a line "
+          "with a number",
+          {.required = "give the command, as in program: python3 exact_match_reward.py",
+           .resume = Resume::allowed});
     v.own("prompts", rewards, prompts_key,
           "dataset whose prompts are answered; `dataset` is then the folder that rollouts come to",
           {.usual = "`dataset`"});
@@ -171,7 +172,7 @@ void keys(V& v, RewardsJob& rewards) {
           "group's standard deviation");
     v.key("timeout", rewards.timeout,
           "seconds that the program may take for an answer; then the adapter fails",
-          {.range = above(0.0)});
+          {.range = above(0.0), .resume = Resume::allowed});
 }
 
 /// Rank, form and modules.

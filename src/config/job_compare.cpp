@@ -56,12 +56,39 @@ std::string flat_text(const YamlNode& node) {
     return cat(map ? "{" : "[", join(words, ", "), map ? "}" : "]");
 }
 
+/// Of an adapter: some keys of the section may change in a run that goes on, others not.
+bool is_judged_by_keys(const std::string& section) {
+    const std::vector<JobKey>& keys = job_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const JobKey& key) {
+        return key.section == section && key.resume != Resume::refused;
+    });
+}
+
 void flatten(const YamlNode& map, const std::string& section, const std::string& item,
              FlatJob& job) {
+    const auto add = [&](const std::string& key, const YamlNode& value) {
+        job.settings.push_back({section, item, key, flat_text(value)});
+        job.values.emplace(job.settings.back().name(), job.settings.back().value);
+    };
     if (!item.empty()) job.items.insert(section + "." + item);
     for (const YamlNode& child : map.children) {
-        job.settings.push_back({section, item, child.key, flat_text(child)});
-        job.values.emplace(job.settings.back().name(), job.settings.back().value);
+        const bool one = section != "adapters" || child.kind != YamlNode::Kind::map ||
+                         !is_judged_by_keys(child.key);
+        if (one) add(child.key, child);
+        if (one) continue;
+        for (const YamlNode& inner : child.children) add(child.key + "." + inner.key, inner);
+    }
+}
+
+/// Datasets in the run's directory, as those of rollouts, move with it.
+void name_run_dir(FlatJob& job) {
+    const auto found = job.values.find("run.dir");
+    if (found == job.values.end()) return;
+    const std::string inside = found->second + "/";
+    for (Setting& setting : job.settings) {
+        if (setting.section != "datasets" || !setting.value.starts_with(inside)) continue;
+        setting.value = "<run.dir>/" + setting.value.substr(inside.size());
+        job.values[setting.name()] = setting.value;
     }
 }
 
@@ -91,6 +118,7 @@ FlatJob flatten_job(const std::string& text, const std::string& source) {
             flatten(section, section.key, "", job);
         }
     }
+    name_run_dir(job);
     return job;
 }
 
@@ -103,10 +131,12 @@ bool grows(const std::string& before, const std::string& now) {
     return number(now) > number(before);
 }
 
-/// Of a section of the job file.
+/// Of a section of the job file; `key` may be of a section of an adapter, as rewards.timeout.
 const JobKey* known_key(const std::string& section, const std::string& key) {
     const bool adapter = section == "adapters";
     const bool dataset = section == "datasets";
+    const std::size_t dot = key.find('.');
+    if (dot != std::string::npos) return find_job_key(key.substr(0, dot), key.substr(dot + 1));
     return find_job_key(adapter ? adapter_section : dataset ? dataset_section : section, key);
 }
 

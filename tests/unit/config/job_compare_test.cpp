@@ -236,6 +236,41 @@ TEST(JobCompare, AnotherOrderIsHarmful) {
         {"datasets: order math, code -> code, math"});
 }
 
+TEST(JobCompare, AProgramOfRewardsMayChangeAndWhatItRewardsMayNot) {
+    const auto differ = [](const std::function<void(Job&)>& change) {
+        Job job = two_adapters();
+        job.adapters[0].rewards.program = "judge";
+        const std::string before = to_yaml(job);
+        change(job);
+        return compare_jobs(before, to_yaml(job), "job.yaml");
+    };
+    const JobDifference program = differ([](Job& job) {
+        job.adapters[0].rewards.program = "other";
+        job.adapters[0].rewards.timeout = 90;
+    });
+    EXPECT_EQ(program.harmful, Lines{});
+    EXPECT_EQ(program.harmless, (Lines{"adapters.a.rewards.program: judge -> other",
+                                       "adapters.a.rewards.timeout: 60 -> 90"}));
+    const JobDifference size = differ([](Job& job) { job.adapters[0].rewards.group_size = 4; });
+    EXPECT_EQ(size.harmful, Lines{"adapters.a.rewards.group_size: 8 -> 4"});
+    const JobDifference none = differ([](Job& job) { job.adapters[0].rewards = {}; });
+    EXPECT_FALSE(none.harmful.empty());
+}
+
+TEST(JobCompare, ADatasetInTheRunDirectoryMovesWithIt) {
+    Job job = two_adapters();
+    job.datasets[1].path = "/out/rollouts/b.r/";
+    const std::string before = to_yaml(job);
+    job.run.dir = "/new";
+    job.datasets[1].path = "/new/rollouts/b.r/";
+    const JobDifference moved = compare_jobs(before, to_yaml(job), "job.yaml");
+    EXPECT_EQ(moved.harmful, Lines{});
+    EXPECT_EQ(moved.harmless, Lines{"run.dir: /out -> /new"});
+    job.datasets[1].path = "/new/rollouts/c/";
+    EXPECT_EQ(compare_jobs(before, to_yaml(job), "job.yaml").harmful,
+              Lines{"datasets.code.path: <run.dir>/rollouts/b.r/ -> <run.dir>/rollouts/c/"});
+}
+
 TEST(JobCompare, NameOfTheBaseModelIsHarmless) {
     const JobDifference found =
         difference([](Job& job) { job.model.base_model_name_or_path = "org/m"; });
