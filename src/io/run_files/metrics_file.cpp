@@ -19,6 +19,13 @@ std::optional<double> number_at(const OrderedJson& object, const char* key) {
     return found->get<double>();
 }
 
+/// What adapters with rewards add (train/records/metrics.h), but for `reward`.
+bool is_of_texts(std::string_view key) {
+    return key == "reward_std" || key == "reward_seconds" || key == "sample_seconds" ||
+           key == "frac_reward_zero_std" || key.starts_with("completions/") ||
+           (key.starts_with("rewards/") && key.ends_with("/mean"));
+}
+
 void keep_smallest(std::optional<double>& best, double value) {
     if (std::isfinite(value) && (!best || value < *best)) best = value;
 }
@@ -45,12 +52,13 @@ std::optional<MetricsRow> metrics_row(std::string_view line) {
     row.rewards_margins = number_at(json, "rewards/margins");
     row.ratio = number_at(json, "ratio/mean");
     row.reward = number_at(json, "reward");
-    row.reward_std = number_at(json, "reward_std");
-    row.completion_length = number_at(json, "completions/mean_length");
     row.clip_ratio = number_at(json, "clip_ratio/region_mean");
     row.kl = number_at(json, "kl");
     row.eval_rewards_accuracies = number_at(json, "eval_rewards/accuracies");
     row.eval_rewards_margins = number_at(json, "eval_rewards/margins");
+    for (const auto& [key, value] : json.items()) {
+        if (is_of_texts(key) && value.is_number()) row.of_texts.emplace_back(key, value);
+    }
     return row;
 }
 

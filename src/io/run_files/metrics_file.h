@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/means.h"
@@ -31,8 +32,8 @@ struct MetricsRow {
     std::optional<double> clip_ratio;
     std::optional<double> kl;
     std::optional<double> reward;  ///< of texts that the adapter has written, mean
-    std::optional<double> reward_std;
-    std::optional<double> completion_length;
+    /// The other keys of a line that are of these texts.
+    std::vector<std::pair<std::string, double>> of_texts;
     std::optional<double> eval_rewards_accuracies;
     std::optional<double> eval_rewards_margins;
 };

@@ -36,8 +36,7 @@ std::vector<Scalar> scalars_of(const MetricsRow& row) {
     add("train/rewards/margins", row.rewards_margins);
     add("train/ratio/mean", row.ratio);
     add("train/reward", row.reward);
-    add("train/reward_std", row.reward_std);
-    add("train/completions/mean_length", row.completion_length);
+    for (const auto& [key, value] : row.of_texts) scalars.emplace_back("train/" + key, value);
     add("train/clip_ratio/region_mean", row.clip_ratio);
     add("train/kl", row.kl);
     add("eval/rewards/accuracies", row.eval_rewards_accuracies);

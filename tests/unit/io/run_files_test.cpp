@@ -32,6 +32,22 @@ TEST(MetricsFile, TornLinesAreNoRows) {
                              std::string(1000, ']') + "}"));
 }
 
+TEST(MetricsFile, KeysOfTextsAreKeptByTheirNames) {
+    const MetricsRow row =
+        metrics_row(R"({"step": 3, "loss": 1, "reward": 0.5, "reward_std": 0.25, )"
+                    R"("frac_reward_zero_std": 0, "completions/mean_length": 7.5, )"
+                    R"("rewards/format/mean": 1, "sample_seconds": 0.125, "ratio/mean": 1, )"
+                    R"("rewards/margins": 2, "rewards/lost/mean": null})")
+            .value();
+    EXPECT_EQ(row.reward, 0.5);
+    EXPECT_EQ(row.of_texts,
+              (std::vector<std::pair<std::string, double>>{{"reward_std", 0.25},
+                                                           {"frac_reward_zero_std", 0.0},
+                                                           {"completions/mean_length", 7.5},
+                                                           {"rewards/format/mean", 1.0},
+                                                           {"sample_seconds", 0.125}}));
+}
+
 TEST(DeviceSamples, ComeBackAsTheyWereWritten) {
     DeviceSample sample{1764147280.06, 12.34, 3, std::uint64_t{1} << 40U, 2};
     std::string text = to_line(sample) + "\n";

@@ -89,4 +89,17 @@ TEST_F(EventLogTest, RowsOfOthersDoNotMoveTheKeptOnes) {
     EXPECT_EQ(times("one"), (std::vector<double>{0.0, 0.25}));
 }
 
+TEST_F(EventLogTest, MetricsOfTextsHaveTheirOwnNames) {
+    EventLog log(job_, 0.0);
+    MetricsRow row = step_at(0.5, 1);
+    row.reward = 0.5;
+    row.of_texts = {{"reward_std", 0.25}, {"rewards/format/mean", 1.0}};
+    log.restart(one, {row});
+    const std::filesystem::directory_iterator file(dir_.path() + "/tensorboard/one");
+    const std::string text = read_text(file->path().string());
+    for (const char* tag : {"train/reward", "train/reward_std", "train/rewards/format/mean"}) {
+        EXPECT_NE(text.find(tag + std::string("\x15")), std::string::npos) << tag;
+    }
+}
+
 }  // namespace loratrain
