@@ -182,6 +182,7 @@ void RewardProgram::write_questions() {
             ::write(input_, to_write_.data() + written_, to_write_.size() - written_);
         if (count < 0) break;  // an end is seen where answers are read
         written_ += static_cast<std::size_t>(count);
+        since_ = Clock::now();  // it could not read this before
     }
     if (written_ < to_write_.size()) return;
     to_write_.clear();

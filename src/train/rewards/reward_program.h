@@ -41,7 +41,8 @@ class RewardProgram {
     };
     using Ticket = std::int64_t;
 
-    /// Asks the lines, without their ends. `timeout`: seconds for an answer, from the one before.
+    /// Asks the lines, without their ends. `timeout`: seconds for an answer, from the one before,
+    /// or from when the program has last read.
     Ticket ask(std::vector<std::string> lines, double timeout);
     /// Writes and reads what goes without waiting.
     void poll();
@@ -83,7 +84,7 @@ class RewardProgram {
     std::string to_write_;
     std::size_t written_ = 0;
     std::string read_;           ///< the beginning of a line
-    Clock::time_point since_{};  ///< the oldest open question was the next one
+    Clock::time_point since_{};  ///< the oldest open question was the next one, or read on
 };
 
 }  // namespace loratrain

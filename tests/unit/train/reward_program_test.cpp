@@ -110,6 +110,14 @@ TEST(RewardProgram, SilenceEndsIt) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
 }
 
+/// Which was busy, with more to write than a pipe holds.
+TEST(RewardProgram, ItDoesNotAnswerForTheSilenceOfWhoAsks) {
+    RewardProgram program("head -n 1 > /dev/null; echo 1; cat > /dev/null", "");
+    const auto ticket = program.ask({std::string(std::size_t{1} << 20U, 'x')}, 3.0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(3300));
+    EXPECT_EQ(wait_for(program, ticket).problem, "");
+}
+
 TEST(RewardProgram, LinesThatNobodyAskedForEndIt) {
     RewardProgram program("while read -r l; do echo 1; echo 2; done", "");
     EXPECT_EQ(wait_for(program, program.ask({"a"}, 10.0)).problem, "");
