@@ -55,6 +55,14 @@ TEST_F(Inbox, TheSplitOfTheJobIsTheDefault) {
     EXPECT_EQ(added.datasets[1].eval_split.samples, 3);
 }
 
+TEST_F(Inbox, AdaptersWithRewardsAreOfTheJobAlone) {
+    const std::string text =
+        "adapters: [{name: rl, dataset: code, loss: grpo, max_steps: 4, global_batch_size: 8,\n"
+        "            rewards: {program: judge}}]\n";
+    expect_only(inbox_problems(text, job()), "new.yaml:1",
+                "adapters.rl.rewards: cannot be added to a run", "start another job");
+}
+
 TEST_F(Inbox, OwnDefaultsAreLaidOverThose) {
     const Job given = job("defaults: {r: 4, lora_alpha: 3, max_steps: 9, seed: 8}\n");
     const JobAdditions added = read_inbox(

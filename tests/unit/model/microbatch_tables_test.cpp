@@ -94,6 +94,9 @@ TEST_F(Tables, SharedLayersHaveTheRowsOfTheirAdapters) {
     expect_rows(2, 0, 15, {0, 4, 7, 12, 14, 15});
     expect_segments(2, {0, 1, 2}, {7, 12, 15});
     EXPECT_EQ(tables_->in_layer(2).columns, (Numbers{0, 5, 12}));
+    EXPECT_EQ(tables_->in_layer(0).first_sample, 2);
+    EXPECT_EQ(tables_->in_layer(1).first_sample, 0);
+    EXPECT_EQ(tables_->in_layer(2).first_sample, 0);
     for (const std::int32_t layer : {0, 1, 2}) {
         EXPECT_TRUE(tables_->in_layer(layer).has_dropout);
         EXPECT_EQ(tables_->in_layer(layer).width, tables_->in_layer(1).width);
