@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t longest_answer = std::size_t{1} << 20U;
 constexpr std::size_t most_shown = 200;  // of a line in a message
-constexpr std::chrono::milliseconds time_to_end{500};
+constexpr std::chrono::seconds time_to_end{2};
 constexpr std::chrono::milliseconds between_checks{5};
 
 std::string shown(const std::string& line) {
@@ -209,9 +209,7 @@ void RewardProgram::read_answers() {
 
 void RewardProgram::take_line(const std::string& line) {
     Asked* const asked = first_open();
-    if (asked == nullptr) {
-        return fail(cat("has written a line that nobody has asked for: ", shown(line)));
-    }
+    if (asked == nullptr) return fail_all(line);
     since_ = Clock::now();
     Answer answer;
     const std::string fault = fault_of(line, answer);
@@ -231,6 +229,16 @@ void RewardProgram::check_time() {
     if (seconds < asked->timeout) return;
     fail(cat("has given no answer for ", format_fixed(asked->timeout, 1),
              " s (rewards.timeout); a program has to flush its output behind every answer"));
+}
+
+/// Nobody has asked for the line: answers that are not taken yet may belong to other questions.
+void RewardProgram::fail_all(const std::string& line) {
+    const std::string why = cat("has written a line that nobody has asked for: ", shown(line));
+    for (Asked& asked : asked_) {
+        std::string& problem = asked.answers.problem;
+        if (problem.empty()) problem = cat("reward program '", command_, "' ", why);
+    }
+    fail(why);
 }
 
 /// All open questions fail, with the one that has waited longest.

@@ -21,7 +21,8 @@ namespace loratrain {
 ///
 /// A line that is no answer fails the questions it belongs to. A program that ends, is silent for
 /// too long or writes lines that nobody asked for is killed, and all questions fail that are open
-/// or are asked later. Its process group is killed with the object.
+/// or are asked later; behind a line too many also those whose answers are not taken. Its process
+/// group is killed with the object.
 class RewardProgram {
   public:
     /// `command`: of the shell, in `folder`.
@@ -69,6 +70,7 @@ class RewardProgram {
     void take_line(const std::string& line);
     Asked* first_open();
     void check_time();
+    void fail_all(const std::string& line);
     void fail(const std::string& why);
     std::string how_it_ended() const;
     void end();

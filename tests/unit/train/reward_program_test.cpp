@@ -17,9 +17,9 @@ namespace {
 
 using Answers = RewardProgram::Answers;
 
-/// Fails where nothing comes for 20 s.
+/// Fails where nothing comes for a minute.
 Answers wait_for(RewardProgram& program, RewardProgram::Ticket ticket) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (std::chrono::steady_clock::now() < end) {
         program.poll();
         if (auto answers = program.take(ticket)) return *std::move(answers);
@@ -67,7 +67,7 @@ TEST(RewardProgram, IsStartedOnceAndInItsFolder) {
 }
 
 TEST(RewardProgram, TakesMoreThanAPipeHolds) {
-    const std::vector<std::string> lines(3000, std::string(1000, 'x'));
+    const std::vector<std::string> lines(600, std::string(1000, 'x'));
     const Answers answers = asked("while read -r line; do echo ${#line}; done", lines, 60.0);
     EXPECT_EQ(answers.problem, "");
     ASSERT_EQ(answers.of_questions.size(), lines.size());
@@ -102,12 +102,12 @@ TEST(RewardProgram, SilenceEndsIt) {
     RewardProgram program("read -r l; echo 1; sleep 1000", "");
     const auto first = program.ask({"a"}, 60.0);
     EXPECT_EQ(wait_for(program, first).problem, "");
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));  // nobody waits meanwhile
-    const auto second = program.ask({"b"}, 0.5);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2200));  // nobody waits meanwhile
+    const auto second = program.ask({"b"}, 2.0);
     program.poll();
     EXPECT_FALSE(program.take(second));
-    expect_problem(wait_for(program, second), "has given no answer for 0.5 s");
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+    expect_problem(wait_for(program, second), "has given no answer for 2.0 s");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 /// Which was busy, with more to write than a pipe holds.
@@ -119,11 +119,11 @@ TEST(RewardProgram, ItDoesNotAnswerForTheSilenceOfWhoAsks) {
 }
 
 TEST(RewardProgram, LinesThatNobodyAskedForEndIt) {
-    RewardProgram program("while read -r l; do echo 1; echo 2; done", "");
-    EXPECT_EQ(wait_for(program, program.ask({"a"}, 10.0)).problem, "");
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    expect_problem(wait_for(program, program.ask({"b"}, 10.0)),
+    RewardProgram program(R"(while read -r l; do printf '1\n2\n'; done)", "");
+    expect_problem(wait_for(program, program.ask({"a"}, 10.0)),
                    "has written a line that nobody has asked for: 2");
+    expect_problem(wait_for(program, program.ask({"b"}, 10.0)),
+                   "has written a line that nobody has asked for: 2; open is answer 1 of 1 to b");
 }
 
 TEST(RewardProgram, ItsWholeGroupIsKilled) {
