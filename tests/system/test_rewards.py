@@ -135,15 +135,15 @@ class Rewards(JobTest):
             self.check_same_weights(f"alone-{name}", "together", [name])
 
     def test_beside_others_with_a_slow_program(self):
-        """Which train meanwhile."""
-        slow = "import time\n" + REWARD.replace("    tokens =", "    time.sleep(0.4)\n    tokens =")
-        adapters = {"fours": FOUR["fours"], "other": {"dataset": "b", "max_steps": 60}}
+        """Which train meanwhile: it answers when they are done."""
+        fours = {**FOUR["fours"], "rewards": {**FOUR["fours"]["rewards"], "timeout": 200}}
+        adapters = {"fours": fours, "other": {"dataset": "b", "max_steps": 60}}
         for ranks in (1, 2):
             run_dir = f"slow-{ranks}"
+            done = str(self.dir / run_dir / "adapters/other/DONE")
+            slow = REWARD.replace("    tokens =", f"    while not os.path.exists({done!r}): time.sleep(0.02)\n    tokens =")
             job = self.job(run_dir, adapters, self.program(run_dir, slow))
             self.succeed(run([self.write_job(job)], ranks))
-            done = [(self.dir / run_dir / "adapters" / name / "DONE").stat().st_mtime for name in ("fours", "other")]
-            self.assertGreater(done[0], done[1])
             self.assertEqual(len(step_metrics(self.dir / run_dir, "other")), 60)
             alone = self.job(f"alone-{ranks}", {"fours": FOUR["fours"]})
             self.succeed(run([self.write_job(alone)], ranks))
@@ -225,7 +225,7 @@ class Rewards(JobTest):
         job = self.job(run_dir, adapters, self.program(run_dir, text))
         begin = time.monotonic()
         process = run([self.write_job(job)], 2)
-        self.assertLess(time.monotonic() - begin, 60)
+        self.assertLess(time.monotonic() - begin, 300)
         self.assertNotIn(process.returncode, (0, 2, STOPPED), process.stdout + process.stderr)
         failed = (self.dir / run_dir / "adapters/rl/FAILED").read_text()
         self.assertRegex(failed, words)
