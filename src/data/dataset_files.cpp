@@ -172,12 +172,13 @@ std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std
             asking, " out"));
 }
 
-std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files,
-                               const AdapterJob& adapter) {
-    const DatasetId id = *adapter.rewards.prompts;
+std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files, DatasetId id) {
     const Dataset& data = files.train.at(index(id));
-    const std::string& name = job.dataset(id).name;
-    std::vector<Prompt> prompts = prompts_in(data, std::ssize(data.infos()), name, "rewards");
+    return prompts_in(data, std::ssize(data.infos()), job.dataset(id).name, "rewards");
+}
+
+void check_prompts(const Job& job, const AdapterJob& adapter, std::span<const Prompt> prompts) {
+    const std::string& name = job.dataset(*adapter.rewards.prompts).name;
     const std::string where = cat(job.path, ": adapters.", adapter.name);
     const int of_batch = adapter.global_batch_size / adapter.rewards.group_size;
     if (std::ssize(prompts) < of_batch) {
@@ -197,7 +198,6 @@ std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files,
                 job.dataset(adapter.dataset).max_seq_len),
             "raise max_seq_len of the dataset, or lower max_new_tokens");
     }
-    return prompts;
 }
 
 void write_held_out(const Job& job, const DatasetFiles& files) {

@@ -51,9 +51,10 @@ struct Prompt {
 /// first target.
 std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
                                const char* asking = "eval.generate");
-/// All prompts of an adapter with rewards. InputError if they are too few or too long.
-std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files,
-                               const AdapterJob& adapter);
+/// All prompts of a dataset that adapters with rewards answer (RewardsJob::prompts).
+std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files, DatasetId id);
+/// InputError if they are too few or too long for the adapter.
+void check_prompts(const Job& job, const AdapterJob& adapter, std::span<const Prompt> prompts);
 
 /// Writes <run.dir>/held_out.json: for each dataset with an eval_split, the positions of its eval
 /// samples in the file, from 0; for several files, by the names of the files. Without such a

@@ -138,12 +138,11 @@ std::vector<TextOrder> RolloutService::orders_of(AdapterId adapter) {
 }
 
 const std::vector<Prompt>& RolloutService::prompts_of(AdapterId adapter) {
-    const AdapterJob& job = worker_.job(adapter);
-    const DatasetId id = *job.rewards.prompts;
+    const DatasetId id = *worker_.job(adapter).rewards.prompts;
     const auto known = prompts_.find(id);
     if (known != prompts_.end()) return known->second;
     const RunParts& parts = worker_.parts;
-    return prompts_.emplace(id, loratrain::prompts_of(parts.job, parts.files, job)).first->second;
+    return prompts_.emplace(id, loratrain::prompts_of(parts.job, parts.files, id)).first->second;
 }
 
 // ---- rewards
