@@ -181,6 +181,7 @@ void ArrivalService::tell(AdapterId adapter, Source& source) const {
                       *worker_.job(adapter).loss.max_staleness,
                       " steps old; stale_rollouts in its metrics is their number"));
     }
+    if (worker_.job(adapter).rewards.wanted()) return;  // nobody else has to act
     if (!waits(adapter) || is_over(adapter) || Clock::now() - source.since < until_told) return;
     if (!std::exchange(source.waiting_told, true)) {
         log::info(cat(name, " waits for ", source.folder.awaited()));
