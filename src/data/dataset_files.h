@@ -28,8 +28,8 @@ std::int64_t held_out_samples(const EvalSplit& split, std::int64_t samples);
 void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems);
 
-/// Adds a problem for each dataset that grows whose folder is not there. For rank 0, the only one
-/// that looks into folders.
+/// Adds a problem for each dataset that grows whose folder is not there, unless the job makes it
+/// (DatasetJob::made_in_job). For rank 0, the only one that looks into folders.
 void check_growing_folders(const Job& job, Problems& problems);
 
 /// What planning needs to know of a dataset; `job` names its files. `batch`: global_batch_size of
