@@ -10,6 +10,7 @@ import unittest
 from harness import STOPPED, JobTest, adapter_weights, children, frobenius, is_alive, run, send, start, step_metrics
 
 STEPS = 4
+KILLS = 6
 # Rewards texts of many even tokens; notes every question.
 REWARD = """
 import json, os, sys, time
@@ -157,20 +158,20 @@ class Rewards(JobTest):
         path = self.write_job(job)
         draw = random.Random(11)
         complete = set()
-        for _ in range(8):
+        for _ in range(KILLS):
             before = len(self.notes("killed"))
             process = start([path], 2)
-            end = time.monotonic() + 0.8 + draw.random()
-            while process.poll() is None and time.monotonic() < end:
+            while process.poll() is None and len(self.notes("killed")) == before:
                 time.sleep(0.01)
+            time.sleep(0.5 * draw.random())  # anywhere in a step
             ended = process.poll() is not None
-            for line in self.notes("killed")[before:]:
-                self.assertNotIn((line[0], int(line[1])), complete, "asked again")
             send(children(process.pid), signal.SIGKILL)
             process.communicate(timeout=60)
+            self.check_no_program_is_left("killed")
+            for line in self.notes("killed")[before:]:
+                self.assertNotIn((line[0], int(line[1])), complete, "asked again")
             complete = {(file.parent.name, int(file.stem.removeprefix("step-")))
                         for file in (self.dir / "killed/rollouts").glob("*/step-*.jsonl")}
-            self.check_no_program_is_left("killed")
             if ended:
                 break
         self.succeed(run([path], 2))
