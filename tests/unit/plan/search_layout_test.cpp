@@ -192,6 +192,20 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
     }
 }
 
+/// The largest microbatches that fit recompute, smaller ones need not.
+TEST(SearchLayout, BothRecomputationsAreLookedAtOnGpus) {
+    Case test = many_lengths(4, SchedulePolicy::balanced);
+    test.cluster.device = "h100";
+    test.cluster.bytes_per_rank = std::uint64_t{9} << 30U;
+    for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 4;
+    test.job.parallel.microbatch_tokens.reset();
+    const Plan found = test.plan();
+    EXPECT_EQ(found.replicas[0].recompute, Recompute::none);
+    test.job.parallel.recompute = Recompute::layer;
+    EXPECT_GT(whole_job_speed(test.job, found, test.datasets),
+              1.01 * whole_job_speed(test.job, test.plan(), test.datasets));
+}
+
 /// No layout is of interest that does not come near the speed that is wanted.
 TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
     const Case test = many_lengths(4, SchedulePolicy::balanced);
