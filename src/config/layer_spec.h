@@ -128,7 +128,7 @@ struct DenseSpec {
 };
 
 /// What files of Hugging Face call a layer's experts (io/tensor_names.h).
-enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe };
+enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe, granitemoe };
 
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
 /// with p = scores of the router's logits of a token, which the gate [count, H] makes of h, and

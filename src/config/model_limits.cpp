@@ -58,6 +58,10 @@ bool has_wide_delta_keys(Of m) {
     return net != nullptr && net->key_dim > 256;
 }
 
+bool has_packed_experts(Of m) {
+    return has_experts(m) && m.experts()->names == ExpertNames::granitemoe;
+}
+
 std::string lora_in_experts(Of m) {
     const bool beside =
         is_beside_experts(m, Linear::down) || is_beside_experts(m, Linear::shared_down);
@@ -87,6 +91,16 @@ constexpr ModelLimit limits[] = {
     {Ability::lanes, [](Of m) { return m.logits_soft_cap > 0.0; },
      [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
 
+    {Ability::merge, [](Of m) { return !m.wrapper.empty(); },
+     [](Of m) {
+         return cat("the base is the text model of a ", m.wrapper,
+                    ", whose other parts are not in it");
+     },
+     "merge it with PEFT: merge_and_unload()"},
+    {Ability::merge, has_packed_experts,
+     [](Of m) { return cat("the files of a ", m.family, " model are not written here"); },
+     "merge it with PEFT: merge_and_unload()"},
+
     {Ability::fp8, has_delta_nets,
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },
      "use model.precision: bf16"},
@@ -95,6 +109,9 @@ constexpr ModelLimit limits[] = {
      [](Of m) { return cat("PEFT does not find LoRA in the experts of a ", m.wrapper, " model"); },
      "take all-linear, which has the shared expert alone, or import the text model alone, as "
      "AutoModelForCausalLM saves it"},
+    {Ability::experts, has_packed_experts,
+     [](Of m) { return cat("LoRA in the experts of a ", m.family, " model is not computed yet"); },
+     "take all-linear, or name some of q_proj, k_proj, v_proj and o_proj"},
     {Ability::modules, has_experts,
      [](Of m) {
          return lora_in_experts(m) + " does not go with patterns, layers, excluded or whole names";

@@ -16,6 +16,7 @@ enum class Ability : std::uint8_t {
     training,  ///< any job
     lanes,     ///< tensor lanes share the model
     fp8,       ///< model.precision: fp8
+    merge,     ///< adapters are merged into its files
     experts,   ///< LoRA in experts
     // Needed by an adapter on MLPs of a model with experts.
     modules,  ///< linears that differ between layers

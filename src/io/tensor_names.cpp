@@ -22,20 +22,32 @@ std::int64_t number_behind(std::string_view before, const std::string& name) {
 
 constexpr std::string_view peft_base = "base_model.model.";
 
+/// Parts of names, between two dots.
 struct OtherWord {
     ExpertNames names;
-    std::string_view own;       ///< in base.h5
-    std::string_view in_files;  ///< between two dots of a name
+    std::string_view own;  ///< in base.h5, or what is split into tensors there
+    std::string_view in_files;
 };
-constexpr OtherWord other_words[] = {{ExpertNames::mixtral, "mlp", "block_sparse_moe"},
-                                     {ExpertNames::mixtral, "gate_proj", "w1"},
-                                     {ExpertNames::mixtral, "down_proj", "w2"},
-                                     {ExpertNames::mixtral, "up_proj", "w3"},
-                                     {ExpertNames::glm4_moe, "shared_expert", "shared_experts"}};
+constexpr OtherWord other_words[] = {
+    {ExpertNames::mixtral, "mlp", "block_sparse_moe"},
+    {ExpertNames::mixtral, "gate_proj", "w1"},
+    {ExpertNames::mixtral, "down_proj", "w2"},
+    {ExpertNames::mixtral, "up_proj", "w3"},
+    {ExpertNames::glm4_moe, "shared_expert", "shared_experts"},
+    {ExpertNames::granitemoe, "mlp.experts.gate_up_proj", "block_sparse_moe.input_linear.weight"},
+    {ExpertNames::granitemoe, "mlp.experts.down_proj", "block_sparse_moe.output_linear.weight"},
+    {ExpertNames::granitemoe, "mlp.gate", "block_sparse_moe.router.layer"},
+    {ExpertNames::granitemoe, "mlp.gate", "block_sparse_moe.router"},
+    {ExpertNames::granitemoe, "mlp", "block_sparse_moe"}};
 
 ExpertNames expert_names_of(const ModelSpec& model) {
     const ExpertSpec* experts = model.experts();
     return experts != nullptr ? experts->names : ExpertNames::usual;
+}
+
+bool begins_with_words(std::string_view name, std::size_t begin, std::string_view words) {
+    const std::string_view rest = name.substr(begin);
+    return rest.starts_with(words) && (rest.size() == words.size() || rest[words.size()] == '.');
 }
 
 /// `to_files`: from own words to those in files, else back.
@@ -43,13 +55,14 @@ std::string with_words(ExpertNames names, const std::string& name, bool to_files
     if (names == ExpertNames::usual) return name;
     std::string result;
     for (std::size_t begin = 0; begin <= name.size();) {
-        const std::size_t end = std::min(name.find('.', begin), name.size());
+        std::size_t end = std::min(name.find('.', begin), name.size());
         std::string_view word = std::string_view(name).substr(begin, end - begin);
         for (const OtherWord& other : other_words) {
             const auto& [from, to] = to_files ? std::pair(other.own, other.in_files)
                                               : std::pair(other.in_files, other.own);
-            if (other.names != names || word != from) continue;
+            if (other.names != names || !begins_with_words(name, begin, from)) continue;
             word = to;
+            end = begin + from.size();
             break;
         }
         result += word;

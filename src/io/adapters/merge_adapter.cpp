@@ -13,6 +13,7 @@
 #include "base/tensor.h"
 #include "base/threads.h"
 #include "config/layer_tensors.h"
+#include "config/model_limits.h"
 #include "io/adapters/adapter_config.h"
 #include "io/adapters/adapter_file.h"
 #include "io/capped_problems.h"
@@ -97,10 +98,9 @@ class AdapterProducts {
             config.wrong(variant.key.c_str(), variant.meaning + ": it cannot be merged here",
                          variant.hint.empty() ? hint : variant.hint);
         }
-        if (model_.wrapper.empty()) return problems;
-        config.add(cat("the base is the text model of a ", model_.wrapper,
-                       ", whose other parts are not in it"),
-                   peft_hint);
+        if (const ModelLimit* limit = limit_of(model_, Ability::merge)) {
+            config.add(limit->what(model_), limit->hint);
+        }
         return problems;
     }
 

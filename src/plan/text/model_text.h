@@ -30,10 +30,11 @@ inline constexpr std::array<Word<Activation>, 3> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
      {"xielu", Activation::xielu}}};
-inline constexpr std::array<Word<ExpertNames>, 3> expert_name_words{
+inline constexpr std::array<Word<ExpertNames>, 4> expert_name_words{
     {{"usual", ExpertNames::usual},
      {"mixtral", ExpertNames::mixtral},
-     {"glm4_moe", ExpertNames::glm4_moe}}};
+     {"glm4_moe", ExpertNames::glm4_moe},
+     {"granitemoe", ExpertNames::granitemoe}}};
 inline constexpr std::array<Word<RouterScores>, 2> score_words{
     {{"softmax", RouterScores::softmax}, {"sigmoid", RouterScores::sigmoid}}};
 inline constexpr std::array<Word<DeltaLinears>, 2> delta_linear_words{

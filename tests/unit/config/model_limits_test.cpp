@@ -76,6 +76,19 @@ TEST(ModelLimits, DeltaNets) {
               "models without a layer of attention are not supported");
 }
 
+TEST(ModelLimits, ExpertsThatFilesHaveOtherwise) {
+    ModelSpec model = test::small_model();
+    model.family = "granitemoe";
+    ExpertSpec experts{4, 2, 16};
+    experts.names = ExpertNames::granitemoe;
+    model.descriptions.front().mlp = experts;
+    EXPECT_TRUE(can(model, Ability::training) && can(model, Ability::lanes));
+    EXPECT_EQ(limit_text(model, Ability::experts),
+              "LoRA in the experts of a granitemoe model is not computed yet");
+    EXPECT_EQ(limit_text(model, Ability::merge),
+              "the files of a granitemoe model are not written here");
+}
+
 TEST(ModelLimits, WhatLanesCannotShare) {
     const auto refused = [](const auto& change) {
         ModelSpec model = test::small_model();

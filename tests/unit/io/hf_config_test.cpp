@@ -475,6 +475,18 @@ TEST(HfConfigTest, GoldenGlm4) {
                     "partial_rotary_factor 0.2 of head_dim 16 is 3 columns"));
 }
 
+TEST(HfConfigTest, GoldenGraniteMoe) {
+    const ModelSpec spec = golden_model("granitemoe");
+    ExpertSpec experts{5, 2, 40, true};
+    experts.names = ExpertNames::granitemoe;
+    EXPECT_EQ(*spec.experts(), experts);
+    EXPECT_TRUE(spec.attention().qkv_bias && spec.attention().o_bias && spec.tie_word_embeddings);
+    EXPECT_EQ(spec.attention().scale(), 0.15);
+    EXPECT_EQ(spec.embedding_multiplier, 12.0);
+    EXPECT_EQ(spec.residual_multiplier, 0.22);
+    EXPECT_EQ(spec.logits_scaling, 3.0);
+}
+
 TEST(HfConfigTest, Exaone) {
     const ModelSpec spec = golden_model("exaone4");
     EXPECT_TRUE(spec.attention().qk_norm);
@@ -968,6 +980,7 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
                                {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},
                                {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
+                               {"granitemoe", 32000, 4096, 11008, 32, 32, 32, 128, -1},
                                {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, -1}}) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;

@@ -84,9 +84,10 @@ class ImportHfTest : public ::testing::Test {
 
 TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
     for (const std::string& family : test::golden_families(
-             {"gemma3", "glm4_moe", "llama_e4m3", "llama_e4m3_block", "llama_int8", "llama_nf4",
-              "mistral_window", "mixtral", "phi3_window", "qwen2_5_vl", "qwen2_window", "qwen3_5",
-              "qwen3_5_moe", "qwen3_moe_e4m3_block", "qwen3_next", "qwen3_vl", "qwen3_yarn"})) {
+             {"gemma3", "glm4_moe", "granitemoe", "llama_e4m3", "llama_e4m3_block", "llama_int8",
+              "llama_nf4", "mistral_window", "mixtral", "phi3_window", "qwen2_5_vl", "qwen2_window",
+              "qwen3_5", "qwen3_5_moe", "qwen3_moe_e4m3_block", "qwen3_next", "qwen3_vl",
+              "qwen3_yarn"})) {
         const ImportReport report = import_hf(golden_base(family), out(), {.force = true});
         const auto weights = open_base_weights(out());
         const SafetensorsFile original(golden_base(family) + "/model.safetensors");
@@ -142,6 +143,29 @@ TEST_F(ImportHfTest, ExpertsOfMixtralByOwnNames) {
     EXPECT_TRUE(equal("mlp.experts.4.gate_proj.weight", "block_sparse_moe.experts.4.w1.weight"));
     EXPECT_TRUE(equal("mlp.experts.4.down_proj.weight", "block_sparse_moe.experts.4.w2.weight"));
     EXPECT_TRUE(equal("mlp.experts.4.up_proj.weight", "block_sparse_moe.experts.4.w3.weight"));
+}
+
+TEST_F(ImportHfTest, ExpertsOfGraniteMoeFromTwoTensors) {
+    import_hf(golden_base("granitemoe"), out(), {});
+    const auto weights = open_base_weights(out());
+    const SafetensorsFile original(golden_base("granitemoe") + "/model.safetensors");
+    const std::string block = "model.layers.2.block_sparse_moe.";
+    const std::vector<float> gate_up = original.read_floats(block + "input_linear.weight");
+    const std::vector<float> down = original.read_floats(block + "output_linear.weight");
+    const auto values = [&](const std::string& name) {
+        for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+            if (tensor.name == "model.layers.2.mlp." + name) return read_all(*weights, tensor);
+        }
+        return std::vector<float>();
+    };
+    const auto part = [](const std::vector<float>& all, std::ptrdiff_t i, std::ptrdiff_t parts) {
+        const std::ptrdiff_t size = std::ssize(all) / parts;
+        return std::vector<float>(all.begin() + i * size, all.begin() + (i + 1) * size);
+    };
+    EXPECT_EQ(values("gate.weight"), original.read_floats(block + "router.layer.weight"));
+    EXPECT_EQ(values("experts.3.gate_proj.weight"), part(gate_up, 6, 10));
+    EXPECT_EQ(values("experts.3.up_proj.weight"), part(gate_up, 7, 10));
+    EXPECT_EQ(values("experts.3.down_proj.weight"), part(down, 3, 5));
 }
 
 /// With the experts of each layer as two tensors.

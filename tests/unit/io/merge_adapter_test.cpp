@@ -154,6 +154,19 @@ TEST_F(MergeAdapterTest, WritesExpertsOfMixtralByItsNames) {
               original.read_floats(layer + "experts.4.w3.weight"));
 }
 
+TEST_F(MergeAdapterTest, RefusesModelsWhoseFilesItDoesNotWrite) {
+    for (const auto& [family, text] :
+         {std::pair{"granitemoe", "the files of a granitemoe model are not written here"},
+          {"qwen3_5_moe", "the base is the text model of a qwen3_5_moe, whose other parts"}}) {
+        const auto weights = base(family);
+        const std::string found =
+            problem_text([&] { merge_adapter(adapter_dir(family, "c_r3_qv"), *weights, out()); });
+        EXPECT_TRUE(has(found, text)) << found;
+        EXPECT_TRUE(has(found, "merge it with PEFT: merge_and_unload()")) << found;
+        EXPECT_FALSE(std::filesystem::exists(out()));
+    }
+}
+
 TEST_F(MergeAdapterTest, AddsToExperts) {
     const auto weights = base("qwen3_moe");
     const MergeReport report =

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "io/weights/base_weights.h"
 #include "support/small_model.h"
 
@@ -100,6 +101,28 @@ TEST(TensorNames, OfExpertsThatFilesCallOtherwise) {
     both_ways("model.layers.3.mlp.shared_expert.up_proj.weight",
               "model.layers.3.mlp.shared_experts.up_proj.weight");
     both_ways("model.layers.3.mlp.experts.7.up_proj", "model.layers.3.mlp.experts.7.up_proj");
+}
+
+TEST(TensorNames, OfExpertsThatFilesCallBySeveralWords) {
+    ModelSpec model;
+    ExpertSpec experts{8, 2, 16};
+    experts.names = ExpertNames::granitemoe;
+    model.descriptions.front().mlp = experts;
+    const std::string block = "model.layers.3.block_sparse_moe.";
+    EXPECT_EQ(name_in_files(model, "model.layers.3.mlp.gate.weight"),
+              block + "router.layer.weight");
+    for (const auto& [in_files, own] : {std::pair{"router.layer.weight", "gate.weight"},
+                                        {"router.weight", "gate.weight"},
+                                        {"routers.weight", "routers.weight"},
+                                        {"input_linear.weight", "experts.gate_up_proj"},
+                                        {"output_linear.weight", "experts.down_proj"},
+                                        {"experts.gate_up_proj", "experts.gate_up_proj"},
+                                        {"experts.down_proj", "experts.down_proj"},
+                                        {"input_linear.weights", "input_linear.weights"}}) {
+        EXPECT_EQ(name_of_files(model, block + in_files), cat("model.layers.3.mlp.", own));
+    }
+    EXPECT_EQ(name_of_files(model, "model.layers.3.self_attn.q_proj"),
+              "model.layers.3.self_attn.q_proj");
 }
 
 }  // namespace
