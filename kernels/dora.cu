@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "dora.h"
 #include "dropout.cuh"
 #include "launch.cuh"
@@ -6,106 +8,118 @@ namespace loratrain::kernels {
 
 namespace {
 
-constexpr int norm_rows = 8;  ///< of W, by one block
-constexpr unsigned column_lanes = 32;
-constexpr unsigned row_lanes = block_threads / column_lanes;
+constexpr unsigned scale_threads = 128;
+constexpr int rows_at_once = 4;  ///< by one thread
 
-/// Each thread takes every 256th column of the block's rows; B's rows are in shared memory.
-template <class T>
-__global__ void __launch_bounds__(block_threads) norms_kernel(DoraNormsParams p) {
-    extern __shared__ float bs[];
-    __shared__ double sums[norm_rows][block_threads];
-    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * norm_rows;
-    const std::int64_t left = p.w.rows - first;
-    const int rows = static_cast<int>(left < norm_rows ? left : norm_rows);
-    for (int i = static_cast<int>(threadIdx.x); i < norm_rows * p.rank; i += block_threads) {
-        bs[i] = i < rows * p.rank ? p.b[first * p.rank + i] : 0.0F;
-    }
-    __syncthreads();
-    double squares[norm_rows] = {};
-    for (std::int64_t k = threadIdx.x; k < p.w.cols; k += block_threads) {
-        float delta[norm_rows] = {};
-        for (int i = 0; i < p.rank; ++i) {
-            const float a = p.a[i * p.w.cols + k];
+template <class T, int N, bool adds>
+__global__ void __launch_bounds__(scale_threads) scale_kernel(DoraScaleParams p) {
+    wait_for_kernel_before();
+    const std::int64_t col =
+        (static_cast<std::int64_t>(blockIdx.x) * scale_threads + threadIdx.x) * N;
+    if (col >= p.target.cols) return;
+    const auto first = static_cast<std::int64_t>(blockIdx.y) * rows_at_once;
+    float v[rows_at_once][N];
+    float sums[rows_at_once][N] = {};
 #pragma unroll
-            for (int j = 0; j < norm_rows; ++j) delta[j] += bs[j * p.rank + i] * a;
-        }
-#pragma unroll
-        for (int j = 0; j < norm_rows; ++j) {
-            if (j >= rows) break;
-            const float w = to_float(static_cast<const T*>(p.w.data)[(first + j) * p.w.ld + k]);
-            const double sum = w + p.scale * delta[j];
-            squares[j] += sum * sum;
+    for (int r = 0; r < rows_at_once; ++r) {
+        const std::int64_t row = first + r;
+        if (row >= p.target.rows) continue;
+        load<N>(static_cast<const T*>(p.source.data) + row * p.source.ld + col, v[r]);
+        if constexpr (adds) {
+            load<N>(static_cast<const T*>(p.added.data) + row * p.added.ld + col, sums[r]);
         }
     }
+    float gains[N];
+    float squares[N];
+    load<N>(p.magnitude + col, gains);
+    load<N>(p.squares + col, squares);
 #pragma unroll
-    for (int j = 0; j < norm_rows; ++j) sums[j][threadIdx.x] = squares[j];
-    for (unsigned half = block_threads / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x >= half) continue;
+    for (int i = 0; i < N; ++i) gains[i] = gains[i] * rsqrtf(squares[i]) - p.less;
 #pragma unroll
-        for (int j = 0; j < norm_rows; ++j) {
-            sums[j][threadIdx.x] += sums[j][threadIdx.x + half];
-        }
-    }
-    if (threadIdx.x == 0) {
-        for (int j = 0; j < rows; ++j) p.squares[first + j] = static_cast<float>(sums[j][0]);
+    for (int r = 0; r < rows_at_once; ++r) {
+        const std::int64_t row = first + r;
+        if (row >= p.target.rows) continue;
+#pragma unroll
+        for (int i = 0; i < N; ++i) sums[r][i] += gains[i] * v[r][i];
+        store<N>(static_cast<T*>(p.target.data) + row * p.target.ld + col, sums[r]);
     }
 }
-
-template <class T, int N>
-struct DoraScaleBody {
-    T* target;
-    const T* source;
-    const float* magnitude;
-    const float* squares;
-    std::int64_t target_ld, source_ld;
-    float less;
-    bool accumulate;
-    __device__ void operator()(std::int64_t row, std::int64_t col) const {
-        float v[N];
-        float sum[N] = {};
-        load<N>(source + row * source_ld + col, v);
-        if (accumulate) load<N>(target + row * target_ld + col, sum);
-#pragma unroll
-        for (int i = 0; i < N; ++i) {
-            const float gain = magnitude[col + i] / sqrtf(squares[col + i]) - less;
-            sum[i] += gain * v[i];
-        }
-        store<N>(target + row * target_ld + col, sum);
-    }
-};
 
 template <class T, int N>
 cudaError_t launch_scale(cudaStream_t stream, const DoraScaleParams& p) {
-    return launch_elements<N>(
-        stream, p.target.rows, p.target.cols,
-        DoraScaleBody<T, N>{pointer<T>(p.target), pointer<const T>(p.source), p.magnitude,
-                            p.squares, p.target.ld, p.source.ld, p.less, p.accumulate});
+    if (p.target.rows == 0 || p.target.cols == 0) return cudaSuccess;
+    constexpr std::int64_t columns = static_cast<std::int64_t>(scale_threads) * N;
+    const dim3 grid(static_cast<unsigned>((p.target.cols + columns - 1) / columns),
+                    static_cast<unsigned>((p.target.rows + rows_at_once - 1) / rows_at_once));
+    return p.added.data != nullptr
+               ? launch_early(stream, scale_kernel<T, N, true>, grid, scale_threads, 0, p)
+               : launch_early(stream, scale_kernel<T, N, false>, grid, scale_threads, 0, p);
 }
 
-/// A block takes 32 columns; 8 threads share a column's rows.
-template <class T>
-__global__ void __launch_bounds__(block_threads) magnitude_kernel(DoraGradMagnitudeParams p) {
-    __shared__ double sums[row_lanes][column_lanes];
+/// Threads side by side, each with N columns; the others share those columns' rows.
+constexpr unsigned column_lanes = 4;
+constexpr unsigned sum_threads = 512;
+constexpr unsigned row_lanes = sum_threads / column_lanes;
+
+/// 1 / n where neither operand has been scaled, n = sqrt(squares); 1 / m for one, n / m² for both.
+__device__ __forceinline__ double factor_of(const DoraGradMagnitudeParams& p, std::int64_t col) {
+    const double norm = sqrt(static_cast<double>(p.squares[col]));
+    if (p.scaled == 0) return 1.0 / norm;
+    const double magnitude = p.magnitude[col];
+    if (magnitude == 0.0) return 0.0;
+    return p.scaled == 1 ? 1.0 / magnitude : norm / (magnitude * magnitude);
+}
+
+template <class T, int N>
+__global__ void __launch_bounds__(sum_threads, 2) magnitude_kernel(DoraGradMagnitudeParams p) {
+    __shared__ double sums[row_lanes][column_lanes * N];
     const unsigned lane = threadIdx.x % column_lanes;
     const unsigned row_lane = threadIdx.x / column_lanes;
-    const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * column_lanes + lane;
-    double sum = 0.0;
-    if (col < p.dy.cols) {
-        for (std::int64_t row = row_lane; row < p.dy.rows; row += row_lanes) {
-            sum += to_float(static_cast<const T*>(p.dy.data)[row * p.dy.ld + col]) *
-                   to_float(static_cast<const T*>(p.v.data)[row * p.v.ld + col]);
+    const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * (column_lanes * N);
+    const std::int64_t col = first + lane * N;
+    double sum[N] = {};
+    const auto add = [&](std::int64_t begin, auto rows) {
+        constexpr int count = decltype(rows)::value;
+        float dy[count][N];
+        float v[count][N];
+#pragma unroll
+        for (int r = 0; r < count; ++r) {
+            const std::int64_t row = begin + r * row_lanes;
+            load<N>(static_cast<const T*>(p.dy.data) + row * p.dy.ld + col, dy[r]);
+            load<N>(static_cast<const T*>(p.v.data) + row * p.v.ld + col, v[r]);
         }
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            float of_rows = 0.0F;
+#pragma unroll
+            for (int r = 0; r < count; ++r) of_rows += dy[r][i] * v[r][i];
+            sum[i] += static_cast<double>(of_rows);
+        }
+    };
+    if (col < p.dy.cols) {
+        std::int64_t row = row_lane;
+        constexpr std::int64_t step = static_cast<std::int64_t>(row_lanes) * rows_at_once;
+        for (; row + step - row_lanes < p.dy.rows; row += step) {
+            add(row, std::integral_constant<int, rows_at_once>{});
+        }
+        for (; row < p.dy.rows; row += row_lanes) add(row, std::integral_constant<int, 1>{});
     }
-    sums[row_lane][lane] = sum;
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[row_lane][lane * N + i] = sum[i];
     __syncthreads();
-    if (row_lane != 0 || col >= p.dy.cols) return;
-    for (unsigned i = 1; i < row_lanes; ++i) sum += sums[i][lane];
-    const double divisor = p.magnitude == nullptr ? sqrt(static_cast<double>(p.squares[col]))
-                                                  : static_cast<double>(p.magnitude[col]);
-    if (divisor == 0.0 && p.magnitude != nullptr) return;
-    p.gradient[col] += static_cast<float>(sum / divisor);
+    const std::int64_t own = first + threadIdx.x;
+    if (threadIdx.x >= column_lanes * N || own >= p.dy.cols) return;
+    double total = 0.0;
+    for (const auto& of_lane : sums) total += of_lane[threadIdx.x];
+    p.gradient[own] += static_cast<float>(total * factor_of(p, own));
+}
+
+template <class T, int N>
+cudaError_t launch_magnitude(cudaStream_t stream, const DoraGradMagnitudeParams& p) {
+    constexpr unsigned columns = column_lanes * N;
+    const auto blocks = static_cast<unsigned>((p.dy.cols + columns - 1) / columns);
+    magnitude_kernel<T, N><<<blocks, sum_threads, 0, stream>>>(p);
+    return cudaGetLastError();
 }
 
 template <class T, int N>
@@ -139,37 +153,22 @@ struct DropBody {
 
 }  // namespace
 
-cudaError_t dora_norms(cudaStream_t stream, const DoraNormsParams& params) {
-    if (params.w.rows == 0) return cudaSuccess;
-    const auto blocks = static_cast<unsigned>((params.w.rows + norm_rows - 1) / norm_rows);
-    const std::size_t shared = sizeof(float) * norm_rows * static_cast<std::size_t>(params.rank);
-    return with_type(params.w.type, [&](auto element) {
-        using T = decltype(element);
-        if (shared > 24U << 10U) {
-            const cudaError_t status =
-                cudaFuncSetAttribute(norms_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared));
-            if (status != cudaSuccess) return status;
-        }
-        norms_kernel<T><<<blocks, block_threads, shared, stream>>>(params);
-        return cudaGetLastError();
-    });
-}
-
 cudaError_t dora_scale(cudaStream_t stream, const DoraScaleParams& params) {
+    const bool is_wide = all_wide({&params.target, &params.source}) &&
+                         aligned_16(params.magnitude) && aligned_16(params.squares) &&
+                         (params.added.data == nullptr || rows_aligned(params.added));
     return with_type(params.target.type, [&](auto element) {
         using T = decltype(element);
-        return all_wide({&params.target, &params.source}) ? launch_scale<T, wide>(stream, params)
-                                                          : launch_scale<T, 1>(stream, params);
+        return is_wide ? launch_scale<T, wide>(stream, params) : launch_scale<T, 1>(stream, params);
     });
 }
 
 cudaError_t dora_grad_magnitude(cudaStream_t stream, const DoraGradMagnitudeParams& params) {
     if (params.dy.rows == 0 || params.dy.cols == 0) return cudaSuccess;
-    const auto blocks = static_cast<unsigned>((params.dy.cols + column_lanes - 1) / column_lanes);
     return with_type(params.dy.type, [&](auto element) {
-        magnitude_kernel<decltype(element)><<<blocks, block_threads, 0, stream>>>(params);
-        return cudaGetLastError();
+        using T = decltype(element);
+        return all_wide({&params.dy, &params.v}) ? launch_magnitude<T, wide>(stream, params)
+                                                 : launch_magnitude<T, 1>(stream, params);
     });
 }
 

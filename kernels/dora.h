@@ -6,8 +6,9 @@ namespace loratrain::kernels {
 
 /// Operators of DoRA (src/backend/ops/dora.h), and dropout of rows.
 
-/// squares[j] = sum over k of (w[j, k] + scale * sum over i of b[j, i] a[i, k])². Sums over k in
-/// fp64.
+/// squares[j] = sum over k of (w[j, k] + scale * sum over i of b[j, i] a[i, k])². Sums over
+/// k in fp64; with tensor cores, for bf16 in rows of multiples of 16 bytes, those of 8 k in fp32,
+/// and b a with 16 bits.
 struct DoraNormsParams {
     Matrix w;                  ///< [N, K]
     const float* a = nullptr;  ///< [rank, K]
@@ -18,25 +19,28 @@ struct DoraNormsParams {
 };
 cudaError_t dora_norms(cudaStream_t stream, const DoraNormsParams& params);
 
-/// target[t, j] = (magnitude[j] / sqrt(squares[j]) - less) source[t, j], or += with accumulate.
+/// target[t, j] = added[t, j] + (magnitude[j] / sqrt(squares[j]) - less) source[t, j]; added
+/// without data counts as 0.
 struct DoraScaleParams {
     Matrix target;
     Matrix source;
     const float* magnitude = nullptr;  ///< [N]
     const float* squares = nullptr;    ///< [N]
     float less = 0.0F;
-    bool accumulate = false;
+    Matrix added;
 };
 cudaError_t dora_scale(cudaStream_t stream, const DoraScaleParams& params);
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). With `magnitude`, magnitude[j]
-/// divides in place of the square root; elements whose magnitude is 0 get nothing. Sums in fp64.
+/// gradient[j] += f_j (sum over t of dy[t, j] v[t, j]), f_j = 1 / sqrt(squares[j]), less the
+/// factors magnitude[j] / sqrt(squares[j]) that `scaled` operands have. Elements whose magnitude is
+/// 0 get nothing if any has. Sums of four rows in fp32, of these in fp64.
 struct DoraGradMagnitudeParams {
     Matrix dy;
     Matrix v;
     const float* squares = nullptr;    ///< [N]
     float* gradient = nullptr;         ///< [N]
     const float* magnitude = nullptr;  ///< [N]
+    int scaled = 0;                    ///< 0 to 2
 };
 cudaError_t dora_grad_magnitude(cudaStream_t stream, const DoraGradMagnitudeParams& params);
 

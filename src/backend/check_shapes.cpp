@@ -139,6 +139,7 @@ void check_shapes(const Dequantize& op) {
 
 void check_shapes(const DoraScale& op) {
     check_same("dora_scale", op.target, op.source);
+    if (op.added.data != nullptr) check_same("dora_scale", op.target, op.added);
 }
 
 void check_shapes(const DoraGradMagnitude& op) {

@@ -1,6 +1,7 @@
 #include "config/job.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -52,6 +53,20 @@ bool targets_mlps_of_experts(const AdapterJob& adapter, const ModelSpec& model) 
         }
     }
     return false;
+}
+
+bool targets_experts(const Job& job, const ModelSpec& model) {
+    return std::any_of(job.adapters.begin(), job.adapters.end(),
+                       [&](const AdapterJob& adapter) { return targets_experts(adapter, model); });
+}
+
+bool reads_outputs(const Job& job) {
+    return std::any_of(job.adapters.begin(), job.adapters.end(), [](const AdapterJob& adapter) {
+        constexpr std::array last = {Linear::o, Linear::down, Linear::delta_out};
+        return adapter.use_dora && adapter.lora_dropout == 0.0 &&
+               std::any_of(last.begin(), last.end(),
+                           [&](Linear linear) { return adapter.targets_linear(linear); });
+    });
 }
 
 std::vector<std::string> AdapterJob::directories() const {

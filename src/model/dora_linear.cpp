@@ -18,14 +18,21 @@ TensorView rows_of(const LoraSegment& segment, const TensorView& view) {
     return view.row_range(segment.begin, segment.end - segment.begin);
 }
 
+/// visit(segment, slot), without a slot where the adapter has no magnitudes on the linear.
 template <class Visit>
-void for_each_magnitude(const LinearSite& at, const Visit& visit) {
+void for_each_segment(const LinearSite& at, const Visit& visit) {
     for (const LoraSegment& segment : at.rows().segments) {
         const LoraSlot& slot = slot_of(at, segment);
-        if (slot.rank > 0 && slot.magnitude != nullptr && segment.begin < segment.end) {
-            visit(segment, slot);
-        }
+        if (segment.begin == segment.end) continue;
+        visit(segment, slot.rank > 0 && slot.magnitude != nullptr ? &slot : nullptr);
     }
+}
+
+template <class Visit>
+void for_each_magnitude(const LinearSite& at, const Visit& visit) {
+    for_each_segment(at, [&](const LoraSegment& segment, const LoraSlot* slot) {
+        if (slot != nullptr) visit(segment, *slot);
+    });
 }
 
 /// DoRA (Liu et al., 2024), for the rows of adapters that have magnitudes m [N] on a linear; n [N]
@@ -37,8 +44,8 @@ void for_each_magnitude(const LinearSite& at, const Visit& visit) {
 ///   backward:  dm += sum over rows of dY ∘ V / n,  dX += drop'((g - 1) ∘ dY W),
 ///              and LoRA's own gradients are those of g ∘ dY
 ///
-/// Without dropout V is what LoRA's forward adds to Y, and dX that of g ∘ dY: rows are scaled in
-/// place, and dm takes V from Y = g ∘ V where that was kept; else it needs a product of its own.
+/// Without dropout V is what LoRA's forward adds to Y, and dX that of g ∘ dY: rows are scaled, and
+/// dm takes V from Y = g ∘ V where that was kept; else it needs a product of its own.
 class DoraLinear : public LinearForm {
   public:
     explicit DoraLinear(const FormParts& parts)
@@ -58,53 +65,57 @@ class DoraLinear : public LinearForm {
         return any;
     }
 
-    /// Keeps the residual of rows that do not drop, and zeroes them, so that the product alone is
-    /// scaled.
+    /// Zeroes the rows that do not drop, so that the product alone is scaled. The others hold the
+    /// residual.
     TensorView begin(const LinearSite& at, const TensorView& y,
                      const TensorView& residual) override {
-        backend_.copy({y, residual});
-        kept_ = workspace_.gradient(y.rows, y.cols);
-        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
-            if (slot.dropout > 0) return;
+        for_each_segment(at, [&](const LoraSegment& segment, const LoraSlot* slot) {
             const TensorView rows = rows_of(segment, y);
+            if (slot == nullptr || slot->dropout > 0) {
+                return backend_.copy({rows, rows_of(segment, residual)});
+            }
             LORATRAIN_CHECK(rows.ld == rows.cols, "sums with gaps between rows");
-            backend_.copy({rows_of(segment, kept_), rows});
             backend_.zero(rows.data,
                           static_cast<std::size_t>(rows.rows * rows.cols) * size_of(rows.dtype));
         });
         return y;
     }
 
-    void forward(const LinearSite& at, const TensorView& x, const TensorView& y,
-                 bool begun) override {
-        if (!begun) kept_ = workspace_.gradient(y.rows, y.cols);
+    void forward(const LinearSite& at, const Forward& of) override {
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             update_norms(at, segment);
-            const TensorView rows = rows_of(segment, y);
-            const TensorView other = rows_of(segment, kept_);
+            const TensorView rows = rows_of(segment, of.y);
             if (slot.dropout > 0) {
-                const Scratch dropped = workspace_.inner(x.rows, x.cols);
-                multiply(at, segment, x, dropped, other);
-                backend_.dora_scale({rows, other, slot.magnitude, slot.squares, true, true});
-            } else if (begun) {
-                backend_.dora_scale({other, rows, slot.magnitude, slot.squares, false, true});
-                backend_.copy({rows, other});
-            } else {
-                backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+                const Scratch v = workspace_.gradient(of.y.rows, of.y.cols);
+                const Scratch dropped = workspace_.inner(of.x.rows, of.x.cols);
+                multiply(at, segment, of.x, dropped, rows_of(segment, v));
+                backend_.dora_scale(
+                    {rows, rows_of(segment, v), slot.magnitude, slot.squares, true, rows});
+                return;
             }
+            if (of.kept.data != nullptr) {
+                backend_.dora_scale(
+                    {rows_of(segment, of.kept), rows, slot.magnitude, slot.squares});
+            }
+            const TensorView added =
+                of.residual.data != nullptr ? rows_of(segment, of.residual) : TensorView{};
+            backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, added});
         });
-        kept_.end();
     }
 
-    /// g ∘ dY, where dY has another factor 1: dy itself or a copy.
+    /// g ∘ dY of the rows that have magnitudes: in place, or in a copy where dY is needed too.
     std::optional<Scratch> lora_gradient(const LinearSite& at, const TensorView& dy) override {
-        if (!reads_weights(at, {})) return Scratch(dy);
+        if (scales_in_place(at)) {
+            scale(at, dy);
+            return {};
+        }
         Scratch copy = is_cut_by_columns(at.linear) ? workspace_.gradient(dy.rows, dy.cols)
                                                     : workspace_.inner(dy.rows, dy.cols);
-        backend_.copy({copy, dy});
-        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+        for_each_segment(at, [&](const LoraSegment& segment, const LoraSlot* slot) {
             const TensorView rows = rows_of(segment, copy);
-            backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+            const TensorView source = rows_of(segment, dy);
+            if (slot == nullptr) return backend_.copy({rows, source});
+            backend_.dora_scale({rows, source, slot->magnitude, slot->squares});
         });
         return copy;
     }
@@ -112,21 +123,25 @@ class DoraLinear : public LinearForm {
     void add_gradients(const LinearSite& at, const Backward& of) override {
         for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
             const TensorView dy = rows_of(segment, of.dy);
+            const int scaled = scales_in_place(at) ? 1 : 0;
             if (slot.dropout == 0 && of.y.data != nullptr) {
                 backend_.dora_grad_magnitude({dy, rows_of(segment, of.y), slot.squares,
-                                              slot.grad_magnitude, slot.magnitude});
+                                              slot.grad_magnitude, slot.magnitude, scaled + 1});
                 return;
             }
             const TensorView v = rows_of(segment, of.spare);
             multiply(at, segment, of.x, of.dropped, v);
-            backend_.dora_grad_magnitude({dy, v, slot.squares, slot.grad_magnitude});
+            backend_.dora_grad_magnitude(
+                {dy, v, slot.squares, slot.grad_magnitude, slot.magnitude, scaled});
         });
     }
 
-    /// Of linears that are not cut by columns, whose dY is in scratch, that is lost.
+    /// Where lora_gradient() has not scaled dY already. dY of linears that are cut by columns is
+    /// needed afterwards; that of others is in scratch.
     bool begin_dx(std::span<const LinearSite> linears, const TensorView& dy,
                   const TensorView& /*dx*/) override {
         for (const LinearSite& at : linears) {
+            if (scales_in_place(at)) continue;
             const TensorView own = at.columns_of(dy);
             const bool keeps = is_cut_by_columns(at.linear);
             if (keeps) kept_ = workspace_.gradient(own.rows, own.cols);
@@ -134,7 +149,7 @@ class DoraLinear : public LinearForm {
                 if (slot.dropout > 0) return;
                 const TensorView rows = rows_of(segment, own);
                 if (keeps) backend_.copy({rows_of(segment, kept_), rows});
-                backend_.dora_scale({rows, rows, slot.magnitude, slot.squares, false, false});
+                backend_.dora_scale({rows, rows, slot.magnitude, slot.squares});
             });
         }
         return false;
@@ -152,7 +167,7 @@ class DoraLinear : public LinearForm {
                     if (keeps) backend_.copy({own, other});
                     return;
                 }
-                backend_.dora_scale({other, own, slot.magnitude, slot.squares, true, false});
+                backend_.dora_scale({other, own, slot.magnitude, slot.squares, true});
                 const Scratch product = workspace_.input(dy.rows, dx.cols);
                 const TensorView added = rows_of(segment, product);
                 backend_.gemm({other, at.w, added});
@@ -163,6 +178,22 @@ class DoraLinear : public LinearForm {
     }
 
   private:
+    /// dY is in scratch and no row drops its input: then all that reads dY needs g ∘ dY.
+    static bool scales_in_place(const LinearSite& at) {
+        bool drops = false;
+        for_each_magnitude(at, [&](const LoraSegment&, const LoraSlot& slot) {
+            drops = drops || slot.dropout > 0;
+        });
+        return !drops && !is_cut_by_columns(at.linear);
+    }
+
+    void scale(const LinearSite& at, const TensorView& dy) {
+        for_each_magnitude(at, [&](const LoraSegment& segment, const LoraSlot& slot) {
+            const TensorView rows = rows_of(segment, dy);
+            backend_.dora_scale({rows, rows, slot.magnitude, slot.squares});
+        });
+    }
+
     using Place = std::tuple<AdapterId, std::int32_t, Linear>;
 
     /// |W + scale B A|² per row over all lanes, where the adapter has changed since.
@@ -205,7 +236,7 @@ class DoraLinear : public LinearForm {
     const Workspace& workspace_;
     StageLanes lanes_;
     Backend& backend_;
-    Scratch kept_;  ///< [T, N] between begin() and forward(), begin_dx() and finish_dx()
+    Scratch kept_;                            ///< [T, N] between begin_dx() and finish_dx()
     std::map<Place, std::int64_t> versions_;  ///< of the norms (AdapterBank::version)
 };
 

@@ -43,12 +43,22 @@ class LinearForm {
                              const TensorView& residual) {
         return residual;
     }
-    /// Called after the product. y [T, N] holds the product, and LoRA's S Bᵀ if the product
-    /// includes it, without the bias. S is at.s. `begun`: there was a residual.
-    virtual void forward(const LinearSite& /*at*/, const TensorView& /*x*/, const TensorView& /*y*/,
-                         bool /*begun*/) {}
+    /// Operands of a linear in forward.
+    /// - y [T, N]: the product, and LoRA's S Bᵀ if the product includes it, without the bias.
+    /// - residual [T, N]: what the output is added to; without data if nothing.
+    /// - kept [T, N]: where the output without the residual is put, for Backward::y; without data
+    ///   if nobody reads it.
+    struct Forward {
+        TensorView x;
+        TensorView y;
+        TensorView residual;
+        TensorView kept;
+    };
+    /// Called after the product. S is at.s.
+    virtual void forward(const LinearSite& /*at*/, const Forward& /*of*/) {}
 
-    /// The gradient dY from which dS and the gradient of B are computed; none if it is `dy`.
+    /// The gradient dY from which dS and the gradient of B are computed; none if it is `dy`, whose
+    /// rows of the form may be overwritten.
     virtual std::optional<Scratch> lora_gradient(const LinearSite& /*at*/,
                                                  const TensorView& /*dy*/) {
         return {};

@@ -83,7 +83,7 @@ TensorView LoraLinear::pad_behind(const Site& site, const TensorView& x,
 }
 
 void LoraLinear::forward(const Site& site, const GroupInput& of, const PerLinear& y,
-                         const TensorView& residual) {
+                         const TensorView& residual, const TensorView& kept) {
     const LayerRows& rows = site.rows;
     const TensorView& x = of.x.view;
     const bool lora = has_lora(site);
@@ -96,16 +96,15 @@ void LoraLinear::forward(const Site& site, const GroupInput& of, const PerLinear
             backend_.lora_shrink({x, targets_, rows.lora_rows(), pad_behind(site, x, of.s[0])});
         }
     }
-    const bool begun = residual.data != nullptr;
     TensorView added = residual;
     for (LinearForm* form : forms) {
-        if (begun) added = form->begin(linears[0], y[0], added);
+        if (residual.data != nullptr) added = form->begin(linears[0], y[0], added);
     }
     const std::int64_t width = lora && rows.augmented ? rows.width : 0;
     const Scratch m = product_->forward(site, of.x, y, of.s, width, added);
     give_weights(linears, m);
     for (std::size_t i = 0; i < static_cast<std::size_t>(site.count()); ++i) {
-        for (LinearForm* form : forms) form->forward(linears[i], x, y[i], begun);
+        for (LinearForm* form : forms) form->forward(linears[i], {x, y[i], residual, kept});
         const void* bias = site.weights.bias[i].data();
         if (bias != nullptr) backend_.add_bias({y[i], bias});
     }

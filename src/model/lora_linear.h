@@ -66,9 +66,10 @@ class LoraLinear {
         return product_->coding_of_gradient(site, tokens);
     }
 
-    /// y[i]: [T, N_i] (`residual`, of groups of one linear: Y = residual + ...).
+    /// y[i]: [T, N_i] (`residual`, of groups of one linear: Y = residual + ...; `kept`:
+    /// LinearForm::Forward).
     void forward(const Site& site, const GroupInput& of, const PerLinear& y,
-                 const TensorView& residual);
+                 const TensorView& residual, const TensorView& kept = {});
     /// Makes h of `product`, and S of forward of down, whose input that h is, in one pass
     /// (LoraGatedForward). False, and nothing is done, where the backend gains nothing by that.
     bool shrink_gated(const Site& down, const SwiGlu& product, GroupInput& input);

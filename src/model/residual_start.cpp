@@ -16,10 +16,9 @@ class ResidualStart : public LinearForm {
 
     bool has_own_backward() const override { return false; }
 
-    void forward(const LinearSite& at, const TensorView& x, const TensorView& y,
-                 bool /*begun*/) override {
-        const Scratch s = workspace_.gradient(x.rows, at.rows().width);
-        subtract(at, x, &LoraSlot::start_a, y, &LoraSlot::start_b, s);
+    void forward(const LinearSite& at, const Forward& of) override {
+        const Scratch s = workspace_.gradient(of.x.rows, at.rows().width);
+        subtract(at, of.x, &LoraSlot::start_a, of.y, &LoraSlot::start_b, s);
     }
 
     void finish_dx(std::span<const LinearSite> linears, const TensorView& dy,

@@ -19,10 +19,9 @@ class SeparateLora : public LinearForm {
     }
     bool has_own_backward() const override { return false; }
 
-    void forward(const LinearSite& at, const TensorView& /*x*/, const TensorView& y,
-                 bool /*begun*/) override {
+    void forward(const LinearSite& at, const Forward& of) override {
         if (!at.rows().augmented) {
-            backend_.lora_expand({{at.slots, at.s}, y, at.rows().lora_rows()});
+            backend_.lora_expand({{at.slots, at.s}, of.y, at.rows().lora_rows()});
         }
     }
 

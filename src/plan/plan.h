@@ -232,6 +232,10 @@ struct Plan {
     bool fp8_one_order = false;
     /// Some adapter has LoRA in experts from the start; only then later ones may.
     bool expert_lora = false;
+    /// What mixers and MLPs add to the residual stream is kept: an adapter of the start reads it in
+    /// backward (reads_outputs() in config/job.h). Adapters that come later read it too; without it
+    /// they make it again.
+    bool dora_outputs = false;
     /// Device whose built-in costs packings are made with: the cluster's; for a continued run the
     /// device that it began on, so that packings repeat.
     std::string device;

@@ -30,8 +30,9 @@ TEST_P(DoraTest, NormsAgreeWithLoops) {
         std::int64_t out, in;
         std::int32_t rank;
     };
-    for (const auto& [out, in, rank] : {Shape{1, 1, 1}, Shape{35, 70, 0}, Shape{33, 40, 3},
-                                        Shape{16, 1100, 16}, Shape{9, 24, 130}}) {
+    for (const auto& [out, in, rank] :
+         {Shape{1, 1, 1}, Shape{35, 70, 0}, Shape{33, 40, 3}, Shape{16, 1100, 16},
+          Shape{9, 24, 130}, Shape{50, 2049, 5}, Shape{67, 136, 40}, Shape{4, 40, 700}}) {
         const HostMatrix w = random(out, in, 1);
         const reference::LoraFactors f{reference::random_matrix(rank, in, 2),
                                        reference::random_matrix(out, rank, 3), rank, 0.25F};
@@ -52,7 +53,7 @@ TEST_P(DoraTest, NormsAgreeWithLoops) {
 
 TEST_P(DoraTest, ScaleAgreesWithLoops) {
     for (const std::int64_t rows : {0, 1, 37}) {
-        for (const std::int64_t cols : {1, 13, 2048}) {
+        for (const std::int64_t cols : {1, 13, 2048, 2056}) {
             const HostMatrix source = random(rows, cols, 1);
             const HostMatrix start = random(rows, cols, 2);
             const std::vector<double> m = positive(cols, 3);
@@ -61,7 +62,8 @@ TEST_P(DoraTest, ScaleAgreesWithLoops) {
             const DeviceVector<float> device_squares(backend(), floats(squares));
             const DeviceMatrix x(backend(), source, 3);
             const DeviceMatrix y(backend(), start, 1);
-            DoraScale op{y.view(), x.view(), device_m.data(), device_squares.data(), true, true};
+            DoraScale op{y.view(), x.view(), device_m.data(), device_squares.data(),
+                         true,     y.view()};
             backend().dora_scale(op);
             HostMatrix expected = reference::dora_scale(source, m, squares, 1.0);
             for (std::size_t i = 0; i < expected.values.size(); ++i) {
@@ -69,7 +71,17 @@ TEST_P(DoraTest, ScaleAgreesWithLoops) {
             }
             expect_close(y, expected, "added");
             expect_close(x, source, "the source is only read");
-            op.less_one = op.accumulate = false;
+            const HostMatrix other = random(rows, cols, 5);
+            const DeviceMatrix added(backend(), other, 2);
+            op.added = added.view();
+            backend().dora_scale(op);
+            expected = reference::dora_scale(source, m, squares, 1.0);
+            for (std::size_t i = 0; i < expected.values.size(); ++i) {
+                expected.values[i] += other.values[i];
+            }
+            expect_close(y, expected, "added to another");
+            op.less_one = false;
+            op.added = {};
             backend().dora_scale(op);
             expect_close(y, reference::dora_scale(source, m, squares, 0.0), "written");
             op.target = x.view();
@@ -82,7 +94,7 @@ TEST_P(DoraTest, ScaleAgreesWithLoops) {
 
 TEST_P(DoraTest, GradientOfTheMagnitudeIsAdded) {
     for (const std::int64_t rows : {0, 1, 300}) {
-        for (const std::int64_t cols : {1, 40, 520}) {
+        for (const std::int64_t cols : {1, 40, 42, 520}) {
             const HostMatrix dy = random(rows, cols, 1);
             const HostMatrix v = random(rows, cols, 2);
             const std::vector<double> squares = positive(cols, 3);
@@ -100,13 +112,17 @@ TEST_P(DoraTest, GradientOfTheMagnitudeIsAdded) {
             m[0] = 0.0;
             const DeviceVector<float> device_m(backend(), floats(m));
             const DeviceMatrix scaled(backend(), reference::dora_scale(v, m, squares, 0.0), 2);
-            const DeviceVector<float> again(
-                backend(), std::vector<float>(static_cast<std::size_t>(cols), 0.5F));
-            backend().dora_grad_magnitude({device_dy.view(), scaled.view(), device_squares.data(),
-                                           again.data(), device_m.data()});
+            const DeviceMatrix scaled_dy(backend(), reference::dora_scale(dy, m, squares, 0.0), 1);
             expected[0] = 0.5;
-            expect_close(doubles(again.download()), expected,
-                         tolerance_of(backend().compute_dtype()), "of what was scaled");
+            for (const int count : {1, 2}) {
+                const DeviceVector<float> again(
+                    backend(), std::vector<float>(static_cast<std::size_t>(cols), 0.5F));
+                const DeviceMatrix& left = count == 2 ? scaled_dy : device_dy;
+                backend().dora_grad_magnitude({left.view(), scaled.view(), device_squares.data(),
+                                               again.data(), device_m.data(), count});
+                expect_close(doubles(again.download()), expected,
+                             tolerance_of(backend().compute_dtype()), "of what was scaled");
+            }
         }
     }
 }

@@ -53,11 +53,21 @@ void add_squares(const DoraNorms& op, std::int64_t first, std::int64_t count, fl
 LORATRAIN_VECTOR_CODE
 void scale_row(const DoraScale& op, std::int64_t row) {
     const float* source = op.source.f32() + row * op.source.ld;
+    const float* added = op.added.data == nullptr ? nullptr : op.added.f32() + row * op.added.ld;
     float* target = op.target.f32() + row * op.target.ld;
     for (std::int64_t j = 0; j < op.target.cols; ++j) {
         const float gain = op.magnitude[j] / std::sqrt(op.squares[j]) - (op.less_one ? 1.0F : 0.0F);
-        target[j] = (op.accumulate ? target[j] : 0.0F) + gain * source[j];
+        target[j] = (added == nullptr ? 0.0F : added[j]) + gain * source[j];
     }
+}
+
+/// 1 / n where neither operand has been scaled, n = sqrt(squares); 1 / m for one, n / m² for both.
+double factor_of(const DoraGradMagnitude& op, std::int64_t col) {
+    const double norm = std::sqrt(static_cast<double>(op.squares[col]));
+    if (op.scaled == 0) return 1.0 / norm;
+    const double magnitude = op.magnitude[col];
+    if (magnitude == 0.0) return 0.0;
+    return op.scaled == 1 ? 1.0 / magnitude : norm / (magnitude * magnitude);
 }
 
 LORATRAIN_VECTOR_CODE
@@ -81,6 +91,7 @@ void CpuBackend::dora_norms(const DoraNorms& op) {
 
 void CpuBackend::dora_scale(const DoraScale& op) {
     require_f32({&op.target, &op.source});
+    if (op.added.data != nullptr) require_f32({&op.added});
     check_shapes(op);
     parallel_rows(threads_, op.target.rows, op.target.cols,
                   [&](std::int64_t begin, std::int64_t end) {
@@ -101,12 +112,8 @@ void CpuBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
                          end - first, sums.data());
         }
         for (std::int64_t j = first; j < end; ++j) {
-            const double divisor = op.magnitude == nullptr
-                                       ? std::sqrt(static_cast<double>(op.squares[j]))
-                                       : static_cast<double>(op.magnitude[j]);
-            if (divisor == 0.0 && op.magnitude != nullptr) continue;
-            op.gradient[j] +=
-                static_cast<float>(sums[static_cast<std::size_t>(j - first)] / divisor);
+            const double sum = sums[static_cast<std::size_t>(j - first)];
+            op.gradient[j] += static_cast<float>(sum * factor_of(op, j));
         }
     });
 }

@@ -13,17 +13,18 @@ void CudaBackend::dora_norms(const DoraNorms& op) {
 
 void CudaBackend::dora_scale(const DoraScale& op) {
     require_compute({&op.target, &op.source});
+    if (op.added.data != nullptr) require_compute({&op.added});
     check_shapes(op);
     CUDA_CHECK(
         kernels::dora_scale(stream_, {matrix_of(op.target), matrix_of(op.source), op.magnitude,
-                                      op.squares, op.less_one ? 1.0F : 0.0F, op.accumulate}));
+                                      op.squares, op.less_one ? 1.0F : 0.0F, matrix_of(op.added)}));
 }
 
 void CudaBackend::dora_grad_magnitude(const DoraGradMagnitude& op) {
     require_compute({&op.dy, &op.v});
     check_shapes(op);
-    CUDA_CHECK(kernels::dora_grad_magnitude(
-        stream_, {matrix_of(op.dy), matrix_of(op.v), op.squares, op.gradient, op.magnitude}));
+    CUDA_CHECK(kernels::dora_grad_magnitude(stream_, {matrix_of(op.dy), matrix_of(op.v), op.squares,
+                                                      op.gradient, op.magnitude, op.scaled}));
 }
 
 void CudaBackend::drop_rows(const DropRows& op) {

@@ -14,19 +14,19 @@ struct DoraNorms {
     float* squares = nullptr;
 };
 
-/// target[t, j] = f_j source[t, j], or += with accumulate; f_j = magnitude[j] / sqrt(squares[j]),
-/// less 1 with less_one. Views of one shape [n, N]; without accumulate they may be the same.
+/// target[t, j] = added[t, j] + f_j source[t, j]; f_j = magnitude[j] / sqrt(squares[j]), less 1
+/// with less_one. Views of one shape [n, N], which may be the same; added may have no data, as 0.
 struct DoraScale {
     TensorView target;
     TensorView source;
     const float* magnitude = nullptr;  ///< [N]
     const float* squares = nullptr;    ///< [N]
     bool less_one = false;
-    bool accumulate = false;
+    TensorView added = {};
 };
 
-/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N]. With
-/// `magnitude`, v has been scaled by DoraScale: then magnitude[j] divides in place of the norm, and
+/// gradient[j] += sum over t of dy[t, j] v[t, j] / sqrt(squares[j]). dy, v: [n, N], of which
+/// `scaled` (0, 1 or 2) have been scaled by DoraScale: their factors are divided out. If any has,
 /// an element whose magnitude is 0 gets no gradient.
 struct DoraGradMagnitude {
     TensorView dy;
@@ -34,6 +34,7 @@ struct DoraGradMagnitude {
     const float* squares = nullptr;
     float* gradient = nullptr;
     const float* magnitude = nullptr;
+    int scaled = 0;
 };
 
 /// Throws Error unless the views of an operator agree in shape.

@@ -167,7 +167,7 @@ Scratch AttentionSublayer::o_backward(const LayerSite& at, const Branch& branch)
     {
         const Scratch dropped = tools_.workspace.gradient(made.rows, made.cols);
         const Scratch spare = tools_.workspace.inner(made.rows, d_made->cols);
-        linear.add_form_gradients(o, 0, {made, d_made, dropped, {}, spare}, s);
+        linear.add_form_gradients(o, 0, {made, d_made, dropped, branch.kept_output(o), spare}, s);
     }
     Scratch d_o = tools_.workspace.inner(made.rows, made.cols);
     linear.backward_x(o, {d_made}, d_o);

@@ -58,10 +58,16 @@ void Branch::project(const GroupSite& at, const PerLinear& y, const TensorView& 
 void Branch::add(const GroupSite& at, const GroupInput& of) const {
     const ModelSpec& model = tools_.model();
     const bool normed = model.norms().has_after();
-    if (!normed && !has_sum()) return tools_.linear.shrink(at, of);
+    if (!normed && !has_sum()) {
+        if (stream_.made.data == nullptr || !tools_.linear.needs_input(at)) {
+            return tools_.linear.shrink(at, of);
+        }
+        return tools_.linear.forward(at, of, {stream_.made, {}, {}}, {});
+    }
     const TensorView& made = normed ? stream_.made : stream_.sum;
     const bool adds = !normed && tools_.lanes.is_first();
-    tools_.linear.forward(at, of, {made, {}, {}}, adds ? stream_.x : TensorView{});
+    tools_.linear.forward(at, of, {made, {}, {}}, adds ? stream_.x : TensorView{},
+                          normed ? TensorView{} : stream_.made);
     tools_.lanes.all->all_reduce(made);
     if (!normed || !has_sum()) return;
     tools_.backend.rms_norm({made,
@@ -72,6 +78,13 @@ void Branch::add(const GroupSite& at, const GroupInput& of) const {
                              {},
                              tools_.norm_offset(),
                              stream_.x});
+}
+
+TensorView Branch::kept_output(const GroupSite& at) const {
+    // Norms after need the sum over lanes; the product is a lane's part of it.
+    const bool is_sum = tools_.model().norms().has_after() && tools_.lanes.count() > 1;
+    if (is_sum || LoraLinear::has_bias_of(at, 0)) return {};
+    return stream_.made;
 }
 
 Scratch Branch::gradient_of_made() const {

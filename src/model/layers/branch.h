@@ -20,7 +20,7 @@ class Branch {
     struct Stream {
         TensorView x;     ///< [T, H]
         TensorView sum;   ///< [T, H]; without data if the sum is not needed
-        TensorView made;  ///< [T, H], only with norms after
+        TensorView made;  ///< [T, H], only with norms after or Plan::dora_outputs
         const Buffer& norm_before;
         const Buffer& norm_after;
     };
@@ -47,6 +47,9 @@ class Branch {
     TensorView begin_sum() const;
     /// All-reduces what the lanes have added.
     void sum_over_lanes() const;
+
+    /// What add() has put into `made` of the sublayer's last linear, as LinearForm::Backward::y.
+    TensorView kept_output(const GroupSite& at) const;
 
     const TensorView& gradient() const { return gradient_; }
     /// Gradient of `made`: the running gradient, or in scratch (Workspace::branch) if there is a

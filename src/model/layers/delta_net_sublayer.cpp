@@ -149,7 +149,8 @@ Scratch DeltaNetSublayer::out_backward(const LayerSite& at, const Branch& branch
     d_product.end();
     linear.backward_a(out, product, d_sum);
     const Scratch spare = tools_.workspace.inner(product->rows, d_sum->cols);
-    linear.add_form_gradients(out, 0, {product, d_sum, product, {}, spare}, s[0]);
+    linear.add_form_gradients(out, 0, {product, d_sum, product, branch.kept_output(out), spare},
+                              s[0]);
     return d_made;
 }
 

@@ -116,7 +116,7 @@ Operand DenseSublayer::down_backward(const LayerSite& at, const Branch& branch,
     linear.backward_a(down, h, d_down);
     {
         const Scratch spare = tools_.workspace.inner(h->rows, d_down->cols);
-        linear.add_form_gradients(down, 0, {h, d_down, h, {}, spare}, s[0]);
+        linear.add_form_gradients(down, 0, {h, d_down, h, branch.kept_output(down), spare}, s[0]);
     }
     linear.backward_b(gate_up, d_gate_up, around.s);
     return {d_gate_up, codes};

@@ -251,9 +251,8 @@ void add_dora(const Job& job, const ModelSpec& model, CostModel& costs) {
         const double share = share_of_layers(model, linear);
         const auto product = share * static_cast<double>(shape.in * shape.out);
         layer += product;
-        const bool kept = lane_cut(linear) != LaneCut::columns && linear != Linear::qkv &&
-                          linear != Linear::delta_qkvz && linear != Linear::delta_ba &&
-                          !has_bias(model, linear);
+        const bool kept = linear != Linear::qkv && linear != Linear::delta_qkvz &&
+                          linear != Linear::delta_ba && !has_bias(model, linear);
         for (const AdapterJob& adapter : job.adapters) {
             if (!adapter.use_dora || !adapter.targets_linear(linear)) continue;
             const bool drops = adapter.lora_dropout > 0.0;
@@ -272,9 +271,7 @@ void add_experts(const Job& job, const ModelSpec& model, std::string_view device
                  CostModel& costs) {
     const DeviceRates& rates = rates_of(device);
     if (rates.memory_peak == 0.0) return;
-    const bool lora =
-        std::any_of(job.adapters.begin(), job.adapters.end(),
-                    [&](const AdapterJob& adapter) { return targets_experts(adapter, model); });
+    const bool lora = targets_experts(job, model);
     std::int64_t numbers = 0;  // of a token, in all layers
     for_layers(model, 0, model.layers, [&](const LayerSpec& layer, std::int64_t number) {
         const ExpertSpec* experts = layer.experts();

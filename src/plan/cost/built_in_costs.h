@@ -35,9 +35,9 @@ LinkCost link_between_hosts(std::string_view device);
 void add_to_layers(const CostLine& line, double times, CostModel& costs);
 
 /// Adds the work of the job's DoRA adapters beyond LoRA (model/dora_linear.cpp) to built-in costs,
-/// as if all adapters had equally many tokens. Without dropout: in backward a product with W of o,
-/// down and linears with a bias. With dropout: one product in forward and two in backward of every
-/// target.
+/// as if all adapters had equally many tokens. Without dropout: in backward a product with W of
+/// fused linears and those with a bias, whose outputs are not kept. With dropout: one product in
+/// forward and two in backward of every target.
 void add_dora(const Job& job, const ModelSpec& model, CostModel& costs);
 
 /// Adds to built-in costs of a GPU what experts take beyond the time of as many FLOPs of dense

@@ -331,10 +331,8 @@ class Planner {
         plan.fp8_one_order = (former_ != nullptr && former_->fp8_one_order) ||
                              (types_.fp8_linears && resident_layers(job_) != all_layers);
         plan.expert_lora =
-            (former_ != nullptr && former_->expert_lora) ||
-            std::any_of(job_.adapters.begin(), job_.adapters.end(), [&](const AdapterJob& adapter) {
-                return targets_experts(adapter, model_);
-            });
+            (former_ != nullptr && former_->expert_lora) || targets_experts(job_, model_);
+        plan.dora_outputs = former_ != nullptr ? former_->dora_outputs : reads_outputs(job_);
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();

@@ -67,10 +67,11 @@ struct ExpertActivations {
 
 /// What a layer saves of a microbatch of T rows. Arrays that its kinds do not have stay empty.
 struct LayerActivations {
-    TensorView x;           ///< [T, H] input of the layer, which a boundary holds
-    TensorView mixer_made;  ///< [T, H] the mixer's output before the norm after it, if it has one
-    TensorView x2;          ///< [T, H] the residual stream behind the mixer
-    TensorView mlp_made;    ///< [T, H] the MLP's output, likewise
+    TensorView x;  ///< [T, H] input of the layer, which a boundary holds
+    TensorView
+        mixer_made;       ///< [T, H] the mixer's output, with a norm after it or Plan::dora_outputs
+    TensorView x2;        ///< [T, H] the residual stream behind the mixer
+    TensorView mlp_made;  ///< [T, H] the MLP's output, likewise
     AttentionActivations attention;
     DeltaNetActivations delta_net;
     DenseActivations dense;

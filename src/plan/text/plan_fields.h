@@ -106,6 +106,7 @@ void fields(Archive& archive, Plan& plan) {
     archive.unless("fp8_linears", plan.fp8_linears, false);
     archive.unless("fp8_one_order", plan.fp8_one_order, false);
     archive.unless("expert_lora", plan.expert_lora, false);
+    archive.unless("dora_outputs", plan.dora_outputs, false);
     archive("device", device);
     archive("longest_sample", plan.longest_sample);
     archive("bytes_per_rank", plan.bytes_per_rank);

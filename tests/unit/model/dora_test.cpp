@@ -66,6 +66,30 @@ TEST(Dora, GradientsAreSlopesWhereNormsStay) {
     }
 }
 
+/// Of magnitudes on o_proj and down_proj: from their outputs, or from products made again.
+TEST(Dora, GradientsDoNotDependOnWhatIsKept) {
+    SmallCase test_case(small_model(), {small_dora("dora", 4), small_adapter("plain", 3, 0.2),
+                                        small_dora("dropping", 2, 0.4)});
+    ASSERT_TRUE(test_case.plan.dora_outputs);
+    const auto trained = [&] {
+        WholeStage whole(test_case);
+        std::vector<std::vector<float>> seen;
+        for (std::size_t a = 0; a < 3; ++a) {
+            seen.push_back({static_cast<float>(whole.forward(a))});
+        }
+        whole.backward();
+        for (std::size_t a = 0; a < 3; ++a) seen.push_back(flat(whole.gradients(a)));
+        return seen;
+    };
+    const auto kept = trained();
+    test_case.plan.dora_outputs = false;
+    const auto made_again = trained();
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+        EXPECT_GT(norm(kept[i]), 0.0) << i;
+        EXPECT_LE(distance(kept[i], made_again[i]), 2e-6) << i;
+    }
+}
+
 TEST(Dora, SegmentedPathEqualsAugmentedMatrix) {
     expect_segmented_as_augmented(
         {small_model(), {small_dora("a", 5), small_adapter("b", 3, 0.3), small_dora("c", 7, 0.3)}});

@@ -572,6 +572,21 @@ TEST(MakePlan, RefusesAStartWithMoreColumnsThanTheWeights) {
     EXPECT_EQ(problems_of(test), "");
 }
 
+TEST(MakePlan, KeepsOutputsThatDoraReads) {
+    Case test = uniform_case(2, 1, 8, 10, 8);
+    EXPECT_FALSE(test.plan().dora_outputs);
+    const std::uint64_t plain = test.plan().memory[0].activations;
+    AdapterJob& adapter = test.job.adapters[1];
+    adapter.use_dora = true;
+    EXPECT_TRUE(test.plan().dora_outputs);
+    EXPECT_GT(test.plan().memory[0].activations, plain);
+    adapter.lora_dropout = 0.1;
+    EXPECT_FALSE(test.plan().dora_outputs) << "made of what dropout leaves";
+    adapter.lora_dropout = 0.0;
+    adapter.targets = {true, true, true, false, true, true, false};
+    EXPECT_FALSE(test.plan().dora_outputs) << "not on o_proj and down_proj";
+}
+
 TEST(MakePlan, RefusesDoraWhereWeightsAreCodes) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     test.job.adapters[1].use_dora = true;

@@ -276,6 +276,9 @@ TEST(PlanText, KeepsExperts) {
     EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
     plan.expert_lora = true;
     EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
+    EXPECT_FALSE(plan_from_text(to_text(plan)).dora_outputs);
+    plan.dora_outputs = true;
+    EXPECT_TRUE(plan_from_text(to_text(plan)).dora_outputs);
 }
 
 TEST(PlanText, KeepsDeltaNetsAndOutputGates) {
