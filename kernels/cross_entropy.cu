@@ -76,9 +76,9 @@ __device__ __forceinline__ void for_each_piece(const T* logits, std::int64_t col
     }
 }
 
-/// Adds N values; `beaten` becomes true when one of them beats the target's logit. `part`: other
-/// lanes may have larger values where all of these are -inf, whose sum is 0 then, not NaN.
-template <class T, bool part, int N>
+/// Adds N values; `beaten` becomes true when one of them beats the target's logit. Where all of a
+/// thread's values so far are -inf their sum is 0, not NaN: others have larger ones.
+template <class T, int N>
 __device__ __forceinline__ void add_values(const float (&v)[N], int first, int target, float own,
                                            Running& running, bool& beaten) {
     float of_piece = v[0];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void add_values(const float (&v)[N], int first, int t
         beaten = beaten || (first < target ? of_piece >= own : of_piece > own);
     }
     const float largest = fmaxf(running.largest, of_piece);
-    const float shift = part && largest == -INFINITY ? 0.0F : largest;
+    const float shift = largest == -INFINITY ? 0.0F : largest;
     float sum = 0.0F;
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += exponential<T>(v[i] - shift);
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>)
     Running running;
     bool beaten = !(own == own);
     for_each_piece<N>(logits, cols, [&](int j, const float(&v)[N]) {
-        add_values<T, false>(v, j, target, own, running, beaten);
+        add_values<T>(v, j, target, own, running, beaten);
     });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) row_kernel(CrossEn
     Running running;
     bool beaten = !(own == own);
     for_each_piece<N>(logits, p.logits.cols, [&](int j, const float(&v)[N]) {
-        add_values<T, false>(v, j, target, own, running, beaten);
+        add_values<T>(v, j, target, own, running, beaten);
     });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) statistics_kernel(
     Running running;
     bool beaten = !(own == own);
     for_each_piece<N>(logits, m.cols, [&](int j, const float(&v)[N]) {
-        add_values<T, true>(v, j, target, own, running, beaten);
+        add_values<T>(v, j, target, own, running, beaten);
     });
     const bool wrong = __syncthreads_or(beaten) != 0;
     const Running total = merged_over_block(running);

@@ -164,6 +164,42 @@ TEST_P(CrossEntropyTest, NotANumberStaysInItsRowAndBin) {
     }
 }
 
+/// As a mask leaves them: in more columns than a block's threads take first.
+TEST_P(CrossEntropyTest, LogitsOfMinusInfinityCountNothing) {
+    constexpr std::int64_t masked = 5000;
+    const HostMatrix seen = random(5, 3192, 4);
+    HostMatrix values(seen.rows, masked + seen.cols, -std::numeric_limits<double>::infinity());
+    for (std::int64_t i = 0; i < seen.rows; ++i) {
+        for (std::int64_t j = 0; j < seen.cols; ++j) values(i, masked + j) = seen(i, j);
+    }
+    for (const TokenLoss& form :
+         {TokenLoss{}, TokenLoss{0.0F, 0.01F, false}, TokenLoss{0.0F, 0.0F, true},
+          TokenLoss{0.0F, 0.0F, false, true}}) {
+        const Rows rows = rows_of(seen.rows, seen.cols);
+        const auto expected =
+            reference::cross_entropy(seen, rows.targets, rows.scales, rows.bins, 3, {}, form);
+        std::vector<std::int32_t> behind = rows.targets;
+        for (std::int32_t& target : behind) target += static_cast<std::int32_t>(masked);
+        HostMatrix gradients(values.rows, values.cols);
+        for (std::int64_t i = 0; i < seen.rows; ++i) {
+            for (std::int64_t j = 0; j < seen.cols; ++j) {
+                gradients(i, masked + j) = expected.gradients(i, j);
+            }
+        }
+        const DeviceMatrix logits(backend(), values);
+        const DeviceVector<std::int32_t> targets(backend(), behind);
+        const DeviceVector<float> scales(backend(), rows.scales);
+        const DeviceVector<std::int32_t> bins(backend(), rows.bins);
+        const DeviceVector<double> losses(backend(), {0.0, 0.0, 0.0});
+        const DeviceVector<double> wrong(backend(), {0.0, 0.0, 0.0});
+        backend().cross_entropy({logits.view(), targets.data(), scales.data(), bins.data(),
+                                 losses.data(), wrong.data(), true, nullptr, form});
+        expect_close(logits, gradients, "d-logits");
+        expect_close(losses.download(), expected.loss_sums, sum_tolerance_of(dtype()), "losses");
+        EXPECT_EQ(wrong.download(), expected.wrong_counts);
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(CrossEntropyTest);
 
 }  // namespace
