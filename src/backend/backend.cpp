@@ -68,7 +68,8 @@ void run_in_parts(Backend& backend, const ExpertProduct& op) {
 
 void run_in_parts(Backend& backend, const ExpertGateUp& op) {
     backend.gather_rows({op.rows, op.h, op.routes.rows});
-    backend.multiply_experts({op.rows, op.w, op.gate_up, op.routes, false, op.added, op.codes});
+    backend.multiply_experts(
+        {op.rows, op.w, op.gate_up, op.routes, false, op.added, op.codes, op.bias});
     if (op.product.data == nullptr) return;
     const std::int64_t f = op.product.cols;
     backend.swiglu(
@@ -82,7 +83,7 @@ void run_in_parts(Backend& backend, const ExpertDownBackward& op) {
     backend.gather_rows({op.rows, op.dy, op.routes.rows});
     backend.multiply_experts({op.rows, op.w, op.inner, op.routes, true, op.added, op.codes});
     backend.swiglu({gate, up, op.product, {}, op.activation});
-    backend.weigh_experts({op.inner, op.product, op.d_weights, op.routes});
+    backend.weigh_experts({op.inner, op.product, op.d_weights, op.routes, op.dy, op.bias});
     backend.swiglu_backward({gate,
                              up,
                              op.inner,

@@ -11,10 +11,14 @@ namespace loratrain {
 ///   silu: x / (1 + e^-x)
 ///   gelu_tanh ("gelu_pytorch_tanh"): x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x³)))
 ///     (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"; Shazeer 2020 as GeGLU)
+///   clamped_swiglu (gpt_oss): of gate g and up u with c = swiglu_limit, not f(g) u but
+///     (clamp(u, -c, c) + 1) m / (1 + e^-(swiglu_alpha m)),  m = min(g, c)
 ///   sigmoid: 1 / (1 + e^-x); of an attention's output gate, not of MLPs
 ///   xielu: for an MLP without a gate; applied to up, with two weights per layer
 ///     (backend/ops/elementwise.h, Xielu)
-enum class Activation : std::uint8_t { silu, gelu_tanh, xielu, sigmoid };
+enum class Activation : std::uint8_t { silu, gelu_tanh, xielu, sigmoid, clamped_swiglu };
+inline constexpr float swiglu_limit = 7.0F;
+inline constexpr float swiglu_alpha = 1.702F;
 
 /// What a router makes of its logits l over the experts: softmax(l), or 1 / (1 + e^-l) of each.
 enum class RouterScores : std::uint8_t { softmax, sigmoid };

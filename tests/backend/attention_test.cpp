@@ -20,6 +20,7 @@ struct Shape {
     double query_size;  ///< larger scores make sharper probabilities
     std::int64_t sliding_window = 0;
     float soft_cap = 0.0F;
+    bool sinks = false;
 };
 
 const std::vector<Shape> shapes{
@@ -47,7 +48,11 @@ const std::vector<Shape> shapes{
     {2, 1, 128, {300, 3}, 0, 4.0, 100, 8.0F},
     {2, 1, 256, {70, 3}, 0, 1.0, 0, 3.0F},
     {2, 1, 256, {300, 3}, 0, 4.0, 100, 8.0F},
-    {2, 2, 7, {33, 70}, 0, 3.0, 5, 2.0F}};
+    {2, 2, 7, {33, 70}, 0, 3.0, 5, 2.0F},
+    // Sinks from far below most scores to far above.
+    {4, 2, 64, {130, 1, 64, 65}, 64, 1.0, 0, 0.0F, true},
+    {3, 3, 24, {63, 300}, 1, 4.0, 64, 0.0F, true},
+    {4, 1, 7, {33, 70, 1}, 0, 3.0, 5, 2.0F, true}};
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
 /// long sample are far above the mean that errors are measured by; an error of a score, which grows
@@ -76,8 +81,14 @@ class AttentionTest : public BackendTest {
         for (double& value : in.q.values) {
             value = reference::rounded_to(dtype(), value * shape.query_size);
         }
+        for (std::int64_t head = 0; shape.sinks && head < shape.heads; ++head) {
+            in.sinks.push_back(2.5F * static_cast<float>(head) - 3.0F);
+        }
         return in;
     }
+
+    /// On a GPU the operators are not there yet.
+    bool has(const Shape& shape) const { return is_cpu() || !shape.sinks; }
 
     /// With LORATRAIN_MAX_SHARED_KIB=99, GPUs refuse wider heads in fp32. Those are left out of the
     /// tests of all backends in fp32 then.
@@ -91,7 +102,7 @@ class AttentionTest : public BackendTest {
 
 TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
     for (const Shape& shape : shapes) {
-        if (is_too_wide(shape.head_dim)) continue;
+        if (is_too_wide(shape.head_dim) || !has(shape)) continue;
         const PackedSamples samples(backend(), quick_lengths(shape.lengths));
         const AttentionInput in = input(shape, samples);
         const HostMatrix d_o = random(in.q.rows, in.q.cols, 4);
@@ -102,6 +113,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
         const DeviceMatrix v(backend(), in.v, shape.padding);
         const DeviceMatrix o(backend(), HostMatrix(in.q.rows, in.q.cols, 1.0 / 0.0), 2);
         const DeviceVector<float> lse(backend(), std::vector<float>(in.q.rows * shape.heads));
+        const DeviceVector<float> sinks(backend(), in.sinks);
         const Attention op{q.view(),
                            k.view(),
                            v.view(),
@@ -111,7 +123,8 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            static_cast<float>(in.scale),
                            samples.rows(),
                            shape.sliding_window,
-                           shape.soft_cap};
+                           shape.soft_cap,
+                           shape.sinks ? sinks.data() : nullptr};
         backend().attention(op);
         expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
         expect_close(lse, expected.lse, dtype(), "log sum exp");
@@ -129,7 +142,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
 
 TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
     for (const Shape& shape : shapes) {
-        if (is_too_wide(shape.head_dim)) continue;
+        if (is_too_wide(shape.head_dim) || !has(shape)) continue;
         std::vector<std::int32_t> lengths = quick_lengths(shape.lengths);
         std::erase(lengths, 0);
         if (lengths.empty()) continue;
@@ -173,6 +186,7 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
         const DeviceVector<std::int32_t> firsts(backend(), first);
         const DeviceVector<std::int32_t> device_positions(backend(), positions);
         PackedRows rows;
+        const DeviceVector<float> sinks(backend(), in.sinks);
         rows.tokens = rows.samples = texts;
         rows.positions = device_positions.data();
         const Attention of{q.view(),
@@ -184,7 +198,8 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
                            static_cast<float>(in.scale),
                            rows,
                            shape.sliding_window,
-                           shape.soft_cap};
+                           shape.soft_cap,
+                           shape.sinks ? sinks.data() : nullptr};
         backend().cached_attention({of, cached_keys.view(), cached_values.view(), firsts.data()});
         expect_near(o, next[3], cat("next tokens of head_dim ", shape.head_dim));
         for (std::int64_t text = 0; text < texts; ++text) {
@@ -197,6 +212,16 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
         expect_near(cached_keys, keys, "keys with the next ones");
         expect_near(cached_values, values, "values with the next ones");
     }
+}
+
+TEST_P(AttentionTest, RefusesSinksOnGpus) {
+    if (is_cpu()) GTEST_SKIP() << "the CPU has them";
+    const PackedSamples samples(backend(), {3});
+    const DeviceMatrix x(backend(), random(3, 16, 1));
+    const DeviceVector<float> numbers(backend(), std::vector<float>(3));
+    Attention op{x.view(), x.view(), x.view(), x.view(), numbers.data(), 16, 0.25F, samples.rows()};
+    op.sinks = numbers.data();
+    EXPECT_THROW(backend().attention(op), Error);
 }
 
 TEST_P(AttentionTest, LongSampleNeedsLittleMemory) {

@@ -15,8 +15,24 @@ constexpr ProductCase product_cases[] = {
 class ExpertProductsTest : public BackendTest {
   protected:
     using Made = MadeRoutes;
-    void check_down_backward(bool with_lora);
+    void check_down_backward(bool with_lora, bool with_bias = false);
 };
+
+/// Row e of biases [E, N], of the expert of each place.
+HostMatrix bias_rows(const reference::Routes& routes, const HostMatrix& bias) {
+    HostMatrix rows(static_cast<std::int64_t>(routes.rows.size()), bias.cols);
+    for (std::int64_t e = 0; e < bias.rows; ++e) {
+        for (std::int64_t p = routes.offsets[static_cast<std::size_t>(e)];
+             p < routes.offsets[static_cast<std::size_t>(e) + 1]; ++p) {
+            for (std::int64_t c = 0; c < bias.cols; ++c) rows(p, c) = bias(e, c);
+        }
+    }
+    return rows;
+}
+
+std::vector<float> floats(const HostMatrix& x) {
+    return {x.values.begin(), x.values.end()};
+}
 
 void expect_weights_near(const std::vector<float>& found, const std::vector<double>& expected,
                          double limit) {
@@ -70,6 +86,42 @@ TEST_P(ExpertProductsTest, GateUpAsLoops) {
             // Of what is stored.
             expect_close(product, reference::gated_product(gate_up.download()), "product");
         }
+    }
+}
+
+TEST_P(ExpertProductsTest, AddBiasesAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix h = random(of.router.tokens, of.hidden, 5);
+        const HostMatrix w = random(of.router.experts * 2 * of.size, of.hidden, 6);
+        const HostMatrix bias =
+            reference::random_matrix(of.router.experts, 2 * of.size, 11, DType::f32);
+        HostMatrix expected = expert_product(made.routes, gathered(made.routes, h), w, false);
+        const HostMatrix added = bias_rows(made.routes, bias);
+        for (std::size_t i = 0; i < expected.values.size(); ++i) {
+            expected.values[i] += added.values[i];
+        }
+        const DeviceMatrix device_h(backend(), h, 8);
+        const DeviceMatrix device_w(backend(), w);
+        const DeviceVector<float> device_bias(backend(), floats(bias));
+        const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
+        const DeviceMatrix product(backend(), HostMatrix(copies, of.size), 8);
+        const DeviceMatrix gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
+        ExpertGateUp op{device_h.view(), device_w.view(), gate_up.view(),
+                        product.view(),  rows.view(),     made.device.routes};
+        op.bias = device_bias.data();
+        if (!is_cpu()) {
+            EXPECT_THROW(backend().expert_gate_up(op), Error);
+            continue;
+        }
+        backend().expert_gate_up(op);
+        expect_close(gate_up, expected, "gate_up");
+        expect_close(product, reference::gated_product(gate_up.download()), "product");
+        ExpertProduct one{rows.view(), device_w.view(), gate_up.view(), made.device.routes};
+        one.bias = device_bias.data();
+        backend().multiply_experts(one);
+        expect_close(gate_up, expected, "multiply_experts");
     }
 }
 
@@ -128,7 +180,7 @@ TEST_P(ExpertProductsTest, GateUpWithLoraAsLoops) {
     }
 }
 
-void ExpertProductsTest::check_down_backward(bool with_lora) {
+void ExpertProductsTest::check_down_backward(bool with_lora, bool with_bias) {
     for (const ProductCase& of : product_cases) {
         const Made made(backend(), of);
         const std::int64_t copies = of.router.tokens * of.router.per_token;
@@ -139,6 +191,9 @@ void ExpertProductsTest::check_down_backward(bool with_lora) {
         const AddedToProduct lora(backend(), made.routes, of.router, of.size, false, 1);
         if (with_lora) inner = lora.added(made.routes, 0, inner);
         const HostMatrix product = reference::gated_product(gate_up);
+        const HostMatrix bias =
+            reference::random_matrix(of.router.experts, of.hidden, 11, DType::f32);
+        const HostMatrix biases = bias_rows(made.routes, bias);
         std::vector<double> d_weights(static_cast<std::size_t>(copies));
         const std::vector<float> weights_of_rows = made.device.weights.download();
         for (std::int64_t i = 0; i < copies; ++i) {
@@ -147,7 +202,12 @@ void ExpertProductsTest::check_down_backward(bool with_lora) {
                 d_weights[static_cast<std::size_t>(i)] += inner(place, c) * product(place, c);
                 inner(place, c) *= weights_of_rows[static_cast<std::size_t>(i)];
             }
+            for (std::int64_t c = 0; with_bias && c < of.hidden; ++c) {
+                d_weights[static_cast<std::size_t>(i)] +=
+                    dy(i / of.router.per_token, c) * biases(place, c);
+            }
         }
+        const DeviceVector<float> device_bias(backend(), floats(bias));
         const DeviceMatrix device_dy(backend(), dy, 8);
         const DeviceMatrix device_w(backend(), w);
         const DeviceMatrix device_gate_up(backend(), gate_up);
@@ -170,6 +230,11 @@ void ExpertProductsTest::check_down_backward(bool with_lora) {
                               made.device.routes,
                               Activation::silu,
                               added};
+        if (with_bias) op.bias = device_bias.data();
+        if (with_bias && !is_cpu()) {
+            EXPECT_THROW(backend().expert_down_backward(op), Error);
+            continue;
+        }
         backend().expert_down_backward(op);
         expect_close(d_gate_up, reference::gated_gradient(gate_up, inner), "d_gate_up");
         expect_close(made_product, product, "product");
@@ -190,6 +255,10 @@ TEST_P(ExpertProductsTest, DownBackwardAsLoops) {
 
 TEST_P(ExpertProductsTest, DownBackwardWithLoraAsLoops) {
     check_down_backward(true);
+}
+
+TEST_P(ExpertProductsTest, DownBackwardWithBiasesAsLoops) {
+    check_down_backward(false, true);
 }
 
 TEST_P(ExpertProductsTest, RefuseShapesThatDoNotFit) {

@@ -93,6 +93,26 @@ TEST_P(ExpertsTest, RoutesByRules) {
     }
 }
 
+TEST_P(ExpertsTest, NormalisedWeightsAreTheSoftmaxOfTheChosenLogits) {
+    for (const RouterCase& of : router_cases) {
+        const HostMatrix logits = logits_of(of);
+        const DeviceMatrix device(backend(), logits, 8, DType::f32);
+        DeviceRoutes found(backend(), of);
+        backend().route({device.view(), found.routes, true});
+        const std::vector<std::int32_t> chosen = found.chosen.download();
+        HostMatrix expected(of.tokens, of.per_token);
+        for (std::int64_t t = 0; t < of.tokens; ++t) {
+            double sum = 0.0;
+            for (std::int64_t j = 0; j < of.per_token; ++j) {
+                const std::int32_t e = chosen[static_cast<std::size_t>(t * of.per_token + j)];
+                sum += expected(t, j) = std::exp(logits(t, e));
+            }
+            for (std::int64_t j = 0; j < of.per_token; ++j) expected(t, j) /= sum;
+        }
+        expect_near(found.weights.download(), expected, 3e-6, "weights");
+    }
+}
+
 TEST_P(ExpertsTest, RoutesNoRows) {
     const RouterCase of{0, 4, 2, true};
     const DeviceMatrix logits(backend(), HostMatrix(0, 4), 0, DType::f32);

@@ -77,6 +77,37 @@ TEST_P(SwiGluTest, OtherGatesAgreeWithLoops) {
     }
 }
 
+TEST_P(SwiGluTest, ClampedAgreesWithLoops) {
+    constexpr Activation clamped = Activation::clamped_swiglu;
+    for (const std::int64_t cols : {1, 13, 2048}) {
+        HostMatrix gate_values = gate(33, cols);
+        HostMatrix up_values = random(33, cols, 2);
+        for (double& value : up_values.values) value = reference::rounded_to(dtype(), 12.0 * value);
+        // At the clamps, where the slope is that between them.
+        gate_values.values[1] = 7.0;
+        up_values.values[2] = -7.0;
+        up_values.values[3] = 7.0;
+        const HostMatrix dh_values = random(33, cols, 3);
+        const DeviceMatrix gate(backend(), gate_values, 2);
+        const DeviceMatrix up(backend(), up_values, 1);
+        const DeviceMatrix dh(backend(), dh_values);
+        const DeviceMatrix h(backend(), HostMatrix(33, cols), 3);
+        if (!is_cpu()) {
+            EXPECT_THROW(backend().swiglu({gate.view(), up.view(), h.view(), {}, clamped}), Error);
+            continue;
+        }
+        const auto expected =
+            reference::swiglu_backward(gate_values, up_values, dh_values, clamped);
+        backend().swiglu({gate.view(), up.view(), h.view(), {}, clamped});
+        expect_close(h, reference::swiglu(gate_values, up_values, clamped), "clamped");
+        backend().swiglu_backward(
+            {gate.view(), up.view(), dh.view(), gate.view(), up.view(), dh.view(), {}, clamped});
+        expect_close(gate, expected.dgate, "its dgate");
+        expect_close(up, expected.dup, "its dup");
+        expect_close(dh, reference::swiglu(gate_values, up_values, clamped), "its h over dh");
+    }
+}
+
 LORATRAIN_FOR_EACH_BACKEND(SwiGluTest);
 
 }  // namespace

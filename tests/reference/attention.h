@@ -23,7 +23,8 @@ struct AttentionInput {
     double scale = 1.0;
     std::vector<std::int32_t> offsets;
     std::int64_t sliding_window = 0;
-    double soft_cap = 0.0;  ///< 0: none
+    double soft_cap = 0.0;       ///< 0: none
+    std::vector<float> sinks{};  ///< of each query head; empty: none
     double capped(double score) const {
         return soft_cap > 0.0 ? soft_cap * std::tanh(score / soft_cap) : score;
     }
@@ -69,8 +70,11 @@ inline std::vector<double> probabilities(const AttentionInput& in, const Attenti
         const double t = in.soft_cap > 0.0 ? p.back() / in.soft_cap : 0.0;
         slopes.push_back(1.0 - t * t);
     }
-    const double largest = *std::max_element(p.begin(), p.end());
-    double sum = 0.0;
+    const bool has_sink = !in.sinks.empty();
+    const double sink = has_sink ? in.sinks[static_cast<std::size_t>(at.head)] : 0.0;
+    double largest = *std::max_element(p.begin(), p.end());
+    if (has_sink) largest = std::max(largest, sink);
+    double sum = has_sink ? std::exp(sink - largest) : 0.0;
     for (const double score : p) sum += std::exp(score - largest);
     lse = largest + std::log(sum);
     for (double& value : p) value = std::exp(value - lse);

@@ -77,6 +77,7 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   protected:
     Backend& backend() { return *backend_; }
     DType dtype() const { return backend_->compute_dtype(); }
+    bool is_cpu() const { return GetParam().name.starts_with("cpu"); }
     reference::HostMatrix random(std::int64_t rows, std::int64_t cols, std::uint64_t seed) const {
         return reference::random_matrix(rows, cols, seed, dtype());
     }

@@ -46,6 +46,19 @@ void update_row(std::int64_t row, float* scores, const KeyRange& visible, std::i
     if (o != nullptr && correction != 1.0F) scale_values(o, head_dim, correction);
 }
 
+/// The sink's score joins the sum.
+void add_sink(float sink, std::int64_t rows, RunningSoftmax& softmax, float* o, std::int64_t ld,
+              std::int64_t head_dim) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const float before = softmax.largest[row];
+        const float now = std::max(before, sink);
+        const float correction = std::exp(before - now);
+        softmax.largest[row] = now;
+        softmax.sum[row] = softmax.sum[row] * correction + std::exp(sink - now);
+        scale_values(o + row * ld, head_dim, correction);
+    }
+}
+
 void attend(const Attention& op, const AttentionBlock& block, std::int64_t group, float* scores) {
     const std::int64_t rows = block.end - block.begin;
     const std::int64_t dim = op.head_dim;
@@ -74,6 +87,7 @@ void attend(const Attention& op, const AttentionBlock& block, std::int64_t group
               {head_rows(op.v, key_row, block.head / group, dim), op.v.ld, false},
               begin == first ? 0.0F : 1.0F, o, op.o.ld);
     }
+    if (op.sinks != nullptr) add_sink(op.sinks[block.head], rows, softmax, o, op.o.ld, dim);
     const std::int64_t heads = op.q.cols / dim;
     for (std::int64_t row = 0; row < rows; ++row) {
         scale_values(o + row * op.o.ld, dim, 1.0F / softmax.sum[row]);

@@ -37,8 +37,9 @@ void attend_to_cache(const CachedAttention& op, std::int64_t row, std::int64_t h
     const float* q = head_rows(of.q, row, head, dim);
     float* o = head_rows(of.o, row, head, dim);
     std::fill(o, o + dim, 0.0F);
-    float largest = -std::numeric_limits<float>::infinity();
-    float sum = 0.0F;
+    const bool has_sink = of.sinks != nullptr;
+    float largest = has_sink ? of.sinks[head] : -std::numeric_limits<float>::infinity();
+    float sum = has_sink ? 1.0F : 0.0F;
     const std::int64_t begin =
         of.sliding_window > 0 ? std::max<std::int64_t>(0, last + 1 - of.sliding_window) : 0;
     for (std::int64_t key = begin; key <= last; ++key) {

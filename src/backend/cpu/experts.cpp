@@ -146,6 +146,14 @@ void CpuBackend::route(const Route& op) {
 void CpuBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
     run_in_parts(*this, op);
+    if (op.bias == nullptr) return;
+    const ExpertRoutes& routes = op.routes;
+    parallel_rows(threads_, routes.copies(), op.y.cols, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            add_scaled(op.bias + routes.chosen[i] * op.y.cols, op.y.cols, 1.0F,
+                       row_of_experts(op.y, routes.places[i]));
+        }
+    });
 }
 
 void CpuBackend::expert_gate_up(const ExpertGateUp& op) {
@@ -179,15 +187,19 @@ void CpuBackend::weigh_experts(const WeighExperts& op) {
     check_shapes(op);
     require_f32({&op.inner, &op.product});
     const ExpertRoutes& routes = op.routes;
-    parallel_rows(threads_, routes.copies(), op.inner.cols,
-                  [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = begin; i < end; ++i) {
-                          float* inner = row_of_experts(op.inner, routes.places[i]);
-                          const float* product = row_of_experts(op.product, routes.places[i]);
-                          op.d_weights[i] = dot(inner, product, op.inner.cols);
-                          scale_values(inner, op.inner.cols, routes.weights[i]);
-                      }
-                  });
+    parallel_rows(
+        threads_, routes.copies(), op.inner.cols, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) {
+                float* inner = row_of_experts(op.inner, routes.places[i]);
+                const float* product = row_of_experts(op.product, routes.places[i]);
+                op.d_weights[i] = dot(inner, product, op.inner.cols);
+                if (op.bias != nullptr) {
+                    op.d_weights[i] += dot(row_of_experts(op.dy, i / routes.per_token),
+                                           op.bias + routes.chosen[i] * op.dy.cols, op.dy.cols);
+                }
+                scale_values(inner, op.inner.cols, routes.weights[i]);
+            }
+        });
 }
 
 void CpuBackend::weigh_rows(const WeighRows& op) {

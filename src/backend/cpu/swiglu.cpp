@@ -8,7 +8,13 @@ namespace loratrain {
 
 namespace {
 
-struct Silu {
+/// What the gate's function is multiplied by, and what `d` is for the gradient of up.
+struct PlainUp {
+    static float up(float u) { return u; }
+    static float up_gradient(float /*u*/, float d) { return d; }
+};
+
+struct Silu : PlainUp {
     static float value(float x) { return x * sigmoid_inline(x); }
     /// f(x), and what f'(x) is multiplied by with `factor`.
     static float gradient(float x, float factor, float& value) {
@@ -19,7 +25,7 @@ struct Silu {
 };
 
 /// x / 2 (1 + tanh u) = x sigmoid(2 u).
-struct GeluTanh {
+struct GeluTanh : PlainUp {
     static constexpr float twice_root = 1.59576912160573F;  // 2 sqrt(2 / pi)
     static constexpr float cubic = 0.044715F;
     static float value(float x) { return x * sigmoid_inline(twice_root * (x + cubic * x * x * x)); }
@@ -30,11 +36,32 @@ struct GeluTanh {
     }
 };
 
-struct Sigmoid {
+struct Sigmoid : PlainUp {
     static float value(float x) { return sigmoid_inline(x); }
     static float gradient(float x, float factor, float& value) {
         value = sigmoid_inline(x);
         return factor * value * (1.0F - value);
+    }
+};
+
+/// A clamp's slope is 1 at its ends, as in torch.
+struct ClampedSwiglu {
+    static float up(float u) {
+        const float low = u < -swiglu_limit ? -swiglu_limit : u;
+        return (low > swiglu_limit ? swiglu_limit : low) + 1.0F;
+    }
+    static float up_gradient(float u, float d) {
+        return u < -swiglu_limit || u > swiglu_limit ? 0.0F : d;
+    }
+    static float value(float x) {
+        const float m = x > swiglu_limit ? swiglu_limit : x;
+        return m * sigmoid_inline(swiglu_alpha * m);
+    }
+    static float gradient(float x, float factor, float& value) {
+        const float m = x > swiglu_limit ? swiglu_limit : x;
+        const float s = sigmoid_inline(swiglu_alpha * m);
+        value = m * s;
+        return x > swiglu_limit ? 0.0F : factor * (s + value * (1.0F - s) * swiglu_alpha);
     }
 };
 
@@ -43,6 +70,7 @@ template <class Body>
 void with_activation(Activation activation, const Body& body) {
     if (activation == Activation::silu) return body(Silu{});
     if (activation == Activation::sigmoid) return body(Sigmoid{});
+    if (activation == Activation::clamped_swiglu) return body(ClampedSwiglu{});
     body(GeluTanh{});
 }
 
@@ -57,9 +85,10 @@ LORATRAIN_VECTOR_CODE void backward_row(const float* gate, const float* up, cons
         const float u = up[j];
         const float d = dh[j];
         float value = 0.0F;
-        dgate[j] = Function::gradient(g, d * u, value);
-        dup[j] = d * value;
-        if constexpr (keep_h) h[j] = value * u;
+        const float by = Function::up(u);
+        dgate[j] = Function::gradient(g, d * by, value);
+        dup[j] = Function::up_gradient(u, d * value);
+        if constexpr (keep_h) h[j] = value * by;
     }
 }
 
@@ -67,7 +96,7 @@ template <class Function>
 LORATRAIN_VECTOR_CODE void forward_row(const float* gate, const float* up, std::int64_t count,
                                        float* h) {
 #pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * up[j];
+    for (std::int64_t j = 0; j < count; ++j) h[j] = Function::value(gate[j]) * Function::up(up[j]);
 }
 
 float* row_of(const TensorView& x, std::int64_t row) {

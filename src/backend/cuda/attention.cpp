@@ -87,6 +87,7 @@ CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limi
       scores_(use) {}
 
 kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
+    LORATRAIN_CHECK(op.sinks == nullptr, "sinks of attention on a GPU");
     kernels::AttentionParams params{};
     params.q = matrix_of(op.q);
     params.k = matrix_of(op.k);

@@ -21,6 +21,8 @@ kernels::Gate gate_of(Activation activation) {
             return kernels::Gate::silu;
         case Activation::sigmoid:
             return kernels::Gate::sigmoid;
+        case Activation::clamped_swiglu:
+            throw Error("clamped_swiglu on a GPU");
         default:
             return kernels::Gate::gelu_tanh;
     }

@@ -153,6 +153,7 @@ void CudaBackend::route(const Route& op) {
 
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
+    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.x, &op.w, &op.y});
     const bool at_once = are_wide(op.routes, {&op.x, &op.w, &op.y}) && can_add(op.added);
     require_at_once(op.codes, op.routes, at_once, shared_limit_);
@@ -174,6 +175,7 @@ bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
 
 void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     check_shapes(op);
+    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.h, &op.w, &op.gate_up});
     require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
@@ -193,6 +195,7 @@ bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
 
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     check_shapes(op);
+    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
     require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
@@ -221,6 +224,7 @@ void CudaBackend::combine_experts(const CombineExperts& op) {
 
 void CudaBackend::weigh_experts(const WeighExperts& op) {
     check_shapes(op);
+    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.inner, &op.product});
     CUDA_CHECK(kernels::weigh_experts(stream_, matrix_of(op.inner), matrix_of(op.product),
                                       op.d_weights, routes_of(op.routes)));

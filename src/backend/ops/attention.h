@@ -40,8 +40,9 @@ struct Rope {
 
 /// Causal attention within each sample. Query head h reads key-value head h / (Q/G). Query i sees
 /// key j if j <= i; with a sliding window if 0 <= i - j < sliding_window (as in transformers). With
-/// a soft cap c, scaled scores s become c tanh(s / c) (Gemma 2). q, o: [T, Q*D]; k, v: [T, G*D];
-/// lse: [T, Q] fp32 = log sum exp of the scores.
+/// a soft cap c, scaled scores s become c tanh(s / c) (Gemma 2). With sinks, head h has one score
+/// more, sinks[h], and no value for it (gpt_oss). q, o: [T, Q*D]; k, v: [T, G*D]; lse: [T, Q] fp32
+/// = log sum exp of the scores, the sink's among them: AttentionBackward needs no more than that.
 struct Attention {
     TensorView q;
     TensorView k;
@@ -53,6 +54,7 @@ struct Attention {
     PackedRows rows;
     std::int64_t sliding_window = 0;  ///< 0: none
     float soft_cap = 0.0F;            ///< 0: none
+    const float* sinks = nullptr;     ///< [Q]; null: none
 };
 
 /// Attention of the next token of each of T samples, whose earlier tokens are in a cache. Row t

@@ -40,7 +40,7 @@ struct RmsNormBackward {
     float weight_offset = 0.0F;
 };
 
-/// h = f(gate) * up, f = activation. gate, up, h: [T, F].
+/// h = f(gate) * up, f = activation (of clamped_swiglu as there). gate, up, h: [T, F].
 struct SwiGlu {
     TensorView gate;
     TensorView up;

@@ -93,7 +93,7 @@ struct ExpertCodes {
 };
 
 /// A linear of all experts. For the rows x_e and y_e of expert e, in the order of experts:
-///   y_e = x_e W_eᵀ + added      x: [T k, K], y: [T k, N]
+///   y_e = x_e W_eᵀ + bias_e + added      x: [T k, K], y: [T k, N]
 ///   y_e = x_e W_e + added       with `backward`; x: [T k, N], y: [T k, K]
 /// w: [E N, K], expert by expert, without gaps. x and y do not overlap. The bits of an expert's
 /// rows do not depend on other experts. `added` is widen_experts of each element, whose wide are
@@ -107,11 +107,12 @@ struct ExpertProduct {
     bool backward = false;
     ExpertLoras added = {};
     ExpertCodes codes = {};
+    const float* bias = nullptr;  ///< [E, N], not with `backward`; null: none
 };
 
 /// Gate and up of all experts. For each place p, with its row t and expert e:
-///   gate_up_p = h_t W_eᵀ + added = [g, u]
-///   product_p = f(g) u          unless `product` has no data
+///   gate_up_p = h_t W_eᵀ + bias_e + added = [g, u]
+///   product_p = f(g) u          unless `product` has no data; Activation has another one
 /// h: [T, H]; w: [E 2 F, H], each expert's gates before its ups; gate_up: [T k, 2 F]; product:
 /// [T k, F]. `rows`: [T k, H], scratch if the backend has no fused kernel (takes_at_once()).
 struct ExpertGateUp {
@@ -124,13 +125,14 @@ struct ExpertGateUp {
     Activation activation = Activation::silu;
     ExpertLoras added = {};
     ExpertCodes codes = {};
+    const float* bias = nullptr;  ///< [E, 2 F], gates' before ups'; null: none
 };
 
-/// Gradients of y_t = sum over the experts e of row t of w_te (f(g) u) W_eᵀ. For each place p, with
-/// row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
+/// Gradients of y_t = sum over the experts e of row t of w_te ((f(g) u) W_eᵀ + bias_e). For each
+/// place p, with row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
 ///   inner_p = dy_t W_e + added
 ///   product_p = f(g) u
-///   d_weights[t, j] = inner_p . product_p
+///   d_weights[t, j] = inner_p . product_p + dy_t . bias_e
 ///   d_gate_up_p = w_te [inner_p u f'(g), inner_p f(g)]
 /// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]; product: [T k, F],
 /// without data not stored by a fused kernel. Scratch if the backend has none (takes_at_once()):
@@ -148,6 +150,7 @@ struct ExpertDownBackward {
     Activation activation = Activation::silu;
     ExpertLoras added = {};
     ExpertCodes codes = {};
+    const float* bias = nullptr;  ///< [E, H] of down; null: none
 };
 
 /// y_t = added_t + sum over the k experts of row t, in order, of w x_place; w = the route's weight
@@ -162,13 +165,15 @@ struct CombineExperts {
 
 /// Gradients of the weights in y_t = sum over j of w_j down(product_place). `inner` has dy_t times
 /// down's weight at each place:
-///   d_weights[t, j] = inner_place . product_place;  then inner_place *= w_j
-/// inner, product: [T k, F]; d_weights: [T, k].
+///   d_weights[t, j] = inner_place . product_place + dy_t . bias_e;  then inner_place *= w_j
+/// inner, product: [T k, F]; d_weights: [T, k]; dy: [T, H], only with `bias`.
 struct WeighExperts {
     TensorView inner;
     TensorView product;
     float* d_weights = nullptr;
     ExpertRoutes routes;
+    TensorView dy = {};
+    const float* bias = nullptr;  ///< [E, H] of down; null: none
 };
 
 /// x_place *= the weight of the route, for all T k places. x: [T k, N].
