@@ -67,6 +67,8 @@ struct AttentionSpec {
     /// What attention makes is multiplied by sigmoid(gate) before o (Qwen3-Next). The linear q
     /// makes, head by head, the query and the gate behind it.
     bool output_gate = false;
+    /// A learned logit for each head takes its share of every softmax, and has no value (gpt_oss).
+    bool sinks = false;
 
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t q_outputs() const { return output_gate ? 2 * q_size() : q_size(); }
@@ -128,7 +130,7 @@ struct DenseSpec {
 };
 
 /// What files of Hugging Face call a layer's experts (io/tensor_names.h).
-enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe, granitemoe };
+enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe, granitemoe, gpt_oss };
 
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
 /// with p = scores of the router's logits of a token, which the gate [count, H] makes of h, and
@@ -151,6 +153,8 @@ struct ExpertSpec {
     double scale = 1.0;
     std::int64_t shared_size = 0;  ///< 0: no shared expert
     bool shared_gate = false;
+    bool router_bias = false;  ///< added to the logits themselves
+    bool bias = false;         ///< of each expert's gate, up and down
 
     bool has_shared() const { return shared_size > 0; }
     friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;

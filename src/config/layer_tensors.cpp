@@ -79,6 +79,12 @@ constexpr TensorRow rows[] = {
              return RowShape{a.qk_norm ? a.k_norm_size() : 0};
          });
      }},
+    {LayerTensor::sinks, LinearGroup::gate_up, [](Layer) { return "self_attn.sinks"; },
+     [](Layer l, Hidden) {
+         return of_kind<AttentionSpec>(
+             l.mixer, [](const AttentionSpec& a) { return RowShape{a.sinks ? a.heads : 0}; });
+     },
+     false, true},
     {LayerTensor::delta_conv, LinearGroup::gate_up,
      [](Layer) { return "linear_attn.conv1d.weight"; },
      [](Layer l, Hidden) {
@@ -119,6 +125,29 @@ constexpr TensorRow rows[] = {
      [](Layer l, Hidden) {
          return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
              return RowShape{experts.biased_choice ? experts.count : 0};
+         });
+     },
+     false, true},
+    {LayerTensor::router_logit_bias, LinearGroup::gate_up, [](Layer) { return "mlp.gate.bias"; },
+     [](Layer l, Hidden) {
+         return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
+             return RowShape{experts.router_bias ? experts.count : 0};
+         });
+     },
+     false, true},
+    {LayerTensor::experts_gate_up_bias, LinearGroup::gate_up,
+     [](Layer) { return "mlp.experts.gate_up_bias"; },
+     [](Layer l, Hidden) {
+         return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
+             return experts.bias ? RowShape{2 * experts.size, experts.count} : RowShape{};
+         });
+     },
+     false, true},
+    {LayerTensor::experts_down_bias, LinearGroup::gate_up,
+     [](Layer) { return "mlp.experts.down_bias"; },
+     [](Layer l, Hidden hidden) {
+         return of_kind<ExpertSpec>(l.mlp, [&](const ExpertSpec& experts) {
+             return experts.bias ? RowShape{hidden, experts.count} : RowShape{};
          });
      },
      false, true},

@@ -16,6 +16,7 @@ enum class LayerTensor : std::uint8_t {
     norm_before_mixer,
     q_norm,
     k_norm,
+    sinks,
     delta_conv,
     delta_a_log,
     delta_dt_bias,
@@ -24,12 +25,15 @@ enum class LayerTensor : std::uint8_t {
     norm_before_mlp,
     router,
     router_bias,
+    router_logit_bias,
+    experts_gate_up_bias,
+    experts_down_bias,
     shared_gate,
     xielu_positive,
     xielu_negative,
     norm_after_mlp,
 };
-inline constexpr int layer_tensor_count = 15;
+inline constexpr int layer_tensor_count = 19;
 
 /// [columns], or with rows [rows, columns]. Without columns the layer does not have the tensor.
 struct LayerTensorShape {

@@ -58,8 +58,19 @@ bool has_wide_delta_keys(Of m) {
     return net != nullptr && net->key_dim > 256;
 }
 
+bool has_sinks(Of m) {
+    const AttentionSpec* attention = m.attention_layers();
+    return attention != nullptr && attention->sinks;
+}
+
+bool has_biased_experts(Of m) {
+    return has_experts(m) && m.experts()->bias;
+}
+
 bool has_packed_experts(Of m) {
-    return has_experts(m) && m.experts()->names == ExpertNames::granitemoe;
+    if (!has_experts(m)) return false;
+    const ExpertNames names = m.experts()->names;
+    return names == ExpertNames::granitemoe || names == ExpertNames::gpt_oss;
 }
 
 std::string lora_in_experts(Of m) {
@@ -90,6 +101,13 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
     {Ability::lanes, [](Of m) { return m.logits_soft_cap > 0.0; },
      [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
+
+    {Ability::lanes, has_biased_experts,
+     [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},
+
+    {Ability::gpu, [](Of m) { return has_sinks(m) || has_biased_experts(m); },
+     [](Of m) { return cat("a ", m.family, " model on a GPU has not been run yet"); },
+     "use run.backend: cpu"},
 
     {Ability::merge, [](Of m) { return !m.wrapper.empty(); },
      [](Of m) {

@@ -1,6 +1,7 @@
 #include "config/model_presets.h"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 
 #include "base/text.h"
@@ -27,6 +28,7 @@ struct Preset {
     ExpertSpec experts{};  ///< of no count: a dense MLP
     /// Mixer of three layers of four; the fourth's attention has output gates. Of no heads: none.
     DeltaNetSpec net{};
+    void (*add_further)(ModelSpec&) = nullptr;  ///< null: nothing
 };
 
 /// Dense ones of Qwen3.5 and Qwen3.6.
@@ -57,6 +59,22 @@ constexpr Preset hybrid_of_experts(const char* name, std::int64_t hidden, std::i
     preset.family = "qwen3_5_moe_text";
     preset.experts = experts;
     return preset;
+}
+
+/// Of gpt_oss: sinks, windows on every other layer, YaRN.
+void add_sinks_and_windows(ModelSpec& model) {
+    AttentionSpec& attention = model.attention();
+    attention.o_bias = true;
+    attention.sinks = true;
+    RopeSpec& rope = *attention.rope;
+    rope.type = RopeType::yarn;
+    rope.factor = 32.0;
+    rope.original_max_position = 4096;
+    rope.truncate = false;
+    rope.attention_factor = 0.1 * std::log(rope.factor) + 1.0;
+    std::vector<LayerSpec> layers(static_cast<std::size_t>(model.layers), model.layer(0));
+    for (std::size_t l = 0; l < layers.size(); l += 2) layers[l].attention().sliding_window = 128;
+    model.set_layers(layers);
 }
 
 constexpr std::array presets{
@@ -112,6 +130,27 @@ constexpr std::array presets{
                        .normalised = true,
                        .shared_size = 512,
                        .shared_gate = true}),
+    Preset{.name = "gpt-oss-20b",
+           .family = "gpt_oss",
+           .vocab = 201088,
+           .hidden = 2880,
+           .intermediate = 2880,
+           .layers = 24,
+           .heads = 64,
+           .kv_heads = 8,
+           .theta = 150000.0,
+           .qkv_bias = true,
+           .tied = false,
+           .head_dim = 64,
+           .experts = {.count = 32,
+                       .per_token = 4,
+                       .size = 2880,
+                       .normalised = true,
+                       .activation = Activation::clamped_swiglu,
+                       .names = ExpertNames::gpt_oss,
+                       .router_bias = true,
+                       .bias = true},
+           .add_further = add_sinks_and_windows},
 };
 
 void add_delta_nets(const DeltaNetSpec& net, ModelSpec& model) {
@@ -156,6 +195,7 @@ std::optional<ModelSpec> model_preset(const std::string& name) {
         if (preset.experts.count > 0) model.descriptions.front().mlp = preset.experts;
         model.tie_word_embeddings = preset.tied;
         if (preset.net.value_heads > 0) add_delta_nets(preset.net, model);
+        if (preset.add_further != nullptr) preset.add_further(model);
         return model;
     }
     return std::nullopt;

@@ -38,7 +38,10 @@ constexpr OtherWord other_words[] = {
     {ExpertNames::granitemoe, "mlp.experts.down_proj", "block_sparse_moe.output_linear.weight"},
     {ExpertNames::granitemoe, "mlp.gate", "block_sparse_moe.router.layer"},
     {ExpertNames::granitemoe, "mlp.gate", "block_sparse_moe.router"},
-    {ExpertNames::granitemoe, "mlp", "block_sparse_moe"}};
+    {ExpertNames::granitemoe, "mlp", "block_sparse_moe"},
+    {ExpertNames::gpt_oss, "gate", "router"},
+    {ExpertNames::gpt_oss, "gate_up_bias", "gate_up_proj_bias"},
+    {ExpertNames::gpt_oss, "down_bias", "down_proj_bias"}};
 
 ExpertNames expert_names_of(const ModelSpec& model) {
     const ExpertSpec* experts = model.experts();

@@ -43,7 +43,8 @@ class ImportTarget final : public Target {
         : folder_(folder), hf_(folder + "/hf"), index_(hf_ + "/model.safetensors.index.json") {
         put_tiny_model(hf_);
         folders_.push_back({get(hf_ + "/config.json"), get(hf_ + "/model.safetensors")});
-        for (const char* family : {"llama_nf4", "llama_int8", "llama_e4m3", "llama_e4m3_block"}) {
+        for (const char* family : {"llama_nf4", "llama_int8", "llama_e4m3", "llama_e4m3_block",
+                                   "gpt_oss", "gpt_oss_mxfp4"}) {
             const std::string base = cat(LORATRAIN_TEST_DATA "/golden/", family, "/base/");
             folders_.push_back({get(base + "config.json"), get(base + "model.safetensors")});
         }
@@ -83,7 +84,7 @@ class ImportTarget final : public Target {
     std::string folder_;
     std::string hf_;
     std::string index_;
-    std::vector<Folder> folders_;  ///< the first is not quantised
+    std::vector<Folder> folders_;  ///< the first is a tiny llama
     std::string index_text_;
 };
 

@@ -116,6 +116,44 @@ def save_fp8(dense, form, folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+FP4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def quantize_mxfp4(weight):
+    """Blocks and scales of [experts, in, out]: of 32 weights of one output, 16 bytes and an exponent."""
+    groups = weight.transpose(1, 2).float().unflatten(2, (-1, 32))
+    exponents = groups.abs().amax(dim=-1).clamp(min=2.0 ** -100).log2().floor() - 2
+    scaled = groups / torch.exp2(exponents)[..., None]
+    codes = (scaled.abs()[..., None] - torch.tensor(FP4)).abs().argmin(dim=-1) + 8 * (scaled < 0)
+    blocks = (codes[..., 0::2] + 16 * codes[..., 1::2]).to(torch.uint8)
+    return blocks.contiguous(), (exponents + 127).to(torch.uint8)
+
+
+def save_mxfp4(model, folder):
+    """Gives `model` the weights of the folder that it writes. Returns bits_of() them."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+    dtype = next(model.parameters()).dtype
+    model.to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    tensors = load_file(folder / "model.safetensors")
+    state, bits = model.state_dict(), {}
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        blocks, scales = quantize_mxfp4(tensors.pop(name))
+        tensors[name + "_blocks"], tensors[name + "_scales"] = blocks, scales
+        state[name] = convert_moe_packed_tensors(blocks, scales)
+        experts, linears = name.rsplit(".", 1)[0], name.rsplit(".", 1)[1].removesuffix("_proj").split("_")
+        for expert, weight in enumerate(state[name]):
+            for place, linear in enumerate(linears):
+                bits[f"{experts}.{expert}.{linear}_proj.weight"] = bits_of(weight[:, place::len(linears)].T)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    model.load_state_dict(state)
+    model.to(dtype)
+    return bits
+
+
 def bits_of(weights):
     """A number that tells bf16 matrices apart: the sum of bits[i] * (2 i + 1) mod 2^64."""
     bits = weights.contiguous().view(torch.uint16).numpy().reshape(-1).astype(numpy.uint64)
@@ -149,6 +187,8 @@ def quantize(model, form, folder):
     """Writes `model` (values that bf16 can hold) quantised to `folder`, and gives it the weights of
     that folder. Returns bits_of() them."""
     folder = pathlib.Path(folder)
+    if form == "mxfp4":
+        return save_mxfp4(model, folder)
     with tempfile.TemporaryDirectory() as dense:
         dense = pathlib.Path(dense)
         dtype = next(model.parameters()).dtype

@@ -14,7 +14,7 @@ import unittest
 import unittest.mock
 
 from backend_cases import BackendCases
-from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run,
+from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, NO_GPUS, STOPPED, JobTest, memory_report, run,
                      shared_layers)
 from test_generation import TEXTS, TextsTest
 
@@ -75,6 +75,8 @@ class Gpu(JobTest):
 
     def check_precision(self, precision):
         for family, layers in GOLDEN_LAYERS.items():
+            if family in NO_GPUS:
+                continue
             for ranks in sorted({1, 2, 4} & set(range(1, min(RANKS, layers) + 1))):
                 with self.subTest(family=family, ranks=ranks):
                     run_dir = f"{family}-{precision}-{ranks}"
@@ -89,6 +91,12 @@ class Gpu(JobTest):
                                 "ranks": ranks, "limit": LIMITS[precision]["loss"], **worst}
                         with open(REPORT, "a", encoding="utf-8") as file:
                             file.write(json.dumps(line) + "\n")
+
+    def test_families_that_are_refused(self):
+        for family, why in NO_GPUS.items():
+            process = run([self.gpu_job(family, family, "fp32")])
+            self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+            self.assertIn(why, process.stderr)
 
     def test_fp32_golden(self):
         self.check_precision("fp32")

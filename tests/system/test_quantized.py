@@ -17,6 +17,7 @@ LAYOUTS = {"llama_nf4": [(1, 1), (1, 2), (2, 2)], "llama_int8": [(1, 2), (2, 1)]
            "llama_e4m3": [(1, 1), (2, 2)], "llama_e4m3_block": [(1, 2)],
            "qwen3_moe_e4m3_block": [(1, 1), (1, 2)]}  # lanes would cut blocks of its experts
 MIXTURE = "qwen3_moe_e4m3_block"
+READ_AS_BF16 = "gpt_oss_mxfp4"
 
 
 class Quantized(JobTest):
@@ -29,13 +30,16 @@ class Quantized(JobTest):
         return self.succeed(run([path, *arguments], ranks), code)
 
     def check_family(self, family):
+        form = re.sub("^(llama|qwen3_moe)_", "", family)
+        self.check_layouts(family, LAYOUTS[family], f"{form} linears, fp32 on cpu")
+
+    def check_layouts(self, family, layouts, text):
         worst = dict.fromkeys(LIMITS, 0.0)
-        for tp, pp in LAYOUTS[family]:
+        for tp, pp in layouts:
             run_dir = f"run-{tp}-{pp}"
             process = self.train(family, run_dir, 64 if tp == 1 else 4096, tp * pp,
                                  deployment=[{"tp": tp, "pp": pp}])
-            form = re.sub("^(llama|qwen3_moe)_", "", family)
-            self.assertIn(f"{form} linears, fp32 on cpu", process.stdout)
+            self.assertIn(text, process.stdout)
             errors = self.check_golden(family, run_dir, LIMITS)
             worst = {key: max(worst[key], error) for key, error in errors.items()}
         print(f"{family}: {worst}", file=sys.stderr)
@@ -55,14 +59,18 @@ class Quantized(JobTest):
     def test_experts_in_e4m3_block(self):
         self.check_family(MIXTURE)
 
+    def test_experts_in_mxfp4(self):
+        """They are read as bf16, and computed as those of a dense base."""
+        self.check_layouts(READ_AS_BF16, [(1, 1), (1, 3)], "fp32 on cpu")
+
     def test_alone_stopped_and_recomputed(self):
         """The same bits, with a policy that gives every adapter microbatches of its own."""
         names = ["a_r4_all", "c_r3_qv"]
         keys = {"max_steps": 24}
-        for family in LAYOUTS:
+        for family in (*LAYOUTS, READ_AS_BF16):
             ways = {"whole": [{}], "alone": [{"adapters": names[:1]}],
                     "stopped": [{"arguments": ["--stop-after", "5"], "code": STOPPED}, {}]}
-            if family in ("llama_nf4", MIXTURE):
+            if family in ("llama_nf4", MIXTURE, READ_AS_BF16):
                 ways["again"] = [{"recompute": "layer"}]
             for way, runs in ways.items():
                 for options in runs:

@@ -29,7 +29,7 @@ inline constexpr std::uint64_t usual_shard_bytes = 5'000'000'000;
 ///
 /// Throws InputError if `output` exists, if the adapter does not fit the base or is not finite, and
 /// for what cannot be merged: variants of LoRA (adapter_config.h), VeRA, LoRA on a tied head or an
-/// embedding, a text model inside of another model (ModelSpec::wrapper).
+/// embedding, a base that Ability::merge excludes (config/model_limits.h).
 MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                           const std::string& output, std::uint64_t shard_bytes = usual_shard_bytes);
 

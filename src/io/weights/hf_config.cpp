@@ -99,7 +99,7 @@ bool flag(JsonReader& config, const char* key, bool missing) {
 }
 
 void read_attention_switches(JsonReader& config, const Family& family, AttentionSpec& attention) {
-    const bool attention_bias = flag(config, family.attention_bias_key, false);
+    const bool attention_bias = flag(config, family.attention_bias_key, family.attention_bias);
     attention.qkv_bias = attention.qkv_bias || attention_bias;
     attention.o_bias = attention.o_bias || attention_bias;
     if (family.qkv_bias_key[0] != '\0') {
@@ -200,10 +200,12 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     read_multipliers(config, assumed, spec, attention);
     read_scalars_and_caps(config, assumed, spec, attention);
     auto experts = read_experts(config, assumed, sizes);
-    if (experts) experts->activation = layer.dense().activation;
+    const bool is_own = assumed.experts.missing.activation != Activation::silu;
+    if (experts && !is_own) experts->activation = layer.dense().activation;
     const auto net = read_delta_net(config, assumed);
     spec.set_layers(unlike_layers(layer, traits, ropes, net, experts));
-    spec.quantization = read_hf_quantization(config);
+    const bool is_widened = experts && experts->names == ExpertNames::gpt_oss && is_mxfp4(config);
+    if (!is_widened) spec.quantization = read_hf_quantization(config);
     refuse_what_cannot_be(config, spec);
     return spec;
 }

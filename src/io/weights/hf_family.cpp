@@ -15,6 +15,9 @@ constexpr const char* ministral_rope =
 constexpr const char* apertus_rope =
     R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,)"
     R"("original_max_position_embeddings": 8192, "high_freq_factor": 4.0})";
+constexpr const char* gpt_oss_rope =
+    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,)"
+    R"("beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
 
 /// The text model of Qwen2-VL and of Qwen2.5-VL.
 constexpr Family qwen2_text(const char* name, const char* architecture) {
@@ -331,6 +334,27 @@ const Family families[] = {
                  .shared_size_key = "shared_expert_intermediate_size",
                  .peft_converts = false,
                  .layers = ExpertLayers::by_steps}},
+    {.name = "gpt_oss",
+     .architecture = "GptOssForCausalLM",
+     .sizes = {201088, 2880, 2880, 36, 64},
+     .head_dim = 64,
+     .kv_heads = 8,
+     .attention_bias_key = "attention_bias",
+     .attention_bias = true,
+     .attention = {.sinks = true},
+     .rope = {.positions = 131072, .theta = 150000.0, .settings = gpt_oss_rope},
+     .sliding_windows = SlidingWindows::between_full_layers,
+     .sliding_window = 128,
+     .sliding_interval = 2,
+     .eps = 1e-5,
+     .experts = {.missing = {.count = 128,
+                             .per_token = 4,
+                             .normalised = true,
+                             .activation = Activation::clamped_swiglu,
+                             .names = ExpertNames::gpt_oss,
+                             .router_bias = true,
+                             .bias = true},
+                 .reads_normalised = false}},
     {.name = "glm4_moe",
      .architecture = "Glm4MoeForCausalLM",
      .sizes = {151552, 4096, 10944, 46, 96},

@@ -77,6 +77,7 @@ struct Family {
     std::int64_t head_dim = 0;            ///< where config.json has none; 0 = hidden / heads
     std::int64_t kv_heads = 0;            ///< where config.json has none; 0 = heads
     const char* attention_bias_key = "";  ///< that decides on q, k, v, o; "" = none
+    bool attention_bias = false;          ///< where config.json has no such key
     /// Key attention_bias decides on q, k, v (true where missing), attention_out_bias on o.
     bool reads_out_bias = false;
     const char* qkv_bias_key = "";  ///< that decides on q, k, v alone; "" = none

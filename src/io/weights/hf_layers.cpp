@@ -255,6 +255,16 @@ void read_first_dense(JsonReader& config, std::vector<LayerTraits>& layers) {
     }
 }
 
+/// Operators have them built in.
+void check_clamps(JsonReader& config) {
+    for (const auto& [key, value] :
+         {std::pair{"swiglu_limit", swiglu_limit}, std::pair{"swiglu_alpha", swiglu_alpha}}) {
+        const auto found = config.positive(key);
+        if (!found || static_cast<float>(*found) == value) continue;
+        config.wrong(key, cat("must be ", value), "this variant of the model is not supported");
+    }
+}
+
 }  // namespace
 
 std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family,
@@ -276,6 +286,7 @@ std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family,
     if (family.experts.reads_normalised && config.has("norm_topk_prob")) {
         experts.normalised = config.flag("norm_topk_prob");
     }
+    if (experts.activation == Activation::clamped_swiglu) check_clamps(config);
     read_shared(config, family.experts, experts);
     if (family.experts.reads_groups) read_groups(config, experts);
     if (experts.count > most_experts) {

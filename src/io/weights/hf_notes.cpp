@@ -74,6 +74,14 @@ std::string further_layers_note(const std::string& config_text, const TextModel&
                "transformers leaves them out");
 }
 
+std::string widened_note(const TextModel& model) {
+    const auto found = model.config.find("quantization_config");
+    const bool given = found != model.config.end() && found->is_object();
+    if (!given || found->value("quant_method", Json()) != "mxfp4") return "";
+    return "experts in mxfp4 are read as the bf16 numbers that they stand for, nearly four times "
+           "the bytes; --quantize nf4, int8 or fp8 needs less, and rounds them again";
+}
+
 std::vector<std::string> unused_caps(const TextModel& model) {
     std::vector<std::string> names;
     const auto add = [&](const char* key, bool used) {
@@ -105,6 +113,7 @@ std::vector<std::string> hf_config_notes(const std::string& config_text) {
     add(sizes_note(model));
     add(dropout_note(model));
     add(further_layers_note(config_text, model));
+    add(widened_note(model));
     std::vector<std::string> unused = unread_dropouts(model);
     for (std::string& cap : unused_caps(model)) unused.push_back(std::move(cap));
     if (!unused.empty()) {

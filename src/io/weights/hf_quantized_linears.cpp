@@ -364,6 +364,11 @@ SourceType read_source(JsonReader& config) {
 
 }  // namespace
 
+bool is_mxfp4(JsonReader& config) {
+    const Json& object = config.get("quantization_config");
+    return object.is_object() && object.value("quant_method", Json()) == "mxfp4";
+}
+
 std::optional<Quantization> read_hf_quantization(JsonReader& config) {
     if (!config.has("quantization_config")) return std::nullopt;
     const Json& object = config.get("quantization_config");

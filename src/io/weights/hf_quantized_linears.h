@@ -54,5 +54,8 @@ class HfQuantizedLinears {
 ///   compressed-tensors, float-quantized, 8 bits by channel or tensor: e4m3
 /// The type before quantisation is `dtype` or `torch_dtype`; bf16 if both are missing.
 std::optional<Quantization> read_hf_quantization(JsonReader& config);
+/// Whether quantization_config says mxfp4. Experts in it become bf16 as they are imported
+/// (packed_experts.h).
+bool is_mxfp4(JsonReader& config);
 
 }  // namespace loratrain

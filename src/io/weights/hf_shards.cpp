@@ -1,6 +1,7 @@
 #include "io/weights/hf_shards.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -174,7 +175,16 @@ HfShards::HfShards(const std::string& dir, const FolderNames& names) {
     if (names.experts != ExpertNames::usual) {
         rename([&](const std::string& name) { return name_of_files(names.experts, name); });
     }
-    split_tensors();
+    if (names.experts == ExpertNames::gpt_oss) {
+        unpack_experts();
+    } else {
+        split_tensors();
+    }
+}
+
+const SafetensorsEntry& HfShards::entry(const std::string& name) const {
+    const auto packed = packed_.find(name);
+    return packed != packed_.end() ? packed->second.entry : file(name).entry(name);
 }
 
 void HfShards::rename(const std::function<std::string(const std::string&)>& name_of) {
@@ -201,6 +211,47 @@ void HfShards::split_tensors() {
         any = true;
     }
     if (any) find_tensors();
+}
+
+void HfShards::unpack_experts() {
+    std::map<std::string, SafetensorsEntry> all;
+    for (const auto& [name, file] : tensors_) all.emplace(name, files_[file].entry(name));
+    std::map<std::string, std::size_t> pieces;
+    std::map<std::string, PackedTensor> made;
+    for (const auto& [name, entry] : all) {
+        PackedExperts experts = packed_experts(name, all);
+        const std::size_t file = tensors_.at(name);
+        if (!experts.parts.empty()) {
+            files_[file].split(name, experts.parts);
+            tensors_.erase(name);
+        }
+        for (const auto& part : experts.parts) pieces.emplace(part.first, file);
+        if (experts.parts.empty() && !experts.tensors.empty()) pieces.emplace(name, file);
+        made.merge(experts.tensors);
+    }
+    for (auto& [name, how] : made) {
+        const std::size_t file = pieces.at(how.from);
+        const std::size_t scales = how.scales.empty() ? file : pieces.at(how.scales);
+        tensors_[name] = file;
+        packed_[name] = {how, {how.dtype, how.shape}, file, scales};
+    }
+}
+
+HfTensorReader::HfTensorReader(const HfShards& shards, const std::string& name)
+    : file_(shards.file(name)), name_(name) {
+    const auto found = shards.packed_.find(name);
+    if (found == shards.packed_.end()) return;
+    const auto& [how, entry, file, scales] = found->second;
+    unpacked_ = unpack(how, shards.files_[file], shards.files_[scales]);
+}
+
+void HfTensorReader::read(std::int64_t first, std::int64_t count, std::uint64_t row_bytes,
+                          void* target) const {
+    const std::uint64_t begin = static_cast<std::uint64_t>(first) * row_bytes;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(count) * row_bytes;
+    if (unpacked_.empty()) return file_.read_bytes(name_, begin, bytes, target);
+    LORATRAIN_CHECK(begin + bytes <= unpacked_.size(), name_);
+    std::memcpy(target, unpacked_.data() + begin, bytes);
 }
 
 void HfShards::keep_text_model() {

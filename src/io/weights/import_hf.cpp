@@ -276,7 +276,7 @@ void convert_values(FloatFormat from, const char* source, std::int64_t count, We
 /// Copies one tensor block by block; returns the bytes written.
 std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, WeightFormat stored,
                           BaseWriter& writer, CopyRoom& room) {
-    const SafetensorsFile& file = shards.file(tensor.name);
+    const HfTensorReader reader(shards, tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
     const auto row = static_cast<std::uint64_t>(element_count(tensor.shape) / tensor.shape[0]);
     const std::int64_t block = BaseWriter::rows_per_block(tensor.shape, dense_type(stored));
@@ -291,9 +291,7 @@ std::uint64_t copy_tensor(const HfShards& shards, const BaseTensor& tensor, Weig
     for (std::int64_t first = 0; first < tensor.shape[0]; first += block) {
         const std::int64_t rows = std::min(block, tensor.shape[0] - first);
         const auto elements = static_cast<std::int64_t>(static_cast<std::uint64_t>(rows) * row);
-        const std::uint64_t row_bytes = row * size_of(format);
-        file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * row_bytes,
-                        static_cast<std::uint64_t>(rows) * row_bytes, source);
+        reader.read(first, rows, row * size_of(format), source);
         if (!same) convert_values(format, source, elements, stored, room.target.data());
         check_finite(target_format, room.target.data(), elements,
                      first * static_cast<std::int64_t>(row), shards.where(tensor.name));

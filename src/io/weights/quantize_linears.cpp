@@ -72,7 +72,7 @@ std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
     const std::int64_t rows = tensor.shape[0];
     const std::int64_t cols = tensor.shape[1];
     const WeightTraits& traits = traits_of(quantization.format);
-    const SafetensorsFile& file = shards.file(tensor.name);
+    const HfTensorReader reader(shards, tensor.name);
     const FloatFormat format = float_format(shards.entry(tensor.name).dtype).value();
     const auto code_row = static_cast<std::int64_t>(code_bytes(traits, cols));
     const std::int64_t scale_row = scale_count(traits, cols);
@@ -84,8 +84,7 @@ std::uint64_t quantize_tensor(const HfShards& shards, const BaseTensor& tensor,
     writer.begin(tensor.name, {rows, code_row}, codes_type(quantization));
     for (std::int64_t first = 0; first < rows; first += block) {
         const std::int64_t count = std::min(block, rows - first);
-        file.read_bytes(tensor.name, static_cast<std::uint64_t>(first) * source_row,
-                        static_cast<std::uint64_t>(count) * source_row, source.data());
+        reader.read(first, count, source_row, source.data());
         check_finite(format, source.data(), count * cols, first * cols, shards.where(tensor.name));
         share_rows(count, cols, [&](std::int64_t begin, std::int64_t end) {
             std::vector<float> row(static_cast<std::size_t>(cols));

@@ -41,6 +41,7 @@ Attention AttentionSublayer::attention_op(const LayerSite& at) const {
     op.rows = at.rows.packed;
     op.sliding_window = spec.sliding_window;
     op.soft_cap = static_cast<float>(spec.soft_cap);
+    op.sinks = static_cast<const float*>(at.weights.tensor(LayerTensor::sinks).data());
     return op;
 }
 

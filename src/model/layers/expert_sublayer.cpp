@@ -4,6 +4,15 @@
 
 namespace loratrain {
 
+namespace {
+
+/// Null where the layer has none.
+const float* bias_of(const LayerSite& at, LayerTensor tensor) {
+    return static_cast<const float*>(at.weights.tensor(tensor).data());
+}
+
+}  // namespace
+
 Scratch ExpertSublayer::lease(ScratchMatrix ExpertScratch::*which, std::int64_t rows) const {
     const ScratchMatrix& matrix = tools_.workspace.kinds().experts.*which;
     return tools_.workspace.lease(matrix, rows, 0, matrix.columns);
@@ -118,14 +127,17 @@ void ExpertSublayer::make_gate_up(const LayerSite& at, const TensorView& h,
         logits};
     router.transpose_b = true;
     tools_.backend.gemm(router);
+    if (experts.router_bias) {
+        tools_.backend.add_bias({logits, at.weights.tensor(LayerTensor::router_logit_bias).data()});
+    }
     tools_.backend.route(route_op(at, logits));
     const Scratch rows = lease(&ExpertScratch::rows, routes.copies());
     const ExpertLoras added =
         forward_lora(at, experts_gate_up, {h, true}, at.saved.experts.s_gate_up, gate_up);
     const Scratch w = weights_of(at.weights.experts.gate_up);
     const LeasedCodes coded = codes_of(at.weights.experts.gate_up, routes.copies());
-    tools_.backend.expert_gate_up(
-        {h, w, gate_up, product, rows, routes, experts.activation, added, coded.codes});
+    tools_.backend.expert_gate_up({h, w, gate_up, product, rows, routes, experts.activation, added,
+                                   coded.codes, bias_of(at, LayerTensor::experts_gate_up_bias)});
 }
 
 void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const TensorView& product) {
@@ -137,7 +149,8 @@ void ExpertSublayer::combine(const LayerSite& at, const Branch& branch, const Te
     {
         const Scratch w = weights_of(at.weights.experts.down);
         const LeasedCodes coded = codes_of(at.weights.experts.down, routes.copies());
-        tools_.backend.multiply_experts({product, w, rows, routes, false, added, coded.codes});
+        tools_.backend.multiply_experts({product, w, rows, routes, false, added, coded.codes,
+                                         bias_of(at, LayerTensor::experts_down_bias)});
     }
     tools_.backend.combine_experts({branch.sum(), rows, branch.begin_sum(), routes, true});
 }
@@ -173,7 +186,8 @@ void ExpertSublayer::backward_inner(const LayerSite& at, const TensorView& dy,
     const Scratch w = weights_of(at.weights.experts.down);
     const LeasedCodes coded = codes_of(at.weights.experts.down, routes.copies());
     tools_.backend.expert_down_backward({dy, w, gate_up, d_gate_up, d_weights, rows, made, inner,
-                                         routes, at.experts().activation, added, coded.codes});
+                                         routes, at.experts().activation, added, coded.codes,
+                                         bias_of(at, LayerTensor::experts_down_bias)});
 }
 
 void ExpertSublayer::backward_gate_up(const LayerSite& at, const TensorView& h,

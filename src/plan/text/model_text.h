@@ -26,15 +26,17 @@ inline constexpr std::array<Word<NormNames>, 4> norm_name_words{{{"usual", NormN
                                                                  {"glm4", NormNames::glm4},
                                                                  {"apertus", NormNames::apertus},
                                                                  {"hunyuan", NormNames::hunyuan}}};
-inline constexpr std::array<Word<Activation>, 3> activation_words{
+inline constexpr std::array<Word<Activation>, 4> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
-     {"xielu", Activation::xielu}}};
-inline constexpr std::array<Word<ExpertNames>, 4> expert_name_words{
+     {"xielu", Activation::xielu},
+     {"clamped_swiglu", Activation::clamped_swiglu}}};
+inline constexpr std::array<Word<ExpertNames>, 5> expert_name_words{
     {{"usual", ExpertNames::usual},
      {"mixtral", ExpertNames::mixtral},
      {"glm4_moe", ExpertNames::glm4_moe},
-     {"granitemoe", ExpertNames::granitemoe}}};
+     {"granitemoe", ExpertNames::granitemoe},
+     {"gpt_oss", ExpertNames::gpt_oss}}};
 inline constexpr std::array<Word<RouterScores>, 2> score_words{
     {{"softmax", RouterScores::softmax}, {"sigmoid", RouterScores::sigmoid}}};
 inline constexpr std::array<Word<DeltaLinears>, 2> delta_linear_words{
@@ -79,6 +81,7 @@ void fields(Archive& archive, AttentionSpec& attention) {
     archive.unless("qk_norm_behind_rope", attention.qk_norm_behind_rope, false);
     archive.unless("fused_qkv", attention.fused_qkv, false);
     archive.unless("output_gate", attention.output_gate, false);
+    archive.unless("sinks", attention.sinks, false);
 }
 
 template <class Archive>
@@ -114,6 +117,8 @@ void fields(Archive& archive, ExpertSpec& experts) {
     archive.unless("scale", experts.scale, 1.0);
     archive.unless("shared_size", experts.shared_size, 0);
     archive.unless("shared_gate", experts.shared_gate, false);
+    archive.unless("router_bias", experts.router_bias, false);
+    archive.unless("bias", experts.bias, false);
 }
 
 template <class Archive>

@@ -65,6 +65,19 @@ TEST(LayerTensors, ThoseThatALayerHas) {
     std::get<ExpertSpec>(layer.mlp).shared_gate = true;
     EXPECT_EQ(has(LayerTensor::router_bias), 6);
     EXPECT_EQ(has(LayerTensor::shared_gate), 32);
+    for (const LayerTensor tensor :
+         {LayerTensor::sinks, LayerTensor::router_logit_bias, LayerTensor::experts_gate_up_bias,
+          LayerTensor::experts_down_bias}) {
+        EXPECT_EQ(has(tensor), 0);
+        EXPECT_TRUE(is_f32(tensor));
+    }
+    layer.attention().sinks = true;
+    std::get<ExpertSpec>(layer.mlp).router_bias = true;
+    std::get<ExpertSpec>(layer.mlp).bias = true;
+    EXPECT_EQ(has(LayerTensor::sinks), 4);
+    EXPECT_EQ(has(LayerTensor::router_logit_bias), 6);
+    EXPECT_EQ(has(LayerTensor::experts_gate_up_bias), 6 * 2 * 16);
+    EXPECT_EQ(has(LayerTensor::experts_down_bias), 6 * 32);
     EXPECT_TRUE(is_f32(LayerTensor::router_bias) && !is_f32(LayerTensor::router));
     layer.norms.placement = NormPlacement::after;
     EXPECT_EQ(has(LayerTensor::norm_before_mlp), 0);

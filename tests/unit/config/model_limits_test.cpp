@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "config/model_presets.h"
 #include "support/small_model.h"
 
 namespace loratrain {
@@ -16,9 +17,10 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,   Ability::fp8,
-                                     Ability::experts,  Ability::modules, Ability::dropout,
-                                     Ability::dora,     Ability::vera,    Ability::residual_start};
+constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,         Ability::gpu,
+                                     Ability::fp8,      Ability::merge,         Ability::experts,
+                                     Ability::modules,  Ability::dropout,       Ability::dora,
+                                     Ability::vera,     Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -110,7 +112,8 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
         const bool possible = ability == Ability::training || ability == Ability::lanes ||
-                              ability == Ability::experts || ability == Ability::fp8;
+                              ability == Ability::experts || ability == Ability::fp8 ||
+                              ability == Ability::gpu || ability == Ability::merge;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::dora),
@@ -119,11 +122,28 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     wrapped.wrapper = "qwen3_5_moe";
     EXPECT_EQ(limit_text(wrapped, Ability::experts),
               "PEFT does not find LoRA in the experts of a qwen3_5_moe model");
+    EXPECT_EQ(limit_text(wrapped, Ability::merge),
+              "the base is the text model of a qwen3_5_moe, whose other parts are not in it");
     std::vector<LayerSpec> layers(2, model.layer(0));
     layers[1].mlp = DenseSpec{32};
     model.set_layers(layers);
     EXPECT_EQ(limit_text(model, Ability::dora),
               "LoRA in the MLPs of a qwen3_moe model cannot be DoRA");
+}
+
+TEST(ModelLimits, GptOss) {
+    const ModelSpec model = *model_preset("gpt-oss-20b");
+    EXPECT_EQ(limit_text(model, Ability::training), "");
+    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts with biases");
+    EXPECT_EQ(limit_text(model, Ability::gpu), "a gpt_oss model on a GPU has not been run yet");
+    EXPECT_EQ(limit_text(model, Ability::merge),
+              "the files of a gpt_oss model are not written here");
+    EXPECT_EQ(limit_text(model, Ability::experts),
+              "LoRA in the experts of a gpt_oss model is not computed yet");
+    ModelSpec sinks = test::small_model();
+    sinks.attention().sinks = true;
+    EXPECT_FALSE(can(sinks, Ability::gpu));
+    EXPECT_TRUE(can(sinks, Ability::lanes) && can(sinks, Ability::merge));
 }
 
 }  // namespace

@@ -71,6 +71,17 @@ TEST(ModelSpec, CountsExpertsThatAreHeldAndUsed) {
     EXPECT_NEAR(static_cast<double>(matmul_parameters(large)), 21.6e9, 0.1e9);
 }
 
+/// gpt-oss-20b: 20.9e9 with its embedding, of which a token takes 3.6e9 with it.
+TEST(ModelSpec, GptOssByName) {
+    const ModelSpec spec = *model_preset("gpt-oss-20b");
+    constexpr double embedding = 201088.0 * 2880.0;
+    EXPECT_NEAR(static_cast<double>(held_parameters(spec)) + embedding, 20.9e9, 0.05e9);
+    EXPECT_NEAR(static_cast<double>(matmul_parameters(spec)), 3.6e9, 0.05e9);
+    EXPECT_EQ(spec.layer(0).attention().sliding_window, 128);
+    EXPECT_EQ(spec.layer(1).attention().sliding_window, 0);
+    EXPECT_EQ(spec.layer(22), spec.layer(0));
+}
+
 TEST(ModelSpec, EqualLayersShareADescription) {
     ModelSpec spec = small_spec();
     LayerSpec slides = spec.layer(0);

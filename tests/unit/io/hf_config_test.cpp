@@ -781,6 +781,91 @@ TEST(HfConfigTest, GoldenGlm4Moe) {
     EXPECT_EQ(further_layers_of(config.dump()), 0);
 }
 
+ExpertSpec gpt_oss_experts(std::int64_t count, std::int64_t per_token, std::int64_t size) {
+    ExpertSpec experts{count, per_token, size, true};
+    experts.activation = Activation::clamped_swiglu;
+    experts.names = ExpertNames::gpt_oss;
+    experts.router_bias = true;
+    experts.bias = true;
+    return experts;
+}
+
+TEST(HfConfigTest, GoldenGptOss) {
+    const ModelSpec spec = golden_model("gpt_oss");
+    EXPECT_EQ(*spec.experts(), gpt_oss_experts(5, 2, 32));
+    EXPECT_EQ(spec.dense_layers(), nullptr);
+    EXPECT_TRUE(spec.attention().qkv_bias && spec.attention().o_bias && spec.attention().sinks);
+    EXPECT_EQ(spec.layer(0).attention().sliding_window, 6);
+    EXPECT_EQ(spec.layer(1).attention().sliding_window, 0);
+    EXPECT_EQ(spec.layer(2), spec.layer(0));
+    EXPECT_EQ(spec.attention().rope->type, RopeType::yarn);
+    EXPECT_FALSE(spec.attention().rope->truncate);
+    EXPECT_FALSE(golden_model("gpt_oss_mxfp4").quantization);
+    EXPECT_EQ(golden_model("gpt_oss_mxfp4").descriptions, spec.descriptions);
+    const json config = json::parse(read_text(golden_path("gpt_oss") + "/base/config.json"));
+    const auto refusal = [&](const json& changes) { return config_refusal(with(config, changes)); };
+    EXPECT_TRUE(has(refusal({{"swiglu_limit", 5.0}}), "swiglu_limit is 5.0, must be 7"));
+    EXPECT_TRUE(has(refusal({{"swiglu_alpha", 1.5}}), "swiglu_alpha is 1.5, must be 1.702"));
+    const ModelSpec without = parse(with(config, {{"attention_bias", false}}));
+    EXPECT_FALSE(without.attention().qkv_bias || without.attention().o_bias);
+    EXPECT_EQ(parse(with(config, {{"hidden_act", "gelu_pytorch_tanh"}})).descriptions,
+              spec.descriptions);  // which the class does not use
+    EXPECT_TRUE(has(refusal({{"num_experts_per_tok", 6}}), "num_experts_per_tok is 6"));
+}
+
+/// As it is published, without what is said of tokens.
+TEST(HfConfigTest, GptOss20bIsItsPreset) {
+    json layers = json::array();
+    for (int i = 0; i < 12; ++i) {
+        layers.push_back("sliding_attention");
+        layers.push_back("full_attention");
+    }
+    const json rope = {{"beta_fast", 32.0},   {"beta_slow", 1.0},
+                       {"factor", 32.0},      {"original_max_position_embeddings", 4096},
+                       {"rope_type", "yarn"}, {"truncate", false}};
+    const json config = {
+        {"architectures", {"GptOssForCausalLM"}},
+        {"attention_bias", true},
+        {"attention_dropout", 0.0},
+        {"experts_per_token", 4},
+        {"head_dim", 64},
+        {"hidden_act", "silu"},
+        {"hidden_size", 2880},
+        {"initial_context_length", 4096},
+        {"intermediate_size", 2880},
+        {"layer_types", layers},
+        {"max_position_embeddings", 131072},
+        {"model_type", "gpt_oss"},
+        {"num_attention_heads", 64},
+        {"num_experts_per_tok", 4},
+        {"num_hidden_layers", 24},
+        {"num_key_value_heads", 8},
+        {"num_local_experts", 32},
+        {"output_router_logits", false},
+        {"quantization_config",
+         {{"modules_to_not_convert", {"model.layers.*.self_attn"}}, {"quant_method", "mxfp4"}}},
+        {"rms_norm_eps", 1e-05},
+        {"rope_scaling", rope},
+        {"rope_theta", 150000},
+        {"router_aux_loss_coef", 0.9},
+        {"sliding_window", 128},
+        {"swiglu_limit", 7.0},
+        {"tie_word_embeddings", false},
+        {"vocab_size", 201088}};
+    const ModelSpec spec = parse(config);
+    const ModelSpec preset = *model_preset("gpt-oss-20b");
+    EXPECT_EQ(spec.descriptions, preset.descriptions);
+    EXPECT_EQ(spec.description_of, preset.description_of);
+    EXPECT_EQ(spec.vocab_size, preset.vocab_size);
+    EXPECT_EQ(spec.rms_norm_eps, preset.rms_norm_eps);
+    EXPECT_FALSE(spec.quantization || spec.tie_word_embeddings);
+    // What config.json leaves out the class says: of the larger model but for its experts' number.
+    json little = {{"model_type", "gpt_oss"}, {"num_hidden_layers", 24}, {"num_experts", 32}};
+    EXPECT_EQ(parse(little).descriptions, preset.descriptions);
+    little.erase("num_experts");
+    EXPECT_EQ(*parse(little).experts(), gpt_oss_experts(128, 4, 2880));
+}
+
 TEST(HfConfigTest, RefusesExpertsThatAreNotServed) {
     const json good = json::parse(read_text(golden_path("qwen3_moe") + "/base/config.json"));
     const auto refusal = [&](const json& changes) { return config_refusal(with(good, changes)); };
@@ -981,7 +1066,8 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},
                                {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
                                {"granitemoe", 32000, 4096, 11008, 32, 32, 32, 128, -1},
-                               {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, -1}}) {
+                               {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, -1},
+                               {"gpt_oss", 201088, 2880, 2880, 36, 64, 8, 64, -1}}) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
         EXPECT_EQ(model.hidden_size, known.hidden) << known.family;
@@ -1097,7 +1183,7 @@ TEST(HfConfigTest, RefusesUnreadableDocuments) {
 }
 
 TEST(HfConfigTest, RefusesOtherModels) {
-    EXPECT_TRUE(has(config_refusal(config("gpt_oss")), "model_type is \"gpt_oss\""));
+    EXPECT_TRUE(has(config_refusal(config("nemotron_h")), "model_type is \"nemotron_h\""));
     json none = config("llama");
     none.erase("model_type");
     EXPECT_TRUE(has(config_refusal(none), "'model_type' is missing"));

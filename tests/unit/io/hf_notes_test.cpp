@@ -44,7 +44,7 @@ TEST(HfNotes, DropoutOfTheBase) {
     for (const char* family :
          {"llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "ministral3", "olmo2",
           "olmo3", "exaone4", "hunyuan_v1_dense", "gemma2", "gemma3_text", "glm4", "phi3",
-          "apertus", "qwen3_moe", "mixtral"}) {
+          "apertus", "qwen3_moe", "mixtral", "gpt_oss"}) {
         EXPECT_EQ(base_dropout_note(sized(family).dump()), "") << family;
         const json config = sized(family, {{"attention_dropout", 0.25}});
         EXPECT_TRUE(has(base_dropout_note(config.dump()), "the base has attention_dropout 0.25:"))

@@ -157,6 +157,7 @@ TEST_F(MergeAdapterTest, WritesExpertsOfMixtralByItsNames) {
 TEST_F(MergeAdapterTest, RefusesModelsWhoseFilesItDoesNotWrite) {
     for (const auto& [family, text] :
          {std::pair{"granitemoe", "the files of a granitemoe model are not written here"},
+          {"gpt_oss", "the files of a gpt_oss model are not written here"},
           {"qwen3_5_moe", "the base is the text model of a qwen3_5_moe, whose other parts"}}) {
         const auto weights = base(family);
         const std::string found =

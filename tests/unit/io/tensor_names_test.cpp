@@ -101,6 +101,11 @@ TEST(TensorNames, OfExpertsThatFilesCallOtherwise) {
     both_ways("model.layers.3.mlp.shared_expert.up_proj.weight",
               "model.layers.3.mlp.shared_experts.up_proj.weight");
     both_ways("model.layers.3.mlp.experts.7.up_proj", "model.layers.3.mlp.experts.7.up_proj");
+    std::get<ExpertSpec>(model.descriptions.front().mlp).names = ExpertNames::gpt_oss;
+    both_ways("model.layers.3.mlp.gate.bias", "model.layers.3.mlp.router.bias");
+    both_ways("model.layers.3.mlp.experts.gate_up_bias",
+              "model.layers.3.mlp.experts.gate_up_proj_bias");
+    both_ways("model.layers.3.mlp.experts.down_bias", "model.layers.3.mlp.experts.down_proj_bias");
 }
 
 TEST(TensorNames, OfExpertsThatFilesCallBySeveralWords) {

@@ -273,6 +273,11 @@ TEST(PlanText, KeepsExperts) {
     experts.scale = 2.5;
     experts.shared_size = 1408;
     EXPECT_EQ(*plan_from_text(to_text(plan)).model.experts(), experts);
+    experts.names = ExpertNames::gpt_oss;
+    experts.activation = Activation::clamped_swiglu;
+    experts.router_bias = experts.bias = true;
+    plan.model.attention().sinks = true;
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.descriptions, plan.model.descriptions);
     EXPECT_FALSE(plan_from_text(to_text(plan)).expert_lora);
     plan.expert_lora = true;
     EXPECT_TRUE(plan_from_text(to_text(plan)).expert_lora);
