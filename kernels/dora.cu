@@ -15,9 +15,9 @@ template <class T, int N, bool adds>
 __global__ void __launch_bounds__(scale_threads) scale_kernel(DoraScaleParams p) {
     wait_for_kernel_before();
     const std::int64_t col =
-        (static_cast<std::int64_t>(blockIdx.x) * scale_threads + threadIdx.x) * N;
+        (static_cast<std::int64_t>(blockIdx.y) * scale_threads + threadIdx.x) * N;
     if (col >= p.target.cols) return;
-    const auto first = static_cast<std::int64_t>(blockIdx.y) * rows_at_once;
+    const auto first = static_cast<std::int64_t>(blockIdx.x) * rows_at_once;
     float v[rows_at_once][N];
     float sums[rows_at_once][N] = {};
 #pragma unroll
@@ -49,8 +49,8 @@ template <class T, int N>
 cudaError_t launch_scale(cudaStream_t stream, const DoraScaleParams& p) {
     if (p.target.rows == 0 || p.target.cols == 0) return cudaSuccess;
     constexpr std::int64_t columns = static_cast<std::int64_t>(scale_threads) * N;
-    const dim3 grid(static_cast<unsigned>((p.target.cols + columns - 1) / columns),
-                    static_cast<unsigned>((p.target.rows + rows_at_once - 1) / rows_at_once));
+    const dim3 grid(static_cast<unsigned>((p.target.rows + rows_at_once - 1) / rows_at_once),
+                    static_cast<unsigned>((p.target.cols + columns - 1) / columns));
     return p.added.data != nullptr
                ? launch_early(stream, scale_kernel<T, N, true>, grid, scale_threads, 0, p)
                : launch_early(stream, scale_kernel<T, N, false>, grid, scale_threads, 0, p);

@@ -60,12 +60,13 @@ bool targets_experts(const Job& job, const ModelSpec& model) {
                        [&](const AdapterJob& adapter) { return targets_experts(adapter, model); });
 }
 
-bool reads_outputs(const Job& job) {
-    return std::any_of(job.adapters.begin(), job.adapters.end(), [](const AdapterJob& adapter) {
+bool reads_outputs(const Job& job, const ModelSpec& model) {
+    return std::any_of(job.adapters.begin(), job.adapters.end(), [&](const AdapterJob& adapter) {
         constexpr std::array last = {Linear::o, Linear::down, Linear::delta_out};
         return adapter.use_dora && adapter.lora_dropout == 0.0 &&
-               std::any_of(last.begin(), last.end(),
-                           [&](Linear linear) { return adapter.targets_linear(linear); });
+               std::any_of(last.begin(), last.end(), [&](Linear linear) {
+                   return adapter.targets_linear(linear) && !has_bias(model, linear);
+               });
     });
 }
 

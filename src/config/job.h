@@ -484,8 +484,8 @@ struct Job {
 /// Whether an adapter of the job has LoRA on linears of experts.
 bool targets_experts(const Job& job, const ModelSpec& model);
 /// Whether the backward of an adapter of the job reads what mixers and MLPs add to the residual
-/// stream: with DoRA, without dropout, on their last linears.
-bool reads_outputs(const Job& job);
+/// stream: with DoRA, without dropout, on their last linears, which have no bias.
+bool reads_outputs(const Job& job, const ModelSpec& model);
 
 /// Most adapters that may train at once, whatever the memory: one with the policies sequential and
 /// 1f1b, otherwise schedule.max_adapters.

@@ -76,8 +76,9 @@ class LoraLinear {
     /// The S of forward alone, for a backward whose activations are recomputed.
     void shrink(const Site& site, const GroupInput& of);
 
-    /// Fills dS into the columns behind dy and adds to the gradients of B. dy: [T, N] (linears of
-    /// the group side by side) with count * saved_columns writable columns after it.
+    /// Fills dS into the columns behind dy and adds to the gradients of B. Rows of DoRA become g ∘
+    /// dY where dy is in scratch (LinearForm::lora_gradient). dy: [T, N] (linears of the group side
+    /// by side) with count * saved_columns writable columns after it.
     void backward_b(const Site& site, const TensorView& dy, const PerLinear& s);
     /// Gradients of A from the group's input x and the dS of backward_b. With an RmsNorm's weight x
     /// is what was normed to be the input, and rows of dS are multiplied by its 1 / rms already.

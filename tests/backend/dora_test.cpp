@@ -52,8 +52,9 @@ TEST_P(DoraTest, NormsAgreeWithLoops) {
 }
 
 TEST_P(DoraTest, ScaleAgreesWithLoops) {
-    for (const std::int64_t rows : {0, 1, 37}) {
-        for (const std::int64_t cols : {1, 13, 2048, 2056}) {
+    for (const std::int64_t rows : {0, 1, 37, 262145}) {
+        for (const std::int64_t cols : {1, 8, 13, 2048, 2056}) {
+            if (rows * cols > 3000000) continue;
             const HostMatrix source = random(rows, cols, 1);
             const HostMatrix start = random(rows, cols, 2);
             const std::vector<double> m = positive(cols, 3);

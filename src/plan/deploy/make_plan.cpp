@@ -332,7 +332,8 @@ class Planner {
                              (types_.fp8_linears && resident_layers(job_) != all_layers);
         plan.expert_lora =
             (former_ != nullptr && former_->expert_lora) || targets_experts(job_, model_);
-        plan.dora_outputs = former_ != nullptr ? former_->dora_outputs : reads_outputs(job_);
+        plan.dora_outputs =
+            former_ != nullptr ? former_->dora_outputs : reads_outputs(job_, model_);
         plan.device = former_ != nullptr ? former_->device : device_of(cluster_);
         plan.bytes_per_rank = cluster_.bytes_per_rank;
         plan.joint = has_several();

@@ -250,8 +250,9 @@ SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerA
     std::visit(add, layer.mixer);
     const std::int64_t hidden = view.lane_model.hidden_size;
     arrays.add(saved.x2, {hidden});
-    if (layer.norms.has_after() || view.plan.dora_outputs) {
-        arrays.add(saved.mixer_made, {hidden});
+    const bool after = layer.norms.has_after();
+    if (after || view.plan.dora_outputs) arrays.add(saved.mixer_made, {hidden});
+    if (after || (view.plan.dora_outputs && layer.experts() == nullptr)) {
         arrays.add(saved.mlp_made, {hidden});
     }
     std::visit(add, layer.mlp);
