@@ -106,8 +106,10 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},
 
     {Ability::gpu, [](Of m) { return has_sinks(m) || has_biased_experts(m); },
-     [](Of m) { return cat("a ", m.family, " model on a GPU has not been run yet"); },
-     "use run.backend: cpu"},
+     [](Of /*any*/) {
+         return std::string("attention sinks and biases of experts are not computed on GPUs");
+     },
+     "train on CPUs: run.backend: cpu, without the --device of a GPU (bench: --backend cpu)"},
 
     {Ability::merge, [](Of m) { return !m.wrapper.empty(); },
      [](Of m) {

@@ -16,8 +16,8 @@ constexpr const char* apertus_rope =
     R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,)"
     R"("original_max_position_embeddings": 8192, "high_freq_factor": 4.0})";
 constexpr const char* gpt_oss_rope =
-    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,)"
-    R"("beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,)"
+    R"("truncate": false, "original_max_position_embeddings": 4096})";
 
 /// The text model of Qwen2-VL and of Qwen2.5-VL.
 constexpr Family qwen2_text(const char* name, const char* architecture) {
@@ -319,7 +319,8 @@ const Family families[] = {
                              .per_token = 2,
                              .normalised = true,
                              .names = ExpertNames::granitemoe},
-                 .reads_normalised = false}},
+                 .reads_normalised = false},
+     .vllm_embeddings = true},
     {.name = "qwen2_moe",
      .architecture = "Qwen2MoeForCausalLM",
      .sizes = {151936, 2048, 5632, 24, 16},

@@ -221,7 +221,7 @@ RopeSpec read_missing_rope(const RopeSource& source) {
     const Json settings = parse_json(source.defaults.settings, "rope_parameters");
     JsonReader& config = source.config;
     RopeSource alone = source;
-    if (!settings.empty()) {
+    if (settings.contains("rope_theta")) {
         alone.theta_key = "";
         if (config.has("rope_theta") && config.get("rope_theta") != settings["rope_theta"]) {
             config.add(cat("rope_parameters are missing, and rope_theta ",

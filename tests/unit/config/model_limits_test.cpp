@@ -135,7 +135,8 @@ TEST(ModelLimits, GptOss) {
     const ModelSpec model = *model_preset("gpt-oss-20b");
     EXPECT_EQ(limit_text(model, Ability::training), "");
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts with biases");
-    EXPECT_EQ(limit_text(model, Ability::gpu), "a gpt_oss model on a GPU has not been run yet");
+    EXPECT_EQ(limit_text(model, Ability::gpu),
+              "attention sinks and biases of experts are not computed on GPUs");
     EXPECT_EQ(limit_text(model, Ability::merge),
               "the files of a gpt_oss model are not written here");
     EXPECT_EQ(limit_text(model, Ability::experts),
