@@ -275,8 +275,7 @@ ExitCode preview(const CommandLine& command_line, const MpiSession& mpi, const J
     const std::vector<Cluster> clusters = wanted_clusters(command_line, mpi, job);
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
-        check_place_of_directory(job.run.dir);
-        check_run_files(job.run.dir);
+        check_run_directory(job);
         if (clusters.size() > 1) return print_rank_choices(command_line, mpi, job, clusters);
         plan_and_predict(command_line, mpi, job, clusters.front());
     });

@@ -104,15 +104,17 @@ std::optional<Problem> unknown_command(const std::string& word) {
     const std::string meant = nearest(word, known);
     const std::string what = cat("unknown command '", word, "'");
     const std::string as_file = cat("A job file of this name is ./", word);
+    std::error_code unknown;
+    const bool is_file = fs::is_regular_file(word, unknown);
     if (meant == train_word) {
+        if (is_file) return std::nullopt;
         return Problem{command_line_name, what,
                        cat("to train, write loratrain JOB.yaml. ", as_file)};
     }
     if (!meant.empty()) {
         return Problem{command_line_name, what, cat("did you mean ", meant, "? ", as_file)};
     }
-    std::error_code unknown;
-    if (fs::exists(word, unknown)) return std::nullopt;
+    if (is_file) return std::nullopt;
     return Problem{command_line_name, cat(what, ", and no file has this name"),
                    cat("to train, write loratrain JOB.yaml; or one of: ", join(commands, ", "))};
 }

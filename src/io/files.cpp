@@ -255,7 +255,8 @@ void require_directory(const std::string& path, const std::string& hint,
     }
     std::vector<std::string> missing;
     for (const std::string& name : names) {
-        if (!fs::exists(fs::path(path) / name, unknown)) missing.push_back(name);
+        const fs::file_status file = fs::status(fs::path(path) / name, unknown);
+        if (file.type() == fs::file_type::not_found) missing.push_back(name);
     }
     if (!missing.empty()) throw InputError(path, "has no " + join(missing, " and no "), hint);
 }

@@ -126,8 +126,8 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
         if (by_workers) refuse_path(command_line.restart_path);
         found_ = find_checkpoint(job, plan, identity, command_line.restart_path);
     }
+    check_run_directory(job);
     make_directory(dir_);
-    check_run_files(dir_);
     lock_.emplace(dir_ + "/.lock", "run directory " + dir_);
     if (command_line.restart == Restart::never) {
         check_rollouts_elsewhere(job, true);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/plain_file.h"
+#include "config/given_paths.h"
 #include "io/capped_problems.h"
 #include "io/files.h"
 #include "io/run_files/device_samples.h"
@@ -103,6 +104,17 @@ void check_run_files(const std::string& dir) {
         }
     }
     problems.throw_if_any();
+}
+
+void check_run_directory(const Job& job) {
+    try {
+        check_place_of_directory(job.run.dir);
+        check_run_files(job.run.dir);
+    } catch (const InputError& error) {
+        Problems problems;
+        problems.add(error);
+        with_keys(problems, job.given_paths).throw_if_any();
+    }
 }
 
 void remove_unfinished(const std::string& dir) {

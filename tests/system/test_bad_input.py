@@ -167,6 +167,7 @@ class JobFile(BadInputTest):
             messages = [self.refused_job(f"{self.dir}/taken is not a directory", options=options)
                         for options in ((), ["--dry-run"], ["--dry-run", "--ranks", "1,2"])]
             self.assertEqual(len(set(messages)), 1, messages)
+            self.assertIn(": run.dir: ", messages[0])
 
 
 class CommandLine(BadInputTest):
